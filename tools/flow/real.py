@@ -23,7 +23,7 @@ WEIGHTS = {"bronze": 1.0, "silver": 2.0, "gold": 4.0}
 BATCH = REPOSITORY / "deploy" / "objects" / "batch.yaml"
 
 ROUNDS = 3
-"""Of runs that are compared by their best."""
+"""Number of repeated runs; the best one counts."""
 
 SIZES = {"bronze": (1200, 30), "silver": (400, 40), "gold": (800, 80)}
 """Characters of the prompt and tokens of the answer."""
@@ -31,12 +31,12 @@ SIZES = {"bronze": (1200, 30), "silver": (400, 40), "gold": (800, 80)}
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a run has found."""
+    """Result of a run."""
 
     title: str
     text: str
     by_name: dict[str, float]
-    """What may be asserted."""
+    """Values for assertions."""
 
 
 def plan(gateway: Gateway, who: str, size: tuple[int, int], **told: Any) -> LoadPlan:
@@ -59,7 +59,7 @@ def plan(gateway: Gateway, who: str, size: tuple[int, int], **told: Any) -> Load
 
 
 async def for_seconds(seconds: float, *plans: LoadPlan) -> list[Report]:
-    """Run loads beside each other; what is under way at the end does not count."""
+    """Run loads concurrently; requests in progress at the end do not count."""
     tasks = [asyncio.create_task(run(each)) for each in plans]
     await asyncio.sleep(seconds)
     for task in tasks:
@@ -68,7 +68,7 @@ async def for_seconds(seconds: float, *plans: LoadPlan) -> list[Report]:
 
 
 async def fairness(seconds: float, *, time_scale: float = 1.0) -> Figures:
-    """Three tenants of weights 1:2:4, each of which wants more than the pool has."""
+    """Three tenants with weights 1:2:4, each with more load than the pool can serve."""
     async with running(
         fleet=replace(FLEET, time_scale=time_scale),
         config=config(slots_per_endpoint=SLOTS, weights=WEIGHTS),
@@ -102,7 +102,7 @@ async def fairness(seconds: float, *, time_scale: float = 1.0) -> Figures:
 
 
 async def flood(seconds: float) -> Figures:
-    """A tenant with ten times the clients beside another one."""
+    """Two tenants, one with ten times the clients of the other."""
     rows, p90 = [], []
     for clients in (40, 400):
         async with running(
@@ -123,7 +123,7 @@ async def flood(seconds: float) -> Figures:
 
 
 async def priority(seconds: float) -> Figures:
-    """Three times what the pool can take, most of it sheddable."""
+    """Three times the load that the pool can serve, most of it sheddable."""
     size = (800, 40)
     text = config(slots_per_endpoint=SLOTS, ttl="10s")
     async with running(fleet=FLEET, config=text, objects=(BATCH,)) as gateway:
@@ -173,7 +173,7 @@ async def priority(seconds: float) -> Figures:
 
 
 async def overhead(seconds: float) -> Figures:
-    """What a wait costs: one place, and how soon after one request the next one has it."""
+    """The cost of waiting: the time from the end of a request to the dispatch of the next one."""
     # Slow enough to take its nominal time, whatever else this process does meanwhile.
     fleet = FleetConfig(endpoints=1, time_scale=0.2)
     on = config(slots_per_endpoint=1)
@@ -216,4 +216,4 @@ RUNS: dict[str, Callable[[float], Awaitable[Figures]]] = {
     "priority": priority,
     "overhead": overhead,
 }
-"""By name; each takes the seconds that it is to last."""
+"""Scenarios by name; the argument is their duration in seconds."""

@@ -40,20 +40,20 @@ DECODE_TOKENS_PER_SECOND = 50.0
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What requests of a kind are like."""
+    """Properties of one kind of request."""
 
     prompt: int
     answer: int
 
     @property
     def seconds(self) -> float:
-        """How long a model server works on one."""
+        """Service time of a request, in seconds."""
         return self.prompt / PREFILL_TOKENS_PER_SECOND + self.answer / DECODE_TOKENS_PER_SECOND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What became of a request."""
+    """Outcome of a request."""
 
     who: str
     size: Size
@@ -65,7 +65,7 @@ class Served:
 
 @dataclass
 class Objectives:
-    """Priorities of objectives, as the operator's objects would have them."""
+    """Priorities of objectives, in place of InferenceObjectives."""
 
     priorities: Mapping[str, int] = field(default_factory=dict)
 
@@ -80,7 +80,7 @@ class Objectives:
 
 
 class Simulated:
-    """Made in the event loop, whose clock is that of everything here."""
+    """Create the gateway; all parts use the clock of the running event loop."""
 
     def __init__(
         self, graph: PluginGraph, *, endpoints: int, priorities: Mapping[str, int] | None = None
@@ -118,11 +118,11 @@ class Simulated:
         self._numbers = count()
         self._clients: list[asyncio.Task[None]] = []
         self.served: list[Served] = []
-        """In the order of their ends."""
+        """Outcomes, in the order in which the requests ended."""
 
     @property
     def sessions(self) -> int:
-        """How many sessions there were."""
+        """Number of dispatch sessions."""
         name = "llm_d_epp_flow_control_dispatch_cycle_duration_seconds_count"
         return int(
             sum(
@@ -134,7 +134,7 @@ class Simulated:
         )
 
     def begin(self, who: str, size: Size, objective: str = "") -> RoutedRequest | PendingDecision:
-        """Have a request come."""
+        """Submit a request."""
         number = next(self._numbers)
         headers = {
             ":path": "/v1/completions",
@@ -152,7 +152,7 @@ class Simulated:
         )
 
     async def decided(self, decision: RoutedRequest | PendingDecision) -> RoutedRequest:
-        """Wait until a request goes."""
+        """Wait until a request is dispatched."""
         if isinstance(decision, RoutedRequest):
             return decision
         decided: asyncio.Future[RoutedRequest | RequestError] = self._loop.create_future()
@@ -163,14 +163,14 @@ class Simulated:
         return outcome
 
     def end(self, exchange: RoutedRequest, size: Size) -> None:
-        """Have the answer of a request end."""
+        """End the response of a request."""
         usage = Usage(size.prompt, size.answer)
         now = self._now()
         exchange.answer_seen(usage, body_bytes=1, began_at=now, ended_at=now, is_whole=True)
         exchange.close(EndCause.COMPLETED)
 
     async def ask(self, who: str, size: Size, objective: str = "") -> None:
-        """Send a request and read its answer."""
+        """Send a request and wait for the end of its response."""
         asked_at = self._now()
         exchange = await self.decided(self.begin(who, size, objective))
         went_at = self._now()
@@ -188,7 +188,7 @@ class Simulated:
         )
 
     def start(self, client: Coroutine[None, None, None]) -> None:
-        """Have a client go on beside the others until :meth:`run` ends."""
+        """Run a client concurrently until :meth:`run` ends."""
         self._clients.append(self._loop.create_task(client))
 
     async def run(self, seconds: float) -> None:
@@ -216,7 +216,7 @@ def simulate(
     endpoints: int,
     priorities: Mapping[str, int] | None = None,
 ) -> T:
-    """Run ``scenario`` on a loop whose clock jumps to whatever is due next; return its result."""
+    """Run ``scenario`` on a loop with a virtual clock; return its result."""
     builder = GraphBuilder(
         PluginRegistry.from_entry_points(),
         services={

@@ -36,11 +36,11 @@ class RawConnection(asyncio.Protocol):
         self.pongs: list[bytes] = []
         self.data_bytes = 0
         self.contents: list[bytes] | None = None
-        """DATA as received, if a list is put there."""
+        """Received DATA; set a list to record it."""
         self.window = 65_535
-        """What may be sent on all streams together."""
+        """Send window of the connection."""
         self.stream_window = 65_535
-        """What may be sent on a new stream."""
+        """Initial send window of a stream."""
         self.is_lost = False
         self.next_stream_id = 1
         self._rest = b""
@@ -52,14 +52,14 @@ class RawConnection(asyncio.Protocol):
 
     @classmethod
     async def connect(cls, port: int, *settings: tuple[int, int]) -> "RawConnection":
-        """Connect, greet with ``settings`` and wait for the server's SETTINGS."""
+        """Connect, send ``settings`` and wait for the server's SETTINGS."""
         connection = await cls.silent(port, frames.greeting(*settings))
         await connection.until(lambda: connection.frames[frames.SETTINGS] >= 2)
         return connection
 
     @classmethod
     async def silent(cls, port: int, first: bytes = b"") -> "RawConnection":
-        """Connect and say nothing but ``first``."""
+        """Connect and send only ``first``."""
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(lambda: cls(first), "127.0.0.1", port)
         return connection
@@ -71,7 +71,7 @@ class RawConnection(asyncio.Protocol):
         return first
 
     async def send(self, data: bytes | bytearray) -> None:
-        """Send; wait while the socket is full.
+        """Send; wait while the socket buffer is full.
 
         Raises:
             Lost: The connection is gone.
@@ -84,7 +84,7 @@ class RawConnection(asyncio.Protocol):
             raise Lost
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until ``condition`` holds; it is asked after all that was read.
+        """Wait until ``condition`` holds; it is checked after each read.
 
         Raises:
             Lost: The connection ended before.
@@ -97,7 +97,7 @@ class RawConnection(asyncio.Protocol):
             await self._waiter
 
     async def until_ended(self, streams: int) -> None:
-        """Wait until so many streams have ended since the connection was made.
+        """Wait until this many streams have ended on the connection.
 
         Raises:
             Lost: The connection ended before.
@@ -105,7 +105,7 @@ class RawConnection(asyncio.Protocol):
         await self.until(lambda: self.answered + self.failed.total() >= streams)
 
     async def until_room(self, content_bytes: int) -> None:
-        """Wait until the connection's window takes ``content_bytes``, and take them off it.
+        """Wait until the connection's window allows ``content_bytes``, and subtract them.
 
         Raises:
             Lost: The connection ended before.
@@ -127,7 +127,7 @@ class RawConnection(asyncio.Protocol):
         await self.until(lambda: payload in self.pongs[before:])  # others may come, too
 
     async def call(self, path: str, message: bytes) -> bytes:
-        """Make a call with one message and return the one that answers it.
+        """Make a call with one message; return the response message.
 
         Raises:
             Lost: The connection ended before.
@@ -147,7 +147,7 @@ class RawConnection(asyncio.Protocol):
         return content[5:]
 
     def abort(self) -> None:
-        """Drop the connection, whatever is under way."""
+        """Drop the connection."""
         self.transport.abort()
 
     # --- asyncio's side -------------------------------------------------------------------------

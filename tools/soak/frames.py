@@ -42,7 +42,7 @@ def reset(stream_id: int, code: int = CANCEL) -> bytes:
 
 
 def data(stream_id: int, content: bytes, *, end: bool = False) -> bytes:
-    """DATA frames with ``content``, as many as the least MAX_FRAME_SIZE takes."""
+    """Return DATA frames with ``content``, split at the minimum of MAX_FRAME_SIZE."""
     starts = range(0, max(1, len(content)), FRAME_BYTES)
     return b"".join(
         frame(
@@ -56,12 +56,12 @@ def data(stream_id: int, content: bytes, *, end: bool = False) -> bytes:
 
 
 def message(content: bytes) -> bytes:
-    """One gRPC message, with its prefix."""
+    """Return a gRPC message with its prefix."""
     return _PREFIX.pack(0, len(content)) + content
 
 
 def literals(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """A header block that touches no table, of fields shorter than 127 bytes."""
+    """Return a header block that uses no HPACK table, of fields shorter than 127 bytes."""
     block = bytearray()
     for name, value in fields:
         block += b"\x00" + bytes((len(name),)) + name + bytes((len(value),)) + value
@@ -69,7 +69,7 @@ def literals(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def call_fields(path: str) -> tuple[tuple[bytes, bytes], ...]:
-    """The headers that Envoy sends with a call."""
+    """Return the headers of Envoy's call."""
     return (
         (b":method", b"POST"),
         (b":scheme", b"http"),
@@ -81,13 +81,13 @@ def call_fields(path: str) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def call(stream_id: int, path: str = METHOD, *, end: bool = False) -> bytes:
-    """HEADERS that open a gRPC call."""
+    """Return HEADERS that open a gRPC call."""
     flags = END_HEADERS | (END_STREAM if end else 0)
     return frame(HEADERS, flags, stream_id, literals(call_fields(path)))
 
 
 def greeting(*values: tuple[int, int]) -> bytes:
-    """Preface, SETTINGS with ``values``, and their windows wide open."""
+    """Return preface, SETTINGS with ``values``, and a WINDOW_UPDATE to the maximum."""
     first = ((HEADER_TABLE_SIZE, 0), (INITIAL_WINDOW_SIZE, MAX_WINDOW), *values)
     return PREFACE + settings(*first) + window_update(0, MAX_WINDOW - 65_535)
 
@@ -112,7 +112,7 @@ def _headers(fields: Sequence[tuple[str, str]]) -> pb.HttpHeaders:
 
 
 def request_messages(mode: Mode, body: bytes) -> list[bytes]:
-    """What Envoy sends of a request, as ProcessingRequest messages."""
+    """Return Envoy's ProcessingRequest messages for a request."""
     request_mode, response_mode = BODY_MODES[mode]
     fields = (
         (":method", "POST"),
@@ -141,7 +141,7 @@ def request_messages(mode: Mode, body: bytes) -> list[bytes]:
 
 
 def response_messages(mode: Mode, chunks: int) -> list[bytes]:
-    """What Envoy sends of the answer of a model server."""
+    """Return Envoy's messages for the response of a model server."""
     if mode is Mode.LEAN:
         return []
     answer = [
@@ -156,5 +156,5 @@ def response_messages(mode: Mode, chunks: int) -> list[bytes]:
 
 
 def completion(prompt: str) -> bytes:
-    """The body of a request for a completion."""
+    """Return the body of a completion request."""
     return b'{"model":"tiny","prompt":"%s","max_tokens":8}' % prompt.encode()

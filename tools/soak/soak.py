@@ -1,4 +1,4 @@
-"""Millions of requests in quick succession; afterwards the server must hold nothing of them.
+"""Send millions of requests in quick succession; the server must keep nothing of them.
 
 ``make soak`` or ``.venv/bin/python -m tools.soak [--requests N] [--epp]``. Connections are
 reused, some are closed and some dropped with requests under way. The server's memory is read
@@ -32,18 +32,18 @@ from tools.soak.requests import STREAMS, Chunk, make_chunk
 
 CONNECTIONS = 4
 CHUNKS = 48
-"""Different chunks, sent again and again."""
+"""Number of different chunks, which are sent repeatedly."""
 PROMPTS = 500
 RECONNECT_SHARE = 1 / 150
-"""Of the chunks after which a connection is replaced; 10,000 requests on each, on average."""
+"""Probability that a connection is replaced after a chunk: 10,000 requests each, on average."""
 ENDPOINTS = 4
 ABORTS_AT_ONCE = 2_000
 SAMPLES = 100
 MAX_GROWTH_MIB = 4.0
-"""Of the memory, from the second quarter to the second half: noise of the allocator."""
+"""Allowed growth of the memory from the second quarter to the second half: allocator noise."""
 
 MUST_BE_ZERO = ("request_running", "internal_faults_total")
-"""Metrics of the endpoint picker, when all is over."""
+"""Expected metrics of the endpoint picker after the run."""
 
 NOTHING_LEFT = {
     "waiting_bytes": 0,
@@ -61,58 +61,58 @@ NOTHING_LEFT = {
 
 @dataclass(slots=True)
 class Progress:
-    """What has been done so far."""
+    """Counts of the run so far."""
 
     wanted: int
     answered: int = 0
     aborted: int = 0
     dropped: int = 0
-    """Requests under way on connections that were dropped."""
+    """Requests in progress on connections that were dropped."""
     connections: int = 0
     bytes_sent: int = 0
     failures: list[str] = field(default_factory=list)
 
     @property
     def requests(self) -> int:
-        """All that were begun."""
+        """All requests that were begun."""
         return self.answered + self.aborted + self.dropped
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory of the server over the requests."""
+    """Memory of the server by number of requests."""
 
     samples: Sequence[tuple[int, float]]
-    """Requests, and MiB."""
+    """Number of requests, and MiB."""
 
     @property
     def growth_mib(self) -> float:
-        """Of the most in the second half over the most in the second quarter."""
+        """Maximum of the second half divided by that of the second quarter."""
         count = len(self.samples)
         early = max(mib for _, mib in self.samples[count // 4 : count // 2])
         return max(mib for _, mib in self.samples[count // 2 :]) - early
 
     @property
     def slope_mib(self) -> float:
-        """MiB per million requests, in the second half."""
+        """Slope of the second half, in MiB per million requests."""
         late = self.samples[len(self.samples) // 2 :]
         return linear_regression([n / 1e6 for n, _ in late], [mib for _, mib in late]).slope
 
     def quarters(self) -> list[float]:
-        """The most in each quarter."""
+        """Maximum of each quarter."""
         count = len(self.samples)
         bounds = [count * quarter // 4 for quarter in range(5)]
         return [max(mib for _, mib in self.samples[low:high]) for low, high in pairwise(bounds)]
 
 
 def resident_mib(pid: int) -> float:
-    """What ``pid`` holds in memory."""
+    """Return the resident memory of ``pid``."""
     found = re.search(r"^VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return int(found[1]) / 1024 if found else 0.0
 
 
 async def client(port: int, chunks: Sequence[Chunk], progress: Progress, seed: int) -> None:
-    """Send chunk after chunk; each only when the one before was answered."""
+    """Send chunks one after another, each when the previous one was answered."""
     chooser = random.Random(seed)
     connection = await RawConnection.connect(port)
     progress.connections += 1
@@ -148,7 +148,7 @@ async def client(port: int, chunks: Sequence[Chunk], progress: Progress, seed: i
 async def _leave(
     connection: RawConnection, chunk: Chunk, progress: Progress, chooser: random.Random
 ) -> None:
-    """End a connection: somewhere in the middle of a chunk, politely or not."""
+    """End a connection in the middle of a chunk, with or without GOAWAY."""
     cut = chooser.randrange(len(chunk.data))
     await connection.send(bytes(chunk.data[:cut]))
     if chooser.random() < 0.5:
@@ -171,7 +171,7 @@ async def watch(pid: int, progress: Progress, samples: list[tuple[int, float]]) 
 
 
 async def run(port: int, pid: int, wanted: int, seed: int, *, to_epp: bool) -> dict[str, Any]:
-    """Send the requests and return what was seen."""
+    """Send the requests; return counts and memory."""
     chooser = random.Random(seed)
     path = (lambda _: METHOD) if to_epp else server.method
     prompts = {
@@ -210,7 +210,7 @@ async def run(port: int, pid: int, wanted: int, seed: int, *, to_epp: bool) -> d
 
 
 async def statistics(port: int) -> dict[str, Any]:
-    """Ask the server what it holds, once it has seen all connections end."""
+    """Return the objects that the server holds after all connections have ended."""
     connection = await RawConnection.connect(port)
     found: dict[str, Any] = {}
     for _ in range(50):
@@ -223,7 +223,7 @@ async def statistics(port: int) -> dict[str, Any]:
 
 
 def leaks(found: dict[str, Any]) -> list[str]:
-    """What is left in a server that should hold nothing."""
+    """Return the objects left in a server that should hold none."""
     return [
         f"{name} is {found[name]}, not {expected}"
         for name, expected in NOTHING_LEFT.items()
@@ -232,7 +232,7 @@ def leaks(found: dict[str, Any]) -> list[str]:
 
 
 async def soak_transport(wanted: int, seed: int) -> tuple[dict[str, Any], list[str]]:
-    """Soak the transport alone; return the figures and what is wrong."""
+    """Soak the transport alone; return the figures and the faults."""
     async with processes.python("-m", "tools.soak.server") as running:
         port = running.ready["grpc"]
         forgiven = await as_envoy(port, min(wanted, 100_000))
@@ -252,7 +252,7 @@ async def soak_transport(wanted: int, seed: int) -> tuple[dict[str, Any], list[s
 
 
 async def as_envoy(port: int, requests: int) -> list[str]:
-    """Send ``requests`` and 2,000 aborts at once as Envoy does; return what is wrong."""
+    """Send ``requests`` and 2,000 concurrent aborts as Envoy does; return the faults."""
     connection = await RawConnection.connect(port)
     try:
         await envoy_like.normal_requests(connection, requests // 2)
@@ -276,7 +276,7 @@ async def _epp() -> Any:
 
 
 async def soak_epp(wanted: int, seed: int) -> tuple[dict[str, Any], list[str]]:
-    """Soak the whole endpoint picker; return the figures and what is wrong."""
+    """Soak the whole endpoint picker; return the figures and the faults."""
     async with _epp() as running:
         figures = await run(running.ready["grpc"], running.pid, wanted, seed, to_epp=True)
         metrics: dict[str, float] = {}
@@ -296,7 +296,7 @@ async def soak_epp(wanted: int, seed: int) -> tuple[dict[str, Any], list[str]]:
 
 
 def _sums(page: str) -> dict[str, float]:
-    """The metrics of requests, all labels together; errors by their code."""
+    """Return the request metrics summed over all labels, errors by code."""
     sums = dict.fromkeys((*MUST_BE_ZERO, "request_total"), 0.0)
     for name, labels, value in re.findall(
         r"^llm_d_epp_(\w+)\{?(.*?)\}? (\S+)$", page, re.MULTILINE
