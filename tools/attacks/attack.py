@@ -41,7 +41,7 @@ class Server(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What an attack needs of the gateway."""
+    """Requirements of an attack on the gateway."""
 
     setups: tuple[Setup, ...] = (Setup.DEFAULT,)
     open_files: int = 0
@@ -71,7 +71,7 @@ class Target:
 
 
 Tally = Counter[str]
-"""What came of the requests of an attack."""
+"""Outcomes of an attack's requests, with their number."""
 
 
 class Attack(ABC):

@@ -60,7 +60,7 @@ def of(setup: Setup, names: Iterable[str]) -> list[type[Attack]]:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """What several attacks need at once."""
+    """Combined requirements of several attacks."""
 
     open_files: int
     unread_log: bool

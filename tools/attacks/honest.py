@@ -35,10 +35,10 @@ FAILING = b"x-failing"
 
 @dataclass(slots=True)
 class Path:
-    """What came of the requests that went one way."""
+    """Outcomes of the honest requests on one path."""
 
     seconds: list[float] = field(default_factory=list)
-    """Of those answered well."""
+    """Durations of the successful ones."""
     failed: Counter[str] = field(default_factory=Counter)
     """The others, by what was seen."""
     by_failing_server: int = 0
@@ -47,7 +47,7 @@ class Path:
 
 @dataclass(slots=True)
 class Honest:
-    """What came of all."""
+    """Outcomes of all honest requests."""
 
     gateway: Path
     direct: Path

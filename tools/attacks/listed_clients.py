@@ -40,7 +40,7 @@ class SilentUploads(Attack):
     item = 6
     needs = ALL_SETUPS
     large: ClassVar[tuple[int, int]] = (9, 60_000_000)
-    """How many, and the bytes of each: they fill three quarters of what may be held."""
+    """Number of bodies and bytes of each; they fill three quarters of the held-bytes limit."""
     small: ClassVar[tuple[int, int]] = (200, 1_000_000)
     """As much as is read of a body then; they fill the rest."""
 

@@ -15,7 +15,7 @@ class LogPipe:
 
     def __init__(self) -> None:
         self._reader, self.writer = os.pipe()
-        """What the process writes to."""
+        """Descriptor to which the process writes."""
         os.set_blocking(self._reader, False)
         self._rest = b""
         self._line_bytes = 0

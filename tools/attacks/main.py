@@ -29,7 +29,7 @@ from tools.bench.cpu_time import CpuReading
 
 HONEST_RATE = 50.0
 HEAD_START_SECONDS = 1.0
-"""Of the honest clients."""
+"""Time for which honest clients run before the attacks begin."""
 ATTACKS_A_PROCESS = 8
 
 

@@ -18,7 +18,7 @@ STOP_SECONDS = 10.0
 
 @dataclass(slots=True, kw_only=True)
 class Figures:
-    """What was measured of one run."""
+    """Measurements of one run."""
 
     honest: Honest
     rss_bytes: int
@@ -38,7 +38,7 @@ class Figures:
     settle_seconds: float
     probes: Counter[str]
     cpu_share: float
-    """Of a core, that the endpoint picker took."""
+    """Share of a core that the endpoint picker used."""
     is_killed: bool
     """Because of its memory, for the machine's sake."""
     exit_status: int | None
@@ -50,7 +50,7 @@ class Figures:
     """Honest requests may be refused: a client may name as many flows as it likes."""
     log_faults: list[str]
     tallies: dict[str, Counter[str]] = field(default_factory=dict)
-    """By attack."""
+    """Outcomes by attack."""
 
     @property
     def refused(self) -> int:

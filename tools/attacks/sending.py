@@ -11,7 +11,7 @@ from epp.lab.load.record import RequestFailedError
 
 HOST = "127.0.0.1"
 NICENESS = 10
-"""Of attackers and their servers: they have machines of their own."""
+"""Niceness of attackers and their servers, which would run on other machines."""
 TIMEOUT_SECONDS = 60.0
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 

@@ -35,9 +35,9 @@ from tools.attacks.log_pipe import LogPipe
 START_SECONDS = 60.0
 SOUND_SERVERS = 3
 TIME_SCALE = 0.2
-"""Of the fake fleet: a token takes 2 ms."""
+"""Time scale of the fake fleet: a token takes 2 ms."""
 SLOTS_PER_SERVER = 2
-"""At which the pool is full, with flow control."""
+"""Requests per server at which the pool is full, with flow control."""
 WAITING = 100
 """Requests that may wait in a band."""
 DIRECT = "direct"

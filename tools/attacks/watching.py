@@ -63,7 +63,7 @@ class Memory:
 
 @dataclass(slots=True)
 class Probes:
-    """What a kubelet would see of liveness, on a connection of its own each time."""
+    """Liveness as a kubelet probes it, on a new connection each time."""
 
     port: int
     seen: Counter[str] = field(default_factory=Counter)

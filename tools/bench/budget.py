@@ -35,7 +35,7 @@ SERVERS = (*SAMPLED, Server.GRPC_AIO)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What one server spends in one case."""
+    """CPU time of one server in one case."""
 
     case: Case
     server: Server

@@ -30,7 +30,7 @@ class Cell:
     """One load."""
 
     limit: int
-    """How many requests may be in flight; 0 for any number."""
+    """Maximum requests in flight; 0 for no limit."""
     bands: int
     flows: int
     """0 for one of its own for every request."""
@@ -39,7 +39,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """What one run of a cell came to."""
+    """Results of one run of a cell."""
 
     per_second: float
     """Dispatches in a second of CPU time."""
@@ -81,7 +81,7 @@ class Egress(SaturationDetector):
 
 
 class Gate(Protocol):
-    """Where requests go in."""
+    """Entry point for requests."""
 
     def prepare(self, asked: Sequence[Ask]) -> None:
         """Make the requests, which takes time that does not count."""

@@ -26,11 +26,11 @@ class Call:
     ns: float
     """Time of one call, with what it calls that has no row of its own."""
     per_request: float
-    """How often it is made."""
+    """Number of calls per request."""
 
     @property
     def us(self) -> float:
-        """Its time per request."""
+        """Time per request."""
         return self.ns * self.per_request / 1000
 
 

@@ -42,7 +42,7 @@ HONEST = {
     ).body(size)
     for size in (500, 16_000, 400_000, 12_000_000)
 }
-"""By bytes."""
+"""Cases by their length in bytes."""
 BOUNDS: Mapping[str, str] = {
     "headers": "--max-header-bytes, and Envoy's 60 KiB",
     "parse": "--max-body-bytes, --max-json-values",
@@ -57,7 +57,7 @@ BOUNDS: Mapping[str, str] = {
     "usage of an answer": "objects of 8 KiB",
     "model of an answer": "64 KiB and 4000 tokens of a document",
 }
-"""What holds each step, in their order."""
+"""The object that performs each step, in order."""
 
 _ANSWER_PIECE_BYTES = 16 * KIB
 _WITHOUT_BODY = b'{"model":"%b","prompt":"a"}'
@@ -69,15 +69,15 @@ class Worst:
 
     step: str
     us_per_kib: float = 0.0
-    """Of inputs of about 64 KiB and more: smaller ones show what each costs, whatever its size."""
+    """For inputs of 64 KiB and more; smaller ones show the fixed cost."""
     per_kib_by: str = ""
     small_ms: float = 0.0
-    """Of inputs of up to 64 KiB."""
+    """Maximum for inputs of up to 64 KiB."""
     most_ms: float = 0.0
-    """Of any that are taken."""
+    """Maximum for all accepted inputs."""
     most_by: str = ""
     honest_us: dict[int, float] = field(default_factory=dict)
-    """By bytes of the body."""
+    """Cost of honest requests by the bytes of their body."""
 
     def add(self, name: str, size: int, seconds: float) -> None:
         """Take note of an input."""

@@ -40,7 +40,7 @@ class Cycle:
     new_us: float
     """A prompt nobody has."""
     known_us: float
-    """One that an endpoint holds whole."""
+    """Cost of a prompt that an endpoint has cached completely."""
     plugins: Mapping[str, float]
     """Share per plugin call in the cycle of the known prompt; ``framework`` is the rest."""
 

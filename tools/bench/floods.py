@@ -33,7 +33,7 @@ from tools.soak.connection import Lost, RawConnection
 LIMIT_SECONDS = 30.0
 MEMORY_LIMIT_MB = 128
 NEIGHBOUR_CALLS = 30
-"""At least so many, in the time of the flood or after it."""
+"""Minimum number of calls, during the flood or after it."""
 NEIGHBOUR_PAUSE_SECONDS = 0.002
 UNREAD_SECONDS = 3.0
 """Without a byte taken, after which a server counts as one that has stopped reading."""
@@ -48,16 +48,16 @@ class Row:
 
     flood: str
     end: str
-    """How it ended: absorbed, not read any more, closed, or the code of the GOAWAY."""
+    """Result: absorbed, no longer read, closed, or the code of the GOAWAY."""
     sent_share: float
-    """Of the flood that was sent before."""
+    """Share of the flood that was sent before the end."""
     seconds: float
     cpu_seconds: float
-    """Of the server."""
+    """CPU time of the server."""
     growth_mb: float
-    """Of its memory, at the most."""
+    """Maximum growth of the server's memory."""
     calls: int
-    """Of the neighbour, meanwhile."""
+    """Calls of the neighbour during the flood."""
     failed_calls: int
     median_ms: float
     max_ms: float

@@ -58,7 +58,7 @@ class Speed:
     cell: Cell
     per_second: float
     p50_us: float | None
-    """From a slot that is given back to the next dispatch; None if nothing waited."""
+    """Time from a released slot to the next dispatch; None if no request waited."""
     p99_us: float | None
 
 
@@ -80,14 +80,14 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What flow control costs a request, in microseconds of a whole director."""
+    """Cost of flow control per request, in microseconds of a complete director."""
 
     off_us: float
     """Without it."""
     straight_us: float
-    """With it, where there is room."""
+    """With flow control, without waiting."""
     queued_us: float
-    """Where it has to wait."""
+    """With flow control, if the request waits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def orders(measured: Sequence[Ordered]) -> Table:
 
 
 def costs(measured: Costs) -> Group:
-    """What a request costs, with flow control and without."""
+    """Cost of a request with and without flow control."""
     table = new_table("A request in a whole director, µs", "", "µs", "off is 1")
     for name, us in (
         ("flow control off", measured.off_us),
@@ -87,7 +87,7 @@ def churn(measured: Speed) -> Text:
 
 
 def cancellations(measured: Sequence[Cancellation]) -> Table:
-    """Those that give up together."""
+    """Requests that are cancelled at the same time."""
     table = new_table(
         f"{CANCELLED} requests wait, and {CANCEL_MS} ms later all give up: whole director",
         *("how", "to begin to wait, µs", "to leave, µs", "loop held up at most, ms"),
@@ -100,7 +100,7 @@ def cancellations(measured: Sequence[Cancellation]) -> Table:
 
 
 def idle(shares: Mapping[str, float]) -> Text:
-    """What an EPP uses to which nothing comes."""
+    """CPU use of an idle EPP."""
     told = ", ".join(f"{name} {share:.3%}" for name, share in shares.items())
     return Text(f"Without requests, scraped once a minute, cores with flow control {told}")
 

@@ -33,17 +33,17 @@ from tools.bench.gateways import ENDPOINTS, Case, Reads
 OPEN_STREAMS = 16
 """Requests in flight, so that loads and answers are not those of an idle pool."""
 _LOOP_SECONDS = 0.05
-"""About so long the same thing is repeated between two readings of the clock."""
+"""Approximate time of the repetitions between two readings of the clock."""
 _FEW_BYTES = 20 << 20
-"""Of long requests that many bytes are enough for a reading."""
+"""Total bytes of long requests that suffice for a measurement."""
 
 _TURNS = 4
-"""Of the loop, until a long body is decided and given back, unless the loop rests before it."""
+"""Maximum iterations of the loop until a long body is decided."""
 _LOOK_SECONDS = 0.001
-"""Between two looks whether such a rest is over; resting takes no CPU time."""
+"""Interval of checks whether the loop has finished resting, which takes no CPU time."""
 _LONG_BYTES = 16 << 20
 _LEAST_ANSWER_BYTES = 100
-"""Of a destination alone."""
+"""Minimum length of an answer with a destination only."""
 
 _NULL = open(os.devnull, "w")  # noqa: PTH123, SIM115 - a device, open to the end of the process
 

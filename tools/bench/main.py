@@ -51,7 +51,7 @@ class Run:
     sampling: Settings
     """For what is sampled: 250 samples a second of CPU time is all there is."""
     repeats: int
-    """Of what is measured in process."""
+    """Repetitions of measurements in process."""
     quick: bool
     servers: Sequence[Server]
     budget_cases: Sequence[Case]
@@ -179,7 +179,7 @@ async def flow(run: Run) -> None:
 
 
 async def start(run: Run) -> None:
-    """How long the process takes until it listens."""
+    """Measure the time until the process listens."""
     measured = await asyncio.to_thread(start_up.measure, 3 if run.quick else 10)
     run.results["start"] = measured
     run.console.print(start_up.table(measured))

@@ -32,7 +32,7 @@ SERVERS = 4
 IN_FLIGHT = 16
 BLOCK_TOKENS = 16
 CACHE_BLOCKS = 2000
-"""Of each server: 32 000 tokens."""
+"""KV blocks of each server: 32,000 tokens."""
 CONVERSATIONS = 150
 AT_A_TIME = 70
 TURNS = 12
@@ -70,12 +70,12 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one run came to."""
+    """Results of one run."""
 
     hit_rate: float
     """Share of the prompts' tokens that a server's cache held."""
     factor: float
-    """Of the first server, in the end."""
+    """Final cache factor of the first server."""
 
 
 def simulate(

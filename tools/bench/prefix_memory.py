@@ -29,7 +29,7 @@ class Case(msgspec.Struct, frozen=True):
     """Blocks of each prompt."""
     prompts: int
     shared: int = 0
-    """Of its blocks, the leading ones that one in a hundred prompts has too."""
+    """Number of leading blocks that a hundredth of the prompts share."""
     endpoints: int = ENDPOINTS
     holders: int = 1
     """Endpoints that each prompt is sent to."""
@@ -56,7 +56,7 @@ class Memory:
     """The most that was counted at any time."""
     counted_bytes: int
     resident_bytes: int
-    """By how much the process has grown."""
+    """Growth of the process."""
 
 
 def measure(case: Case) -> Memory:

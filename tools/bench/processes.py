@@ -21,7 +21,7 @@ class Running:
 
     pid: int
     ready: dict[str, Any]
-    """What it said when it was ready."""
+    """Content of the ready file."""
 
 
 @contextlib.asynccontextmanager

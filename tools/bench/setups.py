@@ -44,7 +44,7 @@ class SetUp:
     new_us: float
     """A prompt nobody has."""
     known_us: float
-    """One that was sent just before."""
+    """A prompt that was sent just before."""
     profiles: float
     """Profiles run per request with a new prompt."""
 

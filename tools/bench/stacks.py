@@ -71,7 +71,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What the samples say."""
+    """Summary of the samples."""
 
     samples: int
     parts: dict[str, float]
@@ -81,7 +81,7 @@ class Profile:
 
 
 Samples = list[tuple[int, bool, list[Frame]]]
-"""What :mod:`tools.bench.sampled` writes: how many, whether in the event loop, the stack."""
+"""Output of :mod:`tools.bench.sampled`: count, whether in the event loop, stack."""
 
 
 def profile(sampled: Samples) -> Profile:

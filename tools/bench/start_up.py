@@ -35,7 +35,7 @@ class Start:
 
     wall_seconds: float
     cpu_seconds: float
-    """Of the process, when its ports were open; the wall time of a machine without other work."""
+    """CPU time until the ports are open: the wall time on an idle machine."""
 
 
 def measure(rounds: int) -> dict[str, list[Start]]:

@@ -112,7 +112,7 @@ def burst(
     scrapes: str,
     most: int | None,
 ) -> Text:
-    """How evenly a burst was spread; loud if by more than ``most``."""
+    """Return a text on the spread of a burst, highlighted above ``most``."""
     counts = [*served.values(), *[0] * (endpoints - len(served))]
     spread = max(counts) - min(counts)
     good = not errors and (most is None or spread <= most)

@@ -33,7 +33,7 @@ BAD_STATS = (
 
 _LARGE_BYTES = 4 << 20
 _LARGE_IN_PARALLEL = 4
-"""Of requests with more than that: what waits for one connection is limited to 98 MB."""
+"""Parallel large requests: a connection buffers at most 98 MB."""
 
 _seeds = count(1)
 """Each slice sends prompts of its own: repeated ones would be in the prefix index already."""
@@ -41,7 +41,7 @@ _seeds = count(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How long, and how slow the answers are."""
+    """Duration of the run and speed of the answers."""
 
     seconds: float
     """Load per server and case, all rounds together."""

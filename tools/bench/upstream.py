@@ -33,7 +33,7 @@ vllm:kv_cache_usage_perc{model_name="bench"} 0.25
 
 
 class ModelServer:
-    """What the connections of one port share."""
+    """State that the connections of one port share."""
 
     def __init__(self, number: int) -> None:
         self.served_by = b"x-served-by: server-%d\r\n" % number

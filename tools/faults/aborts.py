@@ -14,7 +14,7 @@ HESITATION_SECONDS = 0.02
 
 
 class Point(StrEnum):
-    """Where a client leaves."""
+    """The point at which a client disconnects."""
 
     IN_THE_HEAD = "in the head"
     BEFORE_THE_BODY = "before the body"

@@ -17,7 +17,7 @@ PATH = "/v1/completions"
 CLIENT_SECONDS = 120.0
 """Longest that one request may take, whatever is done to it."""
 BROKEN = (OSError, httptools.HttpParserError)
-"""What reading an answer ends with when it is broken off."""
+"""Exceptions of reading an answer that is cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Request:
     request_id: str
     body: bytes
     events: int = 4
-    """Of the answer."""
+    """Number of events of the answer."""
     headers: dict[str, str] = field(default_factory=dict)
     """More of them."""
 

@@ -11,8 +11,8 @@ from tools.faults.upstream import REFUSAL, Fault
 AT_ONCE = 32
 SOUND = 1 / 4
 UPLOAD_BYTES = 3_000_000
-"""Of a prompt that is still on its way when its server leaves: more than every window and buffer
-between the EPP and the server."""
+"""Length of a prompt that is still being sent when its server stops: more than all windows and
+buffers between the EPP and the server."""
 
 BROKEN_OFF = "broken off"
 EXPECTED: Mapping[Fault, frozenset[str]] = {
@@ -28,7 +28,7 @@ EXPECTED: Mapping[Fault, frozenset[str]] = {
     Fault.CLOSE_MID_BODY: frozenset({"502", BROKEN_OFF}),
     Fault.CUT_SHORT: frozenset({"502", BROKEN_OFF}),
 }
-"""What a client may see of each fault."""
+"""Allowed outcomes for a client, by fault."""
 FAULTS = tuple(EXPECTED)
 _MID_UPLOAD = frozenset({Fault.RESET_MID_UPLOAD, Fault.ANSWER_MID_UPLOAD})
 

@@ -15,7 +15,7 @@ from tools.soak.soak import resident_mib
 TORN_A_CHANGE = 9
 """Torn endpoints files for each change of the configuration that a pace has."""
 FAULTY_EACH = 4
-"""One in so many configurations is faulty."""
+"""Every n-th configuration is faulty."""
 MAX_GROWTH_MIB = 200.0
 RELOADS = "llm_d_epp_config_reloads_total"
 CONFIG_REFUSED = "configuration refused, the one in use stays"

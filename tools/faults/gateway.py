@@ -48,7 +48,7 @@ class FaultGateway:
 
     mode: Mode
     port: int
-    """Where Envoy listens."""
+    """Port of Envoy."""
     servers: ModelServers
     envoy: EnvoyProcess
     metrics_url: str

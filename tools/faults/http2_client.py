@@ -25,7 +25,7 @@ class Stream:
         self.began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the first bytes of the answer's body are there, or it is over."""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """What it was ended with, if not by its end."""
+        """Reason of an early end."""
 
     def over(self, why: str = "") -> None:
         """Note the end."""

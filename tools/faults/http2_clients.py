@@ -12,10 +12,10 @@ from tools.faults.outcome import Outcome
 
 CONNECTIONS_AT_ONCE = 4
 STREAMS = 20
-"""Of a connection, all at once."""
+"""Concurrent streams of a connection."""
 STAYING = 1 / 2
 DROPPED = 1 / 5
-"""Of the connections: they are closed with everything that is under way."""
+"""Share of connections that are closed with open requests."""
 POINTS = (Point.BEFORE_THE_BODY, Point.MID_BODY, Point.BEFORE_THE_ANSWER, Point.MID_ANSWER)
 
 

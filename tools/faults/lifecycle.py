@@ -15,7 +15,7 @@ from tools.faults.trial import Outcome, Pace, Run, Scenario, after, judge, runni
 from tools.faults.waiting import stopped_amid_slow_readers, stopped_while_undecided
 
 _ROLLOUT = "12s"
-"""How long a picker that leaves serves new requests: a process starts in 1 to 7 s."""
+"""Time for which a stopping picker serves new requests; a process starts in 1 to 7 s."""
 
 
 async def stopped(setting: Setting, pace: Pace, *, signals: int = 1) -> Outcome:

@@ -16,16 +16,16 @@ Scenario = Callable[[G, int], Awaitable["Outcome"]]
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of the requests of one run."""
+    """Outcomes of the requests of one run."""
 
     right: int = 0
     """Requests that were made properly to a sound model server, and whose answer was checked."""
     broken: Counter[str] = field(default_factory=Counter)
     """Requests that something was done to, by what that was and what came of it."""
     wrong: list[str] = field(default_factory=list)
-    """What should not have happened."""
+    """Violations of expectations."""
     seconds: dict[str, list[float]] = field(default_factory=dict)
-    """How long requests took, for runs that compare."""
+    """Durations of requests, for comparisons."""
     notes: list[str] = field(default_factory=list)
 
     @property

@@ -31,7 +31,7 @@ _ERRORS = frozenset({"error", "critical"})
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How Envoy talks to the picker, and what it does without one."""
+    """Mode of Envoy, and its behaviour without a picker."""
 
     mode: Mode
     fail_open: bool = False
@@ -122,11 +122,11 @@ class Site:
     """The running ones and those that have ended."""
     envoys: list[EnvoyProcess] = field(default_factory=list)
     urls: list[str] = field(default_factory=list)
-    """Of the Envoys."""
+    """URLs of the Envoys."""
 
     @property
     def url(self) -> str:
-        """Of the first Envoy."""
+        """URL of the first Envoy."""
         return self.urls[0]
 
     @property

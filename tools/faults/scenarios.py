@@ -22,7 +22,7 @@ class FaultRun:
     requests: int = 2_000
     in_the_suite: int = 60
     warm_up: float = 1 / 5
-    """Of the requests, to be made before memory is read for the first time."""
+    """Share of the requests that are sent before memory is first measured."""
     growth_mib: float = 8.0
     """How much more memory the EPP may hold at the end than after the warm-up. Of bodies of 12 MB
     as much as four: how many are held at a time differs by a few, and one leaked of a hundred is

@@ -21,7 +21,7 @@ from tools.faults.outcome import Outcome
 AT_ONCE = 500
 """Slow bodies; the more requests, the more rounds of them."""
 PIECES = 10
-"""What is sent of each before the rest, a byte each time."""
+"""Number of single bytes that are sent of each body before the rest."""
 NORMAL_AT_ONCE = 8
 
 

@@ -23,7 +23,7 @@ _DONE = "data: [DONE]"
 
 
 class Verdict(Enum):
-    """What became of a request."""
+    """Outcome of a request."""
 
     WHOLE = "whole"
     TRUNCATED = "truncated"

@@ -18,7 +18,7 @@ _SUCCESSES = 20
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How much traffic, and how long its answers take."""
+    """Amount of traffic, and duration of its answers."""
 
     requests: int = 2000
     rate: float = 80.0
@@ -29,7 +29,7 @@ class Pace:
     drain: str = "1s"
     """Shorter than the long answers take."""
     changes: int = 200
-    """How often a file is rewritten, where that is what is tried."""
+    """Number of times a file is rewritten, in scenarios that do."""
 
 
 def _counts(verdicts: Counter[Verdict]) -> str:
@@ -38,7 +38,7 @@ def _counts(verdicts: Counter[Verdict]) -> str:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the requests of a scenario."""
+    """Outcomes of the requests of a scenario."""
 
     scenario: str
     setting: str

@@ -30,7 +30,7 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Fault(StrEnum):
-    """What a model server does to a request."""
+    """Fault of a model server."""
 
     NONE = "none"
     RESET_BEFORE_HEADERS = "reset-before-headers"
@@ -43,7 +43,7 @@ class Fault(StrEnum):
     """Answers 413 while the body is coming, and reads on."""
     RESET_MID_BODY = "reset-mid-body"
     CLOSE_MID_BODY = "close-mid-body"
-    """Of an answer in chunks: it is cut off."""
+    """The server closes the connection in the middle of a chunked answer."""
     CUT_SHORT = "cut-short"
     """Closes before as much has come as content-length says."""
 
@@ -71,7 +71,7 @@ class ModelServers:
         self.addresses: tuple[str, ...] = ()
         """``host:port`` of each."""
         self.held: dict[str, Callable[[], None]] = {}
-        """By its id what lets a request go on that waits."""
+        """Functions that resume waiting requests, by request id."""
 
     def release(self, request_id: str) -> None:
         """Let a request go on that is held."""

@@ -20,12 +20,12 @@ RESULTS = Path("fuzz-results")
 
 
 class Target(NamedTuple):
-    """What is instrumented, and how inputs begin."""
+    """Instrumented modules, and initial inputs."""
 
     code: tuple[str, ...]
     """Modules and packages whose branches lead the fuzzer."""
     most_bytes: int
-    """Of one input."""
+    """Maximum length of an input."""
     seeds: Callable[[], Iterable[bytes]] = tuple
 
 
@@ -42,7 +42,7 @@ TARGETS = {
 
 
 class _Module(Protocol):
-    """What the module of a target has."""
+    """Interface of a target's module."""
 
     WORDS: Iterable[bytes]
 

@@ -77,12 +77,12 @@ TRAILER_BLOCK = frames.literals(((b"x-trailer", b"y"),))
 INCREMENTS = (1, 2, 7, 30, 100, 500, 5000, 65_535)
 SETTING_VALUES = (0, 1, 100, 16_384, 65_535, frames.MAX_WINDOW, 2**31, 2**24 - 1)
 RARELY = 60
-"""One in so many frames may end the connection: else no input would get far."""
+"""Inverse probability of a frame that may end the connection."""
 SIZES = (0, 1, 4, 5, 8, 20, 100, 600, 2500, 12_000)
 
 
 WORDS = (frames.PREFACE, RESPONSE, TRAILERS, BLOCK, *ODD_BLOCKS)
-"""What a fuzzer puts in."""
+"""Dictionary of the fuzzer."""
 
 
 def one_input(data: bytes) -> None:
@@ -131,7 +131,7 @@ class Conversation:
         self.peer = Peer()
         self.connection = Http2Connection(LIMITS, cache=HeaderCache(6000))
         self.grants: deque[tuple[int, Callable[[], None]]] = deque()
-        """What the peer has to take note of, once so many bytes are sent."""
+        """Window grants, each with the number of sent bytes from which it applies."""
         self.bytes_fed = 0
         self.bytes_sent = 0
         self.highest = 1

@@ -42,10 +42,10 @@ from tools.fuzz.tape import Tape
 
 MAX_BODY_BYTES = 65_536
 MAX_SECONDS = 0.020
-"""Of CPU time on the loop, for a step."""
+"""Maximum CPU time of a step on the loop."""
 MAX_PEAK_BYTES = 70 << 20
 MAX_CALLS = 60_000
-"""What the suite counts instead of time: functions of Python and of C that a step calls."""
+"""Maximum number of function calls of a step, which the suite counts instead of time."""
 RESULTS = Path("fuzz-results") / "cost"
 
 _AGAIN = 3
@@ -91,7 +91,7 @@ class CostError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is sent to one pipeline."""
+    """Input of one pipeline."""
 
     configuration: str
     headers: dict[str, str]

@@ -17,7 +17,7 @@ import structlog
 from tools.fuzz.growth_cases import CASES, Case, Work
 
 STEP = 4
-"""How much larger the next input is."""
+"""Factor between the lengths of two inputs."""
 MAX_TIMES = 8
 """As many calls it may take: linear is 4 and a little, quadratic 16."""
 MAX_TIMES_CPU = 12
@@ -25,7 +25,7 @@ MAX_TIMES_CPU = 12
 as long as one of 32000."""
 _FIRST_SIZE = 500
 _ENOUGH_SECONDS = 0.004
-"""Of CPU time for a ratio that means something."""
+"""Minimum CPU time for a meaningful ratio."""
 _MAX_SIZE = 128_000
 
 

@@ -23,7 +23,7 @@ from tools.harness.request_control import Epp, make_pool
 from tools.harness.wires import DirectWire
 
 Work = Callable[[], object]
-"""What is measured; made beforehand with all that it needs."""
+"""The measured function, prepared beforehand."""
 Case = Callable[[int], Work]
 """Makes the work for a size, about that many bytes or steps."""
 

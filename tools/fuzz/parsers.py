@@ -29,7 +29,7 @@ WORDS = (
     *(b'"image_url"', b'"type"', b'"choices":[', b'"response":{', b"\n\n", b"\\u0065", b"null"),
     *(b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"\x00\x00\x00\x00\x05", b"\xff\xd8\xff", b"\xff\xc0"),
 )
-"""What a fuzzer puts in: it would take long to find these by itself."""
+"""Dictionary of the fuzzer: words that it would take long to find."""
 
 
 def one_input(data: bytes) -> None:

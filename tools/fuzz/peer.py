@@ -16,7 +16,7 @@ class Peer:
         self.initial_window = 65_535
         self.window = 65_535
         self.windows: dict[int, int] = {}
-        """Of the streams that were opened, by id."""
+        """Windows of the open streams, by id."""
         self.max_frame_bytes = 16_384
         self.opened: set[int] = set()
         self.ended: set[int] = set()

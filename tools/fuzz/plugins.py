@@ -82,7 +82,7 @@ _REQUEST_FIELDS = ("fairness_id", "priority", "model", "target_model", "headers"
 
 
 class Deed:
-    """What is done to the marked request at one extension point."""
+    """Action on the marked request at one extension point."""
 
     def __init__(self, tape: Tape) -> None:
         self.point = tape.choice(POINTS)
@@ -268,9 +268,9 @@ class Run:
         self.deed = Deed(tape)
         self.is_queued, self.is_rewritten = tape.flip(), tape.flip()
         self.status = 0
-        """What the marked request was answered; 0 if it was sent to an endpoint."""
+        """Status of the answer to the marked request; 0 if it was sent to an endpoint."""
         self.failures = 0.0
-        """How often the plugin was counted."""
+        """Number of counted failures of the plugin."""
 
     async def run(self) -> None:
         """Send the marked request and others around it; see how all ends."""

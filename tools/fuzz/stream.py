@@ -66,7 +66,7 @@ WORDS = (
     b"\x12\x00",
     *(bytes((number << 3 | 2, 0)) for number in range(2, 12)),
 )
-"""What a fuzzer puts in: the beginnings of messages among it."""
+"""Dictionary of the fuzzer, with beginnings of messages."""
 
 
 class _Steps:
