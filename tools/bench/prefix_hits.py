@@ -75,7 +75,7 @@ class Outcome:
     hit_rate: float
     """Share of the prompts' tokens that a server's cache held."""
     factor: float
-    """Final cache factor of the first server."""
+    """Token scale that the first server has learned at the end."""
 
 
 def simulate(
