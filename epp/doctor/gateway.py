@@ -1,4 +1,4 @@
-"""An Envoy's configuration arranged for the checks: connection managers, clusters, routes."""
+"""Envoy configuration as the doctor's checks read it: connection managers, clusters, routes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -9,10 +9,11 @@ from epp.doctor.sources import Source, Version
 from epp.doctor.tree import Node
 
 QUEUED_SECONDS = 60.0
-"""How long a request may plausibly queue: the default TTL of the EPP's queue."""
+"""Longest time in the EPP's queue unless configured otherwise: the default TTL of flow control."""
 
 _MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 
+# By field of the config dump that lists resources: path of the resource in an element of the list.
 _CLUSTER_LISTS = {
     "static_clusters": "cluster",
     "dynamic_active_clusters": "cluster",
@@ -26,11 +27,10 @@ _TABLE_LISTS = {
     "static_route_configs": "route_config",
     "dynamic_route_configs": "route_config",
 }
-"""Fields of the dump's sections that list resources, and the path of the resource in an item."""
 
 
 class Gateway:
-    """Input of the checks."""
+    """What a check may read: the Envoy configuration, and version and counters if known."""
 
     def __init__(
         self,
@@ -43,7 +43,8 @@ class Gateway:
 
         Args:
             source: The configuration.
-            ext_proc: Name of the filter or of the EPP's cluster to check; None for all.
+            ext_proc: Check only the filter of this name, or those that call the cluster of this
+                name; None to check every ext_proc filter.
             queued_seconds: How long a request may wait in the EPP's queue.
         """
         self._source = source
@@ -55,7 +56,7 @@ class Gateway:
 
     @cached_property
     def clusters(self) -> dict[str, Node]:
-        """Clusters by name."""
+        """All clusters, keyed by name."""
         return self._resources("clusters", _CLUSTER_LISTS)
 
     @cached_property
@@ -66,36 +67,39 @@ class Gateway:
 
     @cached_property
     def uses(self) -> tuple[Use, ...]:
-        """Every combination of route and ext_proc filter that calls the EPP."""
+        """Each pair of a route and an ext_proc filter that is enabled there, of those to check."""
         return tuple(
-            use for use, asked in self._ways if asked and self._chosen in self._names_of(use)
+            use for use, enabled in self._pairs if enabled and self._chosen in self._names_of(use)
         )
 
     @cached_property
     def bypasses(self) -> tuple[tuple[Manager, Target], ...]:
-        """Routes that do not call the EPP, of managers with or without an ext_proc filter."""
-        asked = {id(use.target) for use in self.uses}
+        """Routes on which the EPP is not called, also of managers without an ext_proc filter.
+
+        Targets are compared by identity, because two routes may be equal.
+        """
+        called = {id(use.target) for use in self.uses}
         return tuple(
             (manager, target)
             for manager in self.managers
             for target in manager.targets
-            if id(target) not in asked
+            if id(target) not in called
         )
 
     @cached_property
     def pools(self) -> dict[str, Node]:
-        """Clusters of the model servers by name: targets of routes that call the EPP."""
+        """Clusters of model servers by name: the targets of routes on which the EPP is called."""
         names = {use.target.cluster for use in self.uses if use.target is not None}
         return {name: node for name, node in self.clusters.items() if name in names}
 
     @cached_property
     def epp_clusters(self) -> dict[str, Node]:
-        """Clusters of endpoint pickers by name."""
+        """Clusters of endpoint pickers, keyed by name."""
         names = {use.epp_cluster for use in self.uses}
         return {name: node for name, node in self.clusters.items() if name in names}
 
     def pool_of(self, use: Use) -> Node:
-        """Return the cluster to which ``use`` routes; absent if it is unknown."""
+        """Return the cluster to which ``use`` routes; an empty node if there is none."""
         name = use.target.cluster if use.target is not None else ""
         return self.clusters.get(name, Node(None, f"clusters[{name}]"))
 
@@ -103,17 +107,18 @@ class Gateway:
         return (None, use.filter.get("name").text(), use.epp_cluster)
 
     @cached_property
-    def _ways(self) -> tuple[tuple[Use, bool], ...]:
+    def _pairs(self) -> tuple[tuple[Use, bool], ...]:
+        """Each pair of a route and an ext_proc filter, and whether the filter is enabled there."""
         return tuple(
-            way
+            pair
             for manager in self.managers
             for item in manager.filters
             if item.typed_config().type_name() == EXT_PROC
-            for way in routes_through(manager, item)
+            for pair in routes_through(manager, item)
         )
 
     def _resources(self, name: str, lists: Mapping[str, str]) -> dict[str, Node]:
-        """Return resources by name; the dump's sections take precedence over its bootstrap."""
+        """Return resources by name; one in a section of the dump wins over one in a bootstrap."""
         found: dict[str, Node] = {}
         for root in self._source.roots:
             for field, path in lists.items():

@@ -1,4 +1,7 @@
-"""The validated settings of a load run; with the seed they determine all requests."""
+"""The validated settings of a load run.
+
+Equal settings, the seed included, produce the same prompts, lengths and arrival times.
+"""
 
 import math
 from dataclasses import asdict, dataclass, field, fields
@@ -11,7 +14,8 @@ from epp.lab.load.lengths import Lengths, LogNormalLengths, UniformLengths
 from epp.lab.load.slo import Slo
 
 MIN_UNIQUE_CHARS = 16
-"""Minimum length of a prompt after its prefix, and of a prefix: room for a unique number."""
+"""Minimum length of a shared prefix, and of the rest of the prompt: each contains a number that
+makes it unique."""
 
 
 class Api(StrEnum):
@@ -30,25 +34,26 @@ class Arrivals(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """One load run.
+    """Settings of one load run.
 
-    Exactly one of `concurrency` (closed loop) and `rate` (open loop), and exactly one of `requests`
-    and `duration_seconds`.
+    Set exactly one of `concurrency` (closed loop) and `rate` (open loop), and exactly one of
+    `requests` and `duration_seconds`.
 
     Raises:
         PlanError: A field is out of range, or two fields contradict each other.
     """
 
     url: str
-    """Base URL of the gateway, ``http://host:port``; may have a path and end in ``/v1``."""
+    """Base URL of the gateway, such as ``http://host:8080``; may be https and have a path. ``/v1``
+    at its end is optional."""
     model: str
     """Model name of every request."""
     api: Api = Api.COMPLETIONS
     """Endpoint that is called."""
     concurrency: int | None = None
-    """Closed loop: clients, each with one request in flight."""
+    """Closed loop: number of clients, each with one request in flight."""
     rate: float | None = None
-    """Open loop: requests per second, independent of the response times."""
+    """Open loop: requests per second, sent regardless of how fast responses arrive."""
     arrivals: Arrivals = Arrivals.POISSON
     """Spacing of open-loop arrivals."""
     requests: int | None = None
@@ -56,17 +61,17 @@ class LoadPlan:
     duration_seconds: float | None = None
     """Seconds during which requests are sent; the run then waits for those in flight."""
     prompt_chars: int | Lengths = 512
-    """Length of a prompt in characters, shared prefix included."""
+    """Length of a prompt in characters, with its prefix: a number, or a distribution."""
     max_tokens: int | Lengths = 64
     """Requested output tokens per response."""
     stream: bool = True
-    """Request server-sent events; without streaming there is no time to first token."""
+    """Request server-sent events; without, the time to first token is not measured."""
     prefixes: int = 0
-    """Number of groups of prompts with a shared prefix; 0: prompts share no prefix."""
+    """Number of different shared prefixes; every prompt begins with one of them. 0 for none."""
     prefix_chars: int = 0
-    """Length of the shared prefix in characters; only with `prefixes`."""
+    """Length of a shared prefix in characters; required with `prefixes`, and only then."""
     seed: int = 0
-    """Seed of prompts, groups, arrival times and aborts."""
+    """Seed of everything random: prompts, lengths, prefixes, arrival times, aborts."""
     abort_share: float = 0.0
     """Fraction (0.0-1.0) of requests that the client aborts at the first byte of the response."""
     timeout_seconds: float = 60.0
