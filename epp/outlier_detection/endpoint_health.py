@@ -25,6 +25,9 @@ FIRST_SHARE: Final = 0.1
 PAGES_TO_RETURN: Final = 2
 """Successful scrapes in a row that end an ejection for failed scrapes."""
 
+RESPONSE_SECONDS: Final = 0.1
+"""How long an endpoint with overdue metrics has to show by a response that it works."""
+
 _USUAL_GAPS: Final = 3.0
 """A scrape is overdue after this many times the longest recent gap between two pages."""
 _FORGET: Final = 0.95
@@ -57,6 +60,7 @@ class EndpointHealth:
     """The health of one endpoint. All times are seconds of one monotonic clock."""
 
     __slots__ = (
+        "_alive_at",
         "_ejections_in_a_row",
         "_failed_responses",
         "_failed_scrapes",
@@ -92,6 +96,8 @@ class EndpointHealth:
         self._pages = 0
         """Pages in a row."""
         self._last_page_at: float | None = None
+        self._alive_at = now
+        """Last page, or response while it was watched."""
         self._longest_gap = 0.0
         self._ejections_in_a_row = 0
         self._had_success = False
@@ -131,13 +137,15 @@ class EndpointHealth:
             self._enter(HealthState.SUSPECT, now, reason)
 
     def response_succeeded(self, now: float) -> None:
-        """Take a response with another status."""
+        """Take a response with another status: the server works, whatever scrapes say."""
         self._failed_responses = 0
+        self._failed_scrapes = 0
         self._had_success = True
-        if self.state is HealthState.SUSPECT and not self._failed_scrapes:
+        self._alive_at = now
+        if self.state is HealthState.SUSPECT:
             self._enter(HealthState.HEALTHY, now)
         elif self.state is HealthState.EJECTED and self.evidence is Evidence.SCRAPES:
-            self._probe(now)  # it is there, whatever scrapes say
+            self._probe(now)
 
     def scrape_failed(self, why: str, now: float) -> None:
         """Take a scrape that found no server; ignored before the first page.
@@ -167,11 +175,11 @@ class EndpointHealth:
         if (
             self._last_page_at is not None
             and not self._failed_scrapes
-            and self.state is not (HealthState.EJECTED)
+            and self.state is not HealthState.EJECTED
         ):
             gap = now - self._last_page_at
             self._longest_gap = max(gap, self._longest_gap * _FORGET)
-        self._last_page_at = now
+        self._last_page_at = self._alive_at = now
         self._failed_scrapes = 0
         self._pages += 1
         if self.state is HealthState.SUSPECT and not self._failed_responses:
@@ -184,7 +192,7 @@ class EndpointHealth:
             self._probe(now)
 
     def is_overdue(self, now: float, interval_seconds: float = 0.0) -> bool:
-        """Whether no page has come for much longer than usual.
+        """Whether no page, and no awaited response, has come for much longer than usual.
 
         Args:
             now: The time.
@@ -194,14 +202,18 @@ class EndpointHealth:
             return False
         usual = max(self._longest_gap, interval_seconds)
         limit = max(self._settings.scrape_overdue_seconds, _USUAL_GAPS * usual)
-        return now - self._last_page_at > limit
+        return now - self._alive_at > limit
 
     def page_overdue(self, now: float) -> None:
         """Take an overdue page, while the pages of other endpoints come."""
-        if self.state is not HealthState.EJECTED and self._last_page_at is not None:
-            age = now - self._last_page_at
-            self._pages = 0
-            self._eject(Evidence.SCRAPES, f"no metrics for {age:.2f} s", now)
+        if self.state is HealthState.EJECTED or self._last_page_at is None:
+            return
+        self._pages = 0
+        reason = f"no metrics for {now - self._last_page_at:.2f} s"
+        if self.state is HealthState.HEALTHY:
+            self._enter(HealthState.SUSPECT, now, reason)
+        elif now - self.since >= RESPONSE_SECONDS:
+            self._eject(Evidence.SCRAPES, reason, now)
 
     def pass_time(self, now: float) -> None:
         """Make the transitions that are due."""

@@ -41,13 +41,13 @@ class OutlierSettings:
     scrape_overdue_seconds: Annotated[
         float,
         Option(
-            "Eject an endpoint whose metrics are this old, or three times as old as usual for it,"
-            " while those of others are fresh.",
+            "Eject an endpoint whose metrics are this old and three times as old as usual for it,"
+            " while those of others are fresh, unless it responds.",
             panel=Panel.OUTLIERS,
             form=Form.DURATION,
             flag="--scrape-overdue-time",
         ),
-    ] = 0.4
+    ] = 0.3
     base_ejection_seconds: Annotated[
         float,
         Option(

@@ -105,7 +105,7 @@ def test_a_process_that_was_busy_itself_blames_nobody() -> None:
     world.now += 0.7
     world.detector.check()
     assert world.detector.available() is world.endpoints
-    world.run(0.1, silent=(2,))
+    world.run(0.2, silent=(2,))
     assert world.available() == {0, 1, 3}, "the others have answered since"
 
 

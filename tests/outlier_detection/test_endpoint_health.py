@@ -151,13 +151,32 @@ def test_a_response_shows_that_a_server_is_there_whatever_scrapes_say() -> None:
 
 def test_a_page_is_overdue_at_three_times_the_longest_recent_gap() -> None:
     health = scraped()
-    assert not health.is_overdue(0.39)
-    assert health.is_overdue(0.41)
-    health.page_scraped(0.3)  # a gap of 0.3 s
-    assert not health.is_overdue(1.19)
-    assert health.is_overdue(1.21)
-    health.page_overdue(1.21)
-    assert (health.state, health.reason) == (EJECTED, "no metrics for 0.91 s")
+    assert not health.is_overdue(0.29)
+    assert health.is_overdue(0.31)
+    health.page_scraped(0.2)  # a gap of 0.2 s
+    assert not health.is_overdue(0.79)
+    assert health.is_overdue(0.81)
+    assert not health.is_overdue(0.81, interval_seconds=0.3)
+    health.page_overdue(0.81)
+    assert (health.state, health.is_watched) == (SUSPECT, True)
+    health.page_overdue(0.90)
+    assert health.state is SUSPECT
+    health.page_overdue(0.92)
+    assert (health.state, health.reason) == (EJECTED, "no metrics for 0.72 s")
+
+
+def test_an_endpoint_that_responds_is_not_ejected_for_slow_metrics() -> None:
+    health = scraped()
+    for now in (0.4, 0.8, 1.2):
+        assert health.is_overdue(now)
+        health.page_overdue(now)
+        assert health.state is SUSPECT
+        health.response_succeeded(now + 0.05)
+        assert health.state is HEALTHY
+    health.scrape_failed("timeout", 2.0)
+    health.response_succeeded(2.5)
+    health.scrape_failed("timeout", 3.0)
+    assert health.state is SUSPECT
 
 
 def test_an_ejected_endpoint_that_is_gone_does_not_return_by_time() -> None:
