@@ -209,7 +209,16 @@ class TokenProducer(DataProducer):
     writes: ClassVar[tuple[StateKey[Any], ...]] = (TOKENIZED_PROMPT,)
     default_for: ClassVar[tuple[StateKey[Any], ...]] = (TOKENIZED_PROMPT,)
 
-    def __new__(cls, name: str, params: Params, **services: object) -> "TokenProducer":
+    def __new__(  # explicit services: inspect reads this signature, not that of __init__
+        cls,
+        name: str,
+        params: Params,
+        *,
+        open_caller: OpenCaller | None = None,
+        open_grpc_caller: OpenGrpcCaller | None = None,
+        metrics: PluginMetrics = NO_PLUGIN_METRICS,
+        clock: Callable[[], float] = monotonic,
+    ) -> "TokenProducer":
         """Choose the class for the mode of ``params``."""
         return super().__new__(RenderedTokenProducer if params.renderer is not None else cls)
 

@@ -10,7 +10,7 @@ The file is YAML or JSON in the format of the Go EPP; ports as numbers and IPv6 
         labels: {llm-d.ai/role: decode}
 
 :func:`parse` refuses a file that has an invalid entry; :func:`parse_leniently` leaves out only the
-invalid entries, as the Go EPP does when it reloads a file.
+invalid entries, as the Go EPP does when it reloads a file; it is used with ``--compat=reference``.
 """
 
 import re

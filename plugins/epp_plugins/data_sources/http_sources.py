@@ -1,11 +1,11 @@
 """``metrics-data-source`` and ``models-data-source``: scrape a page of each endpoint over HTTP.
 
-Both request ``scheme://ADDRESS:port path`` every ``interval`` (by default
+Both request ``path`` from each endpoint every ``interval`` (by default
 ``--refresh-metrics-interval``) over a persistent connection. With ``port: 0`` the endpoint's own
-port is used. With ``https`` the server's certificate is verified only if ``insecureSkipVerify`` is
-false; then it must be issued by an authority in ``caCertPath``, or by one that the system trusts,
-and be valid for the endpoint's IP address. ``clientCertPath`` and ``clientKeyPath`` are for servers
-that require a client certificate.
+port is used. By default any server certificate is accepted. With ``https`` and
+``insecureSkipVerify: false`` it is verified: it must be issued by an authority in ``caCertPath``,
+or by one that the system trusts, and be valid for the endpoint's IP address. ``clientCertPath`` and
+``clientKeyPath`` are for servers that require a client certificate.
 
 Example::
 
@@ -47,15 +47,16 @@ class MetricsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     insecure_skip_verify: bool = True
     """Whether to accept any server certificate."""
     ca_cert_path: str = ""
-    """PEM file with the authorities to trust; "" for the system's. It needs
-    ``insecureSkipVerify: false``."""
+    """PEM file with the authorities to trust; "" for the system's. Used only with
+    ``insecureSkipVerify: false``; otherwise any certificate is accepted."""
     client_cert_path: str = ""
     """PEM file with the client certificate; "" for none."""
     client_key_path: str = ""
     """PEM file with the key of ``clientCertPath``."""
     # The check also gets numbers, and its error asks for a unit; the type's would ask for quotes.
     interval: Annotated[str, msgspec.Meta(extra={"check": optional_duration_seconds})] = ""
-    """Scrape interval, such as ``500ms``, at least 50 ms; "" for that of the process."""
+    """Scrape interval, such as ``500ms``; a shorter one than 50 ms counts as 50 ms. "" for that of
+    the process."""
 
 
 class ModelsParams(MetricsParams, frozen=True):

@@ -5,8 +5,9 @@ shortest to the longest queue::
 
     waiting <= min + floor((max - min) / n)
 
-Small differences in queue length are therefore ignored. The filter, its rounding included, is part
-of the decision tree of Gateway API Inference Extension #677, see ``decision-tree-filter``.
+Endpoints close to the shortest queue are therefore kept, too, if the spread is at least ``n``; with
+a smaller one only the shortest are kept. The filter, its rounding included, is part of the decision
+tree of Gateway API Inference Extension #677, see ``decision-tree-filter``.
 
 Reads:  ``endpoint.load.waiting_requests``.
 Example::

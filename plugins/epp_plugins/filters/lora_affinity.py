@@ -7,8 +7,10 @@ It keeps one of two groups of endpoints::
 
 If both groups have endpoints, A is kept with the probability ``threshold``, otherwise B; the small
 remainder spreads an adapter that is in demand over more servers. If only one group has endpoints,
-it is kept. Other endpoints are never kept. The default of ``threshold`` is the environment variable
-LORA_AFFINITY_THRESHOLD if set, else 0.999. It is a part of the decision tree of GIE #677.
+it is kept. Other endpoints are never kept, such as servers without LoRA, so a request for a base
+model may be left without any (429): use the filter in a ``decision-tree-filter``, for the decision
+tree of Gateway API Inference Extension #677. The default of ``threshold`` is the environment
+variable LORA_AFFINITY_THRESHOLD if set, else 0.999.
 
 Reads:  ``endpoint.metrics``: ``active_adapters``, ``waiting_adapters``, ``max_adapters``.
 Example::

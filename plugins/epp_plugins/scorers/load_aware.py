@@ -6,7 +6,7 @@ For an endpoint with ``q`` waiting requests::
 
 An empty queue scores 0.5; ``threshold`` requests and more score 0. Unlike ``queue-scorer`` it does
 not compare the candidates, so a difference of one request has a small effect. An endpoint that was
-never scraped counts as one with an empty queue.
+never scraped counts as the median of the pool, or as idle if none was ever scraped.
 
 Reads:  ``endpoint.load.waiting_requests``.
 Example::
