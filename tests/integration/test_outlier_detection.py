@@ -8,19 +8,20 @@ import pytest_asyncio
 
 from epp.lab.envoy import Mode
 from epp.lab.fleet import FleetConfig
-from epp.outlier_detection import HealthState
+from epp.outlier_detection import HealthState, OutlierSettings
 from tools.harness.gateway import Gateway, running, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 FLEET = FleetConfig(endpoints=4, time_scale=0.05)
+EJECTING = {"outliers": OutlierSettings()}
 
 
 @pytest_asyncio.fixture(
     loop_scope="module", scope="module", params=Mode, ids=[mode.value for mode in Mode]
 )
 async def four(request: pytest.FixtureRequest) -> AsyncIterator[Gateway]:
-    async with running(request.param, fleet=FLEET) as gateway:
+    async with running(request.param, fleet=FLEET, serve=EJECTING) as gateway:
         yield gateway
 
 
@@ -108,7 +109,7 @@ async def test_operators_see_state_reason_and_count(four: Gateway) -> None:
 
 @pytest.mark.parametrize("mode", Mode)
 async def test_with_all_servers_gone_envoy_says_so(mode: Mode) -> None:
-    async with running(mode, fleet=FLEET) as gateway:
+    async with running(mode, fleet=FLEET, serve=EJECTING) as gateway:
         for server in gateway.fleet.servers:
             await server.refuse()
         await until(lambda: gateway.app.outliers is not None and gateway.app.outliers.is_panicking)

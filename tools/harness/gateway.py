@@ -19,6 +19,7 @@ from epp.lab.envoy import EXT_PROC_STATS, EnvoyProcess, GatewayConfig, Mode
 from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.names import EPP_CLUSTER, LISTENER
 from epp.lab.fleet import EngineConfig, Fleet, FleetConfig
+from epp.outlier_detection import OutlierSettings
 from epp.transport import TlsSettings
 
 MODES = tuple(Mode)
@@ -148,6 +149,9 @@ def is_scraped(app: App, endpoints: int) -> bool:
     return len(pool) == endpoints and all(e.metrics.requested_at is not None for e in pool)
 
 
+NO_EJECTIONS = OutlierSettings(outlier_detection=False)
+
+
 @asynccontextmanager
 async def picking(
     fleet: Servers,
@@ -164,10 +168,11 @@ async def picking(
     """Run an EPP in front of a fleet; it is ready and the fleet scraped.
 
     A path as ``config`` is followed, with many looks a second. ``endpoints_file`` lists the fleet's
-    servers; without it they are fixed endpoints. ``serve`` are more settings of the EPP.
+    servers; without it they are fixed endpoints. ``serve`` are more settings of the EPP; without
+    ``outliers`` it ejects no endpoint, so a server that is stopped for a moment stays a candidate.
     """
     settings = ServeSettings(
-        **serve,
+        **{"outliers": NO_EJECTIONS, **serve},
         allow_experimental_plugins=True,
         config=await asyncio.to_thread(load_file, config)
         if isinstance(config, Path)
