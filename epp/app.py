@@ -23,7 +23,7 @@ from epp.data_layer import (
     EndpointStore,
     ObjectFiles,
     ObjectStore,
-    ScrapeObserver,
+    ScrapeObservers,
     Scraper,
     configured_names,
     fixed_discoveries,
@@ -33,7 +33,7 @@ from epp.data_layer import (
 from epp.descriptors import PoolDescriptors, PortLimits, share_descriptors
 from epp.ext_proc import LAST_CHUNK_SECONDS, METHOD, ExtProcService
 from epp.flow_control import FlowController
-from epp.flow_control.controller import FreshMetrics
+from epp.flow_control.controller import WakeOnPage
 from epp.flow_control.views.flow_views import debug_pages, flow_gauges
 from epp.graph_switch import GraphSwitch, pipeline_of
 from epp.health import HealthService
@@ -51,7 +51,9 @@ from epp.observability import (
     log_queues,
     register_process,
 )
-from epp.outlier_detection import ObservedScrapes, OutlierDetector, endpoints_page
+from epp.outlier_detection import OutlierDetector
+from epp.outlier_detection.endpoints_page import PATH as ENDPOINTS_PAGE
+from epp.outlier_detection.endpoints_page import endpoints_page
 from epp.parsing import BodyLimits
 from epp.port_servers import port_servers
 from epp.request_control import BodyQueue, Director
@@ -97,19 +99,25 @@ class App:
             compat=settings.ext_proc.compat,
             experimental="allow" if settings.allow_experimental_plugins else "refuse",
         )
+
+        def whole_pool() -> Sequence[Endpoint]:
+            return self.store.snapshot
+
+        pool = whole_pool
         self.outliers: OutlierDetector | None = None
         """None if outlier detection is off."""
         if settings.outliers.outlier_detection and settings.ext_proc.compat != "reference":
             self.outliers = OutlierDetector(
-                lambda: self.store.snapshot,
+                whole_pool,
                 settings=settings.outliers,
                 clock=time.monotonic,
                 rng=make_random(settings.seed, "outliers"),
                 scrape_interval=lambda *scrape: self._scraper.interval_of(*scrape),  # noqa: PLW0108
                 changed=lambda: self.flow.wake(),  # noqa: PLW0108 - both are made below
             )
+            pool = self.outliers.available
         self.flow = FlowController(
-            pool=self._available,
+            pool=pool,
             clock=time.monotonic,
             observer=FlowMetrics(self.metrics, settings.pool_name),
             revocations=RevocationMetrics(self.metrics.registry, settings.pool_name),
@@ -127,10 +135,10 @@ class App:
             FlowCollector(settings.pool_name, lambda: flow_gauges(self.flow))
         )
         self.store.add_listener(self.flow)
-        scrape_events: ScrapeObserver = FreshMetrics(self.metrics, self.flow.wake)
+        scrape_events = ScrapeObservers(self.metrics, WakeOnPage(self.flow.wake))
         if self.outliers is not None:
             self.store.add_listener(self.outliers)
-            scrape_events = ObservedScrapes(self.outliers, scrape_events)
+            scrape_events = ScrapeObservers(self.outliers, scrape_events)
         self._scraper = Scraper(
             self.store,
             interval_seconds=settings.refresh_metrics_interval_seconds,
@@ -144,7 +152,7 @@ class App:
         self._data_layer = DataLayerRuntime(self.store, self._scraper, self.graph, fixed)
         self.metrics.watch_pool(
             settings.pool_name,
-            lambda: self.store.snapshot,
+            whole_pool,
             staleness_seconds=settings.metrics_staleness_seconds,
             outliers=self.outliers,
         )
@@ -163,8 +171,8 @@ class App:
         self._object_files = ObjectFiles(settings.objects)
         self._reloader = self._graphs.make_reloader()
         self.director = Director(
-            pool=self._available,
-            whole_pool=lambda: self.store.snapshot,
+            pool=pool,
+            whole_pool=whole_pool,
             find_address=self.store.find_address,
             pipeline=pipeline_of(self.graph),
             metrics=self.metrics,
@@ -192,14 +200,10 @@ class App:
         self._health = HealthService(lambda: self.is_ready)
         self._draining = False
 
-    def _available(self) -> Sequence[Endpoint]:
-        """Return the endpoints that a request may go to now."""
-        return self.store.snapshot if self.outliers is None else self.outliers.available()
-
     def _debug_pages(self) -> dict[str, DebugPage]:
         pages = debug_pages(self.flow)
         if (outliers := self.outliers) is not None:
-            pages["endpoints"] = DebugPage(lambda: endpoints_page(outliers, time.monotonic))
+            pages[ENDPOINTS_PAGE] = DebugPage(lambda: endpoints_page(outliers, time.monotonic))
         return pages
 
     @property

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from epp.config import LoadedConfig, RollbackSettings
 from epp.data_layer import DEFAULT_SHARE, MAX_PAGE_BYTES
 from epp.ext_proc import ExtProcSettings
-from epp.inputs import Form, Option, Panel
+from epp.inputs import MAX_PORT, Form, Option, Panel
 from epp.observability import DEFAULT_PAGE_BYTES
 from epp.outlier_detection import OutlierSettings
 from epp.transport import TlsSettings, TransportSettings
@@ -17,7 +17,7 @@ Transport = Literal["http2", "grpcio"]
 
 def _port(purpose: str) -> Option:
     text = f"Port of {purpose}; 0 for any."
-    return Option(text, panel=Panel.PORTS, metavar="PORT", min=0, max=65535)
+    return Option(text, panel=Panel.PORTS, metavar="PORT", min=0, max=MAX_PORT)
 
 
 GrpcPort = Annotated[int, _port("ext_proc")]

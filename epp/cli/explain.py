@@ -16,6 +16,8 @@ from epp.cli.queue_tables import shown
 from epp.cli.running import fail
 from epp.flow_control.views.debug_page import PATH
 from epp.flow_control.views.session_page import SessionPage
+from epp.outlier_detection.endpoints_page import PATH as ENDPOINTS_PATH
+from epp.outlier_detection.endpoints_page import EndpointLine, EndpointsPage
 
 T = TypeVar("T")
 
@@ -28,23 +30,6 @@ explain = typer.Typer(
 
 
 Admin = Annotated[str, typer.Option(help="URL of the port with /metrics and the debug pages.")]
-
-
-class _Endpoint(msgspec.Struct):
-    name: str
-    address: str
-    state: str
-    since_seconds: float
-    reason: str
-    share: float
-    returns_in_seconds: float | None
-    ejections: dict[str, int]
-    in_flight: int
-
-
-class _EndpointsPage(msgspec.Struct):
-    panic: bool
-    endpoints: list[_Endpoint]
 
 
 @explain.command("endpoint")
@@ -74,20 +59,18 @@ def endpoint(
     if as_json:
         typer.echo(msgspec.json.encode(shown_ones))
         return
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = PIPED_WIDTH
+    console = _console()
     if page.panic:
         console.print("Too many endpoints are ejected: all of them get requests.")
     console.print(_endpoint_table(shown_ones))
 
 
-def _endpoints(client: DebugClient) -> _EndpointsPage:
+def _endpoints(client: DebugClient) -> EndpointsPage:
     why_missing = (
         "outlier detection is off in that endpoint picker (--outlier-detection=false or"
         " --compat=reference)"
     )
-    return _fetched(client, "endpoints", _EndpointsPage, why_missing)
+    return _fetched(client, ENDPOINTS_PATH, EndpointsPage, why_missing)
 
 
 def _fetched(client: DebugClient, path: str, page: type[T], why_missing: str) -> T:
@@ -109,7 +92,7 @@ def _fetched(client: DebugClient, path: str, page: type[T], why_missing: str) ->
         ) from None
 
 
-def _endpoint_table(endpoints: Sequence[_Endpoint]) -> Table:
+def _endpoint_table(endpoints: Sequence[EndpointLine]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("endpoint", "address", "state", "for", "share", "in flight", "ejections"):
         table.add_column(heading, no_wrap=True)
@@ -182,10 +165,15 @@ def _print(page: SessionPage, *, as_json: bool, clear: bool) -> None:
     if as_json:
         typer.echo(msgspec.json.encode(page))
         return
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = PIPED_WIDTH
-    elif clear:
+    console = _console()
+    if clear and console.is_terminal:
         console.clear()
     for each in shown(page):
         console.print(each)
+
+
+def _console() -> Console:
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH
+    return console

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from epp.cli.running import EXPECTED, fail, require_folder, run_until_signalled, write_whole
+from epp.inputs import MAX_PORT
 from epp.lab import fleet as fake
 from epp.lab.fleet import FleetError
 
@@ -24,7 +25,7 @@ def fleet(
         typer.Option(
             help="Port of the first server, the others follow; 0 for any.",
             min=0,
-            max=65535,
+            max=MAX_PORT,
             metavar="PORT",
         ),
     ] = 0,

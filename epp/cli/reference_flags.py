@@ -13,11 +13,11 @@ import structlog
 
 from epp.cli.ext_proc_options import SAMPLER_ARG
 from epp.cli.units import count, duration, true_or_false
+from epp.inputs import MAX_PORT
 
 log = structlog.get_logger()
 
 _MAX_TARGET_PORTS = 8
-_MAX_PORT = 65535
 
 
 class WithdrawnFlagError(Exception):
@@ -104,9 +104,9 @@ def _selector(text: str) -> None:
 
 def _target_ports(text: str) -> None:
     ports = {count(each.strip()) for each in text.split(",")}
-    wrong = sorted(port for port in ports if not 1 <= port <= _MAX_PORT)
+    wrong = sorted(port for port in ports if not 1 <= port <= MAX_PORT)
     if wrong:
-        raise ValueError(f"port {wrong[0]} is not from 1 to {_MAX_PORT}")
+        raise ValueError(f"port {wrong[0]} is not from 1 to {MAX_PORT}")
     if len(ports) > _MAX_TARGET_PORTS:
         raise ValueError(f"{len(ports)} ports are given, {_MAX_TARGET_PORTS} are the most")
 

@@ -19,6 +19,7 @@ from epp.cli.envoy_options import (
 from epp.cli.fleet import fleet_labels
 from epp.cli.running import EXPECTED, fail, own_command, run_until_signalled
 from epp.cli.settings_options import read_options, with_options_of
+from epp.inputs import MAX_PORT
 from epp.lab.envoy import ClientHeaders, EnvoyError, Mode
 from epp.lab.up import Gateway, UpError, UpSettings
 from epp.lab.up import up as run_gateway
@@ -82,7 +83,7 @@ def up(
     port: Annotated[
         int,
         groups.gateway(
-            help="Port on which Envoy listens; 0 for any.", min=0, max=65535, metavar="PORT"
+            help="Port on which Envoy listens; 0 for any.", min=0, max=MAX_PORT, metavar="PORT"
         ),
     ] = 8080,
     **values: object,

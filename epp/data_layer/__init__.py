@@ -31,7 +31,7 @@ from epp.data_layer.plugins import (
     PageClient,
 )
 from epp.data_layer.runtime import DataLayerRuntime, polled
-from epp.data_layer.scrape import ScrapeObserver
+from epp.data_layer.scrape import NullScrapeObserver, ScrapeObserver, ScrapeObservers
 from epp.data_layer.scrape_pace import DEFAULT_SHARE
 from epp.data_layer.scrape_state import MetricsAge, ScrapeState
 from epp.data_layer.scraper import Binding, Scraper
@@ -61,6 +61,7 @@ __all__ = [
     "HttpCalls",
     "HttpClient",
     "MetricsAge",
+    "NullScrapeObserver",
     "ObjectFileError",
     "ObjectFiles",
     "ObjectStore",
@@ -71,6 +72,7 @@ __all__ = [
     "PoolListener",
     "ScrapeError",
     "ScrapeObserver",
+    "ScrapeObservers",
     "ScrapeState",
     "Scraper",
     "StaticDiscovery",

@@ -1,8 +1,6 @@
 """Addresses in the form that the gateway takes: ``ip:port``, an IPv6 address in brackets."""
 
-from typing import Final
-
-_MAX_PORT: Final = 65535
+from epp.inputs import MAX_PORT
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -20,8 +18,8 @@ def split_address(address: str) -> tuple[str, int]:
         raise ValueError("an IPv6 address needs brackets, as in [::1]:8000")
     if not host:
         raise ValueError("the host is missing, expected host:port")
-    if not (digits.isascii() and digits.isdigit() and 1 <= int(digits) <= _MAX_PORT):
-        raise ValueError(f"port {digits!r} is not a number from 1 to {_MAX_PORT}")
+    if not (digits.isascii() and digits.isdigit() and 1 <= int(digits) <= MAX_PORT):
+        raise ValueError(f"port {digits!r} is not a number from 1 to {MAX_PORT}")
     return host, int(digits)
 
 

@@ -53,6 +53,30 @@ class NullScrapeObserver:
         """Ignore the failure."""
 
 
+class ScrapeObservers:
+    """Passes each event to several observers, in order."""
+
+    def __init__(self, *observers: ScrapeObserver) -> None:
+        self._observers = observers
+
+    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
+        """Pass the page on."""
+        for each in self._observers:
+            each.page_scraped(source, endpoint, seconds)
+
+    def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
+        """Pass the failure on."""
+        for each in self._observers:
+            each.poll_failed(source, endpoint, kind)
+
+    def extract_failed(
+        self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
+    ) -> None:
+        """Pass the failure on."""
+        for each in self._observers:
+            each.extract_failed(source, extractor, endpoint, kind)
+
+
 class PluginFaultError(ScrapeError):
     """A source or an extractor raised an exception outside its contract: a bug of the plugin."""
 

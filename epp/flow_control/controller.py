@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from epp.data_layer.scrape import ScrapeObserver
+from epp.data_layer.scrape import NullScrapeObserver
 from epp.flow_control.control import FlowControl
 from epp.flow_control.flows import InFlight, Outcome, QueuedRequest
 from epp.flow_control.interfaces import FlowObserver, NoRevocations, RevocationObserver
@@ -196,24 +196,11 @@ class FlowController:
         self._open_soon()
 
 
-class FreshMetrics:
-    """Forwards the events of scrapes, and wakes flow control after each page."""
+class WakeOnPage(NullScrapeObserver):
+    """Wakes flow control after each page, because capacity may be free."""
 
-    def __init__(self, observer: ScrapeObserver, wake: Callable[[], None]) -> None:
-        self._observer = observer
+    def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
 
     def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
-        """Forward the event and wake flow control, because capacity may be free."""
-        self._observer.page_scraped(source, endpoint, seconds)
         self._wake()
-
-    def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
-        """Forward the event."""
-        self._observer.poll_failed(source, endpoint, kind)
-
-    def extract_failed(
-        self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
-    ) -> None:
-        """Forward the event."""
-        self._observer.extract_failed(source, extractor, endpoint, kind)

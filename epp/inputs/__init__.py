@@ -4,10 +4,11 @@ This package imports nothing of ``epp``, so every layer and every plugin may imp
 """
 
 from epp.inputs.files import FollowedFile, SettledChanges, UnreadableFileError, why_unreadable
-from epp.inputs.options import Form, Option, Panel
+from epp.inputs.options import MAX_PORT, Form, Option, Panel
 from epp.inputs.quantities import duration_seconds, optional_duration_seconds, quantity
 
 __all__ = [
+    "MAX_PORT",
     "FollowedFile",
     "Form",
     "Option",

@@ -9,6 +9,9 @@ The name, type, default, limits and help of a setting are declared once, on its 
 
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
+from typing import Final
+
+MAX_PORT: Final = 65535
 
 
 class Panel(StrEnum):

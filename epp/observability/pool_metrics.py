@@ -52,9 +52,11 @@ class PoolCollector(Collector):
             waiting.add_metric(labels, endpoint.load.waiting_requests)
         yield from (queue, flight, waiting)
         if outliers is not None:
-            yield from self._health(outliers)
+            yield from self._health(outliers, endpoints, shown)
 
-    def _health(self, outliers: OutlierDetector) -> Iterator[Metric]:
+    def _health(
+        self, outliers: OutlierDetector, endpoints: Sequence[Endpoint], shown: Mapping[str, str]
+    ) -> Iterator[Metric]:
         yield self._gauge(
             "outlier_detection_panic",
             "1 while all endpoints are used because too many are ejected.",
@@ -66,9 +68,10 @@ class PoolCollector(Collector):
             "Ejections of an endpoint for failed scrapes or responses.",
             labels=["name", "model_server_endpoint", "reason"],
         )
-        known = list(outliers)
-        shown = shown_names([endpoint.name for endpoint, _ in known])
-        for endpoint, health in known:
+        for endpoint in endpoints:
+            health = outliers.health_of(endpoint)
+            if health is None:
+                continue
             labels = [self._pool, shown[endpoint.name]]
             state.add_metric([*labels, health.state.value], 1)
             for reason, count in health.ejections.items():

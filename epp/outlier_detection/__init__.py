@@ -1,6 +1,6 @@
 """Outlier detection: endpoints that are dead, hang or fail get no requests until they recover."""
 
-from epp.outlier_detection.detector import ObservedScrapes, OutlierDetector, endpoints_page
+from epp.outlier_detection.detector import OutlierDetector
 from epp.outlier_detection.endpoint_health import (
     SERVER_ERROR,
     EndpointHealth,
@@ -14,8 +14,6 @@ __all__ = [
     "EndpointHealth",
     "Evidence",
     "HealthState",
-    "ObservedScrapes",
     "OutlierDetector",
     "OutlierSettings",
-    "endpoints_page",
 ]

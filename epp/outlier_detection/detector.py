@@ -7,10 +7,10 @@ Envoy's terms.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -29,7 +29,8 @@ _LATE: Final = 2.0
 NO_SERVER: Final = frozenset({"connect", "reset", "timeout"})
 """Kinds of scrape errors that show that no server responds; with others there is one."""
 
-_MAX_EJECTED_AT_LEAST: Final = 1
+_OUT: Final = frozenset({HealthState.EJECTED, HealthState.PROBING})
+"""States in which an endpoint is no candidate for some or all requests."""
 
 
 class OutlierDetector:
@@ -145,6 +146,11 @@ class OutlierDetector:
         if health is not None and source.type == self._source_type and kind in NO_SERVER:
             self._take(endpoint, health, partial(health.scrape_failed, kind))
 
+    def extract_failed(
+        self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
+    ) -> None:
+        """Ignore a page that could not be read: it came from a server that responds."""
+
     def endpoint_added(self, endpoint: Endpoint) -> None:
         """Begin with a healthy endpoint."""
         self._health[endpoint] = EndpointHealth(self._settings, self._clock())
@@ -161,10 +167,11 @@ class OutlierDetector:
     def __iter__(self) -> Iterator[tuple[Endpoint, EndpointHealth]]:
         return iter(tuple(self._health.items()))
 
-    # --- transitions --------------------------------------------------------------------------
+    def health_of(self, endpoint: Endpoint) -> EndpointHealth | None:
+        """Return the health of an endpoint; None if it is not in the pool."""
+        return self._health.get(endpoint)
 
-    _LOUD: Final = frozenset({HealthState.EJECTED, HealthState.PROBING})
-    """States whose end is logged."""
+    # --- transitions --------------------------------------------------------------------------
 
     def _take(
         self, endpoint: Endpoint, health: EndpointHealth, event: Callable[[float], None]
@@ -174,11 +181,11 @@ class OutlierDetector:
         endpoint.is_watched = health.is_watched
         if health.state is before:
             return
-        if health.state in self._LOUD:
+        if health.state in _OUT:
             self._out[endpoint] = health
         else:
             self._out.pop(endpoint, None)
-        if health.state is HealthState.EJECTED or before in self._LOUD:
+        if health.state is HealthState.EJECTED or before in _OUT:
             log = _log.warning if health.state is HealthState.EJECTED else _log.info
             log(
                 f"endpoint is {health.state}",
@@ -194,8 +201,8 @@ class OutlierDetector:
         return 0.0 if self._source is None else self._scrape_interval(endpoint, self._source)
 
     def _max_ejected(self) -> int:
-        allowed = len(self._health) * self._settings.max_ejection_percent // 100
-        return max(_MAX_EJECTED_AT_LEAST, allowed)
+        """Return how many endpoints may be ejected: at least one."""
+        return max(1, len(self._health) * self._settings.max_ejection_percent // 100)
 
     def _judge_pool(self) -> None:
         ejected = sum(each.state is HealthState.EJECTED for each in self._out.values())
@@ -212,68 +219,3 @@ class OutlierDetector:
             )
         else:
             _log.info("ejected endpoints are left out again", ejected=ejected)
-
-
-class ScrapeEvents(Protocol):
-    """Observer of scrapes that is called besides the detector."""
-
-    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
-        """See ``ScrapeObserver``."""
-
-    def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
-        """See ``ScrapeObserver``."""
-
-    def extract_failed(
-        self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
-    ) -> None:
-        """See ``ScrapeObserver``."""
-
-
-class ObservedScrapes:
-    """Passes the events of scrapes to the detector and to another observer."""
-
-    def __init__(self, detector: OutlierDetector, observer: ScrapeEvents) -> None:
-        self._detector = detector
-        self._observer = observer
-
-    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
-        """Pass a page on."""
-        self._detector.page_scraped(source, endpoint, seconds)
-        self._observer.page_scraped(source, endpoint, seconds)
-
-    def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
-        """Pass a failure on."""
-        self._detector.poll_failed(source, endpoint, kind)
-        self._observer.poll_failed(source, endpoint, kind)
-
-    def extract_failed(
-        self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
-    ) -> None:
-        """Pass a failure on; a page that cannot be read does not show that the server is gone."""
-        self._observer.extract_failed(source, extractor, endpoint, kind)
-
-
-def endpoints_page(detector: OutlierDetector, clock: Callable[[], float]) -> Mapping[str, Any]:
-    """Return the document of ``/debug/endpoints``."""
-    now = clock()
-    return {
-        "panic": detector.is_panicking,
-        "endpoints": [
-            {
-                "name": endpoint.name,
-                "address": endpoint.address,
-                "state": health.state.value,
-                "since_seconds": round(now - health.since, 3),
-                "reason": health.reason,
-                "share": round(health.share(now), 3),
-                "returns_in_seconds": (
-                    round(max(0.0, health.returns_at - now), 3)
-                    if health.returns_at < float("inf")
-                    else None
-                ),
-                "ejections": {kind.value: count for kind, count in health.ejections.items()},
-                "in_flight": endpoint.load.in_flight,
-            }
-            for endpoint, health in sorted(detector, key=lambda pair: pair[0].name)
-        ],
-    }

@@ -18,7 +18,8 @@ from epp.flow_control.plugins import Share
 from epp.flow_control.sessions import ExtensionPoints
 from epp.flow_control.views.debug_page import session_pages
 from epp.observability import DebugPage, Metrics, MetricsServer
-from epp.outlier_detection import OutlierDetector, OutlierSettings, endpoints_page
+from epp.outlier_detection import OutlierDetector, OutlierSettings
+from epp.outlier_detection.endpoints_page import endpoints_page
 from epp.scheduling import Endpoint
 
 

@@ -34,8 +34,8 @@ from epp.lab.envoy.envoy_gateway import EXT_PROC_FILTER
 from epp.lab.envoy.names import DESTINATION_HEADER, EPP_CLUSTER, MODEL_SERVERS_CLUSTER
 from epp.lab.envoy.samples import BOOTSTRAPS, SNIPPETS, render, rendered
 from epp.lab.fleet import Fleet, FleetConfig
-from epp.outlier_detection import OutlierSettings
 from epp.transport import TlsSettings
+from tools.harness.gateway import NO_EJECTIONS
 
 from .harness import DEPLOY
 
@@ -70,7 +70,7 @@ async def serving(
         grpc_health_port=0,
         metrics_port=0,
         drain_timeout_seconds=1.0,
-        outliers=OutlierSettings(outlier_detection=False),
+        outliers=NO_EJECTIONS,
         seed=1,
         **settings,
     )

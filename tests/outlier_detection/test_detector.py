@@ -3,10 +3,12 @@
 from collections.abc import Collection
 from random import Random
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from epp.outlier_detection import OutlierDetector, OutlierSettings, endpoints_page
+from epp.outlier_detection import OutlierDetector, OutlierSettings
+from epp.outlier_detection.endpoints_page import endpoints_page
 from epp.scheduling import Endpoint, Plugin
 
 
@@ -239,7 +241,7 @@ def test_the_page_for_operators_has_every_endpoint_with_state_and_reason() -> No
     world = World(2)
     world.fail(1, status=502)
     world.now += 0.25
-    page = endpoints_page(world.detector, lambda: world.now)
+    page = msgspec.to_builtins(endpoints_page(world.detector, lambda: world.now))
     assert page["panic"] is False
     assert page["endpoints"][1] == {
         "name": "default/1",

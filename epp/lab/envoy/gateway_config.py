@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
+from epp.inputs import MAX_PORT
 from epp.lab.envoy.client_headers import HeaderRules
 from epp.lab.envoy.gateway_limits import GatewayLimits
-
-MAX_PORT = 65535
 
 MAX_SOCKET_PATH_BYTES = 107
 """Maximum length of the path of a unix socket on Linux, without the terminating NUL."""
