@@ -54,6 +54,21 @@ def envoy_config(
             help="Route round robin while the endpoint picker is down; adaptive mode only.",
         ),
     ] = False,
+    retries: Annotated[
+        int,
+        groups.model_servers(
+            help="Maximum number of retries at other model servers; 0 for none.",
+            min=0,
+            metavar="N",
+        ),
+    ] = 2,
+    retry_resets: Annotated[
+        bool,
+        groups.model_servers(
+            help="Also retry requests that were sent, if the connection is reset before their"
+            " response begins.",
+        ),
+    ] = True,
     buffer_limit: Annotated[
         str,
         groups.gateway(
@@ -161,6 +176,8 @@ def envoy_config(
             endpoints=tuple(endpoint or ()),
             endpoint_protocol=endpoint_protocol,
             fail_open=fail_open,
+            retries=retries,
+            retry_resets=retry_resets,
             buffer_limit_bytes=from_flag("--buffer-limit", size, buffer_limit),
             headers=header_rules(client_headers, keep_header, strip_header, set_header),
             trusted_hops=trusted_hops,

@@ -7,7 +7,7 @@ from epp.ext_proc.plugin_headers import sendable
 from epp.ext_proc.request_ids import TRACEPARENT, new_traceparent
 from epp.ext_proc.response_body import ResponseBody
 from epp.ext_proc.settings import ExtProcSettings
-from epp.request_control import RoutedRequest
+from epp.request_control import RoutedRequest, fallbacks
 
 
 def routing_answer(
@@ -18,6 +18,7 @@ def routing_answer(
     request_id: str,
     is_new_id: bool,
     on_body: bool,
+    max_destinations: int = 1,
 ) -> bytes:
     """Return the ProcessingResponse that routes a request.
 
@@ -28,11 +29,16 @@ def routing_answer(
         request_id: Id of the request.
         is_new_id: The request came without an id, so that its id has to be set.
         on_body: Answer the body message (a buffered body) instead of the headers message.
+        max_destinations: How many endpoints the gateway can use; those after the picked one are
+            for retries.
     """
     decision, body = routed.decision, routed.body
     address, wanted = decision.destination, decision.request_headers
     if not settings.destination_list:
         address = address.partition(",")[0]
+    elif max_destinations > 1:
+        others = fallbacks(decision, max_destinations - 1)
+        address = ",".join([address, *[each.address for each in others]])
     if settings.keep_control_headers:
         names = control_headers.removed_when_forwarding(settings.ignored_client_headers)
         removed = control_headers.present(headers, names)
@@ -43,11 +49,9 @@ def routing_answer(
     if settings.tracing and TRACEPARENT not in headers:
         traceparent = new_traceparent(settings.trace_ratio)
     if body is None and not wanted and scores is None and not is_new_id:
-        if traceparent:
-            return processing_response.routed_traced(
-                address, on_body=on_body, removed=removed, traceparent=traceparent
-            )
-        return processing_response.routed(address, on_body=on_body, removed=removed)
+        return processing_response.routed(
+            address, on_body=on_body, removed=removed, traceparent=traceparent
+        )
     changes: dict[str, str | None] = dict.fromkeys(removed)
     if is_new_id:
         changes[processing_response.REQUEST_ID] = request_id

@@ -1,7 +1,7 @@
 """Encodes ProcessingResponses, the answers to Envoy.
 
-An answer that depends only on the destination is serialised once and cached: building one with
-protobuf takes about 6 us, a cache hit 0.1 us.
+The bytes around the destination depend on its length, not on its value. They are cached, and the
+destination is inserted: 0.5 us instead of 6 us with protobuf.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,7 +33,8 @@ MAX_BODY_CHUNK_BYTES = 62_000
 DEFAULTS = ExtProcSettings()
 _RETRIED = frozenset({429, 503})
 
-_CACHED_DESTINATIONS = 8192
+_CACHED_ANSWERS = 1024
+_UNSET_TRACE = NO_TRACE.encode()
 _CACHED_LENGTHS = 8192
 
 # Field numbers on the path from ProcessingResponse to StreamedBodyResponse.body.
@@ -79,39 +80,35 @@ CONTINUE_RESPONSE_TRAILERS = pb.ProcessingResponse(
 ).SerializeToString()
 
 
-def routed(destination: str, *, on_body: bool, removed: tuple[str, ...] = ()) -> bytes:
+def routed(
+    destination: str, *, on_body: bool, removed: tuple[str, ...] = (), traceparent: str = ""
+) -> bytes:
     """Return the answer that sends the request to ``destination``.
 
     Args:
         destination: ``ip:port``, or several separated by commas, best first.
         on_body: Answer the body message (a buffered body) instead of the headers message.
         removed: Headers to remove, by lower-case name, from a closed set.
+        traceparent: To set, from :func:`.request_ids.new_traceparent`; "" for none.
     """
-    return _routed(destination, on_body, removed)
+    address = destination.encode()
+    pieces = _around_destination(len(address), on_body, removed, bool(traceparent))
+    answer = address.join(pieces)
+    return answer.replace(_UNSET_TRACE, traceparent.encode()) if traceparent else answer
 
 
-@lru_cache(maxsize=_CACHED_DESTINATIONS)
-def _routed(destination: str, on_body: bool, removed: tuple[str, ...]) -> bytes:
-    return routed_anew(destination, on_body=on_body, headers=dict.fromkeys(removed), body=None)
-
-
-def routed_traced(
-    destination: str, *, on_body: bool, removed: tuple[str, ...], traceparent: str
-) -> bytes:
-    """Return the same answer with a ``traceparent`` from :func:`.request_ids.new_traceparent`."""
-    before, after = _around_traceparent(destination, on_body, removed)
-    return before + traceparent.encode() + after
-
-
-# All values have the same length, so that the bytes around them can be cached: saves 43 us.
-@lru_cache(maxsize=_CACHED_DESTINATIONS)
-def _around_traceparent(
-    destination: str, on_body: bool, removed: tuple[str, ...]
-) -> tuple[bytes, bytes]:
-    headers = {**dict.fromkeys(removed), TRACEPARENT: NO_TRACE}
-    answer = routed_anew(destination, on_body=on_body, headers=headers, body=None)
-    before, _, after = answer.partition(NO_TRACE.encode())
-    return before, after
+@lru_cache(maxsize=_CACHED_ANSWERS)
+def _around_destination(
+    length: int, on_body: bool, removed: tuple[str, ...], is_traced: bool
+) -> list[bytes]:
+    """Return the bytes before, between and after the destinations of an answer."""
+    headers: dict[str, str | None] = dict.fromkeys(removed)
+    if is_traced:
+        headers[TRACEPARENT] = NO_TRACE
+    # NUL occurs nowhere else twice in a row.
+    placeholder = "\0" * length
+    answer = routed_anew(placeholder, on_body=on_body, headers=headers, body=None)
+    return answer.split(placeholder.encode())
 
 
 def routed_anew(

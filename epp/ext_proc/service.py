@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from math import inf
 
+from epp.ext_proc.gateway_metadata import MAX_DESTINATIONS, max_destinations
 from epp.ext_proc.held_bytes import HeldBytes
 from epp.ext_proc.interfaces import RequestHandler, TransportStream
 from epp.ext_proc.pauses import ENDS_AT_ONCE, end_in_pauses, end_safely, let_messages_come
@@ -66,7 +67,8 @@ class ExtProcService:
         self._empty = asyncio.Event()
 
     def opened(self, stream: TransportStream, headers: Mapping[str, str]) -> ExtProcStream:
-        """Return the handler of a new stream; its gRPC headers are not used."""
+        """Return the handler of a new stream with these gRPC headers."""
+        asked = headers.get(MAX_DESTINATIONS)
         opened = ExtProcStream(
             stream,
             self._handler,
@@ -75,6 +77,7 @@ class ExtProcService:
             settings=self._settings,
             refusals=self._refusals,
             held=self.held,
+            max_destinations=1 if asked is None else max_destinations(asked),
         )
         if len(self.open_streams) >= self._max_streams:
             opened.is_surplus = True

@@ -106,6 +106,7 @@ class ExtProcStream:
         settings: Limits, and the form of the answers.
         refusals: Counts and logs requests that the director never sees.
         held: The memory account.
+        max_destinations: How many endpoints the gateway can use.
     """
 
     __slots__ = (
@@ -115,6 +116,7 @@ class ExtProcStream:
         "_handler",
         "_headers",
         "_is_new_id",
+        "_max_destinations",
         "_modes",
         "_on_close",
         "_pending",
@@ -142,6 +144,7 @@ class ExtProcStream:
         settings: ExtProcSettings,
         refusals: Refusals,
         held: HeldBytes,
+        max_destinations: int = 1,
     ) -> None:
         self.state = _REQUEST_HEADERS
         self.is_surplus = False
@@ -155,6 +158,7 @@ class ExtProcStream:
         self._on_close = on_close
         self._settings = settings
         self._refusals = refusals
+        self._max_destinations = max_destinations
         self._headers: dict[str, str] = {}
         self._request_id = ""
         self._is_new_id = False
@@ -337,6 +341,7 @@ class ExtProcStream:
             request_id=self._request_id,
             is_new_id=self._is_new_id,
             on_body=body.chunks > 0 and body.is_buffered,
+            max_destinations=self._max_destinations,
         )
         self._transport.send(answer)
         if has_trailers:

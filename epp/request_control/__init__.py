@@ -37,6 +37,7 @@ from epp.request_control.errors import (
     TooManyStreamsError,
     UnsupportedModeError,
 )
+from epp.request_control.fallbacks import fallbacks
 from epp.request_control.memory import (
     DEFAULT_SOURCE_HEADERS,
     UNCOUNTED,
@@ -130,5 +131,6 @@ __all__ = [
     "TooDeepError",
     "TooManyStreamsError",
     "UnsupportedModeError",
+    "fallbacks",
     "source_of",
 ]

@@ -44,7 +44,7 @@ _ANSWERS: Mapping[type[Exception], type[RequestError]] = {
 """Errors of the scheduler as the client gets them; any other is a fault of this EPP."""
 
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
-_NO_STAGES: Final[tuple[Sequence[Reservation], Mapping[str, str]]] = ((), MappingProxyType({}))
+_NO_STAGES: Final[tuple[Sequence[Reservation], Mapping[str, Endpoint]]] = ((), MappingProxyType({}))
 
 
 class Decider:
@@ -243,15 +243,14 @@ def _destination(result: SchedulingResult) -> str:
 
 def _reserve_stages(
     result: SchedulingResult, now: float
-) -> tuple[Sequence[Reservation], Mapping[str, str]]:
-    """Reserve the best endpoint of every profile but the primary one; also return their names."""
+) -> tuple[Sequence[Reservation], Mapping[str, Endpoint]]:
+    """Reserve the best endpoint of every profile but the primary one; also return them."""
     stages = {
         name: other.endpoints[0].endpoint
         for name, other in result.profiles.items()
         if name != result.primary and other.endpoints
     }
-    names = {name: endpoint.name for name, endpoint in stages.items()}
-    return [Reservation(endpoint.load, now) for endpoint in stages.values()], names
+    return [Reservation(endpoint.load, now) for endpoint in stages.values()], stages
 
 
 def _request_headers(

@@ -42,8 +42,8 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     """The request's place on ``endpoint``; it moves if another endpoint serves."""
     stage_reservations: Sequence[Reservation]
     """Places on the endpoints of the other profiles, such as a prefill."""
-    stages: Mapping[str, str]
-    """Names of those endpoints by profile."""
+    stages: Mapping[str, Endpoint]
+    """Those endpoints by profile."""
     scores: Mapping[str, float] | None
     """Total scores by ``ip:port``, for the gateway; None if it does not get them."""
     shadow: Sequence[ShadowPick]

@@ -6,7 +6,7 @@ from typing import Final
 
 from epp.flow_control import FlowController
 from epp.observability import CanonicalLine, Metrics
-from epp.outlier_detection import OutlierDetector
+from epp.outlier_detection import SERVER_ERROR, OutlierDetector
 from epp.request_control.plugins import EndCause
 from epp.request_control.refusals import Refusals
 from epp.request_control.request_log import finished_line
@@ -14,6 +14,7 @@ from epp.request_control.routed_request import RoutedRequest
 from epp.scheduling import Endpoint
 
 _BAD_GATEWAY: Final = HTTPStatus.BAD_GATEWAY.value
+_UNREACHABLE: Final = frozenset({_BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT.value})
 _OK: Final = HTTPStatus.OK.value
 """Looked up once: on Python 3.11 that takes 0.3 us."""
 
@@ -73,9 +74,20 @@ class LiveRequests:
                 self._flow.moved(routed.queued, endpoint)
 
     def response_status(self, routed: RoutedRequest, status: int) -> None:
-        """Pass the status to outlier detection."""
-        if self._outliers is not None:
-            self._outliers.responded(routed.endpoint, status)
+        """Pass the status to outlier detection.
+
+        A server that could not reach the server of another stage, such as a prefill, answers with
+        502 or 504: then the other one has failed.
+        """
+        outliers = self._outliers
+        if outliers is None:
+            return
+        stages = routed.decision.stages.values()
+        if not (stages and status in _UNREACHABLE):
+            outliers.responded(routed.endpoint, status)
+        if status < SERVER_ERROR or status in _UNREACHABLE:
+            for endpoint in stages:
+                outliers.responded(endpoint, status)
 
     def response_began(self, routed: RoutedRequest) -> None:
         """Release the stages before the primary profile; the request can be evicted no more."""

@@ -135,7 +135,7 @@ def finished_line(routed: RoutedRequest, cause: EndCause, now: float) -> Request
         queued_seconds=_queued_seconds(routed),
         prompt_tokens=usage.prompt_tokens if usage else None,
         completion_tokens=usage.completion_tokens if usage else None,
-        stages=decision.stages or None,
+        stages={profile: each.name for profile, each in decision.stages.items()} or None,
         failed_producers={each.producer: each.reason for each in failures} if failures else None,
         shadow=decision.shadow or None,
     )

@@ -177,7 +177,7 @@ class RoutedRequest:
         lifecycle = self._lifecycle
         if lifecycle is None:
             return _NO_HEADERS
-        if status >= SERVER_ERROR or self.endpoint.is_watched:
+        if status >= SERVER_ERROR or self.endpoint.is_watched or self._holds_stages:
             lifecycle.response_status(self, status)
         if not self.pipeline.response_header:
             if self._holds_stages or self.in_flight is not None:

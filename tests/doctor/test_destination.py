@@ -121,7 +121,7 @@ TRAPS = [
             lambda e: e.action.pop("retry_policy"),
             "warning",
             f"{ROUTE}.route.retry_policy",
-            "connect-failure,reset-before-request",
+            "connect-failure,refused-stream,reset",
         ),
         (
             "on nothing",

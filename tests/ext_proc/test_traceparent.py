@@ -67,14 +67,16 @@ def test_a_traceparent_is_set_once_with_other_headers() -> None:
     assert made["x-request-id"]
 
 
-def test_an_answer_with_a_traceparent_equals_protobufs() -> None:
+@pytest.mark.parametrize("on_body", [False, True])
+@pytest.mark.parametrize("destination", ["10.0.0.1:8000", "10.0.0.1:8000,10.0.0.22:8000"])
+def test_a_cached_answer_equals_protobufs(destination: str, on_body: bool) -> None:
     removed = ("x-llm-d-slo-ttft-ms",)
-    headers = {**dict.fromkeys(removed), "traceparent": CLIENTS}
-    for on_body in (False, True):
-        assert processing_response.routed_traced(
-            "10.0.0.1:8000", on_body=on_body, removed=removed, traceparent=CLIENTS
+    for traceparent in ("", CLIENTS):
+        trace = {"traceparent": traceparent} if traceparent else {}
+        assert processing_response.routed(
+            destination, on_body=on_body, removed=removed, traceparent=traceparent
         ) == processing_response.routed_anew(
-            "10.0.0.1:8000", on_body=on_body, headers=headers, body=None
+            destination, on_body=on_body, headers={**dict.fromkeys(removed), **trace}, body=None
         )
 
 

@@ -42,6 +42,13 @@ async def until_state(gateway: Gateway, number: int, state: HealthState) -> None
     await until(lambda: state_of(gateway, number) is state)
 
 
+async def recovered(gateway: Gateway, number: int) -> None:
+    """Send requests until a server ejected for failed responses is healthy again; none fails."""
+    await until(lambda: state_of(gateway, number) is not HealthState.EJECTED)
+    while state_of(gateway, number) is not HealthState.HEALTHY:
+        assert {status for status, _ in await served(gateway, 1)} == {200}
+
+
 async def test_a_server_that_refuses_connections_gets_nothing_until_it_is_back(
     four: Gateway,
 ) -> None:
@@ -80,10 +87,25 @@ async def test_a_server_that_fails_fast_attracts_no_load(four: Gateway) -> None:
     assert statuses.count(500) == 3
     assert {status for status, _ in await served(four, 40)} == {200}
     server.faults.error_status = None
-    await until(lambda: state_of(four, number) is HealthState.PROBING)
-    while state_of(four, number) is not HealthState.HEALTHY:
-        ((status, _),) = await served(four, 1)
-        assert status == 200
+    await recovered(four, number)
+
+
+async def test_requests_of_a_crashed_server_are_served_by_the_next_best_one(four: Gateway) -> None:
+    ((_, name),) = await served(four, 1)  # the next ones go there, too: it has their prefix
+    number = int(name.removeprefix("endpoint-"))
+    server = four.fleet.servers[number]
+    server.faults.hang_generation = True
+    batches: list[asyncio.Task[list[tuple[int, str]]]] = []
+    while server.counters.in_flight == 0:
+        assert len(batches) < 20, "no request was sent to it"
+        batches.append(asyncio.create_task(served(four, 16)))
+        await until(lambda: server.counters.in_flight > 0 or batches[-1].done())
+    await server.refuse()
+    answers = [answer for batch in await asyncio.gather(*batches) for answer in batch]
+    assert {status for status, _ in answers} == {200}
+    server.faults.hang_generation = False
+    await server.start()
+    await recovered(four, number)
 
 
 async def test_operators_see_state_reason_and_count(four: Gateway) -> None:

@@ -1,11 +1,13 @@
 """Requests with several stages: reservations and destinations."""
 
 from collections.abc import Mapping
+from random import Random
 from typing import ClassVar
 
 import pytest
 from structlog.testing import capture_logs
 
+from epp.outlier_detection import HealthState, OutlierDetector, OutlierSettings
 from epp.request_control import EndCause
 from epp.scheduling import (
     CycleState,
@@ -18,7 +20,7 @@ from epp.scheduling import (
     ScoredEndpoint,
 )
 from epp.testing import make_endpoint
-from tools.harness.request_control import Epp
+from tools.harness.request_control import Clock, Epp
 
 
 class Staged(ProfileHandler):
@@ -181,3 +183,30 @@ def test_log_line_names_the_other_stages(
     with capture_logs() as lines:
         epp.handle().close(EndCause.COMPLETED)
     assert lines[-1].get("stages") == told
+
+
+@pytest.mark.parametrize(
+    ("status", "ejected"),
+    [(502, "default/prefill"), (504, "default/prefill"), (500, "default/decode")],
+)
+def test_a_server_that_cannot_reach_the_prefill_server_is_not_blamed(
+    status: int, ejected: str
+) -> None:
+    endpoints = pool()
+    clock = Clock()
+    outliers = OutlierDetector(
+        lambda: tuple(endpoints.values()),
+        settings=OutlierSettings(consecutive_5xx=2),
+        clock=clock,
+        rng=Random(0),
+        scrape_interval=lambda *_: 0.05,
+    )
+    for endpoint in endpoints.values():
+        outliers.endpoint_added(endpoint)
+    handler = staged(endpoints, decode=["decode"], prefill=["prefill"])
+    epp = Epp(list(endpoints.values()), handler=handler, outliers=outliers, clock=clock)
+    for given in (status, 200, status, status):
+        epp.handle().response_started(given)
+    assert [
+        endpoint.name for endpoint, health in outliers if health.state is HealthState.EJECTED
+    ] == [ejected]

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from epp.flow_control import FlowController
 from epp.observability import Metrics, PluginWatch
+from epp.outlier_detection import OutlierDetector
 from epp.parsing import DEFAULT_MAX_DECOMPRESSED_BYTES, BodyLimits, Parser
 from epp.request_control import (
     DataProducer,
@@ -184,6 +185,7 @@ class Epp:
     policies: RequestPolicies | None = None
     outcomes: OutcomeWatch | None = None
     flow: FlowController | None = None
+    outliers: OutlierDetector | None = None
     emit_endpoint_scores: bool = False
     follow_subset_hint: bool = True
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -202,6 +204,7 @@ class Epp:
             policies=self.policies,
             outcomes=self.outcomes,
             flow=self.flow,
+            outliers=self.outliers,
             emit_endpoint_scores=self.emit_endpoint_scores,
             follow_subset_hint=self.follow_subset_hint,
             body_limits=BodyLimits(self.max_decompressed_bytes),

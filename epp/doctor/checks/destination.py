@@ -124,7 +124,7 @@ def _retries(gateway: Gateway) -> Iterator[Finding]:
                 "no retry_policy",
                 "When the first endpoint refuses the connection, the others that the EPP named are"
                 " not tried",
-                "Set retry_policy: {retry_on: 'connect-failure,reset-before-request',"
+                "Set retry_policy: {retry_on: 'connect-failure,refused-stream,reset',"
                 " num_retries: 2}",
             )
 

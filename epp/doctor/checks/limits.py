@@ -36,6 +36,8 @@ def _circuit_breakers(gateway: Gateway) -> Iterator[Finding]:
                 f"Set circuit_breakers.thresholds: [{{{', '.join(f'{e}: 1000000' for e in low)}}}]",
             )
         retries = limits.get("max_retries")
+        if limits.get("retry_budget"):  # takes the place of max_retries
+            continue
         if name in gateway.pools and retries.number(_DEFAULT_RETRIES) < _ENOUGH_RETRIES:
             yield warning(
                 retries.path if limits else limits.path,

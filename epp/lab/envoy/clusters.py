@@ -5,6 +5,7 @@ from epp.lab.envoy._data_plane import (
     cluster,
     core,
     endpoint,
+    envoy_type,
     extension,
     matcher,
     metadata,
@@ -34,6 +35,11 @@ from epp.lab.envoy.names import (
 )
 
 CIRCUIT_BREAKER_LIMIT = 1_000_000
+
+RETRY_BUDGET_PERCENT = 100.0
+"""Maximum number of retries at model servers at once, in percent of their open requests."""
+MIN_RETRIES = 20
+"""This many retries at once are always allowed."""
 """In effect unlimited: requests wait in the queue of the endpoint picker, which has limits."""
 
 KEEPALIVE_INTERVAL_SECONDS = 30.0
@@ -80,7 +86,7 @@ def epp_cluster(config: GatewayConfig, name: str = EPP_CLUSTER) -> cluster.Clust
         name=name,
         type=discovery.STATIC if is_ip or config.epp_socket else discovery.STRICT_DNS,
         connect_timeout=seconds(config.epp_connect_timeout_seconds),
-        circuit_breakers=_no_circuit_breakers(),
+        circuit_breakers=_circuit_breakers(),
         typed_extension_protocol_options={HTTP_OPTIONS_KEY: PackedMessage.pack(options)},
         load_assignment=_assignment(name, [address]),
     )
@@ -149,7 +155,7 @@ def model_servers_cluster(config: GatewayConfig) -> cluster.Cluster:
         name=MODEL_SERVERS_CLUSTER,
         connect_timeout=seconds(config.endpoint_connect_timeout_seconds),
         per_connection_buffer_limit_bytes=config.limits.buffer_bytes,
-        circuit_breakers=_no_circuit_breakers(),
+        circuit_breakers=_circuit_breakers(_retry_budget()),
         typed_extension_protocol_options={HTTP_OPTIONS_KEY: PackedMessage.pack(options)},
     )
     if config.destination is Destination.ORIGINAL_DST:
@@ -210,7 +216,9 @@ def _assignment(name: str, addresses: list[core.Address]) -> endpoint.ClusterLoa
     )
 
 
-def _no_circuit_breakers() -> cluster.CircuitBreakers:
+def _circuit_breakers(
+    retry_budget: cluster.CircuitBreakersThresholdsRetryBudget | None = None,
+) -> cluster.CircuitBreakers:
     """Return unlimited thresholds: the default of 1024 would reject the 1025th queued request."""
     return cluster.CircuitBreakers(
         thresholds=[
@@ -219,6 +227,15 @@ def _no_circuit_breakers() -> cluster.CircuitBreakers:
                 max_pending_requests=CIRCUIT_BREAKER_LIMIT,
                 max_requests=CIRCUIT_BREAKER_LIMIT,
                 max_retries=CIRCUIT_BREAKER_LIMIT,
+                retry_budget=retry_budget,
             )
         ]
+    )
+
+
+def _retry_budget() -> cluster.CircuitBreakersThresholdsRetryBudget:
+    """Return a budget for the loss of half of the model servers; their requests come at once."""
+    return cluster.CircuitBreakersThresholdsRetryBudget(
+        budget_percent=envoy_type.Percent(value=RETRY_BUDGET_PERCENT),
+        min_retry_concurrency=MIN_RETRIES,
     )

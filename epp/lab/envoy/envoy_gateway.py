@@ -175,11 +175,11 @@ def _backend_policy(config: GatewayConfig) -> dict[str, Any]:
         },
     }
     if config.retries:
-        # The policy has no trigger reset-before-request; `reset` could repeat a generation.
-        spec["retry"] = {
-            "numRetries": config.retries,
-            "retryOn": {"triggers": ["connect-failure"]},
-        }
+        # The policy has no trigger reset-before-request.
+        triggers = ["connect-failure", "refused-stream"]
+        if config.retry_resets:
+            triggers.append("reset")
+        spec["retry"] = {"numRetries": config.retries, "retryOn": {"triggers": triggers}}
     return document(API, "BackendTrafficPolicy", spec)
 
 

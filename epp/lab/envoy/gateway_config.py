@@ -150,8 +150,12 @@ class GatewayConfig:
     """Idle timeout of connections to model servers; uvicorn's default is 5 s."""
 
     retries: int = 2
-    """Maximum number of retries, in the order of the picked endpoints; a request is retried only if
-    no part of it has reached a model server."""
+    """Maximum number of retries, in the order of the picked endpoints. A request is retried only if
+    its response has not begun."""
+
+    retry_resets: bool = True
+    """With `OVERRIDE_HOST`, also retry a request whose connection is reset after it was sent. Its
+    generation may have begun, and a request that crashes its server goes to `retries` others."""
 
     fail_open: bool = False
     """Route round robin when the endpoint picker is down. Adaptive mode and `OVERRIDE_HOST` only:
@@ -197,6 +201,11 @@ class GatewayConfig:
             self._check_fail_open()
         if self.keep_content_length and self.mode is not Mode.LEAN:
             raise ValueError(f"keep_content_length: {_LENGTHS[self.mode]}")
+
+    @property
+    def max_destinations(self) -> int:
+        """How many picked endpoints one request can use: one, and another for each retry."""
+        return 1 + self.retries if self.destination is Destination.OVERRIDE_HOST else 1
 
     def _check_endpoint_picker(self) -> None:
         if not self.epp_host:

@@ -28,6 +28,7 @@ from epp.lab.envoy.names import (
     EPP_CLUSTER,
     EPP_LARGE_REQUESTS_CLUSTER,
     LISTENER,
+    MAX_DESTINATIONS,
     MODEL_SERVERS_CLUSTER,
     SERVED_HEADER,
     SERVED_KEY,
@@ -35,8 +36,11 @@ from epp.lab.envoy.names import (
     SUBSET_NAMESPACE,
 )
 
-RETRY_ON = "connect-failure,reset-before-request"
-"""Only failures before the request reaches a model server: a generation must not run twice."""
+_RETRY_UNSENT = "connect-failure,refused-stream,reset-before-request"
+"""Failures before the request reaches a model server."""
+
+_RETRY_RESETS = "connect-failure,refused-stream,reset"
+"""Failures before the response begins."""
 
 EPP_RETRY_ON = "connect-failure,refused-stream,reset-before-request"
 """Failures of a stream to an endpoint picker that has stopped or is shutting down."""
@@ -133,7 +137,7 @@ def endpoint_picker(config: GatewayConfig) -> ext_proc.ExternalProcessor:
     """Return the configuration of the ext_proc filter."""
     namespaces = ext_proc.MetadataOptionsMetadataNamespaces
     return ext_proc.ExternalProcessor(
-        grpc_service=_grpc_service(EPP_CLUSTER),
+        grpc_service=_grpc_service(EPP_CLUSTER, config),
         failure_mode_allow=config.fail_open,
         processing_mode=processing_mode(config.mode),
         message_timeout=seconds(config.message_timeout_seconds),
@@ -148,11 +152,15 @@ def endpoint_picker(config: GatewayConfig) -> ext_proc.ExternalProcessor:
     )
 
 
-def _grpc_service(cluster: str) -> core.GrpcService:
-    return core.GrpcService(
+def _grpc_service(cluster: str, config: GatewayConfig) -> core.GrpcService:
+    service = core.GrpcService(
         envoy_grpc=core.GrpcServiceEnvoyGrpc(cluster_name=cluster),
         retry_policy=_another_endpoint_picker(),
     )
+    if config.max_destinations > 1:
+        value = str(config.max_destinations)
+        service.initial_metadata = [core.HeaderValue(key=MAX_DESTINATIONS, value=value)]
+    return service
 
 
 def _another_endpoint_picker() -> core.RetryPolicy:
@@ -202,7 +210,7 @@ def _routes(config: GatewayConfig) -> route.RouteConfiguration:
     if config.limits.small_request_bytes:
         routes.insert(0, _route(config, _small_bodies(config.limits.small_request_bytes)))
         overrides = ext_proc.ExtProcOverrides(
-            grpc_service=_grpc_service(EPP_LARGE_REQUESTS_CLUSTER)
+            grpc_service=_grpc_service(EPP_LARGE_REQUESTS_CLUSTER, config)
         )
         everything.typed_per_filter_config = {
             _filter_name(_EXT_PROC): PackedMessage.pack(
@@ -216,7 +224,7 @@ def _routes(config: GatewayConfig) -> route.RouteConfiguration:
 
 
 def _route(config: GatewayConfig, headers: Sequence[route.HeaderMatcher] = ()) -> route.Route:
-    retries = route.RetryPolicy(retry_on=RETRY_ON, num_retries=config.retries)
+    retries = route.RetryPolicy(retry_on=retry_on(config), num_retries=config.retries)
     to_model_servers = route.Route(
         match=route.RouteMatch(prefix="/", headers=list(headers)),
         request_body_buffer_limit=config.buffer_limit_bytes,
@@ -233,6 +241,17 @@ def _route(config: GatewayConfig, headers: Sequence[route.HeaderMatcher] = ()) -
             core.HeaderValueOption(header=served, append_action=overwrite)
         ]
     return to_model_servers
+
+
+def retry_on(config: GatewayConfig) -> str:
+    """Return the conditions of a retry at a model server.
+
+    With ORIGINAL_DST a retry goes to the same server, so only requests that it has not seen are
+    sent again.
+    """
+    if config.retry_resets and config.destination is Destination.OVERRIDE_HOST:
+        return _RETRY_RESETS
+    return _RETRY_UNSENT
 
 
 def _small_bodies(limit: int) -> list[route.HeaderMatcher]:

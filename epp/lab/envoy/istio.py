@@ -6,7 +6,7 @@ from epp.lab.envoy import _data_plane as data_plane
 from epp.lab.envoy.clusters import epp_cluster, override_host_policy
 from epp.lab.envoy.gateway_config import GatewayConfig, ModelServerProtocol, Product
 from epp.lab.envoy.header_mutations import early_removal, set_headers
-from epp.lab.envoy.http_listener import RETRY_ON, downstream_http2, endpoint_picker
+from epp.lab.envoy.http_listener import downstream_http2, endpoint_picker, retry_on
 from epp.lab.envoy.kubernetes import (
     GATEWAY,
     MODEL_SERVERS_SERVICE,
@@ -119,7 +119,7 @@ def _filters(config: GatewayConfig) -> list[dict[str, Any]]:
 def _route(config: GatewayConfig) -> dict[str, Any]:
     action: dict[str, Any] = {
         "timeout": "0s",
-        "retry_policy": {"retry_on": RETRY_ON, "num_retries": config.retries},
+        "retry_policy": {"retry_on": retry_on(config), "num_retries": config.retries},
     }
     value = {"route": action, "request_body_buffer_limit": config.buffer_limit_bytes}
     # Only routes with a cluster: the patch would turn a redirect into a route.

@@ -23,6 +23,9 @@ STEERING_HEADERS = (
 endpoint picker may set them, so the gateway removes those of a client. The endpoint picker cannot
 do that when the gateway fails open."""
 
+MAX_DESTINATIONS = "x-gateway-max-destination-endpoints"
+"""gRPC metadata of ext_proc streams: how many endpoints the gateway can use for one request."""
+
 SUBSET_NAMESPACE = "envoy.lb.subset_hint"
 """Metadata namespace of the subset of endpoints that may be picked."""
 

@@ -164,6 +164,8 @@ def test_no_limit_bites_on_what_waits_in_the_queue(destination: Destination) -> 
     for cluster in make_clusters(destination=destination):
         (thresholds,) = cluster["circuit_breakers"]["thresholds"]
         names = {"max_connections", "max_pending_requests", "max_requests", "max_retries"}
+        budget = thresholds.pop("retry_budget", None)
+        assert (budget is not None) is (cluster["name"] == "model-servers")
         assert thresholds == dict.fromkeys(names, 1_000_000)
     for route in make_routes(destination=destination):
         assert route["route"]["timeout"] == "0s"
@@ -264,17 +266,30 @@ def test_a_limit_out_of_its_range_is_refused(settings: dict[str, Any], text: str
         GatewayLimits(**settings)
 
 
-def test_only_what_no_model_server_has_seen_is_tried_again() -> None:
+def test_requests_are_retried_whose_response_has_not_begun() -> None:
     def policy(**settings: Any) -> Any:
         small, others = (each["route"].get("retry_policy") for each in make_routes(**settings))
         assert small == others
         return small
 
+    unsent = "connect-failure,refused-stream,reset-before-request"
     assert policy(retries=3) == {
-        "retry_on": "connect-failure,reset-before-request",
+        "retry_on": "connect-failure,refused-stream,reset",
         "num_retries": 3,
     }
+    assert policy(retry_resets=False)["retry_on"] == unsent
+    assert policy(destination=Destination.ORIGINAL_DST)["retry_on"] == unsent
     assert policy(retries=0) is None
+
+
+def test_the_endpoint_picker_is_asked_for_an_endpoint_per_retry() -> None:
+    def asked(**settings: Any) -> Any:
+        service = make_filter(**settings)["grpc_service"]
+        return {each["key"]: each["value"] for each in service.get("initial_metadata", ())}
+
+    assert asked(retries=2) == {"x-gateway-max-destination-endpoints": "3"}
+    assert asked(retries=0) == {}
+    assert asked(destination=Destination.ORIGINAL_DST) == {}
 
 
 @pytest.mark.parametrize("mode", Mode)
