@@ -2,7 +2,8 @@
 
 A reload builds a graph that keeps the unchanged plugins of the current one. What may fail (the
 discovery, the session plugins) runs first; then the data layer, flow control and the director
-switch to the new graph together. Requests in flight finish on the previous graph.
+switch to the new graph together. Requests in flight finish on the previous graph, whose plugins are
+also kept for dry runs while the reload may be rolled back.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ from epp.flow_control.building import flow_settings
 from epp.flow_control.sessions import PluginError, RegistrationError
 from epp.observability import ConfigMetrics, Metrics, PluginWatch
 from epp.request_control import Director, Pipeline
+from epp.scheduling import NullObserver
 from epp.settings import ServeSettings
 
 log = structlog.get_logger()
@@ -69,11 +71,14 @@ class GraphSwitch:
         self.graph = builder.build(settings.config, observer=self._watch(settings.config))
         """The plugin graph in use."""
         self._lifetimes.enter(self.graph)
+        self._previous: PluginGraph | None = None
+        """The previous graph with guards that count and log nothing, for dry runs."""
         self._announce(self.graph)
         self._prepare_flow(self.graph)()
 
     def close(self) -> None:
         """Close the plugins of the current graph, unless open requests still use them."""
+        self.forget_previous()
         self._lifetimes.leave(self.graph)
 
     def make_reloader(self) -> ConfigReloader | None:
@@ -120,6 +125,7 @@ class GraphSwitch:
                 raise ConfigError(f"{graph.config.source}: {error}") from error
             raise
         use_flow()  # nothing below can fail
+        self.forget_previous()
         before, self.graph = self.graph, graph
         pipeline, director.pipeline = director.pipeline, following
         before.guards.observer.retire()
@@ -131,6 +137,28 @@ class GraphSwitch:
             loop.call_soon(self._lifetimes.leave, before)
 
         pipeline.when_idle(leave)
+        self._keep_for_dry_runs(before)
+
+    def forget_previous(self) -> None:
+        """Release the graph before the last swap, which is kept for dry runs; idempotent."""
+        previous, self._previous = self._previous, None
+        if previous is not None:
+            self._director().previous_pipeline = None
+            self._lifetimes.leave(previous)
+
+    def _keep_for_dry_runs(self, before: PluginGraph) -> None:
+        try:
+            # The same plugins with other guards; it takes 1 ms.
+            previous = self._builder.build(
+                before.config, before, types=before.types, observer=NullObserver()
+            )
+            pipeline = pipeline_of(previous)
+        except Exception:
+            log.exception("previous configuration cannot be built again, there are no dry runs")
+            return
+        self._lifetimes.enter(previous)
+        self._previous = previous
+        self._director().previous_pipeline = pipeline
 
     def _prepare_flow(self, graph: PluginGraph) -> Callable[[], None]:
         """Return a callback that switches flow control to ``graph``.

@@ -18,7 +18,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from log_watch import Logs, watched_logs
 
 from epp.app import App, Ports, ServeSettings
-from epp.config import DEFAULT_CONFIG, ConfigError, load_file, load_text
+from epp.config import (
+    DEFAULT_CONFIG,
+    ConfigError,
+    LoadedConfig,
+    PluginGraph,
+    RollbackSettings,
+    load_file,
+    load_text,
+)
 from epp.config.plugin_files import load_plugin_file
 from epp.data_layer import DataLayerError, DataLayerRuntime
 from epp.ext_proc import METHOD, ExtProcSettings
@@ -439,21 +447,22 @@ def scheduled(app: App) -> RoutedRequest:
     return exchange
 
 
+WITHOUT_KV_SCORER = DEFAULT_CONFIG.replace("- type: kv-cache-utilization-scorer\n", "").replace(
+    "  - {pluginRef: kv-cache-utilization-scorer, weight: 2}\n", ""
+)
+
+
 async def test_dropped_plugin_is_closed_when_its_last_request_has_ended(
     config: Rewritten, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(**await config.use(DEFAULT_CONFIG)) as epp:
+    settings = await config.use(DEFAULT_CONFIG)
+    async with running(**settings, rollback=RollbackSettings(within_seconds=0)) as epp:
         await epp.until_ready()
         closed = asyncio.Event()
         dropped = epp.app.graph.plugins["kv-cache-utilization-scorer"]
         monkeypatch.setattr(dropped, "close", closed.set)
         first, second = scheduled(epp.app), scheduled(epp.app)
-        await config.becomes(
-            epp.app,
-            DEFAULT_CONFIG.replace("- type: kv-cache-utilization-scorer\n", "").replace(
-                "  - {pluginRef: kv-cache-utilization-scorer, weight: 2}\n", ""
-            ),
-        )
+        await config.becomes(epp.app, WITHOUT_KV_SCORER)
         third = scheduled(epp.app)
         first.close(EndCause.ENDED)
         third.close(EndCause.ENDED)
@@ -463,6 +472,52 @@ async def test_dropped_plugin_is_closed_when_its_last_request_has_ended(
         async with asyncio.timeout(15):
             await closed.wait()
         assert sum(e.load.in_flight for e in epp.app.store.snapshot) == 0
+
+
+@pytest.mark.parametrize("next_step", ["reload", "stop"])
+async def test_dropped_plugin_is_kept_while_the_reload_is_watched(
+    next_step: str, config: Rewritten, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(**await config.use(DEFAULT_CONFIG)) as epp:
+        await epp.until_ready()
+        app, closed = epp.app, list[bool]()
+        dropped = app.graph.plugins["kv-cache-utilization-scorer"]
+        monkeypatch.setattr(dropped, "close", lambda: closed.append(True))
+        assert app.director.previous_pipeline is None
+        pipeline = app.director.pipeline
+        await config.becomes(app, WITHOUT_KV_SCORER)
+        assert pipeline.open_requests == 0
+        await asyncio.sleep(0)
+        assert closed == []
+        previous = app.director.previous_pipeline
+        assert previous is not None
+        (profile,) = previous.scheduler.profiles.values()
+        assert dropped in [each.scorer for each in profile.scorers]
+        if next_step == "reload":
+            await config.becomes(app, WITHOUT_KV_SCORER + "extensions: {}\n")
+            assert closed == [True]
+            assert app.director.previous_pipeline is not previous
+    assert closed == [True]
+    assert app.director.previous_pipeline is None
+
+
+async def test_reload_goes_on_if_the_graph_before_cannot_be_built_again(
+    config: Rewritten, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(**await config.use(DEFAULT_CONFIG)) as epp:
+        await epp.until_ready()
+        builder = epp.app._graphs._builder
+        build = builder.build
+
+        def refuse_the_first(loaded: LoadedConfig, *args: Any, **fields: Any) -> PluginGraph:
+            if loaded.digest == epp.app.settings.config.digest:
+                raise ConfigError("a file that it names is gone")
+            return build(loaded, *args, **fields)
+
+        monkeypatch.setattr(builder, "build", refuse_the_first)
+        await config.becomes(epp.app, WITHOUT_KV_SCORER)
+        assert epp.app.director.previous_pipeline is None
+        scheduled(epp.app).close(EndCause.ENDED)
 
 
 async def test_reload_changes_the_discovery_without_an_empty_pool(

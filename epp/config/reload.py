@@ -17,7 +17,7 @@ from epp.config.errors import ConfigError
 from epp.config.graph import PluginGraph, version_of
 from epp.config.loader import LoadedConfig, load_file
 from epp.config.registry import PluginRegistry, PluginTypes, plugin_files
-from epp.config.rollback import RollbackSettings, RollbackWatch
+from epp.config.rollback import Cause, RollbackSettings, RollbackWatch
 from epp.inputs import SettledChanges
 from epp.observability import ConfigMetrics
 
@@ -43,6 +43,9 @@ class GraphUser(Protocol):
         Raises:
             ConfigError: ``graph`` cannot be used; the current graph stays in use.
         """
+
+    def forget_previous(self) -> None:
+        """Release the graph before the last swap, which is kept for dry runs; idempotent."""
 
 
 class ConfigReloader:
@@ -85,7 +88,8 @@ class ConfigReloader:
         self._last_fault = ""
         self._wake = asyncio.Event()
         self._is_asked = False
-        self._is_given_up = False
+        self._cause: Cause | None = None
+        """Why the graph in use is to be rolled back; None if it is not."""
 
     def reload_now(self) -> None:
         """Read the files again without waiting for a change (SIGHUP)."""
@@ -96,8 +100,10 @@ class ConfigReloader:
         """Follow the files until cancelled."""
         changes_of_files = SettledChanges()
         while True:
-            if self._is_given_up:
-                await self._roll_back()
+            if self._cause is not None:
+                await self._roll_back(self._cause)
+            if not self.outcomes.is_watching:
+                self._user.forget_previous()
             is_change = await asyncio.to_thread(changes_of_files.poll, self._files)
             if self._is_asked or is_change:
                 changes_of_files.mark_handled()
@@ -133,7 +139,7 @@ class ConfigReloader:
             return
         self._previous = before
         self._refused_version = self._last_fault = ""
-        self._is_given_up = False  # it was about the graph that is now replaced
+        self._cause = None  # it was about the graph that is now replaced
         self.outcomes.reloaded()
         self._metrics.reloaded("success")
         _log.info("configuration reloaded", **self._facts(graph), **_plugins_by_fate(before, graph))
@@ -151,9 +157,9 @@ class ConfigReloader:
                 " change it, or restart to use it all the same"
             )
 
-    async def _roll_back(self) -> None:
+    async def _roll_back(self, cause: Cause) -> None:
         """Return to the previous graph, rebuilt from memory, not from the files."""
-        self._is_given_up = False
+        self._cause = None
         previous, self._previous = self._previous, None
         failing = self._user.graph
         if previous is None:
@@ -170,12 +176,13 @@ class ConfigReloader:
         _log.error(
             "configuration taken back because requests failed with it",
             refused_digest=failing.config.digest,
+            **cause,
             **self._facts(graph),
             **_plugins_by_fate(failing, graph),
         )
 
-    def _give_up(self) -> None:
-        self._is_given_up = True
+    def _give_up(self, cause: Cause) -> None:
+        self._cause = cause
         self._wake.set()
 
     def _note_unchanged(self, *, is_asked: bool) -> None:

@@ -117,24 +117,14 @@ class Decider:
         endpoints: Sequence[Endpoint],
         preference: Mapping[Endpoint, float] | None,
     ) -> SchedulingResult:
-        pipeline, producer_run = prepared.pipeline, prepared.producer_run
-        request, state = producer_run.request, producer_run.state
-        if not endpoints:
-            kind = NoCandidatesError if request.body_bytes else NoCandidatesForNoBodyError
-            raise kind("the pool has no endpoint: is discovery configured and running?")
-        if prepared.subset is not None and self._follow_subset_hint:
-            endpoints = within(prepared.subset, endpoints)
-        if pipeline.screeners:
-            endpoints = pipeline.screened(request, endpoints, state)
-        prepared.candidates = endpoints
-        producer_run.attach(endpoints)
-        if pipeline.admitters:
-            pipeline.admit(request, endpoints, state)
+        request, state = prepared.producer_run.request, prepared.producer_run.state
+        candidates = candidates_of(prepared, endpoints, self._follow_subset_hint)
+        prepared.candidates = candidates
         began = perf_counter()
         try:
-            result = pipeline.scheduler.schedule(
+            result = prepared.pipeline.scheduler.schedule(
                 request,
-                endpoints,
+                candidates,
                 state,
                 preference,
                 acceptance(request.headers, state) if PREFER_HEADER in request.headers else None,
@@ -216,7 +206,7 @@ class Decider:
         self._lifecycle.began(routed)
         self._processing_seconds(now - prepared.received_at)
         if self._outcomes is not None:
-            self._outcomes.note(False)
+            self._outcomes.routed()
         return routed
 
     def _count_shadows(self, picks: Sequence[ShadowPick]) -> None:
@@ -224,6 +214,36 @@ class Decider:
             self._metrics.shadow_runs.labels(pick.profile).inc()
             if not pick.agrees:
                 self._metrics.shadow_disagreements.labels(pick.profile).inc()
+
+
+def candidates_of(
+    prepared: PreparedRequest,
+    endpoints: Sequence[Endpoint],
+    follow_subset_hint: bool,
+) -> Sequence[Endpoint]:
+    """Return the candidates for the request, after its producers and its admission.
+
+    Args:
+        prepared: The request.
+        endpoints: The pool, or a part of it.
+        follow_subset_hint: See :class:`Director`.
+
+    Raises:
+        RequestError: No endpoint is left, or a plugin refuses the request.
+    """
+    pipeline, producer_run = prepared.pipeline, prepared.producer_run
+    request, state = producer_run.request, producer_run.state
+    if not endpoints:
+        kind = NoCandidatesError if request.body_bytes else NoCandidatesForNoBodyError
+        raise kind("the pool has no endpoint: is discovery configured and running?")
+    if prepared.subset is not None and follow_subset_hint:
+        endpoints = within(prepared.subset, endpoints)
+    if pipeline.screeners:
+        endpoints = pipeline.screened(request, endpoints, state)
+    producer_run.attach(endpoints)
+    if pipeline.admitters:
+        pipeline.admit(request, endpoints, state)
+    return endpoints
 
 
 def _scores(result: SchedulingResult) -> Mapping[str, float]:

@@ -21,6 +21,7 @@ from epp.parsing import (
     TooManyValuesError,
 )
 from epp.request_control.decider import Decider
+from epp.request_control.dry_runs import DryRuns
 from epp.request_control.errors import (
     AllFilteredError,
     BadRequestError,
@@ -43,7 +44,7 @@ from epp.request_control.policies import (
     names_model,
     priority_of,
 )
-from epp.request_control.prepared_request import PreparedRequest
+from epp.request_control.prepared_request import PreparedRequest, RawRequest
 from epp.request_control.producer_run import ProducerRun
 from epp.request_control.queued_decision import QueuedDecision, ttl_of
 from epp.request_control.refusals import Refusals
@@ -99,7 +100,15 @@ class Director:
         self._policies = policies or NoPolicies()
         self._flow = flow
         self._body_limits = body_limits or BodyLimits()
-        self._refusals = Refusals(metrics, clock, outcomes)
+        self._dry_runs = DryRuns(
+            outcomes,
+            policies=self._policies,
+            pool=pool,
+            whole_pool=whole_pool or pool,
+            body_limits=self._body_limits,
+            follow_subset_hint=follow_subset_hint,
+        )
+        self._refusals = Refusals(metrics, clock, outcomes, self._dry_runs)
         self._live = LiveRequests(
             find_address=find_address,
             metrics=metrics,
@@ -133,6 +142,15 @@ class Director:
     def pipeline(self, pipeline: Pipeline) -> None:
         self._decider.pipeline = pipeline
 
+    @property
+    def previous_pipeline(self) -> Pipeline | None:
+        """The pipeline before a reload, for dry runs of refused requests; None for no dry runs."""
+        return self._dry_runs.pipeline
+
+    @previous_pipeline.setter
+    def previous_pipeline(self, pipeline: Pipeline | None) -> None:
+        self._dry_runs.pipeline = pipeline
+
     def handle(
         self,
         *,
@@ -159,13 +177,17 @@ class Director:
             RequestError: The error to answer with; it is counted and logged already.
         """
         request: LLMRequest | None = None
+        raw: RawRequest | None = None
         pipeline = self._decider.pipeline
         try:
+            body = bytes(body)  # no copy, unless it is a view
+            if self._dry_runs.pipeline is not None:
+                raw = RawRequest(request_id, headers, body, decoded, subset)
             try:
                 parsed = pipeline.request_parser.parse(
                     request_id,
                     headers,
-                    bytes(body),  # no copy, unless it is a view
+                    body,
                     may_lack_model=names_model(self._policies, headers),
                     limits=self._body_limits,
                     decoded=decoded,
@@ -176,6 +198,8 @@ class Director:
                 raise _as_answer(error) from error
             if rewritten is not None:
                 memory.hold(len(rewritten))
+                if raw is not None:
+                    raw.target_model = request.target_model
             state = CycleState()
             if pipeline.header_processors:
                 pipeline.request_came(request, state)
@@ -185,7 +209,7 @@ class Director:
                 request.fairness_id = DEFAULT_FAIRNESS_ID
             producer_run = ProducerRun(pipeline.producers, request, state)
             prepared = PreparedRequest(
-                pipeline, producer_run, parsed.parser, rewritten, received_at, subset, memory
+                pipeline, producer_run, parsed.parser, rewritten, received_at, subset, memory, raw
             )
             if steps := producer_run.advance():
                 prepared.begin_to_wait()
@@ -198,6 +222,7 @@ class Director:
                 request=request,
                 headers=headers,
                 received_at=received_at,
+                raw=raw,
             )
             try:
                 if answer is error:

@@ -31,6 +31,10 @@ class BadRequestError(RequestError):
     stage = "parsing"
 
 
+class InvalidTtlError(BadRequestError):
+    """The header with the request's time to live is invalid."""
+
+
 class ProfileNotFoundError(RequestError):
     """The request asks for a scheduling profile that is not configured."""
 

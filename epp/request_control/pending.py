@@ -166,7 +166,7 @@ class AwaitingProducers(PendingDecision):
         try:
             outcome = self._decide(prepared)
         except Exception as error:
-            outcome = self._refusals.refused_request(error, prepared.request, prepared.received_at)
+            outcome = self._refusals.refused_request(error, prepared)
         finally:
             prepared.pipeline.request_ended()
         if isinstance(outcome, PendingDecision):

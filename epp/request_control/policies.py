@@ -34,11 +34,23 @@ class RequestPolicies(Protocol):
 class OutcomeWatch(Protocol):
     """Counts outcomes, to detect whether a new configuration does harm."""
 
-    def note(self, is_own_failure: bool) -> None:
-        """Record a decided or refused request.
+    def routed(self) -> None:
+        """Count a request that was sent to an endpoint."""
+
+    def refused(self, status: int) -> None:
+        """Count a request that this EPP answered with an error."""
+
+    def take_dry_run(self) -> bool:
+        """Return whether a dry run on the previous configuration is wanted, and count it if so."""
+
+    def judged(self, *, is_regression: bool, status: int, reason: str, error: str) -> None:
+        """Record the result of a dry run.
 
         Args:
-            is_own_failure: This EPP answered it with a 5xx.
+            is_regression: The previous configuration would have routed the request.
+            status: HTTP status with which the request was refused.
+            reason: Drop reason or code of that answer.
+            error: The error that it reports.
         """
 
 

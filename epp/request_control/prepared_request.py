@@ -1,6 +1,6 @@
-"""A request that is ready to be decided."""
+"""A request as it was received, and one that is ready to be decided."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from epp.parsing import Parser
@@ -8,6 +8,20 @@ from epp.request_control.memory import UNCOUNTED, RequestMemory
 from epp.request_control.pipeline import Pipeline
 from epp.request_control.producer_run import ProducerRun
 from epp.scheduling import Endpoint, Guard, LLMRequest
+
+
+@dataclass(slots=True, eq=False)
+class RawRequest:
+    """A request as it was received, kept while it may be decided again in a dry run."""
+
+    request_id: str
+    headers: Mapping[str, str]
+    body: bytes
+    decoded: bytes | None
+    """The body without its content encoding, if it has been decoded already."""
+    subset: Sequence[str] | None
+    target_model: str = ""
+    """The model name that the operator's policies have set; "" if they have set none."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,6 +42,8 @@ class PreparedRequest:
     """Endpoints that the gateway allows, ``ip:port`` or ``ip``; None for the whole pool."""
     memory: RequestMemory = UNCOUNTED
     """Counts the bytes that the request holds."""
+    raw: RawRequest | None = None
+    """The request as it was received; None unless a dry run may need it."""
     candidates: Sequence[Endpoint] = ()
     """Endpoints of the last choice."""
     is_waiting: bool = False

@@ -7,8 +7,8 @@ from epp.flow_control import FlowControl, FlowController, NoPlaceError, Outcome,
 from epp.request_control.decider import Decider
 from epp.request_control.errors import (
     AllFilteredError,
-    BadRequestError,
     InternalError,
+    InvalidTtlError,
     QueueExpiredError,
     QueueFullError,
     QueueNoEndpointsError,
@@ -37,7 +37,7 @@ def ttl_of(headers: Mapping[str, str]) -> float | None:
     """Return the maximum wait that a request sets, in seconds; None if it sets none.
 
     Raises:
-        BadRequestError: The header is invalid.
+        InvalidTtlError: The header is invalid.
     """
     text = headers.get(TTL_HEADER)
     if text is None:
@@ -46,7 +46,7 @@ def ttl_of(headers: Mapping[str, str]) -> float | None:
         milliseconds = int(text)
         if 0 < milliseconds <= _MAX_TTL_MS:
             return milliseconds / 1000
-    raise BadRequestError(
+    raise InvalidTtlError(
         f"header {TTL_HEADER} is {text[:40]!r}; it must be a whole number of milliseconds from 1 to"
         f" {_MAX_TTL_MS}"
     )
@@ -118,6 +118,7 @@ class QueuedDecision(PendingDecision):
             return self._decider.choose(self._prepared, endpoints, preference)
         except AllFilteredError as error:
             if self._flow.holds_filtered:
+                self._refusals.held(error, self._prepared)
                 raise NoPlaceError(str(error)) from error
             raise
 
@@ -141,7 +142,7 @@ class QueuedDecision(PendingDecision):
         self._refused(_refusal(outcome, why, pool_is_empty=pool_is_empty))
 
     def _refused(self, error: Exception) -> None:
-        self._end(self._refusals.refused_request(error, self.request, self.received_at))
+        self._end(self._refusals.refused_request(error, self._prepared))
 
     def _end(self, outcome: RoutedRequest | RequestError) -> None:
         self._prepared.pipeline.request_ended()

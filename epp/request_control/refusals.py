@@ -5,14 +5,17 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from epp.observability import CanonicalLine, FaultLog, Metrics
+from epp.request_control.dry_runs import DryRuns
 from epp.request_control.errors import InternalError, LimitError, RequestError
 from epp.request_control.plugins import EndCause
 from epp.request_control.policies import DEFAULT_FAIRNESS_ID, OutcomeWatch, fairness_id
+from epp.request_control.prepared_request import PreparedRequest, RawRequest
 from epp.request_control.request_log import refused_line
 from epp.scheduling import LLMRequest, described
 
-_OWN_FAILURES = 500
-"""The lowest status that counts as a failure of this EPP."""
+_HANGS_AFTER_SECONDS = 5.0
+"""A request that its filters have left without an endpoint for so long counts as refused. A shorter
+wait may be what the filters are for."""
 _STATUSES = range(400, 600)
 """Statuses of errors in HTTP."""
 
@@ -25,10 +28,12 @@ class Refusals:
         metrics: Metrics,
         clock: Callable[[], float],
         outcomes: OutcomeWatch | None = None,
+        dry_runs: DryRuns | None = None,
     ) -> None:
         self._metrics = metrics
         self._clock = clock
         self._outcomes = outcomes
+        self._dry_runs = dry_runs
         self._log = structlog.get_logger()
         self._line = CanonicalLine("request refused")
         self._faults = FaultLog()
@@ -41,6 +46,7 @@ class Refusals:
         request: LLMRequest | None,
         headers: Mapping[str, str],
         received_at: float,
+        raw: RawRequest | None = None,
     ) -> RequestError:
         """Count and log a request that ends with ``error``; return the error to answer with.
 
@@ -50,27 +56,39 @@ class Refusals:
             request: The request; None if it could not be parsed.
             headers: Its headers by lower-case name.
             received_at: When its headers came, in seconds of the clock.
+            raw: The request as it was received; None if it is not to be decided again.
         """
         answer = _as_answer(error) or self.fault(error, request_id)
         self.count(answer, request, headers)
         if self._outcomes is not None:
-            self._outcomes.note(answer.status >= _OWN_FAILURES)
+            self._outcomes.refused(answer.status)
+        if raw is not None and self._dry_runs is not None:
+            self._dry_runs.judge(raw, answer)
         if self._line.enabled:
             seconds = self._clock() - received_at
             self._line.write(refused_line(answer, request_id, request, seconds))
         return answer
 
-    def refused_request(
-        self, error: Exception, request: LLMRequest, received_at: float
-    ) -> RequestError:
-        """Call :meth:`refused` for a parsed request."""
+    def refused_request(self, error: Exception, prepared: PreparedRequest) -> RequestError:
+        """Call :meth:`refused` for a request that had to wait."""
+        request = prepared.request
         return self.refused(
             error,
             request_id=request.request_id,
             request=request,
             headers=request.headers,
-            received_at=received_at,
+            received_at=prepared.received_at,
+            raw=prepared.raw,
         )
+
+    def held(self, error: RequestError, prepared: PreparedRequest) -> None:
+        """Judge a request that waits because of ``error`` like a refused one, if it waits long."""
+        raw = prepared.raw
+        if raw is None or self._dry_runs is None:
+            return
+        if self._clock() - prepared.received_at >= _HANGS_AFTER_SECONDS:
+            prepared.raw = None  # once
+            self._dry_runs.judge(raw, error)
 
     def count(
         self, error: RequestError, request: LLMRequest | None, headers: Mapping[str, str]

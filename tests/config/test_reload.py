@@ -52,6 +52,7 @@ class User:
         self._builder = make_builder()
         self.graph = self._builder.build(config)
         self.fault: Exception | None = None
+        self.keeps_previous = False
         self.built: list[str] = []
 
     def build(self, config: LoadedConfig, types: PluginTypes) -> PluginGraph:
@@ -62,6 +63,10 @@ class User:
         if self.fault is not None:
             raise self.fault
         self.graph = graph
+        self.keeps_previous = True
+
+    def forget_previous(self) -> None:
+        self.keeps_previous = False
 
 
 class Followed:
@@ -71,12 +76,13 @@ class Followed:
         self.path = path
         self.user = User(load_file(path))
         self.metrics = Metrics()
+        self.now = 0.0
         self.reloader = ConfigReloader(
             path,
             self.user,
             registry=make_builder().registry,
             metrics=self.metrics,
-            clock=lambda: 0.0,
+            clock=lambda: self.now,
             rollback=RollbackSettings(requests=10),
             poll_seconds=0.01,
         )
@@ -314,7 +320,16 @@ class Mine(SessionPlugin):
 
 def fail_requests(followed: Followed) -> None:
     for _ in range(10):
-        followed.reloader.outcomes.note(is_own_failure=True)
+        followed.reloader.outcomes.refused(500)
+
+
+def regress(followed: Followed) -> None:
+    """Have as many requests refused as it takes, with a status that is no failure of the EPP."""
+    outcomes = followed.reloader.outcomes
+    for _ in range(10):
+        outcomes.refused(429)
+        assert outcomes.take_dry_run()
+        outcomes.judged(is_regression=True, status=429, reason="rejected", error="none left")
 
 
 async def test_graph_that_fails_requests_is_taken_back_and_its_version_refused(path: Path) -> None:
@@ -337,6 +352,50 @@ async def test_graph_that_fails_requests_is_taken_back_and_its_version_refused(p
         await followed.write(TWO + "# changed\n")
         assert await followed.result() == "success"
         assert followed.names == {"a", "queue-scorer"}
+
+
+async def test_graph_that_refuses_requests_is_taken_back_and_the_log_tells_why(path: Path) -> None:
+    with watched_logs() as logs:
+        async with following(path) as followed:
+            await followed.write(TWO)
+            assert await followed.result() == "success"
+            regress(followed)
+            assert await followed.result() == "rollback"
+            assert followed.names == {"a"}
+            assert followed.page()["last_reload_successful"] == 0
+    (told,) = [each for each in logs.entries if each["log_level"] == "error"]
+    expected = {
+        "event": "configuration taken back because requests failed with it",
+        "regressions": 10,
+        "requests": 10,
+        "status": 429,
+        "reason": "rejected",
+        "first_error": "none left",
+    }
+    assert expected.items() <= told.items()
+
+
+async def test_graph_before_is_kept_as_long_as_the_reload_is_watched(path: Path) -> None:
+    async with following(path) as followed:
+        user = followed.user
+        await followed.write(TWO)
+        assert await followed.result() == "success"
+        followed.reloader.reload_now()
+        assert await followed.result() == "unchanged"  # the loop has passed since the swap
+        assert user.keeps_previous
+        followed.now += 60.5
+        followed.reloader.reload_now()
+        assert await followed.result() == "unchanged"
+        assert not user.keeps_previous
+
+
+async def test_graph_that_was_taken_back_is_not_kept(path: Path) -> None:
+    async with following(path) as followed:
+        await followed.write(TWO)
+        assert await followed.result() == "success"
+        regress(followed)
+        assert await followed.result() == "rollback"
+        assert not followed.user.keeps_previous
 
 
 async def test_plugin_from_a_file_is_taken_back_as_it_was_though_the_file_has_changed(

@@ -12,7 +12,14 @@ from epp.data_layer.plugins import EndpointListener
 from epp.flow_control import FlowController
 from epp.flow_control.building import flow_settings
 from epp.observability import FlowMetrics, Metrics
-from epp.request_control import Director, PendingDecision, Pipeline, RequestError, RoutedRequest
+from epp.request_control import (
+    Director,
+    OutcomeWatch,
+    PendingDecision,
+    Pipeline,
+    RequestError,
+    RoutedRequest,
+)
 from epp.request_control.pending import Outcome
 from epp.request_control.plugins import EndCause
 from epp.testing import make_endpoints
@@ -25,6 +32,7 @@ class QueueingEpp:
         graph: The configuration's.
         table: A row per endpoint.
         objects: Objectives.
+        outcomes: Notified of every request.
     """
 
     def __init__(
@@ -32,6 +40,7 @@ class QueueingEpp:
         graph: PluginGraph,
         table: Mapping[str, Mapping[str, Any]],
         objects: ObjectStore | None = None,
+        outcomes: OutcomeWatch | None = None,
     ) -> None:
         metrics = Metrics()
         rows = {
@@ -45,13 +54,14 @@ class QueueingEpp:
         )
         self.flow.use(flow_settings(graph))
         self._clock = clock
-        self._director = Director(
+        self.director = Director(
             pool=lambda: self.endpoints,
             find_address=lambda _: None,
             pipeline=Pipeline.of(graph.plugins.values(), graph.scheduler, graph.guards),
             metrics=metrics,
             clock=clock,
             policies=objects,
+            outcomes=outcomes,
             flow=self.flow,
         )
         for listener in graph.implementing(EndpointListener):
@@ -69,8 +79,8 @@ class QueueingEpp:
     def reload(self, graph: PluginGraph) -> Pipeline:
         """Take another configuration into use; return the pipeline of the one before."""
         self.flow.use(flow_settings(graph))
-        before = self._director.pipeline
-        self._director.pipeline = Pipeline.of(graph.plugins.values(), graph.scheduler, graph.guards)
+        before = self.director.pipeline
+        self.director.pipeline = Pipeline.of(graph.plugins.values(), graph.scheduler, graph.guards)
         return before
 
     def ask(
@@ -93,7 +103,7 @@ class QueueingEpp:
         if objective:
             headers["x-llm-d-inference-objective"] = objective
         body = {"model": "tiny", "prompt": "Hello", "max_tokens": 8}
-        decision = self._director.handle(
+        decision = self.director.handle(
             request_id=name,
             headers=headers,
             body=msgspec.json.encode(body),

@@ -20,6 +20,7 @@ ALL_FILTERED = "ResourceExhausted - no endpoints available for the given request
 _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.RequestError, 500, "", "Internal - ours"),
     (errors.BadRequestError, 400, "", "BadRequest - ours"),
+    (errors.InvalidTtlError, 400, "", "BadRequest - ours"),
     (
         errors.ProfileNotFoundError,
         *(429, "", "ResourceExhausted - failed to find target endpoint: ours"),

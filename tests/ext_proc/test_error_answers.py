@@ -24,6 +24,7 @@ from tools.harness.request_control import BODY, Epp, make_pool
 _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.RequestError, 500, "Internal", ""),
     (errors.BadRequestError, 400, "BadRequest", ""),
+    (errors.InvalidTtlError, 400, "BadRequest", ""),
     (errors.ProfileNotFoundError, 400, "BadRequest", ""),
     (errors.NoCandidatesError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
     (errors.NoCandidatesForNoBodyError, 503, "ServiceUnavailable", "rejected-no-endpoints"),

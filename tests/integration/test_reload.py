@@ -1,15 +1,17 @@
 """The configuration of a running EPP is rewritten again and again, and nobody's request notices."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from log_watch import watched_logs
 
 from epp.config import DEFAULT_CONFIG, RollbackSettings
 from epp.lab.load import LoadPlan, run
+from epp.request_control import EndCause, RoutedRequest
 from tools.harness.gateway import Gateway, running, until
 
 pytestmark = pytest.mark.integration
@@ -168,3 +170,158 @@ async def test_reload_that_fails_requests_is_taken_back_by_itself(tmp_path: Path
             gateway.assert_untouched()
     told = [each["event"] for each in logs.entries if each["log_level"] == "error"]
     assert "configuration taken back because requests failed with it" in told
+
+
+HANGING = '''\
+"""A data producer whose data never comes, and an admitter that needs them."""
+
+import asyncio
+from typing import ClassVar
+
+import msgspec
+
+from epp.request_control.plugins import (
+    PRODUCER_FAILURES,
+    Admitter,
+    AsyncDataProducer,
+    RequestError,
+)
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """No parameters."""
+
+
+class TooLateError(RequestError):
+    status = 504
+    code = "GatewayTimeout"
+
+
+class Hanging(AsyncDataProducer):
+    timeout_seconds: ClassVar[float] = 0.05
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+
+    def applies_to(self, request, state) -> bool:
+        return True
+
+    async def prepare_async(self, request, state) -> None:
+        await asyncio.Event().wait()
+
+
+class Strict(Admitter):
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+
+    def admit(self, request, endpoints, state) -> None:
+        if state.read(PRODUCER_FAILURES):
+            raise TooLateError("no data")
+'''
+
+
+def with_plugins(*entries: str, in_profile: str = "") -> str:
+    """Return the default configuration with more plugins."""
+    text = DEFAULT_CONFIG
+    for entry in entries:
+        text = text.replace("plugins:\n", f"plugins:\n- {entry}\n", 1)
+    member = f"  plugins:\n  - {{pluginRef: {in_profile}}}\n"
+    return text.replace("  plugins:\n", member, 1) if in_profile else text
+
+
+OF_ZONE = with_plugins(
+    "{type: label-selector-filter, name: of-zone, parameters: {matchLabels: {zone: x}}}",
+    in_profile="of-zone",
+)
+MESSAGES_ONLY = DEFAULT_CONFIG + "requestHandler: {parsers: [{pluginRef: anthropic-parser}]}\n"
+
+
+def picks(gateway: Gateway) -> float | None:
+    """Return the counted calls of the picker."""
+    picker = "max-score-picker"
+    labels = {"extension_point": "Picker", "plugin_type": picker, "plugin_name": picker}
+    name = "llm_d_epp_plugin_duration_seconds_count"
+    return gateway.app.metrics.registry.get_sample_value(name, labels)
+
+
+@pytest.mark.parametrize(
+    ("bad", "status", "reason"),
+    [
+        pytest.param(OF_ZONE, 429, "rejected-saturated", id="a filter that fits no endpoint"),
+        pytest.param(MESSAGES_ONLY, 400, "BadRequest", id="no parser for the path"),
+        pytest.param(
+            with_plugins(
+                "{type: 'file:hanging.py:Hanging', name: hanging}",
+                "{type: 'file:hanging.py:Strict', name: strict}",
+            ),
+            504,
+            "GatewayTimeout",
+            id="a producer that hangs",
+        ),
+    ],
+)
+async def test_reload_that_refuses_requests_served_before_is_taken_back(
+    bad: str, status: int, reason: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "config.yaml"
+    await asyncio.to_thread(path.write_text, DEFAULT_CONFIG)
+    await asyncio.to_thread((tmp_path / "hanging.py").write_text, HANGING)
+    with watched_logs() as logs:
+        async with running(config=path) as gateway:
+            assert (await gateway.completion()).status_code == 200
+            assert picks(gateway) == 1
+            await asyncio.to_thread(path.write_text, bad)
+            await until(lambda: results(gateway).get("success") == 1)
+            statuses = [(await gateway.completion()).status_code for _ in range(10)]
+            assert statuses == [status] * 10
+            assert picks(gateway) == 1  # dry runs do not count
+            await until(lambda: "rollback" in results(gateway))
+            answers = await asyncio.gather(*(gateway.completion() for _ in range(20)))
+            assert {answer.status_code for answer in answers} == {200}
+            await gateway.settled()
+            gateway.assert_untouched()
+    told = only_error(logs.entries, "configuration taken back because requests failed with it")
+    expected = {"regressions": 10, "requests": 10, "status": status, "reason": reason}
+    assert expected.items() <= told.items()
+    assert told["first_error"]
+
+
+async def test_reload_while_the_pool_is_full_is_not_taken_back(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    text = with_plugins(
+        "{type: concurrency-detector, name: limit, parameters: {maxConcurrency: 1}}",
+        in_profile="limit",
+    )
+    await asyncio.to_thread(path.write_text, text)
+    with watched_logs() as logs:
+        async with running(config=path) as gateway:
+            held = [
+                gateway.app.director.handle(
+                    request_id=f"held-{number}",
+                    headers={":path": "/v1/completions"},
+                    body=b'{"model": "tiny", "prompt": "x"}',
+                    received_at=0.0,
+                )
+                for number in range(len(gateway.fleet.servers))
+            ]
+            for nth in (1, 2):  # the second one also shows that the first was not taken back
+                done = reloaded(gateway)
+                changed = text.replace("weight: 3", f"weight: 3.{nth}")
+                await asyncio.to_thread(path.write_text, changed)
+                await until(done)
+                answers = [await gateway.completion() for _ in range(15)]
+                assert {answer.status_code for answer in answers} == {429}
+            assert results(gateway) == {"success": 2}
+            for routed in held:
+                assert isinstance(routed, RoutedRequest)
+                routed.close(EndCause.COMPLETED)
+            assert (await gateway.completion()).status_code == 200
+    events = [each["event"] for each in logs.entries]
+    assert "request refused that the previous configuration would have routed" not in events
+
+
+def only_error(entries: Sequence[Mapping[str, Any]], event: str) -> Mapping[str, Any]:
+    """Return the fields of the one log line of that event; it is an error."""
+    (found,) = (each for each in entries if each["event"] == event)
+    assert found["log_level"] == "error"
+    return found

@@ -167,23 +167,23 @@ def test_a_refused_request_is_counted_under_both_models() -> None:
 def test_the_watch_is_told_of_a_decision() -> None:
     watch = Outcomes()
     Epp(make_pool(), outcomes=watch).handle()
-    assert watch.noted == [False]
+    assert watch.noted == [0]
 
 
 @pytest.mark.parametrize(
-    ("make", "body", "is_own_failure"),
+    ("make", "body", "status"),
     [
-        pytest.param(partial(Epp, make_pool()), b"{", False, id="400, the client's fault"),
-        pytest.param(partial(Epp, make_pool(), filters=[RefusingFilter()]), BODY, False, id="429"),
-        pytest.param(partial(Epp, []), BODY, True, id="503, an empty pool"),
-        pytest.param(partial(Epp, make_pool(), handler=FailingHandler()), BODY, True, id="500"),
+        pytest.param(partial(Epp, make_pool()), b"{", 400, id="the client's fault"),
+        pytest.param(partial(Epp, make_pool(), filters=[RefusingFilter()]), BODY, 429, id="filter"),
+        pytest.param(partial(Epp, []), BODY, 503, id="an empty pool"),
+        pytest.param(partial(Epp, make_pool(), handler=FailingHandler()), BODY, 500, id="bug"),
     ],
 )
-def test_the_watch_is_told_whether_a_refusal_is_a_failure_of_this_epp(
-    make: Callable[..., Epp], body: bytes, *, is_own_failure: bool
+def test_the_watch_is_told_the_status_of_a_refusal(
+    make: Callable[..., Epp], body: bytes, status: int
 ) -> None:
     watch = Outcomes()
     epp = make(outcomes=watch)
     with capture_logs(), pytest.raises(RequestError):
         epp.handle(body)
-    assert watch.noted == [is_own_failure]
+    assert watch.noted == [status]

@@ -150,12 +150,27 @@ class Policies:
 
 @dataclass
 class Outcomes:
-    """Records the outcome of each request."""
+    """Records the outcome of each request, and those of dry runs."""
 
-    noted: list[bool] = field(default_factory=list)
+    noted: list[int] = field(default_factory=list)
+    """The status of each refused request, 0 for a routed one."""
+    dry_runs: int = 0
+    """How many are wanted."""
+    judgements: list[tuple[bool, int, str, str]] = field(default_factory=list)
+    """Of each dry run: whether it shows a regression; status, reason and error of the refusal."""
 
-    def note(self, is_own_failure: bool) -> None:
-        self.noted.append(is_own_failure)
+    def routed(self) -> None:
+        self.noted.append(0)
+
+    def refused(self, status: int) -> None:
+        self.noted.append(status)
+
+    def take_dry_run(self) -> bool:
+        self.dry_runs -= 1
+        return self.dry_runs >= 0
+
+    def judged(self, *, is_regression: bool, status: int, reason: str, error: str) -> None:
+        self.judgements.append((is_regression, status, reason, error))
 
 
 def make_parsers() -> list[Parser]:
