@@ -305,9 +305,9 @@ class Extractor(Plugin):
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """Load that an endpoint has told outside of a scrape, such as in the headers of a response.
+    """Load that an endpoint has reported outside of a scrape, such as in a response.
 
-    None stands for a value that the endpoint did not tell. Numbers are finite and at least 0.
+    None stands for a value that is not in the report. Numbers are finite and at least 0.
     """
 
     waiting_requests: int | None = None

@@ -76,9 +76,9 @@ class EndpointLoad:
     ) -> float:
         """Set the values of a scrape whose GET was sent at ``requested_at``; return ``running``.
 
-        If ``running`` is None, which load reports may leave out, it is estimated: the requests from
-        here that are there and do not wait, or those of the last scrape that have not ended,
-        whichever are more.
+        If ``running`` is None, because a load report lacks it, it is estimated: the requests from
+        here that are in the server and do not wait, at most ``slots``, or those of the last scrape
+        that have not ended, whichever are more.
         """
         horizon = requested_at - SCRAPE_MARGIN_SECONDS
         log, settled = self._log, 0
@@ -88,6 +88,9 @@ class EndpointLoad:
         if running is None:
             before = self._page_running
             ours = self.in_flight - self._balance - waiting
+            # A server counts at the end of a step, so without those that came during it.
+            if 0 < self.slots < ours:
+                ours = self.slots
             running = max(ours, min(before, before + self._page_waiting + settled), 0)
         elif waiting > 0 and running > self.slots:  # an estimate is no evidence of slots
             self.slots = running

@@ -134,6 +134,13 @@ def reported(
             reported(page=(2, 8), waiting=0, ours=10, ended=2), (0, 8), id="ended waiting"
         ),
         pytest.param(reported(page=(0, 1), waiting=0, ours=4, ended=4), (0, 0), id="all ended"),
+        # 10 of ours are in the server and none waits, but 8 is the most that ever ran there.
+        pytest.param(
+            reported(page=(0, 8), waiting=0, ours=10, slots=8), (2, 8), id="no more than slots run"
+        ),
+        pytest.param(
+            reported(page=(0, 9), waiting=0, ours=9, slots=5), (0, 9), id="but those of the scrape"
+        ),
         # As after a scrape: with slots unknown they wait.
         pytest.param(
             reported(page=(0, 4), waiting=0, ours=4, just_started=2), (2, 4), id="unseen ones"

@@ -101,10 +101,9 @@ class Generation:
         self._counters.completed += 1
         if self._stream is None:
             has_report = isinstance(self._format, ChatFormat | CompletionsFormat)  # as in vLLM
-            extra = report_headers(self._exchange.headers, self._driver.engine)
-            self._exchange.respond(
-                200, self._format.whole(sequence), extra=extra if has_report else ()
-            )
+            asked = self._exchange.headers if has_report else {}
+            extra = report_headers(asked, self._driver.engine)
+            self._exchange.respond(200, self._format.whole(sequence), extra=extra)
 
     def _client_left(self) -> None:
         self._driver.abort(self._sequence)

@@ -1,11 +1,10 @@
 """``orca-load-metrics-reader``: reads the load that servers report in their responses (ORCA).
 
-A model server that supports ORCA reports its load in a header of its response, as it is when the
-head of the response is sent. A busy server is so known with every response, not only with every
-scrape. The plugin asks for reports: it sets the request header ``endpoint-load-metrics-format`` to
-``format``. It reads ``endpoint-load-metrics`` (``TEXT``, ``JSON`` or ``BIN``) and
-``endpoint-load-metrics-bin`` of every response, whether or not it asked, and applies the values to
-the endpoint that served.
+A model server that supports ORCA reports its current load in a header of each response, so the load
+of a busy server is known with every response, not only with every scrape. The plugin asks for
+reports: it sets the request header ``endpoint-load-metrics-format`` to ``format``. It reads
+``endpoint-load-metrics`` (``TEXT``, ``JSON`` or ``BIN``) and ``endpoint-load-metrics-bin`` of every
+response, whether or not it asked, and applies the values to the endpoint that served.
 
 The values of a report replace those of the last scrape, and a scrape that was requested before the
 report came does not overwrite them. A report with the waiting requests is as good as a scrape of
@@ -14,7 +13,7 @@ estimated from the requests in flight and the last scrape. Scraping goes on: it 
 requests and the LoRA adapters, and it reaches endpoints that get no requests.
 
 vLLM reports waiting requests and KV cache usage, in responses to completions and chats that are not
-streamed; such a response is sent when it is complete. For each report vLLM collects all of its
+streamed; such a response begins when it is complete. For each report vLLM collects all of its
 metrics, which takes time on its API server, and some versions log a line. Of several data-parallel
 engines behind one address it reports the first one only, so do not use this plugin there. Triton
 with TensorRT-LLM reports ``named_metrics.kv_cache_utilization``.
