@@ -21,6 +21,7 @@ from epp.config import PluginGraph
 from epp.data_layer import (
     DataLayerRuntime,
     EndpointStore,
+    LoadReport,
     ObjectFiles,
     ObjectStore,
     ScrapeObservers,
@@ -95,6 +96,7 @@ class App:
         builder = make_builder(
             settings.seed,
             metrics=plugin_metrics,
+            report_load=self._take_report,
             max_page_bytes=settings.max_scrape_page_bytes,
             compat=settings.ext_proc.compat,
             experimental="allow" if settings.allow_experimental_plugins else "refuse",
@@ -199,6 +201,10 @@ class App:
         self._loop_lag = LoopLag(self.metrics.registry, lambda: bool(self.service.open_streams))
         self._health = HealthService(lambda: self.is_ready)
         self._draining = False
+
+    def _take_report(self, endpoint: Endpoint, report: LoadReport) -> None:
+        self._scraper.take_report(endpoint, report)
+        self.flow.wake()  # capacity may be free
 
     def _debug_pages(self) -> dict[str, DebugPage]:
         pages = debug_pages(self.flow)

@@ -19,6 +19,8 @@ from epp.data_layer import (
     Extractor,
     GrpcCalls,
     HttpCalls,
+    ReportLoad,
+    ignore_report,
     page_opener,
 )
 from epp.flow_control import (
@@ -56,6 +58,7 @@ def make_builder(
     registry: PluginRegistry | None = None,
     *,
     metrics: PluginMetrics = NO_PLUGIN_METRICS,
+    report_load: ReportLoad = ignore_report,
     max_page_bytes: int = MAX_PAGE_BYTES,
     compat: Literal["none", "reference"] = "none",
     experimental: Experimental = "allow",
@@ -66,6 +69,7 @@ def make_builder(
         seed: Makes every random choice reproducible.
         registry: Finds plugin classes; default: all installed ones.
         metrics: Registers the plugins' own metrics.
+        report_load: Applies the load reports that plugins receive.
         max_page_bytes: Longest response of an endpoint to a data source.
         compat: ``reference`` to make plugins behave like those of the Go EPP.
         experimental: How to treat configurations with Alpha plugin types.
@@ -81,6 +85,7 @@ def make_builder(
         "open_page": lambda _: open_page,
         "open_caller": lambda _: HttpCalls,
         "open_grpc_caller": lambda _: GrpcCalls,
+        "report_load": lambda _: report_load,
         "compat": lambda _: compat,
     }
     return GraphBuilder(

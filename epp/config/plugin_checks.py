@@ -30,6 +30,7 @@ SERVICES = (
     "open_grpc_caller",
     "open_page",
     "refer",
+    "report_load",
     "rng",
 )
 """Services that a constructor may take as arguments, besides ``name`` and ``params``."""

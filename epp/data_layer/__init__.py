@@ -26,9 +26,12 @@ from epp.data_layer.plugins import (
     EndpointSource,
     EndpointSpec,
     Extractor,
+    LoadReport,
     OpenPage,
     Page,
     PageClient,
+    ReportLoad,
+    ignore_report,
 )
 from epp.data_layer.runtime import DataLayerRuntime, polled
 from epp.data_layer.scrape import NullScrapeObserver, ScrapeObserver, ScrapeObservers
@@ -60,6 +63,7 @@ __all__ = [
     "GrpcCalls",
     "HttpCalls",
     "HttpClient",
+    "LoadReport",
     "MetricsAge",
     "NullScrapeObserver",
     "ObjectFileError",
@@ -70,6 +74,7 @@ __all__ = [
     "PageClient",
     "PageError",
     "PoolListener",
+    "ReportLoad",
     "ScrapeError",
     "ScrapeObserver",
     "ScrapeObservers",
@@ -78,6 +83,7 @@ __all__ = [
     "StaticDiscovery",
     "configured_names",
     "fixed_discoveries",
+    "ignore_report",
     "join_address",
     "page_opener",
     "polled",

@@ -1,15 +1,19 @@
-"""Estimates of each endpoint's load, from its latest scrape and, if that is old, from the pool."""
+"""Estimates of each endpoint's load, from its latest scrape or load report.
+
+If both are old, the estimate is made from the rest of the pool.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
 
+from epp.data_layer.plugins import LoadReport
 from epp.data_layer.scrape_state import MetricsAge
 from epp.data_layer.staleness import ZERO_LOAD, LoadEstimate, fade, page_estimate, pool_median
 from epp.scheduling import Endpoint, EndpointMetrics
 
 
 class LoadEstimates:
-    """Updates ``endpoint.load`` when metrics arrive and when they become stale.
+    """Updates ``endpoint.load`` when metrics or reports arrive and when they become stale.
 
     Args:
         interval_seconds: Scrape interval assumed for endpoints that were never scraped.
@@ -46,7 +50,6 @@ class LoadEstimates:
     def take_metrics(
         self,
         endpoint: Endpoint,
-        before: EndpointMetrics,
         page_requested_at: float,
         interval_seconds: float,
         *,
@@ -56,22 +59,58 @@ class LoadEstimates:
 
         Args:
             endpoint: The endpoint, with the new metrics.
-            before: The metrics that they replaced.
             page_requested_at: When the page was requested; used if the extractor set no time.
             interval_seconds: Scrape interval of the source.
-            unbroken: Whether no scrape failed since ``before``.
+            unbroken: Whether no scrape failed since the previous page.
         """
-        metrics = endpoint.metrics
+        metrics, age = endpoint.metrics, self.ages[endpoint.name]
         requested_at = metrics.requested_at
         if requested_at is None:  # extractors need not set it
             requested_at = page_requested_at
-            endpoint.metrics = replace(metrics, requested_at=requested_at)
-        self.ages[endpoint.name].note_page(interval_seconds, before.requested_at, unbroken=unbroken)
+        age.note_page(requested_at, interval_seconds, unbroken=unbroken)
+        report = age.report
+        if report is not None and age.reported_at > requested_at:
+            metrics = _with_report(metrics, report)
+            if report.waiting_requests is not None:
+                requested_at = age.reported_at
+        if metrics.requested_at != requested_at:
+            metrics = replace(metrics, requested_at=requested_at)
+        endpoint.metrics = metrics
         endpoint.load.observe(
             waiting=metrics.waiting_requests,
             running=metrics.running_requests,
             kv_cache_usage=metrics.kv_cache_usage,
             requested_at=requested_at,
+        )
+
+    def take_report(self, endpoint: Endpoint, report: LoadReport) -> None:
+        """Apply a load report that has just come; ignore it if ``endpoint`` has left the pool."""
+        age = self.ages.get(endpoint.name)
+        if age is None or age.endpoint is not endpoint:
+            return
+        age.report, age.reported_at = report, self._clock()
+        metrics, load = endpoint.metrics, endpoint.load
+        waiting, usage = report.waiting_requests, report.kv_cache_usage
+        if usage is None:
+            usage = metrics.kv_cache_usage
+        if waiting is None:
+            load.assume_kv_cache_usage(usage)
+            endpoint.metrics = replace(metrics, kv_cache_usage=usage)
+            return
+        if metrics.requested_at is None:  # the pool's median was a guess
+            _assume(endpoint, ZERO_LOAD)
+        running = load.observe(
+            waiting=waiting,
+            running=report.running_requests,
+            kv_cache_usage=usage,
+            requested_at=age.reported_at,
+        )
+        endpoint.metrics = replace(
+            metrics,
+            waiting_requests=waiting,
+            running_requests=round(running),
+            kv_cache_usage=usage,
+            requested_at=age.reported_at,
         )
 
     def slow_down(self, endpoint: Endpoint, interval_seconds: float) -> None:
@@ -101,6 +140,20 @@ class LoadEstimates:
             return stale, ZERO_LOAD
         pages = [age.endpoint.metrics for age, _ in stale]
         return stale, pool_median(fresh or [p for p in pages if p.requested_at is not None])
+
+
+def _with_report(page: EndpointMetrics, report: LoadReport) -> EndpointMetrics:
+    """Return ``page`` with the values of a report that came after it was requested."""
+    if report.kv_cache_usage is not None:
+        page = replace(page, kv_cache_usage=report.kv_cache_usage)
+    if report.waiting_requests is None:
+        return page
+    running = report.running_requests
+    return replace(
+        page,
+        waiting_requests=report.waiting_requests,
+        running_requests=page.running_requests if running is None else running,
+    )
 
 
 def _assume(endpoint: Endpoint, estimate: LoadEstimate) -> None:

@@ -41,6 +41,7 @@ __all__ = [
     "Extractor",
     "GrpcCaller",
     "HttpCaller",
+    "LoadReport",
     "OpenCaller",
     "OpenGrpcCaller",
     "OpenPage",
@@ -48,9 +49,11 @@ __all__ = [
     "PageClient",
     "PageError",
     "PageTooLargeError",
+    "ReportLoad",
     "ScrapeConnectError",
     "ScrapeError",
     "ScrapeStatusError",
+    "ignore_report",
     "join_address",
     "split_address",
 ]
@@ -298,3 +301,31 @@ class Extractor(Plugin):
         """
         self.extract(endpoint, page)
         return iter(())
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """Load that an endpoint has reported outside of a scrape, such as in a response.
+
+    None stands for a value that is not in the report. Numbers are finite and at least 0.
+    """
+
+    waiting_requests: int | None = None
+    running_requests: int | None = None
+    """Used with ``waiting_requests`` only; estimated if it is None."""
+    kv_cache_usage: float | None = None
+
+
+class ReportLoad(Protocol):
+    """Applies load reports: the service ``report_load`` of a plugin's constructor."""
+
+    def __call__(self, endpoint: Endpoint, report: LoadReport, /) -> None:
+        """Apply ``report``, which has just come, to the metrics and the load of ``endpoint``.
+
+        A scrape requested before does not overwrite its values. A report with
+        ``waiting_requests`` makes the metrics as fresh as a scrape requested now.
+        """
+
+
+def ignore_report(endpoint: Endpoint, report: LoadReport, /) -> None:
+    """Ignore a report: a :class:`ReportLoad` for graphs that are built only to be checked."""

@@ -129,8 +129,8 @@ class Scrape:
         self._spent_seconds = 0.0
         """CPU time of this scrape so far, without that of the client."""
         self._page_bytes = 0
-        self._replaced: EndpointMetrics | None = None
-        """The metrics that this scrape has replaced."""
+        self._has_written = False
+        """Whether an extractor has written metrics from the latest page."""
         self._unbroken = True
         """Whether no poll or extractor failed since the last metrics were written."""
 
@@ -199,15 +199,15 @@ class Scrape:
         self._note_recovery("endpoint scrape recovered", self.state.polls)
         settings = self._settings
         self._page_bytes = len(page.body)
-        self._replaced = None
+        self._has_written = False
         outcomes = [await self._extract(one, faults, page) for one, faults in self._extractors]
-        if self._replaced is not None:
+        if self._has_written:
             self._unbroken = True
         elif not all(outcomes):
             self._unbroken = False
         now = settings.clock()
         settings.observer.page_scraped(self._source, self._endpoint, now - page.requested_at)
-        return self._replaced is not None
+        return self._has_written
 
     async def _extract(self, extractor: Extractor, faults: Faults, page: Page) -> bool:
         endpoint = self._endpoint
@@ -228,20 +228,18 @@ class Scrape:
             error = PluginFaultError(f"it wrote {endpoint.metrics!r} to endpoint.metrics")
             endpoint.metrics = before
         if endpoint.metrics is not before:
-            self._take_metrics(before, page)
+            self._take_metrics(page)
         if error is not None:
             self._note_extract(extractor, faults, error)
             return False
         self._note_recovery("endpoint page understood again", faults, extractor.name)
         return True
 
-    def _take_metrics(self, before: EndpointMetrics, page: Page) -> None:
+    def _take_metrics(self, page: Page) -> None:
         """Update the load estimate with the metrics that an extractor has just written."""
-        if self._replaced is None:
-            self._replaced = before
+        self._has_written = True
         self._settings.load_estimates.take_metrics(
             self._endpoint,
-            self._replaced,
             page.requested_at,
             self._pace.interval_seconds,
             unbroken=self._unbroken,

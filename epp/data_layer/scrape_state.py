@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from epp.data_layer.errors import ScrapeError
+from epp.data_layer.plugins import LoadReport
 from epp.data_layer.scrape_pace import ScrapePace
 from epp.data_layer.staleness import faded_fraction
 from epp.scheduling import Endpoint
@@ -52,30 +53,40 @@ class MetricsAge:
     endpoint: Endpoint
     interval_seconds: float
     """The configured interval, or the actual time between scrapes if that is longer."""
+    scraped_at: float | None = None
+    """When the latest page was requested, even if a load report is newer."""
+    report: LoadReport | None = None
+    """The latest load report."""
+    reported_at: float = 0.0
+    """When it came."""
 
     def seconds(self, now: float) -> float | None:
-        """Return the time since the latest page was requested, None if there was none."""
+        """Return the time since the latest page was requested, or since a newer load report.
+
+        None if there was neither.
+        """
         requested_at = self.endpoint.metrics.requested_at
         return None if requested_at is None else now - requested_at
 
     def faded(self, now: float, staleness_seconds: float) -> float:
-        """Return the faded fraction of the latest page: 0.0 if fresh, 1.0 if never scraped."""
+        """Return the faded fraction of the metrics: 0.0 if fresh, 1.0 if never scraped."""
         age = self.seconds(now)
         return 1.0 if age is None else faded_fraction(age, staleness_seconds, self.interval_seconds)
 
     def note_page(
-        self, configured_interval_seconds: float, previous: float | None, *, unbroken: bool
+        self, requested_at: float, configured_interval_seconds: float, *, unbroken: bool
     ) -> None:
         """Record the arrival of new metrics.
 
         Args:
+            requested_at: When their page was requested.
             configured_interval_seconds: Interval of their source.
-            previous: When the previous metrics were requested.
-            unbroken: Whether no scrape failed since then.
+            unbroken: Whether no scrape failed since the previous page.
         """
-        requested_at = self.endpoint.metrics.requested_at
-        gap = 0.0
+        previous = self.scraped_at
+        if requested_at == previous:
+            return  # another extractor of the same page
+        self.scraped_at = requested_at
         # A gap caused by failures is not the interval: it would delay staleness after them.
-        if unbroken and previous is not None and requested_at is not None:
-            gap = requested_at - previous
+        gap = requested_at - previous if unbroken and previous is not None else 0.0
         self.interval_seconds = max(configured_interval_seconds, gap)

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, cast
 import structlog
 
 from epp.data_layer.load_estimates import LoadEstimates
-from epp.data_layer.plugins import DataSource, Extractor
+from epp.data_layer.plugins import DataSource, Extractor, LoadReport
 from epp.data_layer.scrape import NullScrapeObserver, Scrape, ScrapeObserver, ScrapeSettings
 from epp.data_layer.scrape_pace import DEFAULT_SHARE, PoolPace
 from epp.data_layer.scrape_state import MetricsAge, ScrapeState
@@ -140,6 +140,10 @@ class Scraper:
                     self._stop(endpoint, bound)
                 for bound in added:
                     self._start(self._group, endpoint, bound)
+
+    def take_report(self, endpoint: Endpoint, report: LoadReport) -> None:
+        """Apply a load report that has just come; ignore it if ``endpoint`` has left the pool."""
+        self._load_estimates.take_report(endpoint, report)
 
     async def run(self) -> None:
         """Scrape until cancelled."""

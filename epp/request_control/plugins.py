@@ -81,8 +81,8 @@ class ResponseHead:
     """By lower-case name, as they came."""
     served: str = ""
     """The ``ip:port`` that the gateway reports as the server; "" if it does not."""
-    set_headers: dict[str, str] = field(default_factory=dict)
-    """Headers to set on the way to the client, by lower-case name."""
+    set_headers: dict[str, str | None] = field(default_factory=dict)
+    """Headers to set on the way to the client, by lower-case name; None removes one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +211,13 @@ class PreRequest(Plugin):
 
 
 class ResponseHeader(Plugin):
-    """Called with the head of each answer; may add headers to it."""
+    """Called with the head of each answer; may set and remove headers of it."""
 
     @abstractmethod
     def response_headers(
         self, request: LLMRequest, response: ResponseHead, served_by: Endpoint, state: CycleState
     ) -> None:
-        """Process the answer's head; write headers to add into ``response.set_headers``."""
+        """Process the answer's head; write headers to set or remove to ``response.set_headers``."""
 
 
 class ResponseComplete(Plugin):

@@ -164,8 +164,8 @@ class RoutedRequest:
 
     def response_started(
         self, status: int, headers: Mapping[str, str] | None = None, served: str = ""
-    ) -> Mapping[str, str]:
-        """Record the head of the answer; return the headers to set on it.
+    ) -> Mapping[str, str | None]:
+        """Record the head of the answer; return the headers to set on it; None removes one.
 
         Args:
             status: Its HTTP status.

@@ -72,25 +72,43 @@ class EndpointLoad:
         self._note(now, -1)
 
     def observe(
-        self, *, waiting: float, running: float, kv_cache_usage: float, requested_at: float
-    ) -> None:
-        """Set the values of a scrape whose GET was sent at ``requested_at``."""
+        self, *, waiting: float, running: float | None, kv_cache_usage: float, requested_at: float
+    ) -> float:
+        """Set the values of a scrape whose GET was sent at ``requested_at``; return ``running``.
+
+        If ``running`` is None, because a load report lacks it, it is estimated: the requests from
+        here that are in the server and do not wait, at most ``slots``, or those of the last scrape
+        that have not ended, whichever are more.
+        """
         horizon = requested_at - SCRAPE_MARGIN_SECONDS
-        log = self._log
+        log, settled = self._log, 0
         while log and log[0][0] < horizon:
-            self._balance -= log.popleft()[1]
-        if waiting > 0 and running > self.slots:
+            settled += log.popleft()[1]
+        self._balance -= settled
+        if running is None:
+            before = self._page_running
+            ours = self.in_flight - self._balance - waiting
+            # A server counts at the end of a step, so without those that came during it.
+            if 0 < self.slots < ours:
+                ours = self.slots
+            running = max(ours, min(before, before + self._page_waiting + settled), 0)
+        elif waiting > 0 and running > self.slots:  # an estimate is no evidence of slots
             self.slots = running
         self.assume(waiting=waiting, running=running, kv_cache_usage=kv_cache_usage)
+        return running
 
     def assume(self, *, waiting: float, running: float, kv_cache_usage: float) -> None:
         """Set estimates in place of a scrape: faded values of a stale one, or for none."""
         self._page_waiting = waiting
         self._page_running = running
-        # A scrape may contain anything; NaN counts as full.
-        is_fraction = 0.0 <= kv_cache_usage <= 1.0
-        self.kv_cache_usage = kv_cache_usage if is_fraction else float(not kv_cache_usage < 0.0)
+        self.assume_kv_cache_usage(kv_cache_usage)
         self._update()
+
+    def assume_kv_cache_usage(self, usage: float) -> None:
+        """Set the used fraction of the KV cache alone."""
+        # A scrape may contain anything; NaN counts as full.
+        is_fraction = 0.0 <= usage <= 1.0
+        self.kv_cache_usage = usage if is_fraction else float(not usage < 0.0)
 
     def _note(self, now: float, change: int) -> None:
         log = self._log

@@ -37,7 +37,8 @@ class EndpointMetrics:
     cache_blocks: int = 0
     """KV-cache blocks of the server; 0 when unknown."""
     requested_at: float | None = None
-    """When the scrape's GET was sent, in seconds of the clock; None when never scraped."""
+    """When the scrape's GET was sent, or a newer load report came, in seconds of the clock; None
+    when never scraped."""
     prompt_tokens: int = 0
     """Tokens of all prompts since the server's start; 0 when unknown."""
     prompts: int = 0

@@ -17,6 +17,7 @@ from epp_plugins.data_sources.endpoint_notifications import EndpointNotification
 from epp_plugins.data_sources.file_discovery import FileDiscovery
 from epp_plugins.data_sources.http_sources import MetricsDataSource, ModelsDataSource
 from epp_plugins.data_sources.models import ModelsDataExtractor
+from epp_plugins.data_sources.orca_load_metrics import OrcaLoadMetricsReader
 from epp_plugins.data_sources.topology import TopologyExtractor
 from epp_plugins.deciders.always_disagg_multimodal import AlwaysDisaggMultimodalDecider
 from epp_plugins.deciders.always_disagg_pd import AlwaysDisaggPdDecider
@@ -162,6 +163,7 @@ PLUGINS: tuple[type[Plugin], ...] = (
     MulticlusterSessionAffinityFilter,
     NoHitLruScorer,
     OpenAiParser,
+    OrcaLoadMetricsReader,
     PassthroughParser,
     PdProfileHandler,
     PrefillFilter,

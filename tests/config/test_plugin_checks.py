@@ -400,7 +400,7 @@ def test_these_are_fine(tmp_path: Path, text: str) -> None:
             """,
             1,
             "X.__init__: unknown service `clocks`; did you mean `clock`? known: clock, compat,"
-            " metrics, open_caller, open_grpc_caller, open_page, refer, rng",
+            " metrics, open_caller, open_grpc_caller, open_page, refer, report_load, rng",
             id="an unknown service",
         ),
         pytest.param(

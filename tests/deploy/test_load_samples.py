@@ -98,6 +98,22 @@ def test_the_server_is_chosen_that_has(
     assert Epp.of("gpu-utilization", table).chosen() == wanted
 
 
+# --- load-reports.yaml ------------------------------------------------------------------------
+
+
+def test_servers_are_asked_for_their_load_and_clients_do_not_see_it() -> None:
+    exchange = Epp.of("load-reports", idle("a", "b")).send()
+    assert exchange.decision.request_headers == {"endpoint-load-metrics-format": "TEXT"}
+    report = {"endpoint-load-metrics": "TEXT named_metrics.num_requests_waiting=3"}
+    assert exchange.response_started(200, report) == {"endpoint-load-metrics": None}
+
+
+def test_without_the_sample_they_are_not_asked() -> None:
+    exchange = Epp.of("default", idle("a", "b")).send()
+    assert exchange.decision.request_headers == {}
+    assert exchange.response_started(200, {"endpoint-load-metrics": "TEXT"}) == {}
+
+
 # --- probabilistic-admitter.yaml --------------------------------------------------------------
 
 

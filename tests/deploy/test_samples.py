@@ -19,12 +19,16 @@ CONFIGS = sorted((DEPLOY / "config").glob("*.yaml"))
 WELL_KNOWN = {
     *("approx-prefix-cache", "context-length", "data-parallel", "decision-tree", "default", "epd"),
     *("flow-control", "flow-control-batch", "flow-control-spot", "flow-control-tenants"),
-    *("file-discovery", "gpu-utilization", "header-routing", "lora", "multimodal", "pd"),
+    *("file-discovery", "gpu-utilization", "header-routing", "load-reports", "lora"),
+    *("multimodal", "pd"),
     "optimized-baseline",
     *("pd-joint", "pd-topology", "probabilistic-admitter", "session-affinity", "session-id"),
     *("shadow", "utilization-limits", "weighted-random"),
 }
-OURS = {"decision-tree", "flow-control-batch", "flow-control-spot", "pd-joint", "shadow"}
+OURS = {
+    *("decision-tree", "flow-control-batch", "flow-control-spot", "load-reports", "pd-joint"),
+    "shadow",
+}
 """Samples that llm-d-router does not load."""
 DEPRECATED = {"data-parallel": ["data-parallel-profile-handler"]}
 """Deprecated plugin types in samples."""
@@ -52,7 +56,8 @@ def test_a_sample_says_what_it_is_for_and_what_is_ours(path: Path) -> None:
     text = path.read_text()
     comment = text[: text.index("apiVersion")]
     assert len(comment.splitlines()) >= 2
-    is_ours = any(word in text for word in ("extensions:", "joint:", "decision-tree-filter"))
+    ours = ("extensions:", "joint:", "decision-tree-filter", "orca-load-metrics-reader")
+    is_ours = any(word in text for word in ours)
     assert is_ours is (path.stem in OURS)
 
 

@@ -58,7 +58,7 @@ class HeadersPlugin(PreRequest, ResponseHeader):
     def __init__(
         self,
         on_requests: Mapping[str, str | None] | None = None,
-        on_answers: Mapping[str, str] | None = None,
+        on_answers: Mapping[str, str | None] | None = None,
         *,
         fails: bool = False,
     ) -> None:
@@ -267,6 +267,14 @@ def test_a_response_that_ends_with_its_headers_gets_them_and_ends_the_stream() -
     (answer,) = envoy.response_headers("204", end=True)
     assert set_headers(answer.response_headers.response) == {"x-cache": "hit"}
     assert not envoy.service.open_streams
+
+
+def test_a_plugin_removes_a_response_header() -> None:
+    plugin = HeadersPlugin(on_answers={"x-load": None, "x-cache": "hit"})
+    envoy = Envoy(epp_with(plugin))
+    envoy.post()
+    (answer,) = envoy.response_headers()
+    assert changed_headers(answer.response_headers.response) == ({"x-cache": "hit"}, ["x-load"])
 
 
 def test_an_invalid_response_header_is_omitted() -> None:

@@ -33,6 +33,7 @@ pytestmark = [
 OTHERS = {"default", "lora", "shadow", "file-discovery"}
 """Samples of no fleet of their own; tests/deploy has their tests."""
 SAMPLES = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem not in OTHERS)
+REPORTS = "llm_d_epp_orca_load_reports_total"
 BATCH = {"x-llm-d-inference-objective": "batch"}
 
 
@@ -539,6 +540,16 @@ async def test_sheddable_requests_are_turned_away_from_a_busy_pool_only(gateway:
     assert {(await ask(gateway)).status_code for _ in range(10)} == {200}
     await report_waiting(gateway, 0, 0)
     assert {(await ask(gateway, headers=BATCH)).status_code for _ in range(10)} == {200}
+
+
+@runs("load-reports")
+async def test_every_response_tells_the_load_of_its_server(gateway: Gateway) -> None:
+    answers = [await ask(gateway, f"report {number}") for number in range(5)]
+    assert not any("endpoint-load-metrics" in answer.headers for answer in answers)
+    page = (await gateway.client.get(f"http://127.0.0.1:{gateway.ports.metrics}/metrics")).text
+    used = [line for line in page.splitlines() if line.startswith(f"{REPORTS}{{")]
+    assert [line.rpartition(" ")[2] for line in used if 'outcome="used"' in line] == ["5.0"]
+    assert len(used) == 1
 
 
 @runs("weighted-random")

@@ -23,6 +23,7 @@ plugins:
 - {type: header-profile-handler}
 - {type: disagg-headers-handler}
 - {type: header-based-testing-filter}
+- {type: orca-load-metrics-reader}
 - {type: header-label-affinity-scorer, parameters: {headerName: x-tier, labelKey: tier}}
 - {type: session-affinity-filter, name: by-token}
 - type: session-affinity-scorer
@@ -42,6 +43,7 @@ schedulingProfiles:
 """
 HEADERS: Final = (
     "cookie",
+    "endpoint-load-metrics-format",
     "epp-profile",
     "session-id",
     "session_id",

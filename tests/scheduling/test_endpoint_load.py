@@ -94,6 +94,88 @@ def test_slots_are_learnt_only_while_others_wait() -> None:
         assert load.slots == want
 
 
+def reported(
+    *,
+    page: tuple[float, float],
+    waiting: float,
+    ours: int = 0,
+    ended: int = 0,
+    just_started: int = 0,
+    slots: float = 0,
+) -> EndpointLoad:
+    """A scrape of ``page`` with ``ours`` in it, then a report of ``waiting`` requests alone.
+
+    ``ended`` of ours end in between, and ``just_started`` are too new to be in the report.
+    """
+    load = EndpointLoad()
+    load.slots = slots
+    for _ in range(ours):
+        load.start(0.0)
+    load.observe(waiting=page[0], running=page[1], kv_cache_usage=0.0, requested_at=10.0)
+    for _ in range(ended):
+        load.end(11.0)
+    for _ in range(just_started):
+        load.start(12.0)
+    load.observe(waiting=waiting, running=None, kv_cache_usage=0.0, requested_at=12.0)
+    return load
+
+
+@pytest.mark.parametrize(
+    ("load", "want"),
+    [
+        pytest.param(reported(page=(0, 0), waiting=0, ours=3), (0, 3), id="ours run"),
+        pytest.param(reported(page=(3, 0), waiting=1, ours=3), (1, 2), id="ours run or wait"),
+        # Running is at least 0, whatever of others waits.
+        pytest.param(reported(page=(0, 0), waiting=9, ours=3), (9, 0), id="others wait"),
+        pytest.param(reported(page=(0, 8), waiting=9), (9, 8), id="the scrape's still run"),
+        pytest.param(reported(page=(2, 8), waiting=9, ours=10, ended=4), (9, 6), id="less ended"),
+        # min(8, 8 + 2 - 2): ended ones are taken from those that waited first.
+        pytest.param(
+            reported(page=(2, 8), waiting=0, ours=10, ended=2), (0, 8), id="ended waiting"
+        ),
+        pytest.param(reported(page=(0, 1), waiting=0, ours=4, ended=4), (0, 0), id="all ended"),
+        # 10 of ours are in the server and none waits, but 8 is the most that ever ran there.
+        pytest.param(
+            reported(page=(0, 8), waiting=0, ours=10, slots=8), (2, 8), id="no more than slots run"
+        ),
+        pytest.param(
+            reported(page=(0, 9), waiting=0, ours=9, slots=5), (0, 9), id="but those of the scrape"
+        ),
+        # As after a scrape: with slots unknown they wait.
+        pytest.param(
+            reported(page=(0, 4), waiting=0, ours=4, just_started=2), (2, 4), id="unseen ones"
+        ),
+        pytest.param(
+            reported(page=(0, 4), waiting=0, ours=4, just_started=2, slots=5),
+            (1, 5),
+            id="unseen ones fill free slots",
+        ),
+    ],
+)
+def test_running_requests_are_estimated_where_a_report_leaves_them_out(
+    load: EndpointLoad, want: tuple[float, float]
+) -> None:
+    assert (load.waiting_requests, load.running_requests) == want
+
+
+def test_queues_of_others_that_come_and_go_do_not_add_up() -> None:
+    load = EndpointLoad()
+    load.observe(waiting=0, running=8, kv_cache_usage=0.0, requested_at=1.0)
+    for turn in range(50):
+        running = load.observe(
+            waiting=10 * (turn % 2), running=None, kv_cache_usage=0.0, requested_at=2.0 + turn
+        )
+        assert running == 8
+
+
+def test_an_estimate_teaches_no_slots() -> None:
+    load = EndpointLoad()
+    for _ in range(9):
+        load.start(0.0)
+    assert load.observe(waiting=2, running=None, kv_cache_usage=0.0, requested_at=1.0) == 7
+    assert load.slots == 0
+
+
 def test_thinning_keeps_the_sum() -> None:
     load = EndpointLoad()
     for n in range(_MAX_LOG_ENTRIES + 500):
@@ -129,14 +211,14 @@ def test_a_reservation_moves_to_the_endpoint_that_served() -> None:
 COUNTS = st.integers(0, 50) | st.floats(0, 50)
 EVENTS = st.lists(
     st.sampled_from(["start", "start", "end"])
-    | st.tuples(COUNTS, COUNTS, st.floats(0, 3), st.booleans()),
+    | st.tuples(COUNTS, COUNTS | st.none(), st.floats(0, 3), st.booleans()),
     max_size=60,
 )
 
 
 @given(EVENTS, st.lists(st.floats(0, 0.1), min_size=60, max_size=60))
 def test_over_all_histories(
-    events: list[str | tuple[float, float, float, bool]], gaps: list[float]
+    events: list[str | tuple[float, float | None, float, bool]], gaps: list[float]
 ) -> None:
     """Never below the requests in flight, never negative, and both parts add up to the total."""
     load, now = EndpointLoad(), 100.0
@@ -150,7 +232,7 @@ def test_over_all_histories(
         else:
             assert not isinstance(event, str)
             waiting, running, age, scraped = event
-            if scraped:
+            if scraped or running is None:
                 load.observe(
                     waiting=waiting, running=running, kv_cache_usage=0.0, requested_at=now - age
                 )

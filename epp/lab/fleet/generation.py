@@ -9,6 +9,7 @@ from epp.lab.fleet.api import ApiRequest
 from epp.lab.fleet.driver import EngineDriver
 from epp.lab.fleet.embeddings_format import EmbeddingsFormat
 from epp.lab.fleet.exchange import Exchange
+from epp.lab.fleet.load_report import report_headers
 from epp.lab.fleet.messages_format import MessagesFormat
 from epp.lab.fleet.openai_bodies import ChatBody, CompletionsBody, EmbeddingsBody, ResponsesBody
 from epp.lab.fleet.openai_formats import ChatFormat, CompletionsFormat
@@ -99,7 +100,10 @@ class Generation:
             return
         self._counters.completed += 1
         if self._stream is None:
-            self._exchange.respond(200, self._format.whole(sequence))
+            has_report = isinstance(self._format, ChatFormat | CompletionsFormat)  # as in vLLM
+            asked = self._exchange.headers if has_report else {}
+            extra = report_headers(asked, self._driver.engine)
+            self._exchange.respond(200, self._format.whole(sequence), extra=extra)
 
     def _client_left(self) -> None:
         self._driver.abort(self._sequence)

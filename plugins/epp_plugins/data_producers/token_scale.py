@@ -88,10 +88,10 @@ class TokenScale:
         """Compare the server's counters with what was sent."""
         before, self._page = self._page, page
         if (
-            before is NEVER_SCRAPED
+            not before.prompts
             or page.prompt_tokens < before.prompt_tokens
             or page.prompts < before.prompts
-        ):  # the first page, or the server was restarted
+        ):  # the first page with prompts, or the server was restarted
             self._tokens_at_start, self._prompts_at_start = page.prompt_tokens, page.prompts
             self._sent_index_tokens = self._sent_prompts = 0.0
             return

@@ -31,7 +31,7 @@ _PARSED_BYTES: Final = 4 * 1024
 """Bytes of labels parsed in one step; at least one series."""
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 _NAMESPACE = re.compile(rb"[a-zA-Z0-9]*[:_]?")
-_LARGEST = 1e18
+LARGEST: Final = 1e18
 """Larger values are invalid: no model server has such counts, and their sum may be infinite."""
 _NO_ADAPTERS: tuple[frozenset[str], frozenset[str], int] = (frozenset(), frozenset(), 0)
 
@@ -301,6 +301,6 @@ def _number(spec: MetricSpec, rest: bytes) -> float:
     except (ValueError, IndexError):
         text = rest[:40].decode(errors="replace")
         raise PageError(f"{spec.text}: value {text!r} is not a number") from None
-    if not -_LARGEST <= value <= _LARGEST:  # NaN is not, either
+    if not -LARGEST <= value <= LARGEST:  # NaN is not, either
         raise PageError(f"{spec.text}: value {value} is not a finite number")
     return value

@@ -27,7 +27,7 @@ import msgspec
 
 from epp.request_control.plugins import PreRequest
 from epp.scheduling import CycleState, LLMRequest, SchedulingResult, StateKey
-from epp_plugins.profile_handlers.stages import set_header
+from epp_plugins.request_headers import set_header
 from epp_plugins.state_keys import PREFIX_RANKS
 
 HEADER: Final = "x-data-parallel-rank"

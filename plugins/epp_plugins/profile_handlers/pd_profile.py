@@ -52,9 +52,9 @@ from epp_plugins.profile_handlers.stages import (
     Stage,
     check_profile,
     missing_profile,
-    set_header,
     unused_profiles,
 )
+from epp_plugins.request_headers import set_header
 from epp_plugins.state_keys import PREFILL_PROFILE
 
 _NO_MORE: Mapping[str, SchedulerProfile] = {}

@@ -1,7 +1,8 @@
 """Data-parallel ranks behind one port: the gateway gets the port, the server there the rank."""
 
 from epp.scheduling import CycleState, LLMRequest, SchedulingResult
-from epp_plugins.profile_handlers.stages import RANK_HEADER, set_header
+from epp_plugins.profile_handlers.stages import RANK_HEADER
+from epp_plugins.request_headers import set_header
 
 
 def send_to_primary_port(result: SchedulingResult, port: int) -> SchedulingResult:

@@ -12,7 +12,6 @@ from typing import Final, Literal
 import structlog
 
 from epp.observability.plugins import PluginMetrics
-from epp.request_control.plugins import REQUEST_HEADERS_TO_SET
 from epp.scheduling import (
     PLUGIN_FAULTS,
     CycleState,
@@ -28,6 +27,7 @@ from epp.scheduling import (
     SchedulingResult,
     StageDecider,
 )
+from epp_plugins.request_headers import set_header
 
 PREFILL_HEADER: Final = "x-prefiller-host-port"
 ENCODERS_HEADER: Final = "x-encoder-hosts-ports"
@@ -182,20 +182,3 @@ def set_stage_headers(
     chosen = result.profiles.get(encode)
     addresses = ",".join([each.endpoint.address for each in chosen.endpoints]) if chosen else ""
     set_header(request, state, ENCODERS_HEADER, addresses)
-
-
-def set_header(request: LLMRequest, state: CycleState, name: str, value: str) -> None:
-    """Set a request header; if ``value`` is empty, remove the client's header.
-
-    If one plugin sets a header and another removes it, it is set, in either order of the calls.
-    """
-    if not value and name not in request.headers:
-        return
-    headers = state.read(REQUEST_HEADERS_TO_SET)
-    if headers is None:
-        headers = {}
-        state.write(REQUEST_HEADERS_TO_SET, headers)
-    if value:
-        headers[name] = value
-    else:
-        headers.setdefault(name, None)

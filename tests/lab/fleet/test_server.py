@@ -87,6 +87,52 @@ async def test_a_completion_defaults_to_16_tokens_and_reports_cached_ones(
     assert first["choices"][0]["text"] == second["choices"][0]["text"]
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        pytest.param(
+            "TEXT",
+            "TEXT named_metrics.kv_cache_usage_perc=0.0, named_metrics.num_requests_waiting=7.0",
+            id="text",
+        ),
+        pytest.param(
+            "json",
+            'JSON {"named_metrics": {"kv_cache_usage_perc": 0.0, "num_requests_waiting": 7.0}}',
+            id="JSON",
+        ),
+        pytest.param("BIN", None, id="a format that vLLM does not have"),
+        pytest.param("", None, id="no format"),
+    ],
+)
+async def test_a_client_that_asks_for_the_load_is_told(
+    make_fleet: MakeFleet, make_client: MakeClient, path: str, asked: str, told: str | None
+) -> None:
+    client = make_client(await make_fleet(busy={0: 7}))
+    body = chat() if "chat" in path else {"model": "tiny", "prompt": "a"}
+    headers = {"endpoint-load-metrics-format": asked} if asked else {}
+    answer = await client.post(path, json=body, headers=headers)
+    assert answer.status_code == 200
+    assert answer.headers.get("endpoint-load-metrics") == told
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        pytest.param("/v1/chat/completions", chat(stream=True), id="a stream"),
+        pytest.param("/v1/embeddings", {"model": "tiny", "input": "a"}, id="embeddings"),
+        pytest.param("/v1/completions", {"model": "other", "prompt": "a"}, id="an error"),
+    ],
+)
+async def test_other_answers_have_no_load_as_in_vllm(
+    make_fleet: MakeFleet, make_client: MakeClient, path: str, body: dict[str, object]
+) -> None:
+    client = make_client(await make_fleet())
+    headers = {"endpoint-load-metrics-format": "TEXT"}
+    answer = await client.post(path, json=body, headers=headers)
+    assert "endpoint-load-metrics" not in answer.headers
+
+
 @pytest.mark.parametrize(
     ("path", "recording", "request_body"),
     [

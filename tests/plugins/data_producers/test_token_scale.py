@@ -148,6 +148,14 @@ def test_what_an_engine_counted_before_does_not_count() -> None:
     assert scale.factor == pytest.approx(1.5 * MARGIN, rel=0.02)
 
 
+def test_metrics_from_before_the_first_page_are_no_page() -> None:
+    scale = TokenScale()
+    scale.sent(1500, EndpointMetrics(waiting_requests=3, requested_at=0.0))  # a load report
+    for n in range(100):
+        scale.sent(1500, page(200 * 10**6 + 1000 * n, 10**6 + n))  # 200 tokens each until then
+    assert scale.factor == pytest.approx(1.5 * MARGIN, rel=0.02)
+
+
 def test_an_engine_that_starts_anew_is_compared_from_there() -> None:
     scale = TokenScale()
     for n in range(100):

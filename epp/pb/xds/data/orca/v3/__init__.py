@@ -1,0 +1,1 @@
+"""Generated from proto/xds/data/orca/v3 by `make proto`; do not edit."""
