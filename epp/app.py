@@ -21,6 +21,7 @@ from epp.config import PluginGraph
 from epp.data_layer import (
     DataLayerRuntime,
     EndpointStore,
+    HealthCheck,
     LoadReport,
     ObjectFiles,
     ObjectStore,
@@ -151,7 +152,16 @@ class App:
         )
         self.metrics.watch_scrapes(self._scraper.intervals)
         fixed = fixed_discoveries(builder, settings.endpoints, settings.endpoints_file)
-        self._data_layer = DataLayerRuntime(self.store, self._scraper, self.graph, fixed)
+        health_checks = []
+        if self.outliers is not None and settings.outliers.health_check_path:
+            path, interval = (
+                settings.outliers.health_check_path,
+                settings.outliers.health_check_interval_seconds,
+            )
+            health_checks.append(HealthCheck(path, interval, time.monotonic))
+        self._data_layer = DataLayerRuntime(
+            self.store, self._scraper, self.graph, fixed, health_checks
+        )
         self.metrics.watch_pool(
             settings.pool_name,
             whole_pool,

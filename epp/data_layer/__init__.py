@@ -11,6 +11,7 @@ from epp.data_layer.errors import (
     ScrapeError,
 )
 from epp.data_layer.grpc_calls import GrpcCalls
+from epp.data_layer.health_check import HealthCheck
 from epp.data_layer.http_calls import HttpCalls
 from epp.data_layer.http_client import MAX_PAGE_BYTES, HttpClient, page_opener
 from epp.data_layer.object_files import ObjectFiles
@@ -61,6 +62,7 @@ __all__ = [
     "EndpointStore",
     "Extractor",
     "GrpcCalls",
+    "HealthCheck",
     "HttpCalls",
     "HttpClient",
     "LoadReport",

@@ -7,7 +7,7 @@ sources and extractors of a new graph replace those of the previous one.
 import asyncio
 from collections.abc import Iterable
 
-from epp.config import PluginGraph
+from epp.config import PluginGraph, SourceBinding
 from epp.data_layer.discoveries import Discoveries
 from epp.data_layer.errors import DiscoveryError
 from epp.data_layer.notifications import Notifications
@@ -24,6 +24,7 @@ class DataLayerRuntime:
         scraper: Scrapes its endpoints.
         graph: The first graph.
         fixed: Discoveries from the command line, which no reload changes.
+        own_sources: Data sources that do not come from a graph.
 
     Raises:
         DiscoveryError: Neither the graph nor ``fixed`` has a discovery.
@@ -35,8 +36,10 @@ class DataLayerRuntime:
         scraper: Scraper,
         graph: PluginGraph,
         fixed: Iterable[EndpointDiscovery],
+        own_sources: Iterable[DataSource] = (),
     ) -> None:
         self._scraper = scraper
+        self._own_sources = [SourceBinding(source, ()) for source in own_sources]
         self._fixed = tuple(fixed)
         self._discoveries = Discoveries(store, self._fixed, self._discovery_of(graph))
         self._notifications = Notifications(store)
@@ -68,7 +71,7 @@ class DataLayerRuntime:
 
     def _listen(self, graph: PluginGraph) -> None:
         self._notifications.use(graph.implementing(EndpointListener), graph.sources)
-        self._scraper.use(polled(graph.sources))
+        self._scraper.use([*polled(graph.sources), *self._own_sources])
 
     def _discovery_of(self, graph: PluginGraph) -> EndpointDiscovery | None:
         chosen = graph.discovery

@@ -44,13 +44,26 @@ class PoolCollector(Collector):
         queue = self._per_endpoint("per_endpoint_queue_size", "Queue per endpoint, as scraped.")
         flight = self._per_endpoint("endpoint_inflight_requests", "Requests in flight from here.")
         waiting = self._per_endpoint("effective_queue_size", "Queue as the scorers see it.")
+        responses = self._counter(
+            "endpoint_responses",
+            "Requests by the class of the response's status; none for no response.",
+            "code_class",
+        )
+        retries = self._counter(
+            "endpoint_retries", "Requests sent here that the gateway had another endpoint serve."
+        )
         shown = shown_names([endpoint.name for endpoint in endpoints])
         for endpoint in endpoints:
             labels = [self._pool, shown[endpoint.name]]
+            retries.add_metric(labels, endpoint.retries)
+            for digit, count in enumerate(endpoint.responses):
+                if count:
+                    code_class = f"{digit}xx" if digit else "none"
+                    responses.add_metric([*labels, code_class], count)
             queue.add_metric(labels, endpoint.metrics.waiting_requests)
             flight.add_metric(labels, endpoint.load.in_flight)
             waiting.add_metric(labels, endpoint.load.waiting_requests)
-        yield from (queue, flight, waiting)
+        yield from (queue, flight, waiting, responses, retries)
         if outliers is not None:
             yield from self._health(outliers, endpoints, shown)
 
@@ -63,11 +76,7 @@ class PoolCollector(Collector):
             outliers.is_panicking,
         )
         state = self._per_endpoint("endpoint_health", "1 for the present state.", "state")
-        ejections = CounterMetricFamily(
-            "llm_d_epp_endpoint_ejections",
-            "Ejections of an endpoint for failed scrapes or responses.",
-            labels=["name", "model_server_endpoint", "reason"],
-        )
+        ejections = self._counter("endpoint_ejections", "Ejections of an endpoint.", "reason")
         for endpoint in endpoints:
             health = outliers.health_of(endpoint)
             if health is None:
@@ -98,6 +107,12 @@ class PoolCollector(Collector):
 
     def _per_endpoint(self, name: str, text: str, *more: str) -> GaugeMetricFamily:
         return GaugeMetricFamily(
+            f"llm_d_epp_{name}", text, labels=["name", "model_server_endpoint", *more]
+        )
+
+    @staticmethod
+    def _counter(name: str, text: str, *more: str) -> CounterMetricFamily:
+        return CounterMetricFamily(
             f"llm_d_epp_{name}", text, labels=["name", "model_server_endpoint", *more]
         )
 

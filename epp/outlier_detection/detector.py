@@ -1,6 +1,6 @@
 """Outlier detection over the pool: which endpoints may be picked now.
 
-The scraper, the responses and the passing of time are its evidence; each endpoint has an
+The scraper, health checks, responses and the passing of time are its evidence; each endpoint has an
 :class:`EndpointHealth`. If more than ``max_ejection_percent`` of the pool would be out, the cause
 is probably shared (a rollout, the network of this process), and all endpoints are used: panic, in
 Envoy's terms.
@@ -9,12 +9,18 @@ Envoy's terms.
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from math import sqrt
 from random import Random
 from typing import Final
 
 import structlog
 
-from epp.outlier_detection.endpoint_health import SERVER_ERROR, EndpointHealth, HealthState
+from epp.outlier_detection.endpoint_health import (
+    SERVER_ERROR,
+    EndpointHealth,
+    Evidence,
+    HealthState,
+)
 from epp.outlier_detection.settings import OutlierSettings
 from epp.scheduling import Endpoint, Plugin
 
@@ -28,6 +34,18 @@ _LATE: Final = 2.0
 
 NO_SERVER: Final = frozenset({"connect", "reset", "timeout"})
 """Kinds of scrape errors that show that no server responds; with others there is one."""
+
+_NOT_HEALTHY: Final = frozenset({"connect", "status"})
+"""Kinds of errors that fail a health check; a busy server may be late."""
+
+_RATE_SECONDS: Final = 1.0
+"""Time between two comparisons of success rates."""
+_RATE_DECAY: Final = 0.8
+"""What remains of the counts after that time; so they stand for the last 5 s."""
+_RATE_GAP: Final = 0.2
+"""Least distance of an outlier's failure rate from that of the others."""
+_RATE_DEVIATIONS: Final = 4.0
+"""The distance in standard deviations of the others' rate, for so few requests."""
 
 _OUT: Final = frozenset({HealthState.EJECTED, HealthState.PROBING})
 """States in which an endpoint is no candidate for some or all requests."""
@@ -45,6 +63,7 @@ class OutlierDetector:
             source, in seconds.
         source_type: Type of the data source that polls the model server itself; others may poll
             an exporter beside it.
+        health_check_type: Type of the data source that makes health checks.
         changed: Called after each transition.
     """
 
@@ -57,6 +76,7 @@ class OutlierDetector:
         rng: Random,
         scrape_interval: Callable[[Endpoint, Plugin], float],
         source_type: str = "metrics-data-source",
+        health_check_type: str = "health-check",
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._pool = pool
@@ -67,11 +87,12 @@ class OutlierDetector:
         self._source: Plugin | None = None
         """The data source whose pages come."""
         self._source_type = source_type
+        self._health_check_type = health_check_type
         self._notify = changed
         self._health: dict[Endpoint, EndpointHealth] = {}
         self._out: dict[Endpoint, EndpointHealth] = {}
         """Endpoints that are ejected or returning."""
-        self._checked_at = clock()
+        self._checked_at = self._compared_at = clock()
         self.is_panicking = False
         """Whether ejected endpoints are used because too many are ejected."""
 
@@ -107,6 +128,9 @@ class OutlierDetector:
             self._eject_overdue(now)
         for endpoint, health in tuple(self._out.items()):
             self._take(endpoint, health, health.pass_time)
+        if now - self._compared_at >= _RATE_SECONDS:
+            self._compared_at = now
+            self._compare_success_rates()
 
     def _eject_overdue(self, now: float) -> None:
         overdue = [
@@ -121,6 +145,39 @@ class OutlierDetector:
             for endpoint, health in overdue:
                 self._take(endpoint, health, health.page_overdue)
 
+    def _compare_success_rates(self) -> None:
+        """Eject the endpoint whose failure rate is farthest above that of the others, if any is.
+
+        Clients that leave count as failures, too, because a server that cuts responses looks the
+        same. So that a client can do little harm by leaving, one endpoint at a time is out.
+        """
+        if volume := self._settings.success_rate_request_volume:
+            ended = sum(health.ended for health in self._health.values())
+            broken = sum(health.broken for health in self._health.values())
+            worst: tuple[float, Endpoint, EndpointHealth, str] | None = None
+            for endpoint, health in self._health.items():
+                if health.state is HealthState.EJECTED:
+                    if health.evidence is Evidence.SUCCESS_RATE:
+                        worst = None
+                        break
+                    continue
+                others = ended - health.ended
+                if min(health.ended, others) < volume:
+                    continue
+                usual = (broken - health.broken + 1.0) / (others + 2.0)
+                rate = health.broken / health.ended
+                gap = rate - usual
+                deviation = sqrt(usual * (1.0 - usual) / health.ended)
+                if gap > max(_RATE_GAP, _RATE_DEVIATIONS * deviation, worst[0] if worst else 0.0):
+                    reason = f"{rate:.0%} of recent responses failed, {usual:.0%} at the others"
+                    worst = gap, endpoint, health, reason
+            if worst is not None:
+                _, endpoint, health, reason = worst
+                self._take(endpoint, health, partial(health.success_rate_fell, reason))
+        for health in self._health.values():
+            health.ended *= _RATE_DECAY
+            health.broken *= _RATE_DECAY
+
     # --- evidence -----------------------------------------------------------------------------
 
     def responded(self, endpoint: Endpoint, status: int) -> None:
@@ -133,18 +190,39 @@ class OutlierDetector:
         else:
             self._take(endpoint, health, health.response_succeeded)
 
-    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
-        """Take a successful scrape."""
+    def ended(self, endpoint: Endpoint, *, is_whole: bool) -> None:
+        """Count a request that has ended.
+
+        Args:
+            endpoint: The endpoint that served it.
+            is_whole: Its response was complete, and not a 5xx.
+        """
         health = self._health.get(endpoint)
-        if health is not None and source.type == self._source_type:
+        if health is not None:
+            health.ended += 1.0
+            if not is_whole:
+                health.broken += 1.0
+
+    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
+        """Take a successful scrape, or health check."""
+        health = self._health.get(endpoint)
+        if health is None:
+            return
+        if source.type == self._source_type:
             self._source = source
             self._take(endpoint, health, health.page_scraped)
+        elif source.type == self._health_check_type:
+            self._take(endpoint, health, health.health_check_passed)
 
     def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
-        """Take a failed scrape."""
+        """Take a failed scrape, or health check."""
         health = self._health.get(endpoint)
-        if health is not None and source.type == self._source_type and kind in NO_SERVER:
+        if health is None:
+            return
+        if source.type == self._source_type and kind in NO_SERVER:
             self._take(endpoint, health, partial(health.scrape_failed, kind))
+        elif source.type == self._health_check_type and kind in _NOT_HEALTHY:
+            self._take(endpoint, health, partial(health.health_check_failed, kind))
 
     def extract_failed(
         self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str

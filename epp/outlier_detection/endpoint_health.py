@@ -7,10 +7,11 @@
                   v  |                  v
                 healthy              ejected
 
-There are two kinds of evidence. Scrapes show whether the server is there: one that refuses
-connections or does not respond is ejected, and returns as soon as scrapes succeed again. Responses
-show whether it works: one that fails requests is ejected for a time that doubles with each
-ejection, because its metrics may look fine. A returning endpoint gets a growing share of requests.
+There are several kinds of evidence. Scrapes show whether the server is there: one that refuses
+connections or does not respond is ejected, and returns as soon as scrapes succeed again. The same
+holds for health checks. Responses show whether it works: one that fails requests, in a row or far
+more often than others, is ejected for a time that doubles with each ejection, because its metrics
+may look fine. A returning endpoint gets a growing share of requests.
 """
 
 from enum import StrEnum
@@ -24,6 +25,9 @@ FIRST_SHARE: Final = 0.1
 
 PAGES_TO_RETURN: Final = 2
 """Successful scrapes in a row that end an ejection for failed scrapes."""
+
+FAILED_CHECKS: Final = 2
+"""Failed health checks in a row that eject an endpoint."""
 
 RESPONSE_SECONDS: Final = 0.1
 """How long an endpoint with overdue metrics has to show by a response that it works."""
@@ -53,7 +57,15 @@ class Evidence(StrEnum):
     """Reason of an ejection."""
 
     SCRAPES = "scrapes"
+    HEALTH_CHECKS = "health-checks"
     RESPONSES = "responses"
+    """Failed responses in a row."""
+    SUCCESS_RATE = "success-rate"
+    """Far more failed or incomplete responses than at the other endpoints."""
+
+
+_TIMED: Final = frozenset({Evidence.RESPONSES, Evidence.SUCCESS_RATE})
+"""Ejections that end after a time, not with new evidence."""
 
 
 class EndpointHealth:
@@ -61,7 +73,9 @@ class EndpointHealth:
 
     __slots__ = (
         "_alive_at",
+        "_checked",
         "_ejections_in_a_row",
+        "_failed_checks",
         "_failed_responses",
         "_failed_scrapes",
         "_had_success",
@@ -70,7 +84,9 @@ class EndpointHealth:
         "_pages",
         "_returned_at",
         "_settings",
+        "broken",
         "ejections",
+        "ended",
         "evidence",
         "reason",
         "returns_at",
@@ -93,6 +109,13 @@ class EndpointHealth:
         self._settings = settings
         self._failed_responses = 0
         self._failed_scrapes = 0
+        self._failed_checks = 0
+        self._checked = False
+        """Whether a health check has succeeded."""
+        self.ended = 0.0
+        """Recent requests that have ended, decayed."""
+        self.broken = 0.0
+        """Those of them whose response failed or was incomplete."""
         self._pages = 0
         """Pages in a row."""
         self._last_page_at: float | None = None
@@ -116,7 +139,7 @@ class EndpointHealth:
             return 0.0
         if self.state is not HealthState.PROBING:
             return 1.0
-        if not self._had_success and self.evidence is Evidence.RESPONSES:
+        if not self._had_success and self.evidence in _TIMED:
             return FIRST_SHARE
         window = self._settings.slow_start_seconds
         grown = (now - self.since) / window if window else 1.0
@@ -142,9 +165,40 @@ class EndpointHealth:
         self._failed_scrapes = 0
         self._had_success = True
         self._alive_at = now
-        if self.state is HealthState.SUSPECT:
+        if self.state is HealthState.SUSPECT and not self._failed_checks:
             self._enter(HealthState.HEALTHY, now)
         elif self.state is HealthState.EJECTED and self.evidence is Evidence.SCRAPES:
+            self._probe(now)
+
+    def success_rate_fell(self, reason: str, now: float) -> None:
+        """Take the result of a comparison with the other endpoints."""
+        if self.state is not HealthState.EJECTED:
+            self._eject(Evidence.SUCCESS_RATE, reason, now)
+
+    def health_check_failed(self, why: str, now: float) -> None:
+        """Take a failed health check; ignored before the first successful one.
+
+        Args:
+            why: What happened, such as ``status``.
+            now: The time.
+        """
+        if not self._checked:  # perhaps this server has no health page
+            return
+        self._failed_checks += 1
+        count = self._failed_checks
+        reason = f"{count} failed health check{'' if count == 1 else 's'} in a row ({why})"
+        if self.state is HealthState.EJECTED:
+            return
+        if count >= FAILED_CHECKS or self.state is HealthState.PROBING:
+            self._eject(Evidence.HEALTH_CHECKS, reason, now)
+        else:
+            self._enter(HealthState.SUSPECT, now, reason)
+
+    def health_check_passed(self, now: float) -> None:
+        """Take a successful health check."""
+        self._checked = True
+        self._failed_checks = 0
+        if self.state is HealthState.EJECTED and self.evidence is Evidence.HEALTH_CHECKS:
             self._probe(now)
 
     def scrape_failed(self, why: str, now: float) -> None:
@@ -162,7 +216,7 @@ class EndpointHealth:
         reason = f"{count} failed scrape{'' if count == 1 else 's'} in a row ({why})"
         is_gone = count >= self._settings.consecutive_scrape_failures
         if self.state is HealthState.EJECTED:
-            if is_gone and self.evidence is Evidence.RESPONSES:  # it returns when it is there again
+            if is_gone and self.evidence in _TIMED:  # it returns when it is there again
                 self.evidence, self.reason, self.returns_at = Evidence.SCRAPES, reason, inf
             return
         if is_gone or self.state is HealthState.PROBING:
@@ -182,7 +236,9 @@ class EndpointHealth:
         self._last_page_at = self._alive_at = now
         self._failed_scrapes = 0
         self._pages += 1
-        if self.state is HealthState.SUSPECT and not self._failed_responses:
+        if self.state is HealthState.SUSPECT and not (
+            self._failed_responses or self._failed_checks
+        ):
             self._enter(HealthState.HEALTHY, now)
         elif (
             self.state is HealthState.EJECTED
@@ -230,7 +286,7 @@ class EndpointHealth:
         self.evidence = evidence
         self.ejections[evidence] += 1
         self.returns_at = inf
-        if evidence is Evidence.RESPONSES:
+        if evidence in _TIMED:
             healthy_seconds = now - self._returned_at
             if (
                 self.state is not HealthState.PROBING
@@ -245,6 +301,8 @@ class EndpointHealth:
     def _probe(self, now: float) -> None:
         self._failed_responses = 0
         self._failed_scrapes = 0
+        self._failed_checks = 0
+        self.ended = self.broken = 0.0
         self._had_success = False
         self.returns_at = inf
         self._enter(HealthState.PROBING, now, self.reason)

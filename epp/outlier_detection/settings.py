@@ -38,6 +38,34 @@ class OutlierSettings:
             min=1,
         ),
     ] = 2
+    health_check_path: Annotated[
+        str,
+        Option(
+            "Path of the model servers' health page; an endpoint that answers there with 5xx or"
+            " refuses connections twice in a row is ejected. Empty for no health checks.",
+            panel=Panel.OUTLIERS,
+            metavar="PATH",
+        ),
+    ] = "/health"
+    health_check_interval_seconds: Annotated[
+        float,
+        Option(
+            "Time between two health checks of an endpoint.",
+            panel=Panel.OUTLIERS,
+            form=Form.DURATION,
+            flag="--health-check-interval",
+        ),
+    ] = 1.0
+    success_rate_request_volume: Annotated[
+        int,
+        Option(
+            "Compare the success rates of endpoints with this many recent requests, and eject one"
+            " whose rate is far below that of the others. 0 for no comparison.",
+            panel=Panel.OUTLIERS,
+            metavar="N",
+            min=0,
+        ),
+    ] = 20
     scrape_overdue_seconds: Annotated[
         float,
         Option(

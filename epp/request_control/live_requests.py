@@ -14,6 +14,8 @@ from epp.request_control.routed_request import RoutedRequest
 from epp.scheduling import Endpoint
 
 _BAD_GATEWAY: Final = HTTPStatus.BAD_GATEWAY.value
+_TELLING: Final = frozenset({EndCause.COMPLETED, EndCause.ENDED, EndCause.CLIENT_DISCONNECT})
+"""Ends that say something about the server."""
 _UNREACHABLE: Final = frozenset({_BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT.value})
 _OK: Final = HTTPStatus.OK.value
 """Looked up once: on Python 3.11 that takes 0.3 us."""
@@ -68,6 +70,7 @@ class LiveRequests:
         if endpoint is not None:
             if self._outliers is not None:  # the gateway could not reach the picked one
                 self._outliers.responded(routed.endpoint, _BAD_GATEWAY)
+            routed.endpoint.retries += 1
             routed.decision.reservation.move(endpoint.load, self._clock())
             routed.endpoint = endpoint
             if routed.queued is not None and self._flow is not None:
@@ -110,6 +113,11 @@ class LiveRequests:
             self._response_seconds(routed.response_seconds)
         if metrics.awaits_proof and routed.status == _OK:
             metrics.prove(request.model, request.target_model)
+        status = routed.status
+        routed.endpoint.responses[0 if status is None else status // 100 % 10] += 1
+        if self._outliers is not None and cause in _TELLING:
+            is_whole = cause is not EndCause.CLIENT_DISCONNECT and (status or 0) < SERVER_ERROR
+            self._outliers.ended(routed.endpoint, is_whole=is_whole)
         pipeline, parsed_by = routed.pipeline, routed.parsed_by
         try:
             has_usage = routed.usage is not None

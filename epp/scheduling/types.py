@@ -66,6 +66,10 @@ class Endpoint:
     """The effective load, which scorers read: the scrape corrected by this EPP's own requests."""
     attributes: dict[AttributeKey[Any], Any] = field(default_factory=dict)
     """Further values of extractors; a value is replaced, never changed in place."""
+    responses: list[int] = field(default_factory=lambda: [0] * 10)
+    """Requests that have ended by the first digit of the response's status; 0 for no response."""
+    retries: int = 0
+    """Requests that were sent here, and that the gateway had another endpoint serve."""
     is_watched: bool = False
     """Whether outlier detection takes the status of every response, not only 5xx."""
 

@@ -124,6 +124,8 @@ class Sent:
     ended_at: float
     status: int
     verdict: Verdict
+    server: str
+    """The model server that answered; "" if none did."""
 
 
 def http_request(host: str, document: dict[str, object], *headers: str) -> bytes:
@@ -226,5 +228,7 @@ class Traffic:
                 raise
             is_complete = False
         verdict = answer.verdict(kind, is_complete=is_complete)
-        self.sent.append(Sent(number, kind, began_at, time.monotonic(), answer.status, verdict))
+        server = answer.headers.get(b"x-served-by", b"").decode()
+        ended_at = time.monotonic()
+        self.sent.append(Sent(number, kind, began_at, ended_at, answer.status, verdict, server))
         await self._tell()

@@ -103,10 +103,6 @@ class Exchange:
         self._connection.write(b"".join(head))
         self._end()
 
-    def respond_empty(self) -> None:
-        """Send an empty response with status 200."""
-        self.respond(200)
-
     def start_stream(self, content_type: bytes = b"text/event-stream; charset=utf-8") -> None:
         """Send the head of a streamed response with status 200 (HTTP/1.0: not chunked)."""
         if self.ended:

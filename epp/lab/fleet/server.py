@@ -50,6 +50,10 @@ class Faults:
     """Respond to `/metrics` with invalid text."""
     error_status: int | None = None
     """Respond to generation requests at once with this status."""
+    cut_responses: bool = False
+    """Close the connection of generation requests after the head of the response."""
+    health_status: int | None = None
+    """Respond to `/health` with this status."""
     render_status: int | None = None
     """Respond to render requests with this status."""
     garbled_render: bytes | None = None
@@ -85,7 +89,7 @@ class FakeServer:
         self._page: MetricsPage | None = None
         self._created = 0
         self._routes: dict[bytes, tuple[bytes, Callable[[Exchange], None]]] = {
-            b"/health": (b"GET", Exchange.respond_empty),
+            b"/health": (b"GET", self._serve_health),
             b"/metrics": (b"GET", self._serve_metrics),
             b"/v1/models": (b"GET", self._serve_models),
             COUNT_TOKENS: (b"POST", self._serve_count),
@@ -194,6 +198,9 @@ class FakeServer:
         self.counters.in_flight -= 1
         self.counters.aborted += 1
 
+    def _serve_health(self, exchange: Exchange) -> None:
+        exchange.respond(self.faults.health_status or 200)
+
     def _serve_metrics(self, exchange: Exchange) -> None:
         self.counters.scrapes += 1
         if self.faults.garbled_metrics or self._page is None:
@@ -238,6 +245,11 @@ class FakeServer:
         if status is not None or self._driver is None:
             self.counters.refused += 1
             exchange.respond(status or 503, b"fault injected", _PLAIN)
+            return
+        if self.faults.cut_responses:
+            self.counters.refused += 1
+            exchange.start_stream()
+            exchange.break_off()
             return
         rank = rank_of(exchange.headers, self.address)
         if rank:

@@ -1,0 +1,326 @@
+"""Scorecard: what clients notice when one of four model servers fails, at 200 requests/s.
+
+Model servers are processes, which are killed, stopped or told to fail; Envoy is the real one. Each
+fault begins after 2 s and lasts 5 s; 4 s later the run ends. Three setups are compared:
+
+``epp``
+    The endpoint picker and the Envoy configuration as they are by default.
+``envoy``
+    Envoy's own outlier detection, and none in the endpoint picker.
+``none``
+    Neither, and no retries.
+"""
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import httpx
+from rich.table import Table
+
+from epp.lab.envoy import EnvoyProcess, GatewayConfig, Mode
+from epp.lab.envoy.bootstrap import bootstrap
+from epp.lab.envoy.names import MODEL_SERVERS_CLUSTER
+from tools import REPOSITORY
+from tools.bench import processes
+from tools.faults.traffic import Sent, Traffic, Verdict, kinds
+
+SERVERS = 4
+RATE = 200.0
+BEFORE_SECONDS, FAULT_SECONDS, AFTER_SECONDS = 2.0, 5.0, 4.0
+SLOW_SECONDS = 2.0
+"""Answers that take longer count as slow; they usually take 0.05 to 0.5 s."""
+POLL_SECONDS = 0.02
+START_SECONDS = 20.0
+
+ENVOYS_DETECTION = {
+    "consecutive_5xx": 3,
+    "consecutive_gateway_failure": 3,
+    "enforcing_consecutive_gateway_failure": 100,
+    "interval": "0.5s",
+    "base_ejection_time": "1s",
+    "max_ejection_percent": 50,
+}
+"""As close to the endpoint picker's settings as Envoy's are."""
+
+
+class Setup(Enum):
+    """What detects the fault."""
+
+    EPP = "epp"
+    ENVOY = "envoy"
+    NONE = "none"
+
+
+@dataclass(slots=True)
+class ModelServer:
+    """A model server as a process."""
+
+    index: int
+    folder: Path
+    port: int = 0
+    process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start it, on the same port as before if it ran before."""
+        ready = self.folder / f"server-{self.index}-{time.monotonic_ns()}"
+        self.process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tools.faults.model_server"),
+            *("--port", str(self.port), "--index", str(self.index), "--ready-file", str(ready)),
+            stdin=asyncio.subprocess.PIPE,
+            cwd=REPOSITORY,
+        )
+        async with asyncio.timeout(START_SECONDS):
+            while not ready.exists():  # noqa: ASYNC110 - the process tells only by the file
+                await asyncio.sleep(0.01)
+        self.port = json.loads(ready.read_text())["port"]
+
+    async def kill(self) -> None:
+        """Kill it and wait for its end."""
+        assert self.process is not None
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def set(self, **values: object) -> None:
+        """Set faults, or its speed."""
+        assert self.process is not None
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(values).encode() + b"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One way to fail, and the end of it."""
+
+    name: str
+    begin: Callable[[ModelServer], Any]
+    end: Callable[[ModelServer], Any]
+
+
+def _set(name: str, field_name: str, value: object, normal: object) -> Fault:
+    return Fault(
+        name,
+        lambda server: server.set(**{field_name: value}),
+        lambda server: server.set(**{field_name: normal}),
+    )
+
+
+FAULTS = (
+    Fault("killed", ModelServer.kill, ModelServer.start),
+    Fault(
+        "stopped",
+        lambda server: server.signal(signal.SIGSTOP),
+        lambda server: server.signal(signal.SIGCONT),
+    ),
+    _set("hangs", "hang", True, False),
+    _set("generation-hangs", "hang_generation", True, False),
+    _set("fast-500", "error_status", 500, None),
+    _set("health-503", "health_status", 503, None),
+    _set("cut-responses", "cut_responses", True, False),
+    _set("slow", "speed", 1 / 3, 1.0),
+    _set("wrong-metrics", "garbled_metrics", True, False),
+)
+
+
+@dataclass(slots=True)
+class States:
+    """The health of the failing endpoint over time, as the endpoint picker shows it."""
+
+    seen: list[tuple[float, str]] = field(default_factory=list)
+    """Times at which the state was first seen, and the state."""
+
+    async def watch(self, url: str, address: str) -> None:
+        """Poll the page of the endpoints until cancelled."""
+        async with httpx.AsyncClient(trust_env=False, verify=False) as client:
+            while True:
+                with contextlib.suppress(httpx.HTTPError):
+                    page = (await client.get(url)).json()
+                    (state,) = [e["state"] for e in page["endpoints"] if e["address"] == address]
+                    if not self.seen or self.seen[-1][1] != state:
+                        self.seen.append((time.monotonic(), state))
+                await asyncio.sleep(POLL_SECONDS)
+
+    def seconds_until(self, state: str, since: float) -> float | None:
+        """Return how long after a moment the state was seen; None for never."""
+        return next((at - since for at, each in self.seen if each == state and at >= since), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The result of one run."""
+
+    fault: str
+    mode: Mode
+    setup: Setup
+    sent: Sequence[Sent]
+    failing: str
+    began_at: float
+    ended_at: float
+    states: States
+
+    @property
+    def failed(self) -> int:
+        """Requests without a response, or with an error."""
+        return sum(each.verdict in {Verdict.REFUSED, Verdict.WRONG} for each in self.sent)
+
+    @property
+    def cut(self) -> int:
+        """Responses that began and did not come to their end; nobody can retry them."""
+        return sum(each.verdict is Verdict.TRUNCATED for each in self.sent)
+
+    @property
+    def slow(self) -> int:
+        """Complete responses that took long."""
+        return sum(
+            each.verdict is Verdict.WHOLE and each.ended_at - each.began_at > SLOW_SECONDS
+            for each in self.sent
+        )
+
+    @property
+    def last_harm(self) -> float | None:
+        """Seconds from the fault to the last request that failed, was cut or was slow; or None."""
+        harmed = [
+            each.began_at - self.began_at
+            for each in self.sent
+            if each.verdict is not Verdict.WHOLE or each.ended_at - each.began_at > SLOW_SECONDS
+        ]
+        return max(harmed, default=None)
+
+    def share(self, since: float, until: float) -> float:
+        """Return the failing server's share of the complete responses of a period."""
+        served = [
+            each.server
+            for each in self.sent
+            if each.verdict is Verdict.WHOLE and since <= each.began_at < until
+        ]
+        return served.count(self.failing) / len(served) if served else 0.0
+
+    def cells(self) -> list[str]:
+        """Return the row of a table."""
+        shares = (
+            self.share(0.0, self.began_at),
+            self.share(self.began_at + 1.0, self.ended_at),
+            self.share(self.ended_at + AFTER_SECONDS - 2.0, self.ended_at + AFTER_SECONDS),
+        )
+        return [
+            self.fault,
+            self.mode.value,
+            self.setup.value,
+            *(str(count) for count in (len(self.sent), self.failed, self.cut, self.slow)),
+            _seconds(self.last_harm),
+            _seconds(self.states.seconds_until("ejected", self.began_at)),
+            " → ".join(f"{share:.0%}" for share in shares),
+            _seconds(self.states.seconds_until("healthy", self.ended_at)),
+        ]
+
+
+COLUMNS = (
+    *("fault", "mode", "setup", "requests", "failed", "cut", "slow", "last harm"),
+    *("ejected after", "share before → during → after", "healthy after"),
+)
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} s"
+
+
+async def measure(fault: Fault, mode: Mode, setup: Setup, rate: float = RATE) -> Score:
+    """Run one fault."""
+    async with _gateway(mode, setup) as (url, page_url, servers):
+        failing = servers[0]
+        traffic, states = Traffic([url], kinds(4, 30)), States()
+        seconds = BEFORE_SECONDS + FAULT_SECONDS + AFTER_SECONDS
+        traffic.may_stop.set()
+        async with asyncio.TaskGroup() as tasks:
+            sending = tasks.create_task(traffic.run(int(seconds * rate), rate))
+            watching = None
+            if setup is Setup.EPP:
+                address = f"127.0.0.1:{failing.port}"
+                watching = tasks.create_task(states.watch(page_url, address))
+            await traffic.until_begun(int(BEFORE_SECONDS * rate))
+            began_at = time.monotonic()
+            await _done(fault.begin(failing))
+            await traffic.until_begun(int((BEFORE_SECONDS + FAULT_SECONDS) * rate))
+            ended_at = time.monotonic()
+            await _done(fault.end(failing))
+            await sending
+            if watching is not None:
+                watching.cancel()
+        await traffic.aclose()
+        name = f"endpoint-{failing.index}"
+        return Score(fault.name, mode, setup, traffic.sent, name, began_at, ended_at, states)
+
+
+async def _done(result: Any) -> None:
+    if result is not None:
+        await result
+
+
+@asynccontextmanager
+async def _gateway(mode: Mode, setup: Setup) -> AsyncIterator[tuple[str, str, list[ModelServer]]]:
+    """Run everything; yield the gateway's URL, that of the endpoints page, and the servers."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epp-reliability-")))
+        servers = [ModelServer(index, folder) for index in range(SERVERS)]
+        for server in servers:
+            await server.start()
+            stack.push_async_callback(server.kill)
+        addresses = tuple(f"127.0.0.1:{server.port}" for server in servers)
+        options = () if setup is Setup.EPP else ("--outlier-detection=false",)
+        epp = await stack.enter_async_context(
+            processes.epp(addresses, "--log-level", "error", *options)
+        )
+        config = GatewayConfig(
+            mode=mode,
+            endpoints=addresses,
+            listen_port=0,
+            epp_port=epp.ready["grpc"],
+            retries=0 if setup is Setup.NONE else 2,
+        )
+        document = await asyncio.to_thread(bootstrap, config)
+        if setup is Setup.ENVOY:
+            for cluster in document["static_resources"]["clusters"]:
+                if cluster["name"] == MODEL_SERVERS_CLUSTER:
+                    cluster["outlier_detection"] = ENVOYS_DETECTION
+        envoy = await stack.enter_async_context(EnvoyProcess(json.dumps(document)))
+        host, port = await envoy.listener_address()
+        page_url = f"http://127.0.0.1:{epp.ready['metrics']}/debug/endpoints"
+        yield f"http://{host}:{port}", page_url, servers
+
+
+async def run_all(
+    faults: Sequence[Fault], modes: Sequence[Mode], setups: Sequence[Setup], rate: float
+) -> list[Score]:
+    """Run every fault with every setup; other setups than ``epp`` in the first mode only."""
+    scores = []
+    for fault in faults:
+        for setup in setups:
+            for mode in modes if setup is Setup.EPP else modes[:1]:
+                score = await measure(fault, mode, setup, rate)
+                scores.append(score)
+                print("  ".join(score.cells()), flush=True)
+    return scores
+
+
+def table(scores: Sequence[Score]) -> Table:
+    """Return the scorecard."""
+    made = Table(*COLUMNS)
+    for score in scores:
+        made.add_row(*score.cells())
+    return made
