@@ -14,7 +14,7 @@ from tools.harness.gateway import Gateway, running, until
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 FLEET = FleetConfig(endpoints=4, time_scale=0.05)
-EJECTING = {"outliers": OutlierSettings()}
+EJECTING = {"outliers": OutlierSettings(health_check_interval_seconds=0.1)}
 
 
 @pytest_asyncio.fixture(
@@ -106,6 +106,39 @@ async def test_requests_of_a_crashed_server_are_served_by_the_next_best_one(four
     server.faults.hang_generation = False
     await server.start()
     await recovered(four, number)
+
+
+async def test_a_server_whose_health_page_fails_gets_nothing_until_it_passes(
+    four: Gateway,
+) -> None:
+    server = four.fleet.servers[0]
+    server.faults.health_status = 503
+    await until_state(four, 0, HealthState.EJECTED)
+    assert "endpoint-0" not in {name for _, name in await served(four, 40)}
+    server.faults.health_status = None
+    await until_state(four, 0, HealthState.HEALTHY)
+
+
+async def test_responses_and_retries_are_counted_by_endpoint(four: Gateway) -> None:
+    await four.fleet.servers[1].refuse()
+    await until_state(four, 1, HealthState.EJECTED)
+    before = {e.address: list(e.responses) for e in four.app.store.snapshot}
+    answers = await served(four, 20)
+    await four.settled()
+    after = {e.address: list(e.responses) for e in four.app.store.snapshot}
+    for server in four.fleet.servers:
+        ours = [status for status, name in answers if name == server.name]
+        assert after[server.address][2] - before[server.address][2] == len(ours)
+    page = (await four.client.get(f"http://127.0.0.1:{four.ports.metrics}/metrics")).text
+    counted = [
+        float(line.rpartition(" ")[2])
+        for line in page.splitlines()
+        if line.startswith("llm_d_epp_endpoint_responses_total") and 'code_class="2xx"' in line
+    ]
+    assert sum(counted) == sum(counts[2] for counts in after.values())
+    assert "llm_d_epp_endpoint_retries_total" in page
+    await four.fleet.servers[1].start()
+    await until_state(four, 1, HealthState.HEALTHY)
 
 
 async def test_operators_see_state_reason_and_count(four: Gateway) -> None:

@@ -111,7 +111,7 @@ def test_a_former_name_is_there_before_its_first_number(line: str) -> None:
 @pytest.mark.parametrize("openmetrics", [False, True], ids=["text", "OpenMetrics"])
 def test_the_page_is_that_of_prometheus_client(*, openmetrics: bool) -> None:
     metrics = filled()
-    page(metrics)  # it tells how long the page was the last time
+    page(metrics, openmetrics=openmetrics)  # its length is on the next one
     write = openmetrics_format.generate_latest if openmetrics else generate_latest
     assert page(metrics, openmetrics=openmetrics) == write(metrics.registry)
 

@@ -1,13 +1,13 @@
 """Which endpoints may be picked, by the health of the pool."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from random import Random
 
 import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from epp.outlier_detection import OutlierDetector, OutlierSettings
+from epp.outlier_detection import Evidence, HealthState, OutlierDetector, OutlierSettings
 from epp.outlier_detection.endpoints_page import endpoints_page
 from epp.scheduling import Endpoint, Plugin
 
@@ -23,7 +23,11 @@ class Exporter(Source):
     type = "dcgm"
 
 
-SOURCE, EXPORTER = Source(), Exporter()
+class Health(Source):
+    type = "health-check"
+
+
+SOURCE, EXPORTER, HEALTH = Source(), Exporter(), Health()
 
 
 class World:
@@ -65,6 +69,16 @@ class World:
     def fail(self, number: int, times: int = 3, status: int = 500) -> None:
         for _ in range(times):
             self.detector.responded(self.endpoints[number], status)
+
+    def serve(self, seconds: int, broken: Mapping[int, float], *, per_second: int = 40) -> None:
+        """Let requests end, of which a share is broken by endpoint."""
+        for _ in range(seconds):
+            for number, endpoint in enumerate(self.endpoints):
+                if endpoint in self.detector.available():
+                    for request in range(per_second):
+                        is_whole = request >= per_second * broken.get(number, 0.0)
+                        self.detector.ended(endpoint, is_whole=is_whole)
+            self.run(1.0)
 
     def available(self) -> set[int]:
         kept = self.detector.available()
@@ -251,8 +265,65 @@ def test_the_page_for_operators_has_every_endpoint_with_state_and_reason() -> No
         "reason": "3 failed responses in a row, the last with 502",
         "share": 0.0,
         "returns_in_seconds": 0.75,
-        "ejections": {"scrapes": 0, "responses": 1},
+        "ejections": {"scrapes": 0, "health-checks": 0, "responses": 1, "success-rate": 0},
         "in_flight": 0,
     }
     assert page["endpoints"][0]["state"] == "healthy"
     assert page["endpoints"][0]["returns_in_seconds"] is None
+
+
+def test_failed_health_checks_eject_and_late_ones_do_not() -> None:
+    world = World()
+    endpoint = world.endpoints[0]
+    world.detector.page_scraped(HEALTH, endpoint, 0.001)
+    for _ in range(5):
+        world.detector.poll_failed(HEALTH, endpoint, "timeout")
+    assert world.available() == {0, 1, 2, 3}
+    for _ in range(2):
+        world.detector.poll_failed(HEALTH, endpoint, "status")
+    assert world.available() == {1, 2, 3}
+    world.detector.page_scraped(HEALTH, endpoint, 0.001)
+    world.run(3.0)
+    assert world.available() == {0, 1, 2, 3}
+
+
+def test_an_endpoint_that_breaks_far_more_responses_than_others_is_ejected() -> None:
+    world = World()
+    world.serve(5, {})
+    world.serve(2, {1: 0.9, 2: 0.05})
+    assert world.available() == {0, 2, 3}
+    health = world.detector.health_of(world.endpoints[1])
+    assert health is not None
+    assert health.evidence is Evidence.SUCCESS_RATE
+    assert "of recent responses failed" in health.reason
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param({}, id="nothing is broken"),
+        pytest.param({0: 0.1}, id="a few more at one"),
+        pytest.param(dict.fromkeys(range(4), 0.6), id="clients leave everywhere"),
+    ],
+)
+def test_equal_success_rates_eject_nobody(broken: Mapping[int, float]) -> None:
+    world = World()
+    world.serve(30, broken)
+    assert all(health.state is HealthState.HEALTHY for _, health in world.detector)
+
+
+def test_few_requests_are_not_compared() -> None:
+    world = World()
+    world.serve(30, {0: 1.0}, per_second=2)
+    assert world.available() == {0, 1, 2, 3}
+    alone = World(1)
+    alone.serve(30, {0: 1.0})
+    assert alone.available() == {0}
+
+
+def test_a_client_that_leaves_from_half_of_the_servers_gets_one_of_them_out() -> None:
+    world = World()
+    for _ in range(20):
+        world.serve(1, {0: 1.0, 1: 1.0})
+        states = [health.state for _, health in world.detector]
+        assert states.count(HealthState.EJECTED) <= 1

@@ -79,7 +79,7 @@ def test_three_failed_responses_in_a_row_eject_for_a_time_that_doubles() -> None
         health.pass_time(now)
         assert health.state is PROBING
     assert lengths == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
-    assert health.ejections == {Evidence.SCRAPES: 0, Evidence.RESPONSES: 8}
+    assert health.ejections == dict.fromkeys(Evidence, 0) | {Evidence.RESPONSES: 8}
 
 
 def test_pages_do_not_end_an_ejection_for_failed_responses() -> None:
@@ -198,3 +198,41 @@ def test_failures_while_ejected_change_nothing() -> None:
     refuse(health, 0.5)
     health.page_overdue(0.6)
     assert (health.returns_at, sum(health.ejections.values())) == (1.0, 1)
+
+
+def test_two_failed_health_checks_eject_and_a_successful_one_brings_back() -> None:
+    health = scraped()
+    health.health_check_passed(0.0)
+    health.health_check_failed("status", 1.0)
+    assert (health.state, health.reason) == (SUSPECT, "1 failed health check in a row (status)")
+    health.page_scraped(1.5)
+    health.response_succeeded(1.6)
+    assert health.state is SUSPECT, "metrics and responses do not outweigh a failed check"
+    health.health_check_failed("status", 2.0)
+    assert (health.state, health.evidence) == (EJECTED, Evidence.HEALTH_CHECKS)
+    health.page_scraped(2.1)
+    health.pass_time(1000.0)
+    assert health.state is EJECTED
+    health.health_check_passed(1000.0)
+    assert health.state is PROBING
+    health.health_check_failed("status", 1001.0)
+    assert health.state is EJECTED
+    assert health.ejections[Evidence.HEALTH_CHECKS] == 2
+
+
+def test_a_server_without_a_health_page_is_not_ejected_for_that() -> None:
+    health = scraped()
+    for now in range(1, 20):
+        health.health_check_failed("status", now)
+    assert health.state is HEALTHY
+
+
+def test_a_passed_check_between_two_failed_ones_clears_the_first() -> None:
+    health = scraped()
+    health.health_check_passed(0.0)
+    health.health_check_failed("connect", 1.0)
+    health.health_check_passed(2.0)
+    health.page_scraped(2.1)
+    assert health.state is HEALTHY
+    health.health_check_failed("connect", 3.0)
+    assert health.state is SUSPECT

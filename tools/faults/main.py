@@ -2,9 +2,10 @@
 
 ``make faults`` or ``.venv/bin/python -m tools.faults [--only NAME] [--mode MODE]
 [--requests N]``. Each run has a gateway of its own: Envoy, and the EPP as a process. Its memory is
-read after a warm-up of the same kind, and again after the run. Two runs are of another kind:
-``lifecycle`` (:mod:`tools.faults.lifecycle`) and ``attacks`` (:mod:`tools.attacks.main`), which
-takes ``--seconds``, ``--attack``, ``--one-by-one`` and ``--report-only``.
+read after a warm-up of the same kind, and again after the run. Three runs are of another kind:
+``lifecycle`` (:mod:`tools.faults.lifecycle`), ``reliability`` (:mod:`tools.faults.reliability`),
+which takes ``--rate``, ``--setup`` and ``--fault``, and ``attacks`` (:mod:`tools.attacks.main`),
+which takes ``--seconds``, ``--attack``, ``--one-by-one`` and ``--report-only``.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from epp.lab.envoy import Mode
 from tools.attacks.catalogue import ATTACKS
 from tools.attacks.main import plans
 from tools.attacks.main import run_all as attack
-from tools.faults import lifecycle_command
+from tools.faults import lifecycle_command, reliability
 from tools.faults.gateway import processes_of
 from tools.faults.lifecycle import SCENARIOS
 from tools.faults.outcome import Outcome
@@ -92,17 +93,23 @@ async def run_all(names: list[str], modes: list[Mode], requests: int | None) -> 
     return rows
 
 
-LIFECYCLE_RUN, ATTACK_RUN = "lifecycle", "attacks"
+LIFECYCLE_RUN, RELIABILITY_RUN, ATTACK_RUN = "lifecycle", "reliability", "attacks"
 
 
 def command() -> int:
     """Read the command line, run, print; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.faults", description=__doc__)
-    choices = [*FAULT_RUNS, LIFECYCLE_RUN, ATTACK_RUN]
+    choices = [*FAULT_RUNS, LIFECYCLE_RUN, RELIABILITY_RUN, ATTACK_RUN]
     parser.add_argument("--only", choices=choices, action="append", metavar="NAME")
     modes = [mode.value for mode in Mode]
     parser.add_argument("--mode", choices=modes, action="append", metavar="MODE")
     parser.add_argument("--requests", type=int, help="number of requests in each run")
+    scores = parser.add_argument_group("reliability")
+    scores.add_argument("--rate", type=float, default=reliability.RATE, help="requests a second")
+    setups = [setup.value for setup in reliability.Setup]
+    scores.add_argument("--setup", choices=setups, action="append", metavar="NAME")
+    faults = [fault.name for fault in reliability.FAULTS]
+    scores.add_argument("--fault", choices=faults, action="append", metavar="NAME")
     attacks = parser.add_argument_group("attacks")
     attacks.add_argument("--seconds", type=float, default=120.0, help="duration of each attack run")
     attacks.add_argument("--attack", choices=ATTACKS, action="append", metavar="NAME")
@@ -128,6 +135,17 @@ def command() -> int:
         outcomes = uvloop.run(lifecycle_command.run(console, SCENARIOS, settings, pace))
         console.print(lifecycle_command.table(outcomes))
         wrong += sum(len(each.broken) for each in outcomes)
+    if RELIABILITY_RUN in names:
+        card = uvloop.run(
+            reliability.run_all(
+                [each for each in reliability.FAULTS if each.name in (given.fault or faults)],
+                chosen,
+                [reliability.Setup(each) for each in given.setup or setups],
+                given.rate,
+            )
+        )
+        Console(width=200).print(reliability.table(card))
+        wrong += sum(each.misses_aim for each in card)
     if ATTACK_RUN in names:
         made = plans(
             chosen, given.attack or list(ATTACKS), given.seconds, one_by_one=given.one_by_one

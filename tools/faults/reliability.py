@@ -202,6 +202,11 @@ class Score:
         ]
         return max(harmed, default=None)
 
+    @property
+    def misses_aim(self) -> bool:
+        """Whether requests failed that the fallbacks should have saved."""
+        return self.setup is Setup.EPP and self.fault == "killed" and self.failed > 0
+
     def share(self, since: float, until: float) -> float:
         """Return the failing server's share of the complete responses of a period."""
         served = [
