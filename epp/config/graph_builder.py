@@ -103,6 +103,7 @@ class GraphBuilder:
             _refuse_faulty(plan)
             warn_of_unused(plan, maker.instances, self._kinds)
             warn_of_keys(plan, maker.instances)
+            _warn_of_parameters(plan, maker.instances)
             return self._wired(plan, maker.instances, plugins, types, observer or self._observer)
         except BaseException:
             close_all(maker.new())
@@ -183,6 +184,16 @@ def _check_profiles(plan: Plan, instances: Mapping[str, Instance]) -> None:
         plan.report(path, f"`{plan.handler}`: {text}")
     for text in handler.plugin.profile_warnings(names):
         plan.warnings.append(plan.config.problem(path, f"`{plan.handler}`: {text}"))
+
+
+def _warn_of_parameters(plan: Plan, instances: Mapping[str, Instance]) -> None:
+    """Report what the plugins find doubtful in their parameters."""
+    for name, blueprint in plan.blueprints.items():
+        instance = instances.get(name)
+        if instance is not None and blueprint.path:
+            for text in instance.plugin.warnings:
+                path = f"{blueprint.path}.parameters"
+                plan.warnings.append(plan.config.problem(path, f"`{name}`: {text}"))
 
 
 def _refuse_faulty(plan: Plan) -> None:

@@ -64,6 +64,9 @@ class LoadEstimates:
             unbroken: Whether no scrape failed since the previous page.
         """
         metrics, age = endpoint.metrics, self.ages[endpoint.name]
+        if not metrics.has_load:  # its load becomes stale as if there had been no page
+            endpoint.load.assume_kv_cache_usage(metrics.kv_cache_usage)
+            return
         requested_at = metrics.requested_at
         if requested_at is None:  # extractors need not set it
             requested_at = page_requested_at
@@ -123,7 +126,10 @@ class LoadEstimates:
         """Update the load of endpoints whose metrics are stale or missing."""
         stale, target = self._sort_by_age()
         for age, faded in stale:
-            _assume(age.endpoint, fade(page_estimate(age.endpoint.metrics), target, faded))
+            metrics = age.endpoint.metrics
+            _assume(age.endpoint, fade(page_estimate(metrics), target, faded))
+            if not metrics.has_load:
+                age.endpoint.load.assume_kv_cache_usage(metrics.kv_cache_usage)
 
     def _sort_by_age(self) -> tuple[list[tuple[MetricsAge, float]], LoadEstimate]:
         """Return the stale endpoints with their faded fraction, and the load they fade to."""

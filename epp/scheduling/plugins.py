@@ -26,10 +26,13 @@ class Plugin(ABC):
     Attributes:
         type: Name used in the configuration file, for example ``prefix-cache-scorer``.
         name: Name of this instance; unique within one configuration.
+        warnings: What its parameters probably do not mean; logged, and shown by
+            ``epp config check``.
     """
 
     type: ClassVar[str]
     name: str
+    warnings: Sequence[str] = ()
 
     def close(self) -> None:  # noqa: B027 - most plugins hold no resources
         """Release the instance's resources, such as a thread or a file.

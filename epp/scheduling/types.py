@@ -43,6 +43,9 @@ class EndpointMetrics:
     """Tokens of all prompts since the server's start; 0 when unknown."""
     prompts: int = 0
     """Number of those prompts, each counted with its first generated token; 0 when unknown."""
+    has_load: bool = True
+    """Whether the page had the waiting and running requests; otherwise they, and ``requested_at``,
+    are those of an earlier page."""
 
 
 NEVER_SCRAPED = EndpointMetrics()

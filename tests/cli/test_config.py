@@ -99,6 +99,18 @@ def test_warnings_of_the_wiring_are_told_too(tmp_path: Path) -> None:
     assert done.output.startswith(f"{path}:6:48: schedulingProfiles[0].plugins[0].weight: warning:")
 
 
+def test_warnings_of_plugins_about_their_parameters_are_told_too(tmp_path: Path) -> None:
+    text = (
+        "plugins:\n- type: core-metrics-extractor\n  parameters:\n"
+        "    engineConfigs: [{name: mine}]\n"
+    )
+    path = written(tmp_path, HEAD + text)
+    done = epp("check", path)
+    assert done.exit_code == 0
+    assert f"{path}:6:5: plugins[0].parameters: warning: `core-metrics-extractor`" in done.output
+    assert "engine 'mine' is not built in and names no metric" in done.output
+
+
 def test_all_problems_are_told_one_a_line(tmp_path: Path) -> None:
     text = """\
 featureGates: [flowcontrol]

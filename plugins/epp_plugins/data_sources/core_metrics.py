@@ -3,12 +3,17 @@
 The names of the metrics depend on the engine. The endpoint's label ``engineLabelKey`` (or the older
 ``inference.networking.k8s.io/engine-type``) names it; without a label, or if the engine is unknown,
 ``defaultEngine`` is used. ``vllm``, ``sglang``, ``trtllm-serve``, ``triton`` and
-``triton-tensorrt-llm`` are built in; an entry of ``engineConfigs`` with the same name replaces all
-of its metrics.
+``triton-tensorrt-llm`` are built in. An entry of ``engineConfigs`` with the same name replaces all
+of its metrics, or, if it names no metric but custom ones, adds these.
 
 A metric is ``name`` or ``name{label=value}``. Its series are summed, or averaged if it is a
-fraction. An empty name is not read. Metrics that are named for load or KV cache must be on the
-page.
+fraction. An empty name is not read.
+
+If the metric of waiting or running requests is not on a page, the endpoint's load is that of its
+last complete page, and becomes stale like that of an endpoint that is not scraped. KV cache usage
+that is missing keeps its last value, or is 0.5 if there was none. The other values of the page are
+used. The missing metrics are logged once for each endpoint, and an extract error is counted. A page
+with none of these metrics is refused.
 
 ``customMetrics`` become endpoint attributes ``attributeKey/core-metrics-extractor``, and, if the
 extractor has another name, also ``attributeKey/NAME``. If a metric is missing, its attribute is
@@ -30,6 +35,7 @@ Example::
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -106,6 +112,7 @@ class CoreMetricsExtractor(Extractor):
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
+        self.warnings: list[str] = []
         self._label = params.engine_label_key or DEFAULT_ENGINE_LABEL
         engines = {engine.engine: engine for engine in BUILT_IN}
         producers = dict.fromkeys((self.type, name))
@@ -113,7 +120,19 @@ class CoreMetricsExtractor(Extractor):
         for index, config in enumerate(params.engine_configs):
             if config.name in keys:
                 raise ValueError(f"engineConfigs[{index}].name: {config.name!r} is there twice")
-            engines[config.name] = _engine(config, f"engineConfigs[{index}]")
+            made = _engine(config, f"engineConfigs[{index}]")
+            known = engines.get(config.name)
+            if any(made.own_specs()):
+                engines[config.name] = made
+            elif known is not None:  # only custom metrics are added
+                engines[config.name] = replace(known, custom=made.custom)
+            else:
+                engines[config.name] = made
+                if not made.custom:
+                    self.warnings.append(
+                        f"engineConfigs[{index}]: engine {config.name!r} is not built in and names"
+                        " no metric, so nothing is read from its pages"
+                    )
             attributes = [custom.attribute_key for custom in config.custom_metrics]
             for place, attribute in enumerate(attributes):
                 if attribute in attributes[:place]:
@@ -151,7 +170,7 @@ class CoreMetricsExtractor(Extractor):
 
     def _steps(self, endpoint: Endpoint, page: Page) -> Iterator[None]:
         scanner, keys, others = self._reader(endpoint.labels)
-        scanned = yield from scanner.steps(page.body, page.requested_at)
+        scanned = yield from scanner.steps(page.body, page.requested_at, endpoint.metrics)
         endpoint.metrics = scanned.metrics
         missing = []
         for names, value in zip(keys, scanned.custom, strict=True):
@@ -164,6 +183,11 @@ class CoreMetricsExtractor(Extractor):
                     endpoint.attributes[key] = value
         for key in others:  # left over from a previous engine label
             endpoint.attributes.pop(key, None)
+        if scanned.missing:
+            raise PageError(
+                f"the page has no {', '.join(scanned.missing)}; the other values are used. Name the"
+                f" server's own metric in engineConfigs, or its engine in the label {self._label}"
+            )
         if missing:
             raise PageError(f"the page has no number for {', '.join(missing)}")
 

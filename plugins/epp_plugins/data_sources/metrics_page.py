@@ -18,7 +18,7 @@ from os.path import commonprefix
 from typing import Final
 
 from epp.data_layer.plugins import PageError, PageTooLargeError
-from epp.scheduling import EndpointMetrics
+from epp.scheduling import NEVER_SCRAPED, EndpointMetrics
 from epp_plugins.data_sources.metric_spec import MetricSpec, parse_labels
 from epp_plugins.data_sources.page_parts import PART_BYTES, parts
 
@@ -33,6 +33,8 @@ _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 _NAMESPACE = re.compile(rb"[a-zA-Z0-9]*[:_]?")
 LARGEST: Final = 1e18
 """Larger values are invalid: no model server has such counts, and their sum may be infinite."""
+_UNKNOWN_USAGE: Final = 0.5
+"""KV cache usage of an endpoint whose pages have never had it: neither empty nor full."""
 _NO_ADAPTERS: tuple[frozenset[str], frozenset[str], int] = (frozenset(), frozenset(), 0)
 
 
@@ -70,7 +72,12 @@ class EngineMetrics:
 
     def specs(self) -> Iterable[MetricSpec]:
         """Yield all metrics that are read."""
-        yield from (*self.waiting, *self.running, *self.kv_cache_usage, *self.custom)
+        yield from self.own_specs()
+        yield from self.custom
+
+    def own_specs(self) -> Iterable[MetricSpec]:
+        """Yield all metrics that are read but custom ones."""
+        yield from (*self.waiting, *self.running, *self.kv_cache_usage)
         single = (
             self.adapters,
             self.cache_config,
@@ -89,6 +96,8 @@ class ScannedPage:
     metrics: EndpointMetrics
     custom: Sequence[float | None]
     """Values in the order of ``EngineMetrics.custom``; None if missing or not a number."""
+    missing: Sequence[str]
+    """Load and cache metrics of the engine that are not on the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +130,24 @@ class MetricsPageScanner:
             self._labelled.add(engine.cache_config.family)
         self._patterns = _patterns({spec.family for spec in engine.specs()})
 
-    def scan(self, page: bytes, requested_at: float | None = None) -> ScannedPage:
-        """Return the values of ``page``; ``requested_at`` is when its GET was sent.
+    def scan(
+        self,
+        page: bytes,
+        requested_at: float | None = None,
+        before: EndpointMetrics = NEVER_SCRAPED,
+    ) -> ScannedPage:
+        """Return the values of a page.
+
+        Args:
+            page: The page.
+            requested_at: When its GET was sent.
+            before: The values of the endpoint's last page, used in place of missing ones.
 
         Raises:
-            PageError: A family that the engine always has (waiting, running, KV cache usage) is
-                missing, or a value is not a finite number (of at least 0).
+            PageError: The page has none of the families that the engine always has (waiting,
+                running, KV cache usage), or a value is not a finite number (of at least 0).
         """
-        steps = self.steps(page, requested_at)
+        steps = self.steps(page, requested_at, before)
         while True:
             try:
                 next(steps)
@@ -137,7 +156,10 @@ class MetricsPageScanner:
                 return scanned
 
     def steps(
-        self, page: bytes, requested_at: float | None = None
+        self,
+        page: bytes,
+        requested_at: float | None = None,
+        before: EndpointMetrics = NEVER_SCRAPED,
     ) -> Generator[None, None, ScannedPage]:
         """Do the same as :meth:`scan`, in steps of at most a few milliseconds.
 
@@ -162,7 +184,7 @@ class MetricsPageScanner:
                 if parsed_bytes > _PARSED_BYTES:
                     parsed_bytes = 0
                     yield
-        return self._read(_Found(series, parsed), requested_at)
+        return self._read(_Found(series, parsed), requested_at, before)
 
     def _limit(self, series: Mapping[bytes, list[tuple[bytes, bytes]]]) -> None:
         adapters = self._engine.adapters
@@ -177,16 +199,27 @@ class MetricsPageScanner:
             # A server keeps a series for every past set of adapters; only the newest counts.
             found[:] = [_newest(found, adapters)]
 
-    def _read(self, page: _Found, requested_at: float | None) -> ScannedPage:
+    def _read(
+        self, page: _Found, requested_at: float | None, before: EndpointMetrics
+    ) -> ScannedPage:
         engine = self._engine
-        waiting = self._required(page, engine.waiting)
-        running = self._required(page, engine.running)
-        usage = self._required(page, engine.kv_cache_usage)
+        families = (engine.waiting, engine.running, engine.kv_cache_usage)
+        waiting, running, usage = [_values(page, names) for names in families]
+        missing: Sequence[str] = ()
+        has_load = True
+        if waiting is None or running is None or usage is None:
+            missing = self._missing(page, families)
+            has_load = waiting is not None and running is not None
+            if not has_load:
+                waiting, running = [before.waiting_requests], [before.running_requests]
+                requested_at = before.requested_at
+            if usage is None:
+                usage = [_UNKNOWN_USAGE if before is NEVER_SCRAPED else before.kv_cache_usage]
         active, queued, max_adapters = _newest_adapters(page, engine.adapters)
         block_size, blocks = self._cache_geometry(page)
         metrics = EndpointMetrics(
-            waiting_requests=round(sum(waiting)),
-            running_requests=round(sum(running)),
+            waiting_requests=round(sum(waiting or ())),
+            running_requests=round(sum(running or ())),
             kv_cache_usage=min(1.0, sum(usage) / len(usage)) if usage else 0.0,
             active_adapters=active,
             waiting_adapters=queued,
@@ -196,19 +229,25 @@ class MetricsPageScanner:
             prompt_tokens=_total(page, engine.prompt_tokens),
             prompts=_total(page, engine.prompts),
             requested_at=requested_at,
+            has_load=has_load,
         )
-        return ScannedPage(metrics, [_custom(page, spec) for spec in engine.custom])
+        return ScannedPage(metrics, [_custom(page, spec) for spec in engine.custom], missing)
 
-    def _required(self, page: _Found, names: Sequence[MetricSpec]) -> list[float]:
-        for spec in names:
-            if found := page.of(spec):
-                return [_count_of(spec, rest) for _, rest in found]
-        if not names:
-            return []
-        wanted = " or ".join(spec.text for spec in names)
-        raise PageError(
-            f"the page has no {wanted}: is this the /metrics of a {self._engine.engine} server?"
-        )
+    def _missing(self, page: _Found, families: Iterable[Sequence[MetricSpec]]) -> Sequence[str]:
+        """Return the families that are not on a page.
+
+        Raises:
+            PageError: The page has none of them.
+        """
+        named = [names for names in families if names]
+        lost = [names for names in named if not any(page.of(spec) for spec in names)]
+        missing = [" or ".join(spec.text for spec in names) for names in lost]
+        if len(lost) == len(named):
+            raise PageError(
+                f"the page has no {', '.join(missing)}: is this the /metrics of a"
+                f" {self._engine.engine} server?"
+            )
+        return missing
 
     def _cache_geometry(self, page: _Found) -> tuple[int, int]:
         """Return block size in tokens and blocks of all engines together, 0 where unknown."""
@@ -243,6 +282,14 @@ def _patterns(families: Iterable[bytes]) -> list[re.Pattern[bytes]]:
             )
         )
     return patterns
+
+
+def _values(page: _Found, names: Sequence[MetricSpec]) -> list[float] | None:
+    """Return the values of the first of ``names`` on the page; None if none of them is there."""
+    for spec in names:
+        if found := page.of(spec):
+            return [_count_of(spec, rest) for _, rest in found]
+    return None if names else []
 
 
 def _total(page: _Found, spec: MetricSpec | None) -> int:

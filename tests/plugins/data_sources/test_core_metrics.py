@@ -216,6 +216,38 @@ def test_a_missing_custom_metric_is_taken_off_and_costs_nothing_else() -> None:
     assert (endpoint.metrics.waiting_requests, endpoint.metrics.requested_at) == (9, 2.5)
 
 
+def test_a_missing_family_is_named_and_costs_nothing_else() -> None:
+    extractor = make_extractor({"engineConfigs": [MINE], "defaultEngine": "mine"})
+    endpoint = make_endpoint()
+    extractor.extract(endpoint, Page(MINE_PAGE, 1.5))
+    before = endpoint.metrics
+    page = MINE_PAGE.replace(b"mine_cache_usage", b"mine_other").replace(b"250", b"300")
+    with pytest.raises(PageError, match="has no mine_cache_usage; the other values are used"):
+        extractor.extract(endpoint, Page(page, 2.5))
+    assert endpoint.attribute(POWER) == 600.0
+    assert endpoint.metrics.requested_at == 2.5
+    assert endpoint.metrics.kv_cache_usage == before.kv_cache_usage
+
+
+def test_a_built_in_engine_without_specs_keeps_its_metrics() -> None:
+    custom = [{"attributeKey": "heat", "metricSpec": "gpu_celsius"}]
+    config = {"engineConfigs": [{"name": "vllm", "customMetrics": custom}]}
+    extractor, endpoint = make_extractor(config), make_endpoint()
+    extractor.extract(endpoint, Page(VLLM + b"gpu_celsius 61\n", 1.5))
+    assert endpoint.metrics.waiting_requests == 32
+    assert endpoint.attributes == {AttributeKey("heat/core-metrics-extractor"): 61.0}
+    assert extractor.warnings == []
+
+
+def test_an_unknown_engine_without_specs_is_warned_of() -> None:
+    extractor = make_extractor({"engineConfigs": [{"name": "mine"}]})
+    (warning,) = extractor.warnings
+    assert "engineConfigs[0]: engine 'mine' is not built in and names no metric" in warning
+    endpoint = make_endpoint(**{"llm-d.ai/engine-type": "mine"})
+    extractor.extract(endpoint, Page(VLLM, 1.5))
+    assert endpoint.metrics.waiting_requests == 0
+
+
 def test_a_page_of_another_engine_keeps_what_was_known() -> None:
     endpoint = make_endpoint()
     extractor = make_extractor()

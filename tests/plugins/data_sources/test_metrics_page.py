@@ -143,17 +143,59 @@ def test_unknown_cache_geometry_is_zero() -> None:
             "vllm:lora_requests_info: value 'soon' is not a number",
             id="adapters without a time",
         ),
-        pytest.param(
-            GAUGES.replace(b"kv_cache", b"cpu_cache"),
-            "no vllm:kv_cache_usage_perc or vllm:gpu_cache_usage_perc",
-            id="no cache usage",
-        ),
     ],
 )
 def test_a_garbled_page_is_refused(page: bytes, message: str) -> None:
     with pytest.raises(PageError) as caught:
         scan(page)
     assert message in str(caught.value)
+
+
+BEFORE = EndpointMetrics(7, 8, 0.75, requested_at=1.0)
+
+
+@pytest.mark.parametrize(
+    ("family", "missing", "values"),
+    [
+        pytest.param(
+            b"kv_cache_usage",
+            "vllm:kv_cache_usage_perc or vllm:gpu_cache_usage_perc",
+            (3, 2, 0.75, 2.0, True),
+            id="cache usage",
+        ),
+        pytest.param(
+            b"requests_waiting",
+            "vllm:num_requests_waiting",
+            (7, 8, 0.25, 1.0, False),
+            id="waiting requests",
+        ),
+        pytest.param(
+            b"requests_running",
+            "vllm:num_requests_running",
+            (7, 8, 0.25, 1.0, False),
+            id="running requests",
+        ),
+    ],
+)
+def test_a_page_without_one_family_gives_the_others(
+    family: bytes, missing: str, values: tuple[float, ...]
+) -> None:
+    scanned = MetricsPageScanner(VLLM).scan(GAUGES.replace(family, b"other"), 2.0, BEFORE)
+    assert scanned.missing == [missing]
+    found = scanned.metrics
+    assert values == (
+        found.waiting_requests,
+        found.running_requests,
+        found.kv_cache_usage,
+        found.requested_at,
+        found.has_load,
+    )
+
+
+def test_a_family_that_was_never_there_makes_a_server_neither_idle_nor_fresh() -> None:
+    page = GAUGES.replace(b"kv_cache_usage", b"other").replace(b"requests_waiting", b"other")
+    found = MetricsPageScanner(VLLM).scan(page, 2.0).metrics
+    assert (found.kv_cache_usage, found.requested_at, found.has_load) == (0.5, None, False)
 
 
 def test_values_without_a_name_are_not_read() -> None:
