@@ -88,7 +88,7 @@ class App:
             has_former_names=settings.has_deprecated_metrics,
         )
         register_process(self.metrics.registry)
-        self.store = EndpointStore()
+        self.store = EndpointStore(settings.drain_label)
         self.metrics.registry.register(LogCollector(log_queues))
         plugin_metrics = PluginMetricsCollector(
             self.metrics.budget, has_former_names=settings.has_deprecated_metrics
@@ -104,7 +104,7 @@ class App:
         )
 
         def whole_pool() -> Sequence[Endpoint]:
-            return self.store.snapshot
+            return self.store.serving
 
         pool = whole_pool
         self.outliers: OutlierDetector | None = None
@@ -164,7 +164,7 @@ class App:
         )
         self.metrics.watch_pool(
             settings.pool_name,
-            whole_pool,
+            lambda: self.store.snapshot,
             staleness_seconds=settings.metrics_staleness_seconds,
             outliers=self.outliers,
         )

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from epp.config import LoadedConfig, RollbackSettings
-from epp.data_layer import DEFAULT_SHARE, MAX_PAGE_BYTES
+from epp.data_layer import DEFAULT_SHARE, DRAIN_LABEL, MAX_PAGE_BYTES
 from epp.ext_proc import ExtProcSettings
 from epp.inputs import MAX_PORT, Form, Option, Panel
 from epp.observability import DEFAULT_PAGE_BYTES
@@ -73,6 +73,8 @@ class ServeSettings:
         ),
     ] = None
     """In the Go EPP's discovery format."""
+    drain_label: tuple[str, str] | None = DRAIN_LABEL
+    """Name and value of the label of endpoints that get no new requests; None for no such label."""
     pool_name: Annotated[
         str, Option("Name of the pool in metrics.", panel=Panel.MODEL_SERVERS, metavar="NAME")
     ] = "default"

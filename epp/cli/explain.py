@@ -103,7 +103,7 @@ def _endpoint_table(endpoints: Sequence[EndpointLine]) -> Table:
         table.add_row(
             each.name,
             each.address,
-            each.state,
+            f"{each.state}, draining" if each.is_draining else each.state,
             f"{each.since_seconds:.0f} s",
             f"{each.share:.0%}",
             str(each.in_flight),

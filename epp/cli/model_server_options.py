@@ -4,6 +4,12 @@ from typing import Annotated
 
 from epp.cli import option_groups as groups
 
+DrainLabel = Annotated[
+    str,
+    groups.model_servers(
+        help="Label of endpoints that get no new requests; empty for none.", metavar="NAME=VALUE"
+    ),
+]
 RefreshMetricsInterval = Annotated[
     str,
     groups.model_servers(help="Time between two scrapes of an endpoint.", metavar="DURATION"),

@@ -26,7 +26,11 @@ from epp.cli.metrics_options import (
     metrics_tls,
     warn_of_open_metrics,
 )
-from epp.cli.model_server_options import MetricsStalenessThreshold, RefreshMetricsInterval
+from epp.cli.model_server_options import (
+    DrainLabel,
+    MetricsStalenessThreshold,
+    RefreshMetricsInterval,
+)
 from epp.cli.process_options import (
     DrainDelaySeconds,
     DrainTimeout,
@@ -68,7 +72,7 @@ from epp.cli.transport_options import (
     transport_settings,
     warn_of_unused,
 )
-from epp.cli.units import duration, signed_duration, size
+from epp.cli.units import duration, label, signed_duration, size
 from epp.ext_proc import ExtProcSettings
 from epp.observability import configure
 from epp.outlier_detection import OutlierSettings
@@ -103,6 +107,7 @@ def serve(
     ignore_client_headers: IgnoreClientHeaders = "",
     tracing: Tracing = "",
     source_header: SourceHeader = None,
+    drain_label: DrainLabel = "llm-d.ai/drain=true",
     refresh_metrics_interval: RefreshMetricsInterval = "50ms",
     metrics_staleness_threshold: MetricsStalenessThreshold = "",
     drain_delay_seconds: DrainDelaySeconds = None,
@@ -145,6 +150,7 @@ def serve(
         interval = from_flag(
             "--refresh-metrics-interval", signed_duration, refresh_metrics_interval
         )
+        draining = from_flag("--drain-label", label, drain_label)
         staleness = from_flag("--metrics-staleness-threshold", _maybe, metrics_staleness_threshold)
         drain_delay, drain = drain_times(drain_delay_seconds, drain_timeout)
         level = log_level(log_level_name, verbosity, zap_log_level)
@@ -175,6 +181,7 @@ def serve(
             refresh_metrics_interval_seconds=max(0.05, interval),
             metrics_staleness_seconds=2.0 if staleness is None else staleness,
             eviction_staleness_seconds=0.2 if staleness is None else staleness,
+            drain_label=draining,
             drain_delay_seconds=drain_delay,
             drain_timeout_seconds=drain,
             ext_proc=ext_proc,

@@ -100,3 +100,15 @@ def count(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
         raise ValueError(f"{text!r} is not a whole number")
     return int(text)
+
+
+def label(text: str) -> tuple[str, str] | None:
+    """Parse ``NAME=VALUE``; "" is None.
+
+    Raises:
+        ValueError: It is invalid.
+    """
+    name, separator, value = text.partition("=")
+    if text and not (name and separator):
+        raise ValueError(f"{text!r} is not NAME=VALUE, such as llm-d.ai/drain=true")
+    return (name, value) if text else None

@@ -40,10 +40,11 @@ from epp.data_layer.scrape_pace import DEFAULT_SHARE
 from epp.data_layer.scrape_state import MetricsAge, ScrapeState
 from epp.data_layer.scraper import Binding, Scraper
 from epp.data_layer.static import StaticDiscovery, fixed_discoveries
-from epp.data_layer.store import EndpointStore, PoolListener
+from epp.data_layer.store import DRAIN_LABEL, EndpointStore, PoolListener
 
 __all__ = [
     "DEFAULT_SHARE",
+    "DRAIN_LABEL",
     "MAX_PAGE_BYTES",
     "Binding",
     "DataLayerError",

@@ -8,13 +8,16 @@ long as it runs. Everything runs on the event loop; nothing here waits.
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
 from epp.data_layer.errors import DuplicateEndpointError
 from epp.data_layer.plugins import EndpointListener, EndpointSpec
 from epp.scheduling import Endpoint, Plugin
+
+DRAIN_LABEL: Final = ("llm-d.ai/drain", "true")
+"""Name and value of the label of endpoints that get no new requests."""
 
 _log = structlog.get_logger(__name__)
 
@@ -35,11 +38,29 @@ class PoolListener(Protocol):
 class EndpointStore:
     """All endpoints of the pool, from any number of discoveries; implements ``EndpointSink``."""
 
-    __slots__ = ("_by_address", "_listeners", "_sources", "reported", "snapshot", "version")
+    __slots__ = (
+        "_by_address",
+        "_drain_label",
+        "_listeners",
+        "_sources",
+        "reported",
+        "serving",
+        "snapshot",
+        "version",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, drain_label: tuple[str, str] | None = None) -> None:
+        """Begin with an empty pool.
+
+        Args:
+            drain_label: Name and value of the label of endpoints that get no new requests; None if
+                there is no such label.
+        """
         self.snapshot: tuple[Endpoint, ...] = ()
         """All endpoints, sorted by name; a new tuple after every change."""
+        self.serving: tuple[Endpoint, ...] = ()
+        """Those of them that are not draining."""
+        self._drain_label = drain_label
         self.version = 0
         """Number of changes so far: of the set of endpoints or of their labels."""
         self.reported = asyncio.Event()
@@ -153,8 +174,25 @@ class EndpointStore:
         endpoints = [e for known in self._sources.values() for e in known.values()]
         endpoints.sort(key=lambda endpoint: endpoint.name)
         self.snapshot = tuple(endpoints)
+        for endpoint in endpoints:
+            self._note_draining(endpoint)
+        self.serving = tuple(each for each in endpoints if not each.is_draining)
         self._by_address = {e.address: e for e in reversed(endpoints)}
         self.version += 1
+
+    def _note_draining(self, endpoint: Endpoint) -> None:
+        label = self._drain_label
+        is_draining = label is not None and endpoint.labels.get(label[0]) == label[1]
+        if is_draining is endpoint.is_draining:
+            return
+        endpoint.is_draining = is_draining
+        event = "endpoint is draining" if is_draining else "endpoint takes new requests again"
+        _log.info(
+            event,
+            endpoint=endpoint.name,
+            address=endpoint.address,
+            in_flight=endpoint.load.in_flight,
+        )
 
     def _announce(
         self, added: list[Endpoint], changed: list[Endpoint], removed: list[Endpoint]

@@ -39,11 +39,13 @@ class PoolCollector(Collector):
         outliers = self._outliers
         if outliers is not None:
             fresh = [e for e in fresh if outliers.may_be_picked(e)]
+        fresh = [e for e in fresh if not e.is_draining]
         yield self._gauge("ready_endpoints", "Endpoints with fresh metrics.", len(fresh))
         yield from self._averages(fresh)
         queue = self._per_endpoint("per_endpoint_queue_size", "Queue per endpoint, as scraped.")
         flight = self._per_endpoint("endpoint_inflight_requests", "Requests in flight from here.")
         waiting = self._per_endpoint("effective_queue_size", "Queue as the scorers see it.")
+        draining = self._per_endpoint("endpoint_draining", "1 while it gets no new requests.")
         responses = self._counter(
             "endpoint_responses",
             "Requests by the class of the response's status; none for no response.",
@@ -55,6 +57,7 @@ class PoolCollector(Collector):
         shown = shown_names([endpoint.name for endpoint in endpoints])
         for endpoint in endpoints:
             labels = [self._pool, shown[endpoint.name]]
+            draining.add_metric(labels, endpoint.is_draining)
             retries.add_metric(labels, endpoint.retries)
             for digit, count in enumerate(endpoint.responses):
                 if count:
@@ -63,7 +66,7 @@ class PoolCollector(Collector):
             queue.add_metric(labels, endpoint.metrics.waiting_requests)
             flight.add_metric(labels, endpoint.load.in_flight)
             waiting.add_metric(labels, endpoint.load.waiting_requests)
-        yield from (queue, flight, waiting, responses, retries)
+        yield from (queue, flight, waiting, draining, responses, retries)
         if outliers is not None:
             yield from self._health(outliers, endpoints, shown)
 

@@ -27,6 +27,8 @@ class EndpointLine(msgspec.Struct, frozen=True, kw_only=True):
     """Time until an ejection ends by itself; None if it does not."""
     ejections: dict[str, int]
     """Number of ejections by reason."""
+    is_draining: bool
+    """Whether its labels keep new requests away, whatever its state."""
     in_flight: int
 
 
@@ -55,6 +57,7 @@ def endpoints_page(detector: OutlierDetector, clock: Callable[[], float]) -> End
                     round(max(0.0, health.returns_at - now), 3) if health.returns_at < inf else None
                 ),
                 ejections={kind.value: count for kind, count in health.ejections.items()},
+                is_draining=endpoint.is_draining,
                 in_flight=endpoint.load.in_flight,
             )
             for endpoint, health in sorted(detector, key=lambda pair: pair[0].name)

@@ -235,7 +235,10 @@ def candidates_of(
     request, state = producer_run.request, producer_run.state
     if not endpoints:
         kind = NoCandidatesError if request.body_bytes else NoCandidatesForNoBodyError
-        raise kind("the pool has no endpoint: is discovery configured and running?")
+        raise kind(
+            "the pool has no endpoint for it: is discovery configured and running, or are all"
+            " endpoints draining?"
+        )
     if prepared.subset is not None and follow_subset_hint:
         endpoints = within(prepared.subset, endpoints)
     if pipeline.screeners:

@@ -73,6 +73,8 @@ class Endpoint:
     """Requests that have ended by the first digit of the response's status; 0 for no response."""
     retries: int = 0
     """Requests that were sent here, and that the gateway had another endpoint serve."""
+    is_draining: bool = False
+    """Whether it gets no new requests, because its labels say so; those in flight continue."""
     is_watched: bool = False
     """Whether outlier detection takes the status of every response, not only 5xx."""
 

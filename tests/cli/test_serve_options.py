@@ -36,6 +36,7 @@ Metrics: --max-metrics-connections N 1.. = 64
 Metrics: --max-metrics-page-bytes SIZE = '8MB'
 Metrics: --metrics-cert-dir DIR = ''
 Metrics: --metrics-client-ca-file FILE = ''
+Model servers: --drain-label NAME=VALUE = 'llm-d.ai/drain=true'
 Model servers: --endpoint ADDRESS repeatable = None
 Model servers: --endpoints-file FILE = None
 Model servers: --max-scrape-cpu-percent PERCENT 0.1..100.0 = 20.0

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from epp.data_layer import DuplicateEndpointError, EndpointListener, EndpointSpec, EndpointStore
 from epp.scheduling import Endpoint
@@ -241,3 +242,32 @@ def test_reports_of_several_sources_are_taken_whole_or_not_at_all() -> None:
     assert listener.events == [("removed", "1:1"), ("added", "1:4")]
     store.replace_endpoints("y", [])
     assert [endpoint.name for endpoint in store.snapshot] == ["c", "f"]
+
+
+def drained(**labels: str) -> EndpointSpec:
+    return EndpointSpec("ns/a", "10.0.0.1:80", labels)
+
+
+def test_an_endpoint_with_the_drain_label_gets_no_new_requests_and_stays_known() -> None:
+    store = EndpointStore(("drain", "true"))
+    other = EndpointSpec("ns/b", "10.0.0.2:80")
+    store.replace_endpoints("file", [drained(), other])
+    (a, b) = store.snapshot
+    assert store.serving == (a, b)
+    with capture_logs() as logs:
+        store.replace_endpoints("file", [drained(drain="true"), other])
+    assert a.is_draining
+    assert [store.snapshot, store.serving] == [(a, b), (b,)]
+    assert [each["event"] for each in logs] == ["endpoint is draining"]
+    assert store.find_address(a.address) is a
+    with capture_logs() as logs:
+        store.replace_endpoints("file", [drained(drain="false"), other])
+    assert store.serving == (a, b)
+    assert not a.is_draining
+    assert [each["event"] for each in logs] == ["endpoint takes new requests again"]
+
+
+def test_without_a_drain_label_nothing_drains() -> None:
+    store = EndpointStore()
+    store.replace_endpoints("file", [drained(**{"llm-d.ai/drain": "true"})])
+    assert store.serving == store.snapshot

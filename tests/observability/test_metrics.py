@@ -252,6 +252,7 @@ def test_endpoints_are_named_without_namespace_unless_two_have_the_name() -> Non
             "per_endpoint_queue_size",
             "endpoint_inflight_requests",
             "effective_queue_size",
+            "endpoint_draining",
             "endpoint_retries",
             "datalayer_scrape_interval_seconds",
         ],

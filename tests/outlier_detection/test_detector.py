@@ -266,6 +266,7 @@ def test_the_page_for_operators_has_every_endpoint_with_state_and_reason() -> No
         "share": 0.0,
         "returns_in_seconds": 0.75,
         "ejections": {"scrapes": 0, "health-checks": 0, "responses": 1, "success-rate": 0},
+        "is_draining": False,
         "in_flight": 0,
     }
     assert page["endpoints"][0]["state"] == "healthy"

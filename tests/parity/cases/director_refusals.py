@@ -108,7 +108,10 @@ DIRECTOR_REFUSALS = (
         "director: no candidates",
         world(pods=()),
         HELLO,
-        no_candidates("the pool has no endpoint: is discovery configured and running?"),
+        no_candidates(
+            "the pool has no endpoint for it: is discovery configured and running, or are all"
+            " endpoints draining?"
+        ),
     ),
     rejection(
         "director: scheduler error with a status",

@@ -50,7 +50,8 @@ NOBODY = refused(
     Refusal(500, "Internal", "no pods available in datastore"),
     Refusal(
         *(503, "ServiceUnavailable"),
-        "the pool has no endpoint: is discovery configured and running?",
+        "the pool has no endpoint for it: is discovery configured and running, or are all"
+        " endpoints draining?",
         "candidates",
         NO_ENDPOINTS,
     ),
