@@ -38,9 +38,9 @@ NO_SERVER: Final = frozenset({"connect", "reset", "timeout"})
 _NOT_HEALTHY: Final = frozenset({"connect", "status"})
 """Kinds of errors that fail a health check; a busy server may be late."""
 
-_RATE_SECONDS: Final = 1.0
+_RATE_SECONDS: Final = 0.25
 """Time between two comparisons of success rates."""
-_RATE_DECAY: Final = 0.8
+_RATE_DECAY: Final = 0.95
 """What remains of the counts after that time; so they stand for the last 5 s."""
 _RATE_GAP: Final = 0.2
 """Least distance of an outlier's failure rate from that of the others."""

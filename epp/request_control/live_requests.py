@@ -16,6 +16,8 @@ from epp.scheduling import Endpoint
 _BAD_GATEWAY: Final = HTTPStatus.BAD_GATEWAY.value
 _TELLING: Final = frozenset({EndCause.COMPLETED, EndCause.ENDED, EndCause.CLIENT_DISCONNECT})
 """Ends that say something about the server."""
+_CUT_SECONDS: Final = 0.005
+"""A streamed answer that ends so soon after its head was probably cut off."""
 _UNREACHABLE: Final = frozenset({_BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT.value})
 _OK: Final = HTTPStatus.OK.value
 """Looked up once: on Python 3.11 that takes 0.3 us."""
@@ -45,6 +47,7 @@ class LiveRequests:
     ) -> None:
         self.in_flight = 0
         """Routed requests not yet closed."""
+        self.time = clock
         self._find_address = find_address
         self._clock = clock
         self._flow = flow
@@ -116,8 +119,7 @@ class LiveRequests:
         status = routed.status
         routed.endpoint.responses[0 if status is None else status // 100 % 10] += 1
         if self._outliers is not None and cause in _TELLING:
-            is_whole = cause is not EndCause.CLIENT_DISCONNECT and (status or 0) < SERVER_ERROR
-            self._outliers.ended(routed.endpoint, is_whole=is_whole)
+            self._outliers.ended(routed.endpoint, is_whole=_is_whole(routed, cause, now))
         pipeline, parsed_by = routed.pipeline, routed.parsed_by
         try:
             has_usage = routed.usage is not None
@@ -136,3 +138,16 @@ class LiveRequests:
             if self._flow is not None:  # after the plugins, which give back what they count
                 self._flow.ended(routed.queued, routed.in_flight)
                 routed.queued = routed.in_flight = None  # they refer to this request
+
+
+def _is_whole(routed: RoutedRequest, cause: EndCause, now: float) -> bool:
+    """Return whether the answer was probably complete, and no 5xx.
+
+    Without the body an answer that is cut off looks like one that is complete; but a streamed one
+    hardly ends in the moment in which it begins.
+    """
+    status = routed.status
+    if cause is EndCause.CLIENT_DISCONNECT or status is None or status >= SERVER_ERROR:
+        return False
+    streamed_since = routed.responded_at
+    return not (cause is EndCause.ENDED and streamed_since and now - streamed_since < _CUT_SECONDS)

@@ -34,6 +34,9 @@ class RequestLifecycle(Protocol):
     def response_status(self, routed: "RoutedRequest", status: int) -> None:
         """The status of the answer matters to outlier detection."""
 
+    def time(self) -> float:
+        """Return the time, in seconds of the clock of endpoint loads."""
+
     def response_began(self, routed: "RoutedRequest") -> None:
         """The head of the answer has come, and plugins have seen it."""
 
@@ -67,6 +70,7 @@ class RoutedRequest:
         "pipeline",
         "queued",
         "request",
+        "responded_at",
         "response_seconds",
         "state",
         "status",
@@ -106,6 +110,8 @@ class RoutedRequest:
         """The answer's tokens; None until its end, or if they are unknown."""
         self.response_seconds = 0.0
         """Time spent on the messages of the answer; the stream adds to it."""
+        self.responded_at = 0.0
+        """When the head of a streamed answer came, in seconds of the clock; 0.0 for others."""
         self.status: int | None = None
         """HTTP status of the model server's answer."""
         self._holds_stages = bool(decision.stage_reservations)
@@ -177,6 +183,8 @@ class RoutedRequest:
         lifecycle = self._lifecycle
         if lifecycle is None:
             return _NO_HEADERS
+        if self.request.stream:
+            self.responded_at = lifecycle.time()
         if status >= SERVER_ERROR or self.endpoint.is_watched or self._holds_stages:
             lifecycle.response_status(self, status)
         if not self.pipeline.response_header:
