@@ -31,9 +31,10 @@ def fallbacks(decision: Decision, count: int) -> list[Endpoint]:
     if len(result.endpoints) > 1 or result.destination:
         return []
     endpoints, rest = _columns(result.profiles[result.primary].scored)
-    if picked not in endpoints:  # a picker in a plugin may return its own objects
+    try:
+        position = endpoints.index(picked)
+    except ValueError:  # a plugin has made the result
         return []
-    position = endpoints.index(picked)
     rest[position] = -inf
     hosts = {_host(picked)}
     found: list[Endpoint] = []

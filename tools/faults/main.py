@@ -2,10 +2,10 @@
 
 ``make faults`` or ``.venv/bin/python -m tools.faults [--only NAME] [--mode MODE]
 [--requests N]``. Each run has a gateway of its own: Envoy, and the EPP as a process. Its memory is
-read after a warm-up of the same kind, and again after the run. Three runs are of another kind:
+read after a warm-up of the same kind, and again after the run. Other runs are of another kind:
 ``lifecycle`` (:mod:`tools.faults.lifecycle`), ``reliability`` (:mod:`tools.faults.reliability`),
-which takes ``--rate``, ``--setup`` and ``--fault``, and ``attacks`` (:mod:`tools.attacks.main`),
-which takes ``--seconds``, ``--attack``, ``--one-by-one`` and ``--report-only``.
+which takes ``--rate``, ``--setup`` and ``--fault``, with ``calm``, a healthy fleet that is loaded
+to 90 % for ``--minutes``, and ``attacks`` (:mod:`tools.attacks.main`), which takes ``--seconds``, ``--attack``, ``--one-by-one`` and ``--report-only``.
 """
 
 import argparse
@@ -94,12 +94,13 @@ async def run_all(names: list[str], modes: list[Mode], requests: int | None) -> 
 
 
 LIFECYCLE_RUN, RELIABILITY_RUN, ATTACK_RUN = "lifecycle", "reliability", "attacks"
+CALM_RUN = "calm"
 
 
 def command() -> int:
     """Read the command line, run, print; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.faults", description=__doc__)
-    choices = [*FAULT_RUNS, LIFECYCLE_RUN, RELIABILITY_RUN, ATTACK_RUN]
+    choices = [*FAULT_RUNS, LIFECYCLE_RUN, RELIABILITY_RUN, CALM_RUN, ATTACK_RUN]
     parser.add_argument("--only", choices=choices, action="append", metavar="NAME")
     modes = [mode.value for mode in Mode]
     parser.add_argument("--mode", choices=modes, action="append", metavar="MODE")
@@ -110,6 +111,7 @@ def command() -> int:
     scores.add_argument("--setup", choices=setups, action="append", metavar="NAME")
     faults = [fault.name for fault in reliability.FAULTS]
     scores.add_argument("--fault", choices=faults, action="append", metavar="NAME")
+    scores.add_argument("--minutes", type=float, default=30.0, help="duration of each calm run")
     attacks = parser.add_argument_group("attacks")
     attacks.add_argument("--seconds", type=float, default=120.0, help="duration of each attack run")
     attacks.add_argument("--attack", choices=ATTACKS, action="append", metavar="NAME")
@@ -146,6 +148,11 @@ def command() -> int:
         )
         Console(width=200).print(reliability.table(card))
         wrong += sum(each.misses_aim for each in card)
+    if CALM_RUN in names:
+        for mode in chosen:
+            found = uvloop.run(reliability.calm(mode, given.minutes))
+            print(f"calm, {mode.value}: {found}")
+            wrong += found.ejections > 0
     if ATTACK_RUN in names:
         made = plans(
             chosen, given.attack or list(ATTACKS), given.seconds, one_by_one=given.one_by_one

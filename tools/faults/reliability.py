@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -38,6 +39,9 @@ from tools.faults.traffic import Sent, Traffic, Verdict, kinds
 SERVERS = 4
 RATE = 200.0
 BEFORE_SECONDS, FAULT_SECONDS, AFTER_SECONDS = 2.0, 5.0, 4.0
+CALM_RATE = 52.0
+"""Requests a second of a run without faults: 90 % of what the fleet can serve. A model server of
+:data:`tools.faults.model_server.ENGINE` makes 64 tokens in 42 ms, and a request has 105."""
 SLOW_SECONDS = 2.0
 """Answers that take longer count as slow; they usually take 0.05 to 0.5 s."""
 POLL_SECONDS = 0.02
@@ -270,6 +274,34 @@ async def measure(fault: Fault, mode: Mode, setup: Setup, rate: float = RATE) ->
         await traffic.aclose()
         name = f"endpoint-{failing.index}"
         return Score(fault.name, mode, setup, traffic.sent, name, began_at, ended_at, states)
+
+
+@dataclass(frozen=True, slots=True)
+class Calm:
+    """The result of a run without faults."""
+
+    requests: int
+    verdicts: Counter[Verdict]
+    slowest_seconds: float
+    ejections: float
+    """Ejections by the endpoint picker; each of them is false."""
+
+
+async def calm(mode: Mode, minutes: float, rate: float = CALM_RATE) -> Calm:
+    """Load a healthy fleet to 90 % with a mix of short and long answers."""
+    async with _gateway(mode, Setup.EPP) as (url, page_url, _):
+        traffic = Traffic([url], kinds(8, 300), timeout_seconds=120.0)
+        traffic.may_stop.set()
+        await traffic.run(int(minutes * 60 * rate), rate)
+        await traffic.aclose()
+        async with httpx.AsyncClient(trust_env=False, verify=False) as client:
+            page = (await client.get(page_url)).json()
+    return Calm(
+        requests=len(traffic.sent),
+        verdicts=traffic.verdicts(),
+        slowest_seconds=max(each.ended_at - each.began_at for each in traffic.sent),
+        ejections=sum(sum(each["ejections"].values()) for each in page["endpoints"]),
+    )
 
 
 async def _done(result: Any) -> None:
