@@ -3,9 +3,12 @@
 ``make faults`` or ``.venv/bin/python -m tools.faults [--only NAME] [--mode MODE]
 [--requests N]``. Each run has a gateway of its own: Envoy, and the EPP as a process. Its memory is
 read after a warm-up of the same kind, and again after the run. Other runs are of another kind:
-``lifecycle`` (:mod:`tools.faults.lifecycle`), ``reliability`` (:mod:`tools.faults.reliability`),
-which takes ``--rate``, ``--setup`` and ``--fault``, with ``calm``, a healthy fleet that is loaded
-to 90 % for ``--minutes``, and ``attacks`` (:mod:`tools.attacks.main`), which takes ``--seconds``, ``--attack``, ``--one-by-one`` and ``--report-only``.
+
+* ``lifecycle`` (:mod:`tools.faults.lifecycle`);
+* ``reliability`` (:mod:`tools.faults.reliability`) takes ``--rate``, ``--setup`` and ``--fault``;
+* ``calm``: a healthy fleet that is loaded to 90 % for ``--minutes``, to find false ejections;
+* ``attacks`` (:mod:`tools.attacks.main`) takes ``--seconds``, ``--attack``, ``--one-by-one`` and
+  ``--report-only``.
 """
 
 import argparse
