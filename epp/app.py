@@ -32,6 +32,8 @@ from epp.data_layer import (
     polled,
     served_names,
 )
+from epp.data_layer.draining import PATH as DRAIN_PATH
+from epp.data_layer.draining import drain
 from epp.descriptors import PoolDescriptors, PortLimits, share_descriptors
 from epp.ext_proc import LAST_CHUNK_SECONDS, METHOD, ExtProcService
 from epp.flow_control import FlowController
@@ -40,6 +42,7 @@ from epp.flow_control.views.flow_views import debug_pages, flow_gauges
 from epp.graph_switch import GraphSwitch, pipeline_of
 from epp.health import HealthService
 from epp.observability import (
+    AdminCalls,
     DebugPage,
     FlowCollector,
     FlowMetrics,
@@ -222,6 +225,13 @@ class App:
             pages[ENDPOINTS_PAGE] = DebugPage(lambda: endpoints_page(outliers, time.monotonic))
         return pages
 
+    def _admin_calls(self) -> AdminCalls:
+        settings = self.settings
+        return AdminCalls(
+            {DRAIN_PATH: partial(drain, self.store)},
+            settings.admin_token_file if settings.enable_admin_writes else None,
+        )
+
     @property
     def graph(self) -> PluginGraph:
         """The plugin graph in use."""
@@ -286,6 +296,7 @@ class App:
                 limits,
                 metrics=self.metrics,
                 pages=self._debug_pages,
+                admin=self._admin_calls(),
                 budget=self.service.held,
                 is_ready=lambda: self.is_ready,
                 is_alive=lambda: not watchdog.is_stuck,

@@ -13,6 +13,7 @@ from epp.descriptors import PortLimits
 from epp.health import HealthServer
 from epp.listening import make_listener, make_metrics_tls
 from epp.observability import (
+    AdminCalls,
     CertificateCollector,
     DebugPagesCallback,
     HttpLimits,
@@ -53,6 +54,7 @@ async def port_servers(
     *,
     metrics: Metrics,
     pages: DebugPagesCallback,
+    admin: AdminCalls,
     budget: Budget,
     is_ready: Callable[[], bool],
     is_alive: Callable[[], bool],
@@ -65,6 +67,7 @@ async def port_servers(
         limits: Maximum number of connections of each port.
         metrics: Served on the metrics port.
         pages: Returns the current debug pages.
+        admin: The changing calls of the metrics port.
         budget: Memory budget for bytes that the ext_proc transport buffers.
         is_ready: Result of the readiness check; called in the health server's thread.
         is_alive: The same for the liveness check.
@@ -102,6 +105,7 @@ async def port_servers(
         host=settings.host,
         port=settings.metrics_port,
         pages=pages,
+        admin=admin,
         limits=HttpLimits(max_connections=limits.metrics),
         tls=metrics_tls,
     ) as metrics_server:

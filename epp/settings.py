@@ -96,6 +96,21 @@ class ServeSettings:
             min=1,
         ),
     ] = 64
+    enable_admin_writes: Annotated[
+        bool,
+        Option(
+            "Allow changing calls on the metrics port, such as `epp drain`, with the token of"
+            " --admin-token-file.",
+            panel=Panel.METRICS,
+            form=Form.SWITCH,
+        ),
+    ] = False
+    admin_token_file: Annotated[
+        Path | None,
+        Option(
+            "File with the bearer token of changing calls.", panel=Panel.METRICS, metavar="FILE"
+        ),
+    ] = None
     metrics_tls: TlsSettings | None = None
     """Of the metrics port, its files followed while running; None for plain HTTP."""
     has_stream_metrics: Annotated[

@@ -30,6 +30,7 @@ _MODULES: Final = {
     "health": "health",
     "config": "config",
     "explain": "explain",
+    "drain": "drain",
     "plugins": "plugins",
     "session": "session",
 }

@@ -1,5 +1,7 @@
 """Client for the debug pages of a running endpoint picker."""
 
+from collections.abc import Mapping
+
 import httpx
 import msgspec
 
@@ -45,6 +47,19 @@ class DebugClient:
         Raises:
             PageError: It could not be fetched.
         """
+        return self._call("GET", page, {}, {})
+
+    def post(self, call: str, parameters: Mapping[str, str], token: str) -> bytes:
+        """Make the changing call at this path below ``/debug/`` and return the answer; blocks.
+
+        Raises:
+            PageError: It failed.
+        """
+        return self._call("POST", call, parameters, {"authorization": f"Bearer {token}"})
+
+    def _call(
+        self, method: str, page: str, parameters: Mapping[str, str], headers: Mapping[str, str]
+    ) -> bytes:
         path = f"/debug/{page}"
         target = self._base.copy_with(path=self._base.path.rstrip("/") + path)
         shown = self.shown + path
@@ -52,7 +67,7 @@ class DebugClient:
             with httpx.Client(
                 timeout=TIMEOUT_SECONDS, trust_env=False, verify=target.scheme == "https"
             ) as client:
-                answer = client.get(target)
+                answer = client.request(method, target, params=parameters or None, headers=headers)
         except httpx.ConnectError as error:
             raise PageError(
                 f"{shown}: {error}; is an endpoint picker running, and is this its --metrics-port?"

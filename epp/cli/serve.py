@@ -159,6 +159,8 @@ def serve(
         outliers = OutlierSettings(**read_options(OutlierSettings, values))
     except ValueError as error:
         fail(str(error))
+    if derived["enable_admin_writes"] and derived["admin_token_file"] is None:
+        fail("--enable-admin-writes needs --admin-token-file, a file with the token of its clients")
     if not (derived["endpoints"] or derived["endpoints_file"] or config_file or config_text):
         fail("\n".join(_NO_ENDPOINTS))
     configure(level=level, log_format=log_format, queue_bytes=queue_bytes, standard_streams=True)

@@ -41,6 +41,7 @@ class EndpointStore:
     __slots__ = (
         "_by_address",
         "_drain_label",
+        "_drained",
         "_listeners",
         "_sources",
         "reported",
@@ -61,6 +62,8 @@ class EndpointStore:
         self.serving: tuple[Endpoint, ...] = ()
         """Those of them that are not draining."""
         self._drain_label = drain_label
+        self._drained: set[Endpoint] = set()
+        """Endpoints that drain whatever their labels say."""
         self.version = 0
         """Number of changes so far: of the set of endpoints or of their labels."""
         self.reported = asyncio.Event()
@@ -174,15 +177,34 @@ class EndpointStore:
         endpoints = [e for known in self._sources.values() for e in known.values()]
         endpoints.sort(key=lambda endpoint: endpoint.name)
         self.snapshot = tuple(endpoints)
-        for endpoint in endpoints:
-            self._note_draining(endpoint)
-        self.serving = tuple(each for each in endpoints if not each.is_draining)
+        self._drained.intersection_update(endpoints)
+        self._publish_serving()
         self._by_address = {e.address: e for e in reversed(endpoints)}
         self.version += 1
 
+    def drain(self, endpoint: Endpoint, *, undo: bool = False) -> None:
+        """Give an endpoint of the pool no new requests until it leaves or this is undone.
+
+        Args:
+            endpoint: The endpoint.
+            undo: Undo an earlier call; the drain label still counts.
+        """
+        if undo:
+            self._drained.discard(endpoint)
+        else:
+            self._drained.add(endpoint)
+        self._publish_serving()
+
+    def _publish_serving(self) -> None:
+        for endpoint in self.snapshot:
+            self._note_draining(endpoint)
+        self.serving = tuple(each for each in self.snapshot if not each.is_draining)
+
     def _note_draining(self, endpoint: Endpoint) -> None:
         label = self._drain_label
-        is_draining = label is not None and endpoint.labels.get(label[0]) == label[1]
+        is_draining = endpoint in self._drained or (
+            label is not None and endpoint.labels.get(label[0]) == label[1]
+        )
         if is_draining is endpoint.is_draining:
             return
         endpoint.is_draining = is_draining

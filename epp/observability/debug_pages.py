@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import structlog
 
+from epp.observability.admin_calls import AdminAction, AdminError
 from epp.observability.http_connection import Response, as_json
 
 _log = structlog.get_logger(__name__)
@@ -64,11 +65,18 @@ class DebugPages:
 
     async def answer(self, path: str) -> Response:
         """Return the page at ``path``; runs on the loop of the HTTP server."""
+        return await self._on_loop(lambda: self._made(name_of(path)))
+
+    async def act(self, action: AdminAction, given: Mapping[str, str], client: str) -> Response:
+        """Make a change and return what came of it; runs on the loop of the HTTP server."""
+        return await self._on_loop(lambda: _acted(action, given, client))
+
+    async def _on_loop(self, answer: Callable[[], Response]) -> Response:
         made: Future[Response] = Future()
 
         def make() -> None:
             if made.set_running_or_notify_cancel():
-                made.set_result(self._made(path.removeprefix(PREFIX).strip("/")))
+                made.set_result(answer())
 
         try:
             self._loop.call_soon_threadsafe(make)
@@ -104,6 +112,23 @@ class DebugPages:
                 HTTPStatus.INTERNAL_SERVER_ERROR,
                 f"{owner} failed to make this page: {type(error).__name__}: {error}",
             )
+
+
+def name_of(path: str) -> str:
+    """Return the part of a path below ``/debug/``."""
+    return path.removeprefix(PREFIX).strip("/")
+
+
+def _acted(action: AdminAction, given: Mapping[str, str], client: str) -> Response:
+    try:
+        document = action(given)
+    except AdminError as error:
+        return _told(error.status, str(error))
+    except Exception as error:
+        _log.exception("changing call failed", parameters=given)
+        return _told(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
+    _log.info("changing call", parameters=given, client=client)
+    return Response(HTTPStatus.OK, "application/json", as_json(document), _NO_STORE)
 
 
 def _told(status: HTTPStatus, error: str, **more: object) -> Response:

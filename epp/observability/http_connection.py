@@ -1,7 +1,7 @@
 """One connection of a small HTTP/1.1 server for scrapers and operators.
 
-It handles GET and HEAD, one request at a time, with time limits for sending the head of a request,
-for idling between requests and for reading a response. Pipelined requests are not read: the
+It handles requests without a body, one at a time, with time limits for sending their heads, for
+idling between requests and for reading a response. Pipelined requests are not read: the
 connection closes after the response.
 """
 
@@ -17,7 +17,6 @@ import httptools
 from epp.observability.bounded_text import MAX_ANSWER_CHARS, json_line, printable
 
 _CHUNK_BYTES = 64 << 10
-_ALLOWED = (b"GET", b"HEAD")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +46,8 @@ class Request(NamedTuple):
     target: bytes
     headers: Mapping[str, str]
     """By lower-case name; repeated ones are joined by a comma."""
+    client: str = ""
+    """Address of the client."""
 
 
 class Response(NamedTuple):
@@ -64,6 +65,12 @@ class Response(NamedTuple):
         """Return a JSON error document."""
         text = printable(error, MAX_ANSWER_CHARS)
         return cls(status, "application/json", as_json({"error": text, **more}), headers)
+
+
+def method_error(method: str) -> tuple[HTTPStatus, str, tuple[str, str]]:
+    """Return status, text and header of the answer to a request that should be a GET."""
+    text = f"{method} is not allowed here; use GET or HEAD"
+    return HTTPStatus.METHOD_NOT_ALLOWED, text, ("Allow", "GET, HEAD")
 
 
 def as_json(document: object) -> bytes:
@@ -95,6 +102,7 @@ class ConnectionOwner(Protocol):
     """The server, as seen by a connection."""
 
     limits: HttpLimits
+    methods: tuple[str, ...]
     timed_out: int
 
     async def handle(self, request: Request) -> Response:
@@ -213,14 +221,9 @@ class HttpServerConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         if self.phase is not Phase.HEAD:
             return
-        method = self._parser.get_method()
-        if method not in _ALLOWED:
-            name = method.decode("latin-1")
-            self._refuse(
-                HTTPStatus.METHOD_NOT_ALLOWED,
-                f"{name} is not allowed here; use GET or HEAD",
-                ("Allow", "GET, HEAD"),
-            )
+        method = self._parser.get_method().decode("latin-1")
+        if method not in self._owner.methods:
+            self._refuse(*method_error(method))
         elif (
             self._headers.get("content-length", "0") != "0" or "transfer-encoding" in self._headers
         ):
@@ -232,7 +235,10 @@ class HttpServerConnection(asyncio.Protocol):
         self._keeps_alive = (
             self._parser.should_keep_alive() and self._parser.get_http_version() == "1.1"
         )
-        request = Request(self._parser.get_method().decode(), self._target, self._headers)
+        peer = self._transport.get_extra_info("peername")
+        request = Request(
+            self._parser.get_method().decode(), self._target, self._headers, str(peer and peer[0])
+        )
         self._enter(Phase.ANSWERING, None)
         self._task = self._loop.create_task(self._answer(request), name="http-answer")
 

@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 
 class HttpServer:
-    """Serves GET and HEAD; starts on construction.
+    """Serves requests without a body; starts on construction.
 
     Args:
         name: Name of the port and the thread.
@@ -31,6 +31,7 @@ class HttpServer:
         answer: Returns the response to a request; called on the server's loop.
         limits: Limits on clients.
         tls: Makes it HTTPS; None for plain HTTP.
+        methods: Methods of requests; others are refused.
     """
 
     def __init__(
@@ -40,8 +41,11 @@ class HttpServer:
         answer: Callable[[Request], Awaitable[Response]],
         limits: HttpLimits,
         tls: ssl.SSLContext | None = None,
+        *,
+        methods: tuple[str, ...] = ("GET", "HEAD"),
     ) -> None:
         self.limits = limits
+        self.methods = methods
         self.timed_out = 0
         """Connections closed because the client took too long."""
         self._answer = answer

@@ -12,15 +12,17 @@ from urllib.parse import parse_qs, unquote_to_bytes
 
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
+from epp.observability.admin_calls import AdminCalls, parameters
 from epp.observability.debug_pages import (
     LIMIT_SECONDS,
     PREFIX,
     DebugPages,
     DebugPagesCallback,
+    name_of,
     no_pages,
 )
 from epp.observability.exposition import Exposition
-from epp.observability.http_connection import HttpLimits, Request, Response
+from epp.observability.http_connection import HttpLimits, Request, Response, method_error
 from epp.observability.http_server import HttpServer
 from epp.observability.metrics import Metrics
 from epp.observability.page_queue import PageQueue
@@ -64,6 +66,7 @@ class MetricsServer:
         host: str,
         port: int,
         pages: DebugPagesCallback = no_pages,
+        admin: AdminCalls | None = None,
         page_limit_seconds: float = LIMIT_SECONDS,
         limits: HttpLimits | None = None,
         tls: ssl.SSLContext | None = None,
@@ -75,6 +78,7 @@ class MetricsServer:
             host: Address to listen on.
             port: Port to listen on; 0 for any free one.
             pages: Returns the current debug pages.
+            admin: The changing calls below /debug/; None for none.
             page_limit_seconds: How long to wait for the event loop to render a debug page.
             limits: Limits on clients.
             tls: Makes it HTTPS.
@@ -84,6 +88,7 @@ class MetricsServer:
         """
         self._exposition = Exposition(metrics.registry)
         self._pages = pages
+        self._admin = admin or AdminCalls()
         self._page_limit_seconds = page_limit_seconds
         self._debug: DebugPages | None = None
         self._metrics_queue: PageQueue[bytes] = PageQueue(_MAX_WAITING_PAGES)
@@ -100,7 +105,12 @@ class MetricsServer:
         self.port: int = listening[0].getsockname()[1]
         """The port number."""
         self._server = HttpServer(
-            "metrics", listening, self._answer, limits or HttpLimits(), tls=tls
+            "metrics",
+            listening,
+            self._answer,
+            limits or HttpLimits(),
+            tls=tls,
+            methods=("GET", "HEAD", "POST"),
         )
 
     def port_statistics(self) -> PortStatistics:
@@ -131,6 +141,8 @@ class MetricsServer:
     async def _answer(self, request: Request) -> Response:
         raw, _, query = request.target.partition(b"?")
         path = unquote_to_bytes(raw).decode("utf-8", "replace")
+        if request.method == "POST":
+            return await self._act(request, name_of(path), query)
         if self._debug is not None and (path == PREFIX or path.startswith(f"{PREFIX}/")):
             debug = self._debug
             return await self._debug_queue.page(path, lambda: debug.answer(path))
@@ -144,6 +156,13 @@ class MetricsServer:
         body = await self._metrics_queue.page(form, lambda: self._render(form))
         headers = (("Content-Encoding", "gzip"),) if form.is_gzip else ()
         return Response(HTTPStatus.OK, form.content_type, body, headers)
+
+    async def _act(self, request: Request, name: str, query: bytes) -> Response:
+        action = self._admin.actions.get(name)
+        if action is None or self._debug is None:
+            return Response.of_error(*method_error(request.method))
+        refusal = await self._admin.refusal(request)
+        return refusal or await self._debug.act(action, parameters(query), request.client)
 
     async def _render(self, form: _Form) -> bytes:
         compressor = zlib.compressobj(_GZIP_LEVEL, wbits=_GZIP_WINDOW) if form.is_gzip else None

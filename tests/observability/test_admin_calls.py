@@ -1,0 +1,122 @@
+"""Changing calls on the metrics port: who may make them, and what they answer."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from http import HTTPStatus
+from pathlib import Path
+
+import httpx
+import pytest
+from structlog.testing import capture_logs
+
+from epp.observability import AdminCalls, AdminError, Metrics, MetricsServer
+
+made: list[Mapping[str, str]] = []
+
+
+def act(given: Mapping[str, str]) -> object:
+    if given.get("fails") == "known":
+        raise AdminError(HTTPStatus.NOT_FOUND, "there is no such thing")
+    if given.get("fails") == "bug":
+        raise KeyError("bug")
+    made.append(given)
+    return {"done": True}
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text("s3cret\n")
+    made.clear()
+    return path
+
+
+@pytest.fixture
+async def client(token_file: Path) -> AsyncIterator[httpx.AsyncClient]:
+    admin = AdminCalls({"thing/act": act}, token_file)
+    async with (
+        MetricsServer(Metrics(), host="127.0.0.1", port=0, admin=admin) as server,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as http,
+    ):
+        yield http
+
+
+BEARER = {"authorization": "Bearer s3cret"}
+
+
+async def test_a_call_with_the_token_is_made(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/debug/thing/act?a=1&b=x%20y", headers=BEARER)
+    assert (answer.status_code, answer.json()) == (200, {"done": True})
+    assert made == [{"a": "1", "b": "x y"}]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param({}, id="none"),
+        pytest.param({"authorization": "Bearer other"}, id="another token"),
+        pytest.param({"authorization": "Bearer"}, id="an empty one"),
+        pytest.param({"authorization": "Basic s3cret"}, id="another scheme"),
+        pytest.param({"authorization": "s3cret"}, id="no scheme"),
+    ],
+)
+async def test_a_call_without_the_token_is_refused(
+    client: httpx.AsyncClient, headers: dict[str, str]
+) -> None:
+    answer = await client.post("/debug/thing/act", headers=headers)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert made == []
+
+
+async def test_a_new_token_counts_at_once_and_an_empty_file_lets_nobody_in(
+    client: httpx.AsyncClient, token_file: Path
+) -> None:
+    await asyncio.to_thread(token_file.write_text, "new")
+    assert (await client.post("/debug/thing/act", headers=BEARER)).status_code == 401
+    assert (
+        await client.post("/debug/thing/act", headers={"authorization": "bearer new"})
+    ).status_code == 200
+    await asyncio.to_thread(token_file.write_text, "")
+    empty = await client.post("/debug/thing/act", headers={"authorization": "Bearer"})
+    assert empty.status_code == 401
+    await asyncio.to_thread(token_file.unlink)
+    assert (await client.post("/debug/thing/act", headers=BEARER)).status_code == 503
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "text"),
+    [
+        ("fails=known", 404, "there is no such thing"),
+        ("fails=bug", 500, "KeyError"),
+    ],
+)
+async def test_a_call_that_fails_says_why(
+    client: httpx.AsyncClient, query: str, status: int, text: str
+) -> None:
+    with capture_logs():  # printing a traceback takes seconds
+        answer = await client.post(f"/debug/thing/act?{query}", headers=BEARER)
+    assert answer.status_code == status
+    assert text in answer.json()["error"]
+    assert made == []
+
+
+async def test_only_post_makes_a_change_and_only_where_there_is_a_call(
+    client: httpx.AsyncClient,
+) -> None:
+    assert (await client.get("/debug/thing/act", headers=BEARER)).status_code == 404
+    assert (await client.post("/debug/other", headers=BEARER)).status_code == 405
+    assert (await client.post("/metrics", headers=BEARER)).status_code == 405
+    assert (await client.put("/debug/thing/act", headers=BEARER)).status_code == 405
+    assert made == []
+
+
+async def test_changing_calls_are_off_by_default() -> None:
+    admin = AdminCalls({"thing/act": act})
+    async with (
+        MetricsServer(Metrics(), host="127.0.0.1", port=0, admin=admin) as server,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as http,
+    ):
+        answer = await http.post("/debug/thing/act", headers=BEARER)
+    assert answer.status_code == 403
+    assert "--enable-admin-writes" in answer.json()["error"]
