@@ -9,7 +9,6 @@ Envoy's terms.
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from math import sqrt
 from random import Random
 from typing import Final
 
@@ -18,10 +17,10 @@ import structlog
 from epp.outlier_detection.endpoint_health import (
     SERVER_ERROR,
     EndpointHealth,
-    Evidence,
     HealthState,
 )
 from epp.outlier_detection.settings import OutlierSettings
+from epp.outlier_detection.success_rates import COMPARE_SECONDS, decay, success_rate_outlier
 from epp.scheduling import Endpoint, Plugin
 
 _log = structlog.get_logger(__name__)
@@ -37,15 +36,6 @@ NO_SERVER: Final = frozenset({"connect", "reset", "timeout"})
 
 _NOT_HEALTHY: Final = frozenset({"connect", "status"})
 """Kinds of errors that fail a health check; a busy server may be late."""
-
-_RATE_SECONDS: Final = 0.25
-"""Time between two comparisons of success rates."""
-_RATE_DECAY: Final = 0.95
-"""What remains of the counts after that time; so they stand for the last 5 s."""
-_RATE_GAP: Final = 0.2
-"""Least distance of an outlier's failure rate from that of the others."""
-_RATE_DEVIATIONS: Final = 4.0
-"""The distance in standard deviations of the others' rate, for so few requests."""
 
 _OUT: Final = frozenset({HealthState.EJECTED, HealthState.PROBING})
 """States in which an endpoint is no candidate for some or all requests."""
@@ -128,7 +118,7 @@ class OutlierDetector:
             self._eject_overdue(now)
         for endpoint, health in tuple(self._out.items()):
             self._take(endpoint, health, health.pass_time)
-        if now - self._compared_at >= _RATE_SECONDS:
+        if now - self._compared_at >= COMPARE_SECONDS:
             self._compared_at = now
             self._compare_success_rates()
 
@@ -146,37 +136,13 @@ class OutlierDetector:
                 self._take(endpoint, health, health.page_overdue)
 
     def _compare_success_rates(self) -> None:
-        """Eject the endpoint whose failure rate is farthest above that of the others, if any is.
-
-        Clients that leave count as failures, too, because a server that cuts responses looks the
-        same. So that a client can do little harm by leaving, one endpoint at a time is out.
-        """
         if volume := self._settings.success_rate_request_volume:
-            ended = sum(health.ended for health in self._health.values())
-            broken = sum(health.broken for health in self._health.values())
-            worst: tuple[float, Endpoint, EndpointHealth, str] | None = None
-            for endpoint, health in self._health.items():
-                if health.state is HealthState.EJECTED:
-                    if health.evidence is Evidence.SUCCESS_RATE:
-                        worst = None
-                        break
-                    continue
-                others = ended - health.ended
-                if min(health.ended, others) < volume:
-                    continue
-                usual = (broken - health.broken + 1.0) / (others + 2.0)
-                rate = health.broken / health.ended
-                gap = rate - usual
-                deviation = sqrt(usual * (1.0 - usual) / health.ended)
-                if gap > max(_RATE_GAP, _RATE_DEVIATIONS * deviation, worst[0] if worst else 0.0):
-                    reason = f"{rate:.0%} of recent responses failed, {usual:.0%} at the others"
-                    worst = gap, endpoint, health, reason
-            if worst is not None:
-                _, endpoint, health, reason = worst
+            outlier = success_rate_outlier(self._health, volume)
+            if outlier is not None:
+                endpoint, reason = outlier
+                health = self._health[endpoint]
                 self._take(endpoint, health, partial(health.success_rate_fell, reason))
-        for health in self._health.values():
-            health.ended *= _RATE_DECAY
-            health.broken *= _RATE_DECAY
+        decay(self._health)
 
     # --- evidence -----------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from outlier_detection.test_detector import SOURCE
+from outlier_detection.test_detector import HEALTH, SOURCE
 
 from epp.outlier_detection import OutlierDetector, OutlierSettings
 from epp.scheduling import Endpoint
@@ -49,6 +49,19 @@ class Evidence(RuleBasedStateMachine):
     def scrape(self, slot: int) -> None:
         self.detector.page_scraped(SOURCE, self.pool[slot % len(self.pool)], 0.01)
 
+    @rule(slot=SLOTS, kind=st.sampled_from(["connect", "status", "timeout"]))
+    def fail_health_check(self, slot: int, kind: str) -> None:
+        self.detector.poll_failed(HEALTH, self.pool[slot % len(self.pool)], kind)
+
+    @rule(slot=SLOTS)
+    def pass_health_check(self, slot: int) -> None:
+        self.detector.page_scraped(HEALTH, self.pool[slot % len(self.pool)], 0.01)
+
+    @rule(slot=SLOTS, whole=st.integers(0, 50), broken=st.integers(0, 50))
+    def end(self, slot: int, whole: int, broken: int) -> None:
+        for is_whole in (*[True] * whole, *[False] * broken):
+            self.detector.ended(self.pool[slot % len(self.pool)], is_whole=is_whole)
+
     @rule(seconds=st.sampled_from([0.01, 0.05, 0.3, 1.0, 5.0, 100.0]))
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -76,6 +89,7 @@ class Evidence(RuleBasedStateMachine):
             self.now += 0.25
             for endpoint in self.pool:
                 self.detector.page_scraped(SOURCE, endpoint, 0.01)
+                self.detector.page_scraped(HEALTH, endpoint, 0.01)
                 if endpoint in self.detector.available():
                     self.detector.responded(endpoint, 200)
             self.detector.check()

@@ -1,4 +1,4 @@
-"""Scorecard: what clients notice when one of four model servers fails, at 200 requests/s.
+"""Scorecard: what clients notice when one or two of four model servers fail, at 200 requests/s.
 
 Model servers are processes, which are killed, stopped or told to fail; Envoy is the real one. Each
 fault begins after 2 s and lasts 5 s; 4 s later the run ends. Three setups are compared:
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -115,6 +115,8 @@ class Fault:
     name: str
     begin: Callable[[ModelServer], Any]
     end: Callable[[ModelServer], Any]
+    servers: int = 1
+    """How many of the servers fail at once."""
 
 
 def _set(name: str, field_name: str, value: object, normal: object) -> Fault:
@@ -127,6 +129,7 @@ def _set(name: str, field_name: str, value: object, normal: object) -> Fault:
 
 FAULTS = (
     Fault("killed", ModelServer.kill, ModelServer.start),
+    Fault("two-killed", ModelServer.kill, ModelServer.start, servers=2),
     Fault(
         "stopped",
         lambda server: server.signal(signal.SIGSTOP),
@@ -173,7 +176,8 @@ class Score:
     mode: Mode
     setup: Setup
     sent: Sequence[Sent]
-    failing: str
+    failing: Collection[str]
+    """Names of the failing servers."""
     began_at: float
     ended_at: float
     states: States
@@ -209,16 +213,16 @@ class Score:
     @property
     def misses_aim(self) -> bool:
         """Whether requests failed that the fallbacks should have saved."""
-        return self.setup is Setup.EPP and self.fault == "killed" and self.failed > 0
+        return self.setup is Setup.EPP and self.fault.endswith("killed") and self.failed > 0
 
     def share(self, since: float, until: float) -> float:
-        """Return the failing server's share of the complete responses of a period."""
+        """Return the failing servers' share of the complete responses of a period."""
         served = [
             each.server
             for each in self.sent
             if each.verdict is Verdict.WHOLE and since <= each.began_at < until
         ]
-        return served.count(self.failing) / len(served) if served else 0.0
+        return sum(name in self.failing for name in served) / len(served) if served else 0.0
 
     def cells(self) -> list[str]:
         """Return the row of a table."""
@@ -252,7 +256,7 @@ def _seconds(value: float | None) -> str:
 async def measure(fault: Fault, mode: Mode, setup: Setup, rate: float = RATE) -> Score:
     """Run one fault."""
     async with _gateway(mode, setup) as (url, page_url, servers):
-        failing = servers[0]
+        failing = servers[: fault.servers]
         traffic, states = Traffic([url], kinds(4, 30)), States()
         seconds = BEFORE_SECONDS + FAULT_SECONDS + AFTER_SECONDS
         traffic.may_stop.set()
@@ -260,20 +264,20 @@ async def measure(fault: Fault, mode: Mode, setup: Setup, rate: float = RATE) ->
             sending = tasks.create_task(traffic.run(int(seconds * rate), rate))
             watching = None
             if setup is Setup.EPP:
-                address = f"127.0.0.1:{failing.port}"
+                address = f"127.0.0.1:{failing[0].port}"
                 watching = tasks.create_task(states.watch(page_url, address))
             await traffic.until_begun(int(BEFORE_SECONDS * rate))
             began_at = time.monotonic()
-            await _done(fault.begin(failing))
+            await asyncio.gather(*(_done(fault.begin(server)) for server in failing))
             await traffic.until_begun(int((BEFORE_SECONDS + FAULT_SECONDS) * rate))
             ended_at = time.monotonic()
-            await _done(fault.end(failing))
+            await asyncio.gather(*(_done(fault.end(server)) for server in failing))
             await sending
             if watching is not None:
                 watching.cancel()
         await traffic.aclose()
-        name = f"endpoint-{failing.index}"
-        return Score(fault.name, mode, setup, traffic.sent, name, began_at, ended_at, states)
+        names = {f"endpoint-{server.index}" for server in failing}
+        return Score(fault.name, mode, setup, traffic.sent, names, began_at, ended_at, states)
 
 
 @dataclass(frozen=True, slots=True)
