@@ -3,6 +3,9 @@
 DESTINATION = "x-gateway-destination-endpoint"
 """Request header and metadata key that hold the picked endpoints."""
 
+MAX_DESTINATIONS = "x-gateway-max-destination-endpoints"
+"""gRPC metadata with the number of endpoints that Envoy can use for a request."""
+
 NAMESPACE = "envoy.lb"
 """Metadata namespace of the destination and of the endpoint that served."""
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from .envoys import DESTINATION, HTTP, MANAGER, POLICY, ROUTE, Envoy
+from .envoys import DESTINATION, HTTP, MANAGER, PICKER, POLICY, ROUTE, Envoy
 from .traps import OPEN, Trap, all_of, assert_found, fail_open, shown, traps
 
 
@@ -129,6 +129,16 @@ TRAPS = [
             "warning",
             f"{ROUTE}.route.retry_policy",
             "no retry_policy",
+        ),
+    ),
+    *traps(
+        "fallbacks",
+        (
+            "not asked for",
+            lambda e: e.picker["grpc_service"].pop("initial_metadata"),
+            "ok",
+            f"{PICKER}.grpc_service.initial_metadata",
+            "x-gateway-max-destination-endpoints",
         ),
     ),
     *traps(

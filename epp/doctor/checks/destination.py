@@ -14,7 +14,7 @@ from epp.doctor.clusters import (
 )
 from epp.doctor.findings import Finding, error, note, warning
 from epp.doctor.gateway import Gateway
-from epp.doctor.names import DESTINATION, NAMESPACE
+from epp.doctor.names import DESTINATION, MAX_DESTINATIONS, NAMESPACE
 from epp.doctor.routes import Use
 from epp.doctor.tree import Node
 
@@ -129,6 +129,23 @@ def _retries(gateway: Gateway) -> Iterator[Finding]:
             )
 
 
+def _fallbacks(gateway: Gateway) -> Iterator[Finding]:
+    for use in gateway.uses:
+        if use.target is None or not override_host(gateway.pool_of(use)):
+            continue
+        policies = (use.target.action("retry_policy"), use.target.host.get("retry_policy"))
+        if not any(each.get("retry_on").text() for each in policies):
+            continue
+        metadata = use.get("grpc_service", "initial_metadata")
+        if all(each.get("key").text() != MAX_DESTINATIONS for each in metadata.items()):
+            yield note(
+                metadata.path,
+                "the EPP is not asked for fallbacks: unless maxNumOfEndpoints of its picker is more"
+                " than 1, a retry goes to any endpoint. Set initial_metadata: [{key:"
+                f" {MAX_DESTINATIONS}, value: '3'}}] for two retries",
+            )
+
+
 def _retries_with_trailers(gateway: Gateway) -> Iterator[Finding]:
     for use in gateway.uses:
         # HTTP/2 clients can send trailers without it, but hardly any client does.
@@ -208,6 +225,7 @@ CHECKS = (
     Check("override-host-fallback", _fallback, "override_host has a fallback"),
     Check("original-dst", _original_dst, "clusters take a list of endpoints"),
     Check("retry-policy", _retries, "the further endpoints of a pick are tried"),
+    Check("fallbacks", _fallbacks, "retries go to the EPP's next best endpoints"),
     Check("retry-trailers", _retries_with_trailers, "request trailers and retries do not meet"),
     Check("fail-open", _fail_open, "requests do not go astray when the EPP fails"),
     Check(
