@@ -1,9 +1,12 @@
 """Settings of outlier detection, with Envoy's names where Envoy has the setting."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from epp.inputs import Form, Option, Panel
+
+MIN_CHECK_SECONDS: Final = 0.05
+"""Least time between two health checks of an endpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,3 +117,20 @@ class OutlierSettings:
             flag="--slow-start-window",
         ),
     ] = 2.0
+
+    def __post_init__(self) -> None:
+        """Check the health checks.
+
+        Raises:
+            ValueError: The path or the interval is invalid.
+        """
+        path = self.health_check_path
+        if path and not (path.startswith("/") and path.isascii() and path.isprintable()):
+            raise ValueError(f"--health-check-path: {path!r} is not a path such as /health")
+        if " " in path:
+            raise ValueError(f"--health-check-path: {path!r} has a space; write it as %20")
+        if self.health_check_interval_seconds < MIN_CHECK_SECONDS:
+            raise ValueError(
+                f"--health-check-interval: {self.health_check_interval_seconds:g} s is less than"
+                f" {MIN_CHECK_SECONDS:g} s"
+            )

@@ -1,6 +1,7 @@
 """The states of one endpoint, by its evidence."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -236,3 +237,17 @@ def test_a_passed_check_between_two_failed_ones_clears_the_first() -> None:
     assert health.state is HEALTHY
     health.health_check_failed("connect", 3.0)
     assert health.state is SUSPECT
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"health_check_path": "health"}, "'health' is not a path such as /health"),
+        ({"health_check_path": "/h\u00e9"}, "is not a path"),
+        ({"health_check_path": "/a b"}, "write it as %20"),
+        ({"health_check_interval_seconds": 0.01}, "--health-check-interval: 0.01 s is less than"),
+    ],
+)
+def test_health_checks_that_cannot_be_made_are_refused(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        OutlierSettings(**settings)
