@@ -118,6 +118,7 @@ class OutlierDetector:
             self._eject_overdue(now)
         for endpoint, health in tuple(self._out.items()):
             self._take(endpoint, health, health.pass_time)
+        self._judge_pool()  # endpoints may have begun or ceased to drain
         if now - self._compared_at >= COMPARE_SECONDS:
             self._compared_at = now
             self._compare_success_rates()
@@ -131,7 +132,7 @@ class OutlierDetector:
             and health.is_overdue(now, self._interval_of(endpoint))
         ]
         # If most pages are late, this process or its network is.
-        if len(overdue) <= self._max_ejected():
+        if sum(not endpoint.is_draining for endpoint, _ in overdue) <= self._max_ejected():
             for endpoint, health in overdue:
                 self._take(endpoint, health, health.page_overdue)
 
@@ -246,10 +247,17 @@ class OutlierDetector:
 
     def _max_ejected(self) -> int:
         """Return how many endpoints may be ejected: at least one."""
-        return max(1, len(self._health) * self._settings.max_ejection_percent // 100)
+        return max(1, self._serving() * self._settings.max_ejection_percent // 100)
+
+    def _serving(self) -> int:
+        """Return how many endpoints are not draining; only those count as ejected, too."""
+        return sum(not endpoint.is_draining for endpoint in self._health)
 
     def _judge_pool(self) -> None:
-        ejected = sum(each.state is HealthState.EJECTED for each in self._out.values())
+        ejected = sum(
+            health.state is HealthState.EJECTED and not endpoint.is_draining
+            for endpoint, health in self._out.items()
+        )
         is_panicking = ejected > self._max_ejected()
         if is_panicking is self.is_panicking:
             return
@@ -258,7 +266,7 @@ class OutlierDetector:
             _log.warning(
                 "too many endpoints are ejected, all are used",
                 ejected=ejected,
-                endpoints=len(self._health),
+                endpoints=self._serving(),
                 max_ejection_percent=self._settings.max_ejection_percent,
             )
         else:

@@ -1,14 +1,12 @@
 """Which endpoints may be picked, by the health of the pool."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
-import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from epp.outlier_detection import Evidence, HealthState, OutlierDetector, OutlierSettings
-from epp.outlier_detection.endpoints_page import endpoints_page
 from epp.scheduling import Endpoint, Plugin
 
 
@@ -37,9 +35,11 @@ class World:
         self.now = 0.0
         self.interval = 0.05
         self.endpoints = [Endpoint(f"default/{n}", f"10.0.0.{n}:80") for n in range(count)]
+        self.serving: Sequence[Endpoint] = self.endpoints
+        """Those that are not draining."""
         self.changes = 0
         self.detector = OutlierDetector(
-            lambda: self.endpoints,
+            lambda: self.serving,
             settings=OutlierSettings(max_ejection_percent=max_ejection_percent),
             clock=lambda: self.now,
             rng=Random(1),
@@ -52,6 +52,12 @@ class World:
 
     def _changed(self) -> None:
         self.changes += 1
+
+    def drain(self, *numbers: int) -> None:
+        """Drain these endpoints and no others."""
+        for number, endpoint in enumerate(self.endpoints):
+            endpoint.is_draining = number in numbers
+        self.serving = [each for each in self.endpoints if not each.is_draining]
 
     def run(
         self, seconds: float, *, refusing: Collection[int] = (), silent: Collection[int] = ()
@@ -251,26 +257,38 @@ def test_an_endpoint_that_left_is_forgotten() -> None:
     assert len(world.available()) == 2
 
 
-def test_the_page_for_operators_has_every_endpoint_with_state_and_reason() -> None:
-    world = World(2)
-    world.fail(1, status=502)
-    world.now += 0.25
-    page = msgspec.to_builtins(endpoints_page(world.detector, lambda: world.now))
-    assert page["panic"] is False
-    assert page["endpoints"][1] == {
-        "name": "default/1",
-        "address": "10.0.0.1:80",
-        "state": "ejected",
-        "since_seconds": 0.25,
-        "reason": "3 failed responses in a row, the last with 502",
-        "share": 0.0,
-        "returns_in_seconds": 0.75,
-        "ejections": {"scrapes": 0, "health-checks": 0, "responses": 1, "success-rate": 0},
-        "is_draining": False,
-        "in_flight": 0,
-    }
-    assert page["endpoints"][0]["state"] == "healthy"
-    assert page["endpoints"][0]["returns_in_seconds"] is None
+def test_an_endpoint_that_drains_counts_neither_as_ejected_nor_as_one_of_the_pool() -> None:
+    world = World(5)
+    world.drain(0)
+    for number in (0, 1, 2):
+        world.fail(number)
+    assert world.available() == {3, 4}, "two of the four that take requests may be ejected"
+    world.fail(3)
+    assert world.detector.is_panicking
+    assert world.available() == {1, 2, 3, 4}, "it stays out in panic"
+
+
+def test_a_pool_is_judged_anew_when_endpoints_begin_or_cease_to_drain() -> None:
+    world = World()
+    world.fail(0)
+    world.fail(1)
+    assert not world.detector.is_panicking
+    with capture_logs() as logs:
+        world.drain(2)
+        world.run(0.05)
+    assert world.detector.is_panicking
+    (line,) = [each for each in logs if "too many" in each["event"]]
+    assert (line["ejected"], line["endpoints"]) == (2, 3)
+    world.drain()
+    world.run(0.05)
+    assert not world.detector.is_panicking
+
+
+def test_draining_endpoints_that_are_stopped_keep_no_other_from_being_ejected() -> None:
+    world = World()
+    world.drain(0, 1)
+    world.run(1.0, silent={0, 1, 3})
+    assert world.available() == {2}
 
 
 def test_failed_health_checks_eject_and_late_ones_do_not() -> None:

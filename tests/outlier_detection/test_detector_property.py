@@ -25,7 +25,7 @@ class Evidence(RuleBasedStateMachine):
             Endpoint(f"default/{number}", f"10.0.0.{number}:80") for number in range(count)
         ]
         self.detector = OutlierDetector(
-            lambda: self.pool,
+            self.serving,
             settings=OutlierSettings(max_ejection_percent=percent),
             clock=lambda: self.now,
             rng=Random(0),
@@ -33,6 +33,16 @@ class Evidence(RuleBasedStateMachine):
         )
         for endpoint in self.pool:
             self.detector.endpoint_added(endpoint)
+
+    def serving(self) -> list[Endpoint]:
+        """Return the endpoints that are not draining."""
+        kept = [each for each in self.pool if not each.is_draining]
+        return self.pool if len(kept) == len(self.pool) else kept
+
+    @rule(slot=SLOTS, is_draining=st.booleans())
+    def drain(self, slot: int, is_draining: bool) -> None:
+        self.pool[slot % len(self.pool)].is_draining = is_draining
+        self.detector.check()
 
     @rule(
         slot=SLOTS, status=st.sampled_from([200, 404, 429, 500, 502, 503]), times=st.integers(1, 4)
@@ -77,14 +87,19 @@ class Evidence(RuleBasedStateMachine):
 
     @invariant()
     def some_may_be_picked_and_not_too_many_are_out(self) -> None:
-        assert self.detector.available()
-        out = [each for each in self.pool if not self.detector.may_be_picked(each)]
-        assert len(out) <= max(1, len(self.pool) * self.percent // 100)
+        serving = self.serving()
+        available = self.detector.available()
+        assert bool(available) is bool(serving)
+        assert set(available) <= set(serving)
+        out = [each for each in serving if not self.detector.may_be_picked(each)]
+        assert len(out) <= max(1, len(serving) * self.percent // 100)
 
     def teardown(self) -> None:
         """From any state, endpoints that work are all used again after the longest ejection."""
         if not hasattr(self, "pool"):
             return
+        for endpoint in self.pool:
+            endpoint.is_draining = False
         for _ in range(round((MAX_EJECTION + 5.0) / 0.25)):
             self.now += 0.25
             for endpoint in self.pool:
