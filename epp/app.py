@@ -20,7 +20,10 @@ from epp.building import make_builder, make_random
 from epp.config import PluginGraph
 from epp.data_layer import (
     DataLayerRuntime,
+    DrainCalls,
+    DrainMarks,
     EndpointStore,
+    EndpointsView,
     HealthCheck,
     LoadReport,
     ObjectFiles,
@@ -32,8 +35,8 @@ from epp.data_layer import (
     polled,
     served_names,
 )
-from epp.data_layer.draining import PATH as DRAIN_PATH
-from epp.data_layer.draining import drain
+from epp.data_layer.drain_calls import PATH as DRAIN_PATH
+from epp.data_layer.endpoints_page import PATH as ENDPOINTS_PAGE
 from epp.descriptors import PoolDescriptors, PortLimits, share_descriptors
 from epp.ext_proc import LAST_CHUNK_SECONDS, METHOD, ExtProcService
 from epp.flow_control import FlowController
@@ -57,8 +60,6 @@ from epp.observability import (
     register_process,
 )
 from epp.outlier_detection import OutlierDetector
-from epp.outlier_detection.endpoints_page import PATH as ENDPOINTS_PAGE
-from epp.outlier_detection.endpoints_page import endpoints_page
 from epp.parsing import BodyLimits
 from epp.port_servers import port_servers
 from epp.request_control import BodyQueue, Director
@@ -91,7 +92,10 @@ class App:
             has_former_names=settings.has_deprecated_metrics,
         )
         register_process(self.metrics.registry)
-        self.store = EndpointStore(settings.drain_label)
+        self.store = EndpointStore(
+            DrainMarks(settings.drain_label),
+            serving_changed=lambda: self.flow.pool_changed(),  # noqa: PLW0108 - it is made below
+        )
         self.metrics.registry.register(LogCollector(log_queues))
         plugin_metrics = PluginMetricsCollector(
             self.metrics.budget, has_former_names=settings.has_deprecated_metrics
@@ -127,6 +131,7 @@ class App:
             clock=time.monotonic,
             observer=FlowMetrics(self.metrics, settings.pool_name),
             revocations=RevocationMetrics(self.metrics.registry, settings.pool_name),
+            why_none_serves=self.store.why_none_serves,
         )
         """Queues requests while the pool is saturated."""
         self._graphs = GraphSwitch(
@@ -172,6 +177,11 @@ class App:
             outliers=self.outliers,
         )
         self.store.add_listener(self.metrics.attempts)
+        self._endpoints_view = EndpointsView(self.store, self.outliers, time.monotonic)
+        self._drain_calls = DrainCalls(
+            self.store, line=self._endpoints_view.line, clock=time.monotonic
+        )
+        self.store.add_listener(self._drain_calls)
         self._objects = ObjectStore(
             pool_name=settings.pool_name,
             rng=make_random(settings.seed, "objects"),
@@ -188,6 +198,7 @@ class App:
         self.director = Director(
             pool=pool,
             whole_pool=whole_pool,
+            why_none_serves=self.store.why_none_serves,
             find_address=self.store.find_address,
             pipeline=pipeline_of(self.graph),
             metrics=self.metrics,
@@ -220,15 +231,12 @@ class App:
         self.flow.wake()  # capacity may be free
 
     def _debug_pages(self) -> dict[str, DebugPage]:
-        pages = debug_pages(self.flow)
-        if (outliers := self.outliers) is not None:
-            pages[ENDPOINTS_PAGE] = DebugPage(lambda: endpoints_page(outliers, time.monotonic))
-        return pages
+        return debug_pages(self.flow) | {ENDPOINTS_PAGE: DebugPage(self._endpoints_view.page)}
 
     def _admin_calls(self) -> AdminCalls:
         settings = self.settings
         return AdminCalls(
-            {DRAIN_PATH: partial(drain, self.store)},
+            {DRAIN_PATH: self._drain_calls.drain},
             settings.admin_token_file if settings.enable_admin_writes else None,
         )
 

@@ -11,6 +11,7 @@ from test_app import make_settings, running
 from test_listening import Pki, pki, write_mounted
 
 from epp.app import App
+from epp.cli.debug_pages import DebugClient, PageError
 from epp.transport import TlsError, TlsSettings
 
 __all__ = ["pki"]  # a fixture
@@ -69,6 +70,42 @@ async def test_only_clients_of_the_authority_are_let_in(pki: Pki) -> None:
         assert await status(port, pki.first) == 0
         assert await status(port, pki.first, await own_pair(pki, pki.second)) == 0
         assert await status(port, pki.first, await own_pair(pki, pki.first)) == 200
+
+
+async def test_the_client_of_debug_pages_has_a_certificate_and_trusts_an_authority(
+    pki: Pki,
+) -> None:
+    authorities = pki.scratch / "clients.pem"
+    await asyncio.to_thread(authorities.write_bytes, pki.first.pem)
+    chain, key = await own_pair(pki, pki.first)
+    own = pki.scratch / "own.pem"
+    await asyncio.to_thread(own.write_bytes, chain.read_bytes() + key.read_bytes())
+    settings = TlsSettings(certificate_directory=pki.directory, client_authorities=authorities)
+
+    def fetch(admin: str, **files: str) -> bytes:
+        return DebugClient(admin, **files).get("endpoints")
+
+    async with running(metrics_tls=settings) as epp:
+        admin = f"https://127.0.0.1:{epp.ports.metrics}"
+        trusted = {"ca_file": str(authorities), "cert_file": str(own)}
+        assert b'"endpoints"' in await asyncio.to_thread(fetch, admin, **trusted)
+        for files in ({}, {"cert_file": str(own)}, {"ca_file": str(authorities)}):
+            with pytest.raises(PageError, match="/debug/endpoints: "):
+                await asyncio.to_thread(fetch, admin, **files)
+
+
+@pytest.mark.parametrize(
+    ("option", "files"),
+    [
+        ("--admin-ca-file", {"ca_file": "missing.pem"}),
+        ("--admin-cert-file", {"cert_file": "missing.pem"}),
+    ],
+)
+def test_a_certificate_of_the_client_that_is_missing_is_named(
+    option: str, files: dict[str, str]
+) -> None:
+    with pytest.raises(PageError, match=f"{option}: missing.pem: no such file or directory"):
+        DebugClient("https://127.0.0.1:9090", **files)
 
 
 async def test_handshakes_that_never_end_keep_nobody_out(pki: Pki) -> None:

@@ -1,15 +1,26 @@
 """Client for the debug pages of a running endpoint picker."""
 
+import ssl
 from collections.abc import Mapping
 
 import httpx
 import msgspec
 
+from epp.inputs import why_unreadable
+
 TIMEOUT_SECONDS = 10.0
 
 
 class PageError(Exception):
-    """A page could not be fetched; the text says where and why."""
+    """A page could not be fetched, or a call failed; the text says where and why.
+
+    Attributes:
+        status: HTTP status of the endpoint picker's error; 0 for another error.
+    """
+
+    def __init__(self, text: str, *, status: int = 0) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class NoSuchPageError(PageError):
@@ -26,11 +37,16 @@ class _Told(msgspec.Struct):
 class DebugClient:
     """Fetches debug pages from the metrics port."""
 
-    def __init__(self, admin: str) -> None:
-        """Parse the address of the metrics port.
+    def __init__(self, admin: str, *, ca_file: str = "", cert_file: str = "") -> None:
+        """Parse the address of the metrics port, and load certificates.
+
+        Args:
+            admin: The address.
+            ca_file: Certificate authorities of the server, PEM; "" for well-known ones.
+            cert_file: Certificate and key of the client, PEM; "" for none.
 
         Raises:
-            PageError: It is invalid.
+            PageError: The address or a certificate is invalid.
         """
         base = _parsed(admin)
         if base is None:
@@ -40,6 +56,8 @@ class DebugClient:
         self._base = base.copy_with(query=None, fragment=None)
         self.shown = str(self._base.copy_with(userinfo=b"")).rstrip("/")
         """The address without a password."""
+        is_https = self._base.scheme == "https"
+        self._verify = _tls_context(ca_file, cert_file) if is_https else False
 
     def get(self, page: str) -> bytes:
         """Return the page at this path below ``/debug/``; blocks.
@@ -65,7 +83,7 @@ class DebugClient:
         shown = self.shown + path
         try:
             with httpx.Client(
-                timeout=TIMEOUT_SECONDS, trust_env=False, verify=target.scheme == "https"
+                timeout=TIMEOUT_SECONDS, trust_env=False, verify=self._verify
             ) as client:
                 answer = client.request(method, target, params=parameters or None, headers=headers)
         except httpx.ConnectError as error:
@@ -84,13 +102,29 @@ class DebugClient:
                 " picker, in a version that has this page?"
             ) from None
         if told.pages is None:
-            raise PageError(f"{shown}: answered {answer.status_code}: {plain(told.error)}")
+            status = answer.status_code
+            raise PageError(f"{shown}: answered {status}: {plain(told.error)}", status=status)
         if "/metrics" in told.pages:
             raise PageError(
                 f"{shown}: {plain(told.error)}; an endpoint picker has its debug pages at /debug/"
                 " of its --metrics-port"
             )
         raise NoSuchPageError(f"{shown}: {plain(told.error)}")
+
+
+def _tls_context(ca_file: str, cert_file: str) -> ssl.SSLContext:
+    option, file = "--admin-ca-file", ca_file
+    try:
+        if ca_file:
+            context = ssl.create_default_context(cafile=ca_file)
+        else:
+            context = httpx.create_ssl_context(trust_env=False)
+        if cert_file:
+            option, file = "--admin-cert-file", cert_file
+            context.load_cert_chain(cert_file)
+    except OSError as error:  # ssl.SSLError is one
+        raise PageError(f"{option}: {file}: {why_unreadable(error)}") from None
+    return context
 
 
 def _parsed(text: str) -> httpx.URL | None:

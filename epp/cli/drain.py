@@ -7,20 +7,16 @@ from typing import Annotated
 import msgspec
 import typer
 
+from epp.cli.admin_options import DEFAULT_ADMIN, Admin, AdminCaFile, AdminCertFile
 from epp.cli.debug_pages import DebugClient, PageError
-from epp.cli.running import fail
-from epp.data_layer.draining import PATH
+from epp.cli.explain import endpoints_of
+from epp.cli.running import fail, from_flag
+from epp.cli.units import duration
+from epp.data_layer.drain_calls import PATH, Drained
+from epp.data_layer.endpoints_page import EndpointLine
 
 _POLL_SECONDS = 1.0
-
-
-class _Drained(msgspec.Struct):
-    """The answer to a call."""
-
-    name: str
-    is_draining: bool
-    in_flight: int
-    serving: int
+_NOT_FOUND = 404
 
 
 def drain(
@@ -30,18 +26,26 @@ def drain(
         typer.Option(help="The --admin-token-file of epp serve, or a copy.", metavar="FILE"),
     ],
     undo: Annotated[bool, typer.Option("--undo", help="Give it new requests again.")] = False,
+    time_limit: Annotated[
+        str, typer.Option("--for", help="Undo it after this time.", metavar="DURATION")
+    ] = "",
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until its requests have ended.")
     ] = False,
-    admin: Annotated[
-        str, typer.Option(help="URL of the port with /metrics and the debug pages.")
-    ] = "http://127.0.0.1:9090",
+    admin: Admin = DEFAULT_ADMIN,
+    admin_ca_file: AdminCaFile = "",
+    admin_cert_file: AdminCertFile = "",
 ) -> None:
     """Give an endpoint no new requests; those in progress continue.
 
     It lasts until --undo, or until the endpoint leaves the pool or the endpoint picker restarts.
     For a lasting drain set the label of --drain-label. Needs --enable-admin-writes of epp serve.
+
+    The exit status is 1 if there is no such endpoint, if its label drains it after --undo, or if
+    it ceases to drain while --wait waits, and 2 if the call failed.
     """
+    if undo and (wait or time_limit):
+        fail("--undo excludes --for and --wait")
     try:
         token = token_file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -50,23 +54,55 @@ def drain(
         fail(f"--token-file: {token_file} is empty")
     parameters = {"endpoint": endpoint, "undo": "true" if undo else "false"}
     try:
-        client = DebugClient(admin)
+        if time_limit:
+            parameters["seconds"] = str(from_flag("--for", _positive, time_limit))
+        client = DebugClient(admin, ca_file=admin_ca_file, cert_file=admin_cert_file)
         done = _called(client, parameters, token)
-        while wait and not undo and done.in_flight:
-            typer.echo(f"{done.name}: {done.in_flight} requests in flight")
-            time.sleep(_POLL_SECONDS)
-            done = _called(client, parameters, token)
     except PageError as error:
+        fail(str(error), status=1 if error.status == _NOT_FOUND else 2)
+    except ValueError as error:
         fail(str(error))
-    state = "drains" if done.is_draining else "takes new requests"
+    line = done.endpoint
+    state = f"drains ({line.draining})" if line.draining else "takes new requests"
     typer.echo(
-        f"{done.name} {state}: {done.in_flight} requests in flight there,"
+        f"{line.name} {state}: {line.in_flight} requests in flight there,"
         f" {done.serving} endpoints take new requests"
     )
+    if undo and line.draining:
+        raise typer.Exit(1)
+    if wait:
+        _wait(client, line)
 
 
-def _called(client: DebugClient, parameters: dict[str, str], token: str) -> _Drained:
+def _called(client: DebugClient, parameters: dict[str, str], token: str) -> Drained:
     try:
-        return msgspec.json.decode(client.post(PATH, parameters, token), type=_Drained)
+        return msgspec.json.decode(client.post(PATH, parameters, token), type=Drained)
     except msgspec.MsgspecError:
         raise PageError(f"{client.shown}: the response to the call cannot be read") from None
+
+
+def _wait(client: DebugClient, line: EndpointLine) -> None:
+    """Return when nothing is in flight, and print each change of that number until then."""
+    name, in_flight = line.name, line.in_flight
+    while in_flight:
+        time.sleep(_POLL_SECONDS)
+        try:
+            page = endpoints_of(client)
+        except PageError as error:  # perhaps for a moment only
+            typer.echo(f"epp: {error}", err=True)
+            continue
+        now = next((each for each in page.endpoints if each.name == name), None)
+        if now is None:
+            fail(f"{name} has left the pool with {in_flight} requests in flight", status=1)
+        if not now.draining:
+            fail(f"{name} takes new requests again: {now.in_flight} in flight", status=1)
+        if now.in_flight != in_flight:
+            in_flight = now.in_flight
+            typer.echo(f"{name}: {in_flight} requests in flight")
+
+
+def _positive(text: str) -> float:
+    seconds = duration(text)
+    if not seconds:
+        raise ValueError(f"{text!r} must be positive")
+    return seconds

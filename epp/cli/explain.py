@@ -10,14 +10,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from epp.cli.admin_options import DEFAULT_ADMIN, Admin, AdminCaFile, AdminCertFile
 from epp.cli.debug_pages import DebugClient, NoSuchPageError, PageError
 from epp.cli.options import finite
 from epp.cli.queue_tables import shown
 from epp.cli.running import fail
+from epp.data_layer.endpoints_page import PATH as ENDPOINTS_PATH
+from epp.data_layer.endpoints_page import EndpointLine, EndpointsPage
 from epp.flow_control.views.debug_page import PATH
 from epp.flow_control.views.session_page import SessionPage
-from epp.outlier_detection.endpoints_page import PATH as ENDPOINTS_PATH
-from epp.outlier_detection.endpoints_page import EndpointLine, EndpointsPage
 
 T = TypeVar("T")
 
@@ -29,15 +30,14 @@ explain = typer.Typer(
 )
 
 
-Admin = Annotated[str, typer.Option(help="URL of the port with /metrics and the debug pages.")]
-
-
 @explain.command("endpoint")
 def endpoint(
     address: Annotated[
         str, typer.Argument(metavar="ADDRESS", help="Only this one: HOST:PORT or a name.")
     ] = "",
-    admin: Admin = "http://127.0.0.1:9090",
+    admin: Admin = DEFAULT_ADMIN,
+    admin_ca_file: AdminCaFile = "",
+    admin_cert_file: AdminCertFile = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show which endpoints get requests, and why the others do not.
@@ -45,8 +45,8 @@ def endpoint(
     The exit status is 1 if there is no such endpoint, and 2 if the page could not be read.
     """
     try:
-        client = DebugClient(admin)
-        page = _endpoints(client)
+        client = DebugClient(admin, ca_file=admin_ca_file, cert_file=admin_cert_file)
+        page = endpoints_of(client)
     except PageError as error:
         fail(str(error))
     shown_ones = [
@@ -65,12 +65,13 @@ def endpoint(
     console.print(_endpoint_table(shown_ones))
 
 
-def _endpoints(client: DebugClient) -> EndpointsPage:
-    why_missing = (
-        "outlier detection is off in that endpoint picker (--outlier-detection=false or"
-        " --compat=reference)"
-    )
-    return _fetched(client, ENDPOINTS_PATH, EndpointsPage, why_missing)
+def endpoints_of(client: DebugClient) -> EndpointsPage:
+    """Return the page of endpoints.
+
+    Raises:
+        PageError: It could not be fetched, or is another page.
+    """
+    return _fetched(client, ENDPOINTS_PATH, EndpointsPage, "is it of this version?")
 
 
 def _fetched(client: DebugClient, path: str, page: type[T], why_missing: str) -> T:
@@ -97,25 +98,35 @@ def _endpoint_table(endpoints: Sequence[EndpointLine]) -> Table:
     for heading in ("endpoint", "address", "state", "for", "share", "in flight", "ejections"):
         table.add_column(heading, no_wrap=True)
     table.add_column("why, and until when")
+    has_draining = any(each.draining for each in endpoints)
+    if has_draining:
+        table.add_column("draining")
     for each in endpoints:
-        until = each.returns_in_seconds
-        why = each.reason if until is None else f"{each.reason}; returns in {until:.1f} s"
+        until, since = each.returns_in_seconds, each.since_seconds
         table.add_row(
             each.name,
             each.address,
-            f"{each.state}, draining" if each.is_draining else each.state,
-            f"{each.since_seconds:.0f} s",
+            each.state,
+            "" if since is None else f"{since:.0f} s",
             f"{each.share:.0%}",
             str(each.in_flight),
             str(sum(each.ejections.values())),
-            why,
+            each.reason if until is None else f"{each.reason}; returns in {until:.1f} s",
+            *([_draining(each)] if has_draining else []),
         )
     return table
 
 
+def _draining(endpoint: EndpointLine) -> str:
+    ends = endpoint.drain_ends_in_seconds
+    return endpoint.draining if ends is None else f"{endpoint.draining}, ends in {ends:.0f} s"
+
+
 @explain.command("queue")
 def queue(
-    admin: Admin = "http://127.0.0.1:9090",
+    admin: Admin = DEFAULT_ADMIN,
+    admin_ca_file: AdminCaFile = "",
+    admin_cert_file: AdminCertFile = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON, one line per update.")
     ] = False,
@@ -131,7 +142,7 @@ def queue(
     every dispatch. The exit status is 2 if the page could not be read.
     """
     try:
-        client = DebugClient(admin)
+        client = DebugClient(admin, ca_file=admin_ca_file, cert_file=admin_cert_file)
         page = _page(client)
     except PageError as error:
         fail(str(error))

@@ -2,6 +2,9 @@
 
 from epp.data_layer.address import join_address, split_address
 from epp.data_layer.discoveries import Discoveries
+from epp.data_layer.drain_calls import DrainCalls
+from epp.data_layer.draining import DRAIN_LABEL, DrainMarks
+from epp.data_layer.endpoints_page import EndpointsView
 from epp.data_layer.errors import (
     DataLayerError,
     DiscoveryError,
@@ -40,7 +43,7 @@ from epp.data_layer.scrape_pace import DEFAULT_SHARE
 from epp.data_layer.scrape_state import MetricsAge, ScrapeState
 from epp.data_layer.scraper import Binding, Scraper
 from epp.data_layer.static import StaticDiscovery, fixed_discoveries
-from epp.data_layer.store import DRAIN_LABEL, EndpointStore, PoolListener
+from epp.data_layer.store import EndpointStore, PoolListener
 
 __all__ = [
     "DEFAULT_SHARE",
@@ -52,6 +55,8 @@ __all__ = [
     "DataSource",
     "Discoveries",
     "DiscoveryError",
+    "DrainCalls",
+    "DrainMarks",
     "DuplicateEndpointError",
     "EndpointChange",
     "EndpointDiscovery",
@@ -61,6 +66,7 @@ __all__ = [
     "EndpointSource",
     "EndpointSpec",
     "EndpointStore",
+    "EndpointsView",
     "Extractor",
     "GrpcCalls",
     "HealthCheck",

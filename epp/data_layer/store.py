@@ -7,17 +7,15 @@ long as it runs. Everything runs on the event loop; nothing here waits.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
 
 import structlog
 
+from epp.data_layer.draining import DrainMarks
 from epp.data_layer.errors import DuplicateEndpointError
 from epp.data_layer.plugins import EndpointListener, EndpointSpec
 from epp.scheduling import Endpoint, Plugin
-
-DRAIN_LABEL: Final = ("llm-d.ai/drain", "true")
-"""Name and value of the label of endpoints that get no new requests."""
 
 _log = structlog.get_logger(__name__)
 
@@ -40,30 +38,35 @@ class EndpointStore:
 
     __slots__ = (
         "_by_address",
-        "_drain_label",
-        "_drained",
         "_listeners",
+        "_serving_changed",
         "_sources",
+        "drains",
         "reported",
         "serving",
         "snapshot",
         "version",
     )
 
-    def __init__(self, drain_label: tuple[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        drains: DrainMarks | None = None,
+        *,
+        serving_changed: Callable[[], None] = lambda: None,
+    ) -> None:
         """Begin with an empty pool.
 
         Args:
-            drain_label: Name and value of the label of endpoints that get no new requests; None if
-                there is no such label.
+            drains: Says which endpoints get no new requests; None if all do.
+            serving_changed: Called after endpoints have begun or ceased to drain.
         """
         self.snapshot: tuple[Endpoint, ...] = ()
         """All endpoints, sorted by name; a new tuple after every change."""
         self.serving: tuple[Endpoint, ...] = ()
         """Those of them that are not draining."""
-        self._drain_label = drain_label
-        self._drained: set[Endpoint] = set()
-        """Endpoints that drain whatever their labels say."""
+        self.drains = drains or DrainMarks()
+        """Says which endpoints are draining, and why."""
+        self._serving_changed = serving_changed
         self.version = 0
         """Number of changes so far: of the set of endpoints or of their labels."""
         self.reported = asyncio.Event()
@@ -80,6 +83,22 @@ class EndpointStore:
     def find_address(self, address: str) -> Endpoint | None:
         """Return the endpoint at ``ip:port`` (the first by name), None if the pool has none."""
         return self._by_address.get(address)
+
+    def update_serving(self) -> None:
+        """Apply :attr:`drains` to the pool; to be called after each change there."""
+        has_changed = [self.drains.note(endpoint) for endpoint in self.snapshot]
+        self.serving = tuple(each for each in self.snapshot if not each.is_draining)
+        if any(has_changed):
+            self._serving_changed()
+
+    def why_none_serves(self) -> str:
+        """Return why no endpoint of the pool takes new requests; "" if the pool is empty."""
+        if not self.snapshot:
+            return ""
+        count = len(self.snapshot)
+        which = "the only endpoint" if count == 1 else f"all {count} endpoints"
+        verb = "is" if count == 1 else "are"
+        return f"{which} of the pool {verb} draining; {self.drains.remedy(self.snapshot)}"
 
     def add_listener(self, listener: PoolListener, *, tells_present: bool = True) -> None:
         """Notify ``listener`` of every change from now on.
@@ -177,44 +196,9 @@ class EndpointStore:
         endpoints = [e for known in self._sources.values() for e in known.values()]
         endpoints.sort(key=lambda endpoint: endpoint.name)
         self.snapshot = tuple(endpoints)
-        self._drained.intersection_update(endpoints)
-        self._publish_serving()
         self._by_address = {e.address: e for e in reversed(endpoints)}
         self.version += 1
-
-    def drain(self, endpoint: Endpoint, *, undo: bool = False) -> None:
-        """Give an endpoint of the pool no new requests until it leaves or this is undone.
-
-        Args:
-            endpoint: The endpoint.
-            undo: Undo an earlier call; the drain label still counts.
-        """
-        if undo:
-            self._drained.discard(endpoint)
-        else:
-            self._drained.add(endpoint)
-        self._publish_serving()
-
-    def _publish_serving(self) -> None:
-        for endpoint in self.snapshot:
-            self._note_draining(endpoint)
-        self.serving = tuple(each for each in self.snapshot if not each.is_draining)
-
-    def _note_draining(self, endpoint: Endpoint) -> None:
-        label = self._drain_label
-        is_draining = endpoint in self._drained or (
-            label is not None and endpoint.labels.get(label[0]) == label[1]
-        )
-        if is_draining is endpoint.is_draining:
-            return
-        endpoint.is_draining = is_draining
-        event = "endpoint is draining" if is_draining else "endpoint takes new requests again"
-        _log.info(
-            event,
-            endpoint=endpoint.name,
-            address=endpoint.address,
-            in_flight=endpoint.load.in_flight,
-        )
+        self.update_serving()
 
     def _announce(
         self, added: list[Endpoint], changed: list[Endpoint], removed: list[Endpoint]

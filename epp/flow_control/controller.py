@@ -32,6 +32,7 @@ class FlowController:
         clock: Callable[[], float],
         observer: FlowObserver,
         revocations: RevocationObserver | None = None,
+        why_none_serves: Callable[[], str] = lambda: "",
     ) -> None:
         """Create a controller that is off until :meth:`use`.
 
@@ -40,10 +41,13 @@ class FlowController:
             clock: Returns the time of the event loop, in seconds.
             observer: Receives the events of requests and sessions.
             revocations: Receives the events of evictions.
+            why_none_serves: Returns why ``pool`` returns no endpoint although there are some; ""
+                if there are none.
         """
         self.pool = pool
         self.now = clock
         self.observer = observer
+        self._why_none_serves = why_none_serves
         self.active: FlowControl | None = None
         """The flow control for new requests; None while it is off."""
         self.control: FlowControl | None = None
@@ -142,11 +146,15 @@ class FlowController:
         outcome = Outcome.EVICTED_NO_ENDPOINTS if empty else Outcome.EVICTED_TTL
         waited = self.now() - queued.enqueued_at
         why = f"it has waited for {waited:.3f} s in flow control"
-        if reasons := ["the pool has no endpoint"] if empty else control.reasons(queued):
+        if reasons := [self.why_empty()] if empty else control.reasons(queued):
             why += f": {'; '.join(reasons[:3])}"
         control.ledger.leave(queued, outcome)
         queued.candidate.turn_away(outcome, why, pool_is_empty=empty)
         self.wake()
+
+    def why_empty(self) -> str:
+        """Return why the pool is empty."""
+        return self._why_none_serves() or "the pool has no endpoint"
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -162,13 +170,14 @@ class FlowController:
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
         """Note a change of the pool."""
-        self._pool_changed()
+        self.pool_changed()
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         """Note a change of the pool."""
-        self._pool_changed()
+        self.pool_changed()
 
-    def _pool_changed(self) -> None:
+    def pool_changed(self) -> None:
+        """Note a change of the endpoints that take requests."""
         if self.control is not None and self.waiting:
             now = self.now()
             self.control.ledger.note_pool(now)

@@ -24,6 +24,10 @@ class FlowHost(Protocol):
         """Return the current snapshot of the endpoints."""
 
     @abstractmethod
+    def why_empty(self) -> str:
+        """Return why the snapshot is empty."""
+
+    @abstractmethod
     def wake(self) -> None:
         """Open a session in the next turn of the event loop if any request waits."""
 

@@ -59,6 +59,7 @@ class Decider:
         emit_endpoint_scores: See :class:`Director`.
         follow_subset_hint: See :class:`Director`.
         whole_pool: See :class:`Director`.
+        why_none_serves: See :class:`Director`.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Decider:
         emit_endpoint_scores: bool,
         follow_subset_hint: bool,
         whole_pool: Callable[[], Sequence[Endpoint]],
+        why_none_serves: Callable[[], str],
     ) -> None:
         self.pipeline = pipeline
         """The pipeline of new requests; replaced by a reload."""
@@ -82,6 +84,7 @@ class Decider:
         self._emit_endpoint_scores = emit_endpoint_scores
         self._follow_subset_hint = follow_subset_hint
         self._whole_pool = whole_pool
+        self._why_none_serves = why_none_serves
         self._schedule_seconds = metrics.scheduler_e2e.observe
         self._processing_seconds = metrics.request_processing.observe
         self._attempts = metrics.attempts
@@ -118,7 +121,9 @@ class Decider:
         preference: Mapping[Endpoint, float] | None,
     ) -> SchedulingResult:
         request, state = prepared.producer_run.request, prepared.producer_run.state
-        candidates = candidates_of(prepared, endpoints, self._follow_subset_hint)
+        candidates = candidates_of(
+            prepared, endpoints, self._follow_subset_hint, self._why_none_serves
+        )
         prepared.candidates = candidates
         began = perf_counter()
         try:
@@ -220,6 +225,7 @@ def candidates_of(
     prepared: PreparedRequest,
     endpoints: Sequence[Endpoint],
     follow_subset_hint: bool,
+    why_none_serves: Callable[[], str] = lambda: "",
 ) -> Sequence[Endpoint]:
     """Return the candidates for the request, after its producers and its admission.
 
@@ -227,6 +233,7 @@ def candidates_of(
         prepared: The request.
         endpoints: The pool, or a part of it.
         follow_subset_hint: See :class:`Director`.
+        why_none_serves: See :class:`Director`.
 
     Raises:
         RequestError: No endpoint is left, or a plugin refuses the request.
@@ -236,8 +243,7 @@ def candidates_of(
     if not endpoints:
         kind = NoCandidatesError if request.body_bytes else NoCandidatesForNoBodyError
         raise kind(
-            "the pool has no endpoint for it: is discovery configured and running, or are all"
-            " endpoints draining?"
+            why_none_serves() or "the pool has no endpoint: is discovery configured and running?"
         )
     if prepared.subset is not None and follow_subset_hint:
         endpoints = within(prepared.subset, endpoints)

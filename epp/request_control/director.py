@@ -76,6 +76,7 @@ class Director:
         follow_subset_hint: bool = True,
         body_limits: BodyLimits | None = None,
         whole_pool: Callable[[], Sequence[Endpoint]] | None = None,
+        why_none_serves: Callable[[], str] = lambda: "",
     ) -> None:
         """Wire the director.
 
@@ -95,6 +96,8 @@ class Director:
             body_limits: Limits of bodies; None for the defaults.
             whole_pool: Returns all endpoints, among them those that outlier detection has ejected,
                 for a request that fits no other one; None if ``pool`` does.
+            why_none_serves: Returns why ``pool`` returns no endpoint although there are some; ""
+                if there are none.
         """
         self._pool = pool
         self._policies = policies or NoPolicies()
@@ -126,6 +129,7 @@ class Director:
             emit_endpoint_scores=emit_endpoint_scores,
             follow_subset_hint=follow_subset_hint,
             whole_pool=whole_pool or pool,
+            why_none_serves=why_none_serves,
         )
 
     @property

@@ -74,7 +74,8 @@ class Endpoint:
     retries: int = 0
     """Requests that were sent here, and that the gateway had another endpoint serve."""
     is_draining: bool = False
-    """Whether it gets no new requests, because its labels say so; those in flight continue."""
+    """Whether it gets no new requests, because its label or an operator says so; those in flight
+    continue."""
     is_watched: bool = False
     """Whether outlier detection takes the status of every response, not only 5xx."""
 

@@ -1,9 +1,9 @@
 """``epp drain`` against a metrics port in a thread."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from epp.cli import cli
-from epp.data_layer import EndpointSpec, EndpointStore
-from epp.data_layer.draining import PATH, drain
-from epp.observability import AdminCalls, Metrics, MetricsServer
+from epp.data_layer import DrainCalls, DrainMarks, EndpointSpec, EndpointStore, EndpointsView
+from epp.data_layer.drain_calls import PATH
+from epp.observability import AdminCalls, DebugPage, Metrics, MetricsServer
 
 TOKEN = "s3cret"
 
@@ -22,7 +22,7 @@ class Picker:
     """A pool of two endpoints, and the URL of its metrics port."""
 
     def __init__(self) -> None:
-        self.store = EndpointStore()
+        self.store = EndpointStore(DrainMarks(("drain", "true")))
         specs = [EndpointSpec(f"default/{name}", f"10.0.0.{name}:80") for name in "12"]
         self.store.replace_endpoints("test", specs)
         self.url = ""
@@ -42,8 +42,16 @@ def picker(token_file: Path) -> Iterator[Picker]:
 
     async def serve() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        admin = AdminCalls({PATH: partial(drain, made.store)}, token_file)
-        async with MetricsServer(Metrics(), host="127.0.0.1", port=0, admin=admin) as server:
+        view = EndpointsView(made.store, None, loop.time)
+        calls = DrainCalls(made.store, line=view.line, clock=loop.time)
+        made.store.add_listener(calls)
+        async with MetricsServer(
+            Metrics(),
+            host="127.0.0.1",
+            port=0,
+            pages=lambda: {"endpoints": DebugPage(view.page)},
+            admin=AdminCalls({PATH: calls.drain}, token_file),
+        ) as server:
             made.url = f"http://127.0.0.1:{server.port}"
             stops.append(lambda: loop.call_soon_threadsafe(stop.set))
             started.set()
@@ -71,7 +79,7 @@ def test_an_endpoint_is_drained_by_name_or_address_and_brought_back(
     first, second = picker.store.snapshot
     assert run(picker, token_file, endpoint) == (
         0,
-        "default/1 drains: 0 requests in flight there, 1 endpoints take new requests",
+        "default/1 drains (epp drain): 0 requests in flight there, 1 endpoints take new requests",
         "",
     )
     assert [*picker.store.serving] == [second]
@@ -92,16 +100,101 @@ def test_wait_returns_when_nothing_is_in_flight(
     code, told, _ = run(picker, token_file, "1", "--wait")
     assert code == 0
     assert told.splitlines() == [
-        "default/1: 1 requests in flight",
-        "default/1 drains: 0 requests in flight there, 1 endpoints take new requests",
+        "default/1 drains (epp drain): 1 requests in flight there, 1 endpoints take new requests",
+        "default/1: 0 requests in flight",
     ]
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        pytest.param(
+            lambda store: store.replace_endpoints("test", ()),
+            "default/1 has left the pool with 1 requests in flight",
+            id="it left",
+        ),
+        pytest.param(
+            lambda store: (store.drains.commands.clear(), store.update_serving()),
+            "default/1 takes new requests again: 1 in flight",
+            id="somebody undid it",
+        ),
+    ],
+)
+def test_wait_fails_if_the_endpoint_does_not_drain_any_more(
+    picker: Picker,
+    token_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: Callable[[EndpointStore], object],
+    error: str,
+) -> None:
+    picker.store.snapshot[0].load.start(0.0)
+    monkeypatch.setattr("epp.cli.drain.time.sleep", lambda _: step(picker.store))
+    code, _, told = run(picker, token_file, "1", "--wait")
+    assert (code, told) == (1, f"epp: {error}")
+
+
+def test_wait_goes_on_if_the_page_cannot_be_read_for_a_moment(
+    picker: Picker, token_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = picker.store.snapshot[0].load
+    load.start(0.0)
+    page = EndpointsView.page
+
+    def fail(_: EndpointsView) -> None:
+        monkeypatch.setattr(EndpointsView, "page", page)
+        raise LookupError("for a moment")
+
+    steps: list[Callable[[], object]] = [
+        lambda: monkeypatch.setattr(EndpointsView, "page", fail),
+        lambda: load.end(1.0),
+    ]
+    monkeypatch.setattr("epp.cli.drain.time.sleep", lambda _: steps.pop(0)())
+    code, told, error = run(picker, token_file, "1", "--wait")
+    assert (code, steps) == (0, [])
+    assert told.endswith("default/1: 0 requests in flight")
+    assert "LookupError: for a moment" in error
+
+
+def test_an_endpoint_is_drained_for_a_time(picker: Picker, token_file: Path) -> None:
+    assert run(picker, token_file, "1", "--for", "10m")[0] == 0
+    arguments = ["explain", "endpoint", "1", "--admin", picker.url, "--json"]
+    (line,) = json.loads(CliRunner().invoke(cli, arguments).stdout)
+    assert line["draining"] == "epp drain"
+    assert 590 < line["drain_ends_in_seconds"] <= 600
+
+
+def test_an_endpoint_that_its_label_drains_cannot_be_brought_back(
+    picker: Picker, token_file: Path
+) -> None:
+    picker.store.replace_endpoints("test", [EndpointSpec("a", "10.0.0.1:80", {"drain": "true"})])
+    assert run(picker, token_file, "a", "--undo") == (
+        1,
+        "a drains (label drain=true): 0 requests in flight there, 0 endpoints take new requests",
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (("--undo", "--wait"), "--undo excludes --for and --wait"),
+        (("--undo", "--for", "1s"), "--undo excludes --for and --wait"),
+        (("--for", "0s"), "--for: '0s' must be positive"),
+        (("--for", "soon"), "--for: 'soon' is not a duration such as 50ms, 2s or 1m30s"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    picker: Picker, token_file: Path, options: tuple[str, ...], error: str
+) -> None:
+    assert run(picker, token_file, "1", *options) == (2, "", f"epp: {error}")
+    assert len(picker.store.serving) == 2
 
 
 def test_an_unknown_endpoint_is_refused_with_the_known_ones(
     picker: Picker, token_file: Path
 ) -> None:
     code, _, told = run(picker, token_file, "default/3")
-    assert code == 2
+    assert code == 1
     assert "there is no endpoint 'default/3'; the pool has default/1, default/2" in told
 
 

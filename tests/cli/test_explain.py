@@ -1,4 +1,4 @@
-"""``epp explain queue`` against a real server of debug pages."""
+"""``epp explain`` against a real server of debug pages."""
 
 import asyncio
 import json
@@ -14,13 +14,12 @@ from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from epp.cli import cli
+from epp.data_layer import DrainMarks, EndpointSpec, EndpointStore, EndpointsView
 from epp.flow_control.plugins import Share
 from epp.flow_control.sessions import ExtensionPoints
 from epp.flow_control.views.debug_page import session_pages
 from epp.observability import DebugPage, Metrics, MetricsServer
 from epp.outlier_detection import OutlierDetector, OutlierSettings
-from epp.outlier_detection.endpoints_page import endpoints_page
-from epp.scheduling import Endpoint
 
 
 class Picker:
@@ -341,22 +340,25 @@ def test_an_interval_that_is_none(interval: str) -> None:
     assert "--interval" in stderr
 
 
+SPECS = [EndpointSpec(f"default/pod-{n}", f"10.0.0.{n}:80") for n in range(3)]
+
+
 def ejecting(*, panic: bool = False) -> dict[str, DebugPage]:
     """Return the page of a pool with one ejected endpoint of three, or two."""
-    pool = [Endpoint(f"default/pod-{n}", f"10.0.0.{n}:80") for n in range(3)]
+    store = EndpointStore()
     detector = OutlierDetector(
-        lambda: pool,
+        lambda: store.serving,
         settings=OutlierSettings(),
         clock=lambda: NOW,
         rng=Random(0),
         scrape_interval=lambda *_: 0.05,
     )
-    for endpoint in pool:
-        detector.endpoint_added(endpoint)
-    for endpoint in pool[: 2 if panic else 1]:
+    store.add_listener(detector)
+    store.replace_endpoints("test", SPECS)
+    for endpoint in store.snapshot[: 2 if panic else 1]:
         for _ in range(3):
             detector.responded(endpoint, 503)
-    return {"endpoints": DebugPage(lambda: endpoints_page(detector, lambda: NOW + 0.25))}
+    return {"endpoints": DebugPage(EndpointsView(store, detector, lambda: NOW + 0.25).page)}
 
 
 def test_endpoints_are_shown_with_state_and_reason(picker: Picker) -> None:
@@ -372,6 +374,24 @@ def test_endpoints_are_shown_with_state_and_reason(picker: Picker) -> None:
         ),
         "default/pod-1 10.0.0.1:80 healthy 0 s 100% 0 0",
         "default/pod-2 10.0.0.2:80 healthy 0 s 100% 0 0",
+    ]
+
+
+def test_draining_endpoints_are_shown_without_outlier_detection_too(picker: Picker) -> None:
+    store = EndpointStore(DrainMarks(("drain", "true")))
+    store.replace_endpoints(
+        "test", [*SPECS[:2], EndpointSpec("default/pod-2", "10.0.0.2:80", {"drain": "true"})]
+    )
+    store.drains.commands[store.snapshot[1]] = NOW + 90.0
+    store.update_serving()
+    picker.pages = {"endpoints": DebugPage(EndpointsView(store, None, lambda: NOW).page)}
+    code, stdout, stderr = run_endpoint(picker.url)
+    assert (code, stderr) == (0, "")
+    assert rows(stdout) == [
+        "endpoint address state for share in flight ejections why, and until when draining",
+        "default/pod-0 10.0.0.0:80 unwatched 100% 0 0",
+        "default/pod-1 10.0.0.1:80 unwatched 0% 0 0 epp drain, ends in 90 s",
+        "default/pod-2 10.0.0.2:80 unwatched 0% 0 0 label drain=true",
     ]
 
 
@@ -408,10 +428,7 @@ def test_an_endpoint_that_is_not_in_the_pool_is_refused(picker: Picker) -> None:
     [
         (
             {},
-            (
-                "URL/debug/endpoints: there is no page /debug/endpoints: outlier detection is off"
-                " in that endpoint picker (--outlier-detection=false or --compat=reference)"
-            ),
+            ("URL/debug/endpoints: there is no page /debug/endpoints: is it of this version?"),
         ),
         (
             {"endpoints": DebugPage(lambda: [1])},

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from epp.data_layer import DuplicateEndpointError, EndpointListener, EndpointSpec, EndpointStore
+from epp.data_layer import (
+    DrainMarks,
+    DuplicateEndpointError,
+    EndpointListener,
+    EndpointSpec,
+    EndpointStore,
+)
 from epp.scheduling import Endpoint
 
 
@@ -249,7 +255,7 @@ def drained(**labels: str) -> EndpointSpec:
 
 
 def test_an_endpoint_with_the_drain_label_gets_no_new_requests_and_stays_known() -> None:
-    store = EndpointStore(("drain", "true"))
+    store = EndpointStore(DrainMarks(("drain", "true")))
     other = EndpointSpec("ns/b", "10.0.0.2:80")
     store.replace_endpoints("file", [drained(), other])
     (a, b) = store.snapshot

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
 
@@ -108,6 +109,28 @@ async def test_only_post_makes_a_change_and_only_where_there_is_a_call(
     assert (await client.post("/debug/other", headers=BEARER)).status_code == 405
     assert (await client.post("/metrics", headers=BEARER)).status_code == 405
     assert (await client.put("/debug/thing/act", headers=BEARER)).status_code == 405
+    assert made == []
+
+
+async def test_a_call_has_no_body(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/debug/thing/act", headers=BEARER, content=b"{}")
+    assert answer.status_code == 413
+    assert made == []
+
+
+async def test_a_call_that_the_event_loop_does_not_begin_in_time_is_not_made(
+    token_file: Path,
+) -> None:
+    admin = AdminCalls({"thing/act": act}, token_file)
+    async with MetricsServer(
+        Metrics(), host="127.0.0.1", port=0, admin=admin, page_limit_seconds=0.05
+    ) as server:
+        url = f"http://127.0.0.1:{server.port}/debug/thing/act"
+        with ThreadPoolExecutor() as threads:
+            asked = threads.submit(httpx.post, url, headers=BEARER, trust_env=False)
+            assert asked.result().status_code == 503  # this blocks the event loop
+        for _ in range(3):
+            await asyncio.sleep(0)
     assert made == []
 
 

@@ -26,7 +26,7 @@ class RequestPolicy(DefaultPolicy):
         endpoints, preference = self._allowed(ssn, task, nodes)
         if not endpoints:
             if not nodes:
-                ssn.explanations.of_task(task, "the pool has no endpoint")
+                ssn.explanations.of_task(task, self._host.why_empty())
             return None
         if len(endpoints) < len(nodes) and (why := self._capacity.shortage(queued, endpoints)):
             ssn.explanations.of_task(task, why)

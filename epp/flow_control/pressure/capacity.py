@@ -55,7 +55,7 @@ class Capacity:
         self._blocked_band = None
         self.is_held_back = False
         if not pool:
-            self._blocked = "the pool has no endpoint"
+            self._blocked = self._host.why_empty()
             return None
         saturation = self._saturation.measure(pool)
         ceilings = self._ceilings.all(saturation)

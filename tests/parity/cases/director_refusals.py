@@ -108,10 +108,7 @@ DIRECTOR_REFUSALS = (
         "director: no candidates",
         world(pods=()),
         HELLO,
-        no_candidates(
-            "the pool has no endpoint for it: is discovery configured and running, or are all"
-            " endpoints draining?"
-        ),
+        no_candidates("the pool has no endpoint: is discovery configured and running?"),
     ),
     rejection(
         "director: scheduler error with a status",

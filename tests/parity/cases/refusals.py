@@ -50,8 +50,7 @@ NOBODY = refused(
     Refusal(500, "Internal", "no pods available in datastore"),
     Refusal(
         *(503, "ServiceUnavailable"),
-        "the pool has no endpoint for it: is discovery configured and running, or are all"
-        " endpoints draining?",
+        "the pool has no endpoint: is discovery configured and running?",
         "candidates",
         NO_ENDPOINTS,
     ),

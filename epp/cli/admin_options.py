@@ -1,0 +1,22 @@
+"""Options of the commands that talk to the metrics port of a running endpoint picker."""
+
+from typing import Annotated
+
+import typer
+
+DEFAULT_ADMIN = "http://127.0.0.1:9090"
+
+Admin = Annotated[str, typer.Option(help="URL of the port with /metrics and the debug pages.")]
+AdminCaFile = Annotated[
+    str,
+    typer.Option(
+        help="Certificate authorities of an HTTPS --admin, PEM; by default well-known ones.",
+        metavar="FILE",
+    ),
+]
+AdminCertFile = Annotated[
+    str,
+    typer.Option(
+        help="Certificate and key of this client, PEM, if --admin asks for them.", metavar="FILE"
+    ),
+]
