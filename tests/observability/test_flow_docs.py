@@ -24,7 +24,7 @@ def documented() -> dict[str, set[str]]:
     return {
         name: {label for cell in re.findall(r"\w+", cells) for label in GROUPS.get(cell, {cell})}
         for names, cells in rows
-        for name in re.findall(r"\w+", names)
+        for name in re.findall(rf"\b{PREFIX}(\w+)", names)
         if name.startswith(("flow_control_", "session_plugin_"))
     }
 
