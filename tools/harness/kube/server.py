@@ -1,0 +1,287 @@
+"""A real API server: etcd and kube-apiserver on free loopback ports, in a temporary folder.
+
+The kube-apiserver can be killed, stopped, suspended and started again; it keeps its port, and etcd
+keeps the objects. There are no controllers and no kubelet: pods have the status that a test gives
+them, and the objects of a deleted namespace stay.
+"""
+
+import base64
+import json
+import random
+import secrets
+import signal
+import socket
+import ssl
+import subprocess
+import tempfile
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import httpx
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+
+from tools.harness.kube.access import Account
+from tools.harness.kube.errors import ApiServerError
+from tools.harness.kube.process_group import ProcessGroup
+
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
+LOG_TAIL_LINES = 20
+
+PORTS = range(20_000, 32_768)
+"""Below Linux's ephemeral ports: while the server is stopped, no connection takes its port."""
+
+ISSUER: Final = "https://kubernetes.default.svc"
+
+
+class ApiServer:
+    """A context manager; the API server is ready on entry, and nothing is left on exit.
+
+    Its methods block: call them with ``asyncio.to_thread`` where a loop has other work to do.
+    """
+
+    def __init__(self, assets: Path) -> None:
+        """Set it up with the folder of the programs, see :func:`tools.kube.build.find`."""
+        self.admin_token: Final = secrets.token_hex(16)
+        self._assets = assets
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._port, self._etcd_port, peer_port = free_ports(3)
+        self._peer_url = f"http://127.0.0.1:{peer_port}"
+        self._etcd_url = f"http://127.0.0.1:{self._etcd_port}"
+        self._stack = ExitStack()
+        self._server: subprocess.Popen[bytes] | None = None
+        self._etcd: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Start both processes and wait until the API server is ready.
+
+        Raises:
+            ApiServerError: One of them ended, or the API server was not ready in time.
+        """
+        with ExitStack() as stack:
+            prefix = "epp-kube-"
+            self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix)))
+            self._group = stack.enter_context(ProcessGroup())
+            self._write_files()
+            self._etcd = self._group.start(self._etcd_command(), self._folder / "etcd.log")
+            self.start()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def url(self) -> str:
+        """``https://ip:port``."""
+        return f"https://127.0.0.1:{self._port}"
+
+    @property
+    def ca_file(self) -> Path:
+        """What its certificate is verified with, as PEM."""
+        return self._folder / "certificates" / "apiserver.crt"
+
+    def start(self) -> None:
+        """Start the API server, unless it runs; resume it if it is suspended. Wait until ready.
+
+        Raises:
+            ApiServerError: It ended, or was not ready in time.
+        """
+        if self._server is None or self._server.poll() is not None:
+            self._server = self._group.start(self._command(), self._folder / "kube-apiserver.log")
+        else:
+            self._server.send_signal(signal.SIGCONT)
+        self._wait_until_ready()
+
+    def stop(self) -> None:
+        """End the API server as a rolling update does, with SIGTERM."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the API server as a crash does: connections are reset."""
+        self._end(signal.SIGKILL)
+
+    def suspend(self) -> None:
+        """Have it answer nothing, on connections that stay open, until the next :meth:`start`."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def compact(self) -> None:
+        """Have etcd forget all but the newest revision of each object.
+
+        The API server still has the last changes in its watch cache, until it is started anew.
+        """
+        with httpx.Client(base_url=self._etcd_url, trust_env=False) as etcd:
+            status = etcd.post("/v3/maintenance/status", json={}).raise_for_status().json()
+            compaction = {"revision": status["header"]["revision"], "physical": True}
+            etcd.post("/v3/kv/compaction", json=compaction).raise_for_status()
+
+    def client(self, token: str | None = None) -> httpx.AsyncClient:
+        """Return a client for the owner of ``token``, by default the administrator."""
+        return httpx.AsyncClient(
+            base_url=self.url,
+            headers={"authorization": f"Bearer {token or self.admin_token}"},
+            verify=self.tls(),
+            trust_env=False,
+            timeout=httpx.Timeout(15.0, pool=None),
+        )
+
+    def tls(self) -> ssl.SSLContext:
+        """Return a context that trusts the API server."""
+        return ssl.create_default_context(cafile=self.ca_file)
+
+    def kubeconfig(self, namespace: str = "default", **user: str) -> dict[str, Any]:
+        """Return a client configuration for a user: ``token="..."`` or ``tokenFile="..."``.
+
+        Without either, it is the administrator's.
+        """
+        cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
+        context = {"cluster": "test", "user": "test", "namespace": namespace}
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": "test", "user": user or {"token": self.admin_token}}],
+            "contexts": [{"name": "test", "context": context}],
+            "current-context": "test",
+        }
+
+    def service_account_token(self, account: Account, lifetime_seconds: int = 3600) -> str:
+        """Return a token as the TokenRequest API issues it, for any lifetime.
+
+        That API issues none for less than 10 minutes.
+        """
+        now = int(time.time())
+        claims = {
+            "iss": ISSUER,
+            "aud": [ISSUER],
+            "sub": account.user,
+            "iat": now,
+            "nbf": now,
+            "exp": now + lifetime_seconds,
+            "kubernetes.io": {
+                "namespace": account.namespace,
+                "serviceaccount": {"name": account.name, "uid": account.uid},
+            },
+        }
+        signed = ".".join(_base64(json.dumps(part).encode()) for part in ({"alg": "ES256"}, claims))
+        # RFC 7518 §3.4: the two numbers as 32 bytes each, not as ASN.1.
+        numbers = decode_dss_signature(self._key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
+        return f"{signed}.{_base64(b''.join(number.to_bytes(32, 'big') for number in numbers))}"
+
+    def _write_files(self) -> None:
+        private = self._key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.TraditionalOpenSSL,
+            serialization.NoEncryption(),
+        )
+        (self._folder / "sa.key").write_bytes(private)
+        admin = f'{self.admin_token},admin,admin,"system:masters"\n'
+        (self._folder / "tokens.csv").write_text(admin)
+
+    def _etcd_command(self) -> list[str]:
+        return [
+            str(self._assets / "etcd"),
+            f"--data-dir={self._folder / 'etcd'}",
+            f"--listen-client-urls={self._etcd_url}",
+            f"--advertise-client-urls={self._etcd_url}",
+            f"--listen-peer-urls={self._peer_url}",
+            f"--initial-advertise-peer-urls={self._peer_url}",
+            f"--initial-cluster=default={self._peer_url}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        ]
+
+    def _command(self) -> list[str]:
+        key = self._folder / "sa.key"
+        return [
+            str(self._assets / "kube-apiserver"),
+            f"--etcd-servers={self._etcd_url}",
+            "--etcd-compaction-interval=30s",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
+            f"--secure-port={self._port}",
+            f"--cert-dir={self._folder / 'certificates'}",
+            f"--service-account-issuer={ISSUER}",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            f"--token-auth-file={self._folder / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            # Without it, watches hold up SIGTERM for a minute.
+            "--shutdown-watch-termination-grace-period=5s",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            # It would refuse pods until a controller had made the default account.
+            "--disable-admission-plugins=ServiceAccount",
+        ]
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            for name, process in (("etcd", self._etcd), ("kube-apiserver", self._server)):
+                if process is not None and process.poll() is not None:
+                    raise ApiServerError(
+                        f"{name} ended with {process.returncode}:\n{self._log_tails()}"
+                    )
+            if self._is_ready():
+                return
+            time.sleep(0.05)
+        raise ApiServerError(f"not ready after {START_SECONDS:g} s:\n{self._log_tails()}")
+
+    def _is_ready(self) -> bool:
+        # Before the port is open there may be no certificate either.
+        with suppress(httpx.TransportError, FileNotFoundError, ssl.SSLError):
+            answer = httpx.get(f"{self.url}/readyz", verify=self.tls(), trust_env=False)
+            return answer.status_code == httpx.codes.OK
+        return False
+
+    def _end(self, number: signal.Signals) -> None:
+        server = self._running()
+        server.send_signal(number)
+        try:
+            server.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            server.kill()
+            server.wait()
+            raise ApiServerError(
+                f"not stopped after {STOP_SECONDS:g} s:\n{self._log_tails()}"
+            ) from error
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._server is None:
+            raise RuntimeError("ApiServer was not entered")
+        return self._server
+
+    def _log_tails(self) -> str:
+        lines = []
+        for log in sorted(self._folder.glob("*.log")):
+            tail = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+            lines += [f"--- {log.name}", *tail]
+        return "\n".join(lines)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return different ports of 127.0.0.1 that are not in use."""
+    found: list[int] = []
+    with ExitStack() as stack:
+        for port in random.sample(PORTS, len(PORTS)):
+            bound = stack.enter_context(socket.socket())
+            with suppress(OSError):
+                bound.bind(("127.0.0.1", port))
+                found.append(port)
+            if len(found) == count:
+                return found
+    raise ApiServerError(f"fewer than {count} ports from {PORTS[0]} to {PORTS[-1]} are free")
+
+
+def _base64(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
