@@ -14,11 +14,11 @@ PROTOS     = $(sort $(shell find proto -name '*.proto'))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help up test test-system lint format proto docs envoy bench fuzz soak faults flow wheel image lock clean
+.PHONY: help up test test-system test-kube lint format proto docs envoy bench fuzz soak faults flow wheel image lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "ARGS=... is passed to the command of up, test, test-system, bench, fuzz, soak, faults and flow," \
+	@echo "ARGS=... is passed to the command of up, test, test-system, test-kube, bench, fuzz, soak, faults and flow," \
 		"for example: make test ARGS='-k picker -x'"
 
 up: $(GATEWAY) ## Run a whole gateway here: fake fleet, endpoint picker, Envoy
@@ -32,6 +32,10 @@ test-system: $(INSTALLED) ## Run the tests with programs of Debian packages: oth
 	@for program in h2load nghttp curl promtool; do command -v $$program >/dev/null || { \
 		echo "make test-system: $$program is missing: apt-get install nghttp2-client curl prometheus" >&2; exit 1; }; done
 	$(BIN)/pytest tests/system $(ARGS)
+
+test-kube: $(INSTALLED) ## Run the tests with a real kube-apiserver, from KUBEBUILDER_ASSETS or built with Go, once, in minutes
+	@$(BIN)/python -m tools.kube
+	$(BIN)/pytest tests/kube $(ARGS)
 
 lint: $(INSTALLED) ## Check style, types and the direction of imports
 	$(BIN)/ruff check

@@ -1,6 +1,6 @@
 """The rights that the llm-d charts grant an endpoint picker, as the API server sees them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -18,7 +18,6 @@ from tools.harness.kube.crds import (
 from tools.harness.kube.objects import MERGE_PATCH, Namespace, Pod, checked, create_namespace
 from tools.harness.kube.server import ApiServer
 
-MakeClient = Callable[..., Awaitable[httpx.AsyncClient]]
 READABLE: list[Kind | str] = [
     "pods",
     POOL,

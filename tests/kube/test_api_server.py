@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 
 from tools.harness.kube.crds import Document
 from tools.harness.kube.errors import RefusedError
@@ -50,19 +53,27 @@ async def test_a_request_without_a_valid_token_is_refused(api_server: ApiServer)
         assert (await stranger.get("/version")).status_code == 401
 
 
-async def test_a_kubeconfig_leads_to_the_server(api_server: ApiServer) -> None:
-    document = api_server.kubeconfig("production")
+async def test_a_kubeconfig_leads_to_the_server(
+    api_server: ApiServer, namespace: Namespace, tmp_path: Path
+) -> None:
+    api_server.write_kubeconfig(tmp_path / "config", namespace.name)
+    document = yaml.safe_load((tmp_path / "config").read_text())
     (cluster,), (user,), (context,) = (
         [each[key] for each in document[f"{key}s"]] for key in ("cluster", "user", "context")
     )
-    assert context["namespace"] == "production"
-    assert cluster["certificate-authority"] == str(api_server.ca_file)
-    async with httpx.AsyncClient(
-        base_url=cluster["server"],
-        verify=api_server.tls(),
-        headers={"authorization": f"Bearer {user['token']}"},
-    ) as client:
-        assert checked(await client.get("/api/v1/namespaces"))["items"]
+    tls = ssl.create_default_context(cafile=cluster["certificate-authority"])
+    bearer = {"authorization": f"Bearer {user['token']}"}
+    async with httpx.AsyncClient(base_url=cluster["server"], verify=tls, headers=bearer) as client:
+        path = f"/api/v1/namespaces/{context['namespace']}/pods"
+        assert checked(await client.get(path))["items"] == []
+
+
+async def test_a_kubeconfig_can_name_a_file_with_a_token(
+    api_server: ApiServer, tmp_path: Path
+) -> None:
+    api_server.write_kubeconfig(tmp_path / "config", tokenFile="/tokens/epp")
+    document = yaml.safe_load((tmp_path / "config").read_text())
+    assert [each["user"] for each in document["users"]] == [{"tokenFile": "/tokens/epp"}]
 
 
 async def test_a_pod_is_listed_with_the_status_it_was_given(namespace: Namespace) -> None:

@@ -5,4 +5,4 @@ import sys
 from tools.kube.build import command
 
 if __name__ == "__main__":
-    sys.exit(command())
+    sys.exit(command(sys.argv[1:]))

@@ -19,14 +19,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.kube.errors import BuildError
-
 KUBERNETES = "1.34.4"
 ETCD = "3.6.14"
 """The newest release that Go 1.25 can build."""
 
 PROGRAMS = ("kube-apiserver", "etcd")
 OLDEST_GO = (1, 25)
+GO_FOLDER = "/usr/local/go/bin"
+"""Where Go's installation instructions put it; not every shell has it on the PATH."""
 PROGRESS_SECONDS = 15.0
 ERROR_LINES = 20
 
@@ -36,6 +36,10 @@ _VERSION_VARIABLES = {
     "gitMinor": KUBERNETES.split(".")[1],
 }
 """Without these, kube-apiserver reports version 0.0.0 and enables features accordingly."""
+
+
+class BuildError(Exception):
+    """There are no programs to run, and none can be built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,10 @@ def build(environment: Mapping[str, str] = os.environ) -> Path:
         return found
     go = _find_go(environment)
     target = _cached(environment)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BuildError(f"{error}: set XDG_CACHE_HOME to a folder that can be written") from error
     with _lock(target.with_name(target.name + ".lock")):
         if target.is_dir():
             return target
@@ -113,10 +120,26 @@ def build(environment: Mapping[str, str] = os.environ) -> Path:
     return target
 
 
-def command() -> int:
-    """Print the folder with both programs; return the exit status."""
+def check(environment: Mapping[str, str] = os.environ) -> None:
+    """Do nothing if :func:`build` can work.
+
+    Raises:
+        BuildError: There is neither ``KUBEBUILDER_ASSETS`` nor a usable Go.
+    """
+    if not find(environment):
+        _find_go(environment)
+
+
+def command(arguments: Sequence[str]) -> int:
+    """Print the folder with both programs, built if need be; return the exit status.
+
+    With ``--check``, only find out whether they are there or can be built.
+    """
     try:
-        print(build())
+        if "--check" in arguments:
+            check()
+        else:
+            print(build())
     except BuildError as error:
         print(f"make test-kube: {error}", file=sys.stderr)
         return 1
@@ -135,9 +158,9 @@ def _find_go(environment: Mapping[str, str]) -> str:
         "newer: install it (https://go.dev/dl), or set KUBEBUILDER_ASSETS to a folder with both "
         "programs (setup-envtest use -p path)"
     )
-    go = shutil.which("go", path=environment.get("PATH"))
+    go = shutil.which("go", path=f"{environment.get('PATH', '')}:{GO_FOLDER}")
     if go is None:
-        raise BuildError(f"{needed}; go is not on the PATH")
+        raise BuildError(f"{needed}; go is neither on the PATH nor in {GO_FOLDER}")
     text = _output(go, "env", "GOVERSION", environment=environment).strip()
     version = re.match(r"go(\d+)\.(\d+)", text)
     if version is None or tuple(map(int, version.groups())) < OLDEST_GO:

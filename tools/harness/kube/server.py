@@ -18,7 +18,7 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import httpx
 from cryptography.hazmat.primitives import hashes, serialization
@@ -139,14 +139,14 @@ class ApiServer:
         """Return a context that trusts the API server."""
         return ssl.create_default_context(cafile=self.ca_file)
 
-    def kubeconfig(self, namespace: str = "default", **user: str) -> dict[str, Any]:
-        """Return a client configuration for a user: ``token="..."`` or ``tokenFile="..."``.
+    def write_kubeconfig(self, path: Path, namespace: str = "default", **user: str) -> None:
+        """Write a client configuration for a user: ``token="..."`` or ``tokenFile="..."``.
 
         Without either, it is the administrator's.
         """
         cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
         context = {"cluster": "test", "user": "test", "namespace": namespace}
-        return {
+        document = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "test", "cluster": cluster}],
@@ -154,6 +154,7 @@ class ApiServer:
             "contexts": [{"name": "test", "context": context}],
             "current-context": "test",
         }
+        path.write_text(json.dumps(document))
 
     def service_account_token(self, account: Account, lifetime_seconds: int = 3600) -> str:
         """Return a token as the TokenRequest API issues it, for any lifetime.
