@@ -32,7 +32,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 @pytest.fixture
 async def picker(api_server: ApiServer, namespace: Namespace) -> AsyncIterator[httpx.AsyncClient]:
     account = await create_account(namespace, "epp")
-    token = api_server.service_account_token(account)
+    token = api_server.tokens.issue(account)
     async with api_server.client(token) as client:
         yield client
 
@@ -103,7 +103,7 @@ async def test_a_replica_may_hold_a_lease_and_write_events(
         "involvedObject": {"kind": "Lease", "name": "epp", "namespace": namespace.name},
         "reason": "LeaderElection",
     }
-    async with api_server.client(api_server.service_account_token(account)) as replica:
+    async with api_server.client(api_server.tokens.issue(account)) as replica:
         leases = LEASES.format(namespace.name)
         made = checked(await replica.post(leases, json={"metadata": {"name": "epp"}}))
         checked(await replica.put(f"{leases}/epp", json=made))
@@ -115,6 +115,6 @@ async def test_an_expired_token_is_refused(api_server: ApiServer, namespace: Nam
     account = await create_account(namespace, "epp")
     path = namespace.path("pods")
     for lifetime_seconds, status in ((60, 200), (-60, 401)):
-        token = api_server.service_account_token(account, lifetime_seconds)
+        token = api_server.tokens.issue(account, lifetime_seconds)
         async with api_server.client(token) as client:
             assert (await client.get(path)).status_code == status

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tools.kube import build as module
-from tools.kube.build import ETCD, KUBERNETES, PROGRAMS, BuildError, build, check, find
+from tools.kube import go
+from tools.kube.build import ETCD, KUBERNETES, PROGRAMS, build, check, command, find
+from tools.kube.go import BuildError
 
 Environment = dict[str, str]
 MakeGo = Callable[..., Environment]
@@ -77,6 +78,15 @@ def test_a_folder_with_both_programs_is_used(tmp_path: Path) -> None:
     check(environment)
 
 
+def test_folders_may_be_relative(
+    make_go: MakeGo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = build(make_go() | {"XDG_CACHE_HOME": "relative"})
+    assert folder.is_relative_to(tmp_path / "relative")
+    assert find({"KUBEBUILDER_ASSETS": str(folder.relative_to(tmp_path))}) == folder
+
+
 def test_a_folder_that_lacks_a_program_is_an_error(tmp_path: Path) -> None:
     environment = {"KUBEBUILDER_ASSETS": str(tmp_path)}
     (tmp_path / "etcd").touch(0o755)
@@ -96,7 +106,7 @@ def test_a_folder_that_lacks_a_program_is_an_error(tmp_path: Path) -> None:
 def test_without_a_usable_go_the_error_says_what_to_do(
     make_go: MakeGo, version: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "GO_FOLDER", "/nowhere")
+    monkeypatch.setattr(go, "GO_FOLDER", "/nowhere")
     environment = make_go(version)
     if not version:
         environment["PATH"] = ""
@@ -184,13 +194,13 @@ def test_the_command_prints_the_folder_or_the_reason(
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     for name, value in make_go().items():
         monkeypatch.setenv(name, value)
-    assert module.command(["--check"]) == 0
+    assert command(["--check"]) == 0
     assert capfd.readouterr().out == ""
-    assert module.command([]) == 0
+    assert command([]) == 0
     assert capfd.readouterr().out == f"{find()}\n"
     monkeypatch.setenv("KUBEBUILDER_ASSETS", "/nowhere")
     for arguments in ([], ["--check"]):
-        assert module.command(arguments) == 1
+        assert command(arguments) == 1
         captured = capfd.readouterr()
         assert captured.out == ""
         assert captured.err.startswith("make test-kube: KUBEBUILDER_ASSETS=/nowhere contains no")

@@ -5,7 +5,6 @@ keeps the objects. There are no controllers and no kubelet: pods have the status
 them, and the objects of a deleted namespace stay.
 """
 
-import base64
 import json
 import random
 import secrets
@@ -21,11 +20,8 @@ from types import TracebackType
 from typing import Final, Self
 
 import httpx
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from tools.harness.kube.access import Account
+from tools.harness.kube.access import ISSUER, TokenIssuer
 from tools.harness.kube.errors import ApiServerError
 from tools.harness.kube.process_group import ProcessGroup
 
@@ -35,8 +31,6 @@ LOG_TAIL_LINES = 20
 
 PORTS = range(20_000, 32_768)
 """Below Linux's ephemeral ports: while the server is stopped, no connection takes its port."""
-
-ISSUER: Final = "https://kubernetes.default.svc"
 
 
 class ApiServer:
@@ -49,7 +43,7 @@ class ApiServer:
         """Set it up with the folder of the programs, see :func:`tools.kube.build.find`."""
         self.admin_token: Final = secrets.token_hex(16)
         self._assets = assets
-        self._key = ec.generate_private_key(ec.SECP256R1())
+        self.tokens: Final = TokenIssuer()
         self._port, self._etcd_port, peer_port = free_ports(3)
         self._peer_url = f"http://127.0.0.1:{peer_port}"
         self._etcd_url = f"http://127.0.0.1:{self._etcd_port}"
@@ -156,36 +150,8 @@ class ApiServer:
         }
         path.write_text(json.dumps(document))
 
-    def service_account_token(self, account: Account, lifetime_seconds: int = 3600) -> str:
-        """Return a token as the TokenRequest API issues it, for any lifetime.
-
-        That API issues none for less than 10 minutes.
-        """
-        now = int(time.time())
-        claims = {
-            "iss": ISSUER,
-            "aud": [ISSUER],
-            "sub": account.user,
-            "iat": now,
-            "nbf": now,
-            "exp": now + lifetime_seconds,
-            "kubernetes.io": {
-                "namespace": account.namespace,
-                "serviceaccount": {"name": account.name, "uid": account.uid},
-            },
-        }
-        signed = ".".join(_base64(json.dumps(part).encode()) for part in ({"alg": "ES256"}, claims))
-        # RFC 7518 §3.4: the two numbers as 32 bytes each, not as ASN.1.
-        numbers = decode_dss_signature(self._key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
-        return f"{signed}.{_base64(b''.join(number.to_bytes(32, 'big') for number in numbers))}"
-
     def _write_files(self) -> None:
-        private = self._key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.TraditionalOpenSSL,
-            serialization.NoEncryption(),
-        )
-        (self._folder / "sa.key").write_bytes(private)
+        (self._folder / "sa.key").write_bytes(self.tokens.private_key)
         admin = f'{self.admin_token},admin,admin,"system:masters"\n'
         (self._folder / "tokens.csv").write_text(admin)
 
@@ -282,7 +248,3 @@ def free_ports(count: int) -> list[int]:
             if len(found) == count:
                 return found
     raise ApiServerError(f"fewer than {count} ports from {PORTS[0]} to {PORTS[-1]} are free")
-
-
-def _base64(content: bytes) -> str:
-    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
