@@ -73,7 +73,8 @@ class TokenIssuer:
     def issue(self, account: Account, lifetime_seconds: int = 3600) -> str:
         """Return a token of an account.
 
-        The API server accepts it for up to 10 s longer if it has seen it before: it caches tokens.
+        The API server accepts it for a minute longer, in case clocks differ, and for 10 s more if
+        it has just seen it. A negative lifetime takes the minute into account.
         """
         now = int(time.time())
         claims = {
