@@ -7,7 +7,10 @@ from epp.ext_proc.plugin_headers import sendable
 from epp.ext_proc.request_ids import TRACEPARENT, new_traceparent
 from epp.ext_proc.response_body import ResponseBody
 from epp.ext_proc.settings import ExtProcSettings
-from epp.request_control import RoutedRequest, fallbacks
+from epp.request_control import AnsweredBy, RoutedRequest, fallbacks
+
+_OVERLOADED = "x-envoy-overloaded"
+"""Envoy sets it on its own responses to requests above the limits of a circuit breaker."""
 
 
 def routing_answer(
@@ -85,6 +88,8 @@ def response_headers_answer(
         request_id: Id of the request, for the log.
     """
     status = processing_request.status(headers)
+    if routed.answered_by is AnsweredBy.UNKNOWN and _OVERLOADED in headers:
+        routed.answered_by = AnsweredBy.GATEWAY
     reads_body = body is not None and body.is_needed
     if not (reads_body or routed.wants_response_headers):
         routed.response_started(status)

@@ -20,12 +20,18 @@ from epp.ext_proc import wire
 from epp.ext_proc.modes import BodyModes
 from epp.ext_proc.processing_response import METADATA_NAMESPACE
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from epp.request_control import AnsweredBy
 
 SUBSET_NAMESPACE = "envoy.lb.subset_hint"
 SUBSET_KEY = "x-gateway-destination-endpoint-subset"
 """Key in the request's metadata: the endpoints that the gateway allows for the request."""
 SERVED_KEY = "x-gateway-destination-endpoint-served"
 """Key in the response's metadata: the ``ip:port`` that served the request."""
+DETAILS = "response.code_details"
+"""Attribute of a response: ``via_upstream``, or why Envoy made the response itself."""
+
+_NOT_THE_SERVER = frozenset({"overflow", "max_stream_duration"})
+"""Parts of details that begin like those of a failed server: limits of Envoy."""
 
 _STATUS_DIGITS = 3
 _MAX_CACHED_BYTES = 1024
@@ -48,6 +54,8 @@ class MessageContext:
     """The ``ip:port`` that served the request, from the gateway; "" if unknown."""
     subset: tuple[str, ...] | None
     """Endpoints that the gateway allows, ``ip:port`` or ``ip``; None without a restriction."""
+    answered_by: AnsweredBy
+    """Who made a response; UNKNOWN if the gateway does not say."""
 
 
 class Head(NamedTuple):
@@ -123,7 +131,23 @@ def _read_context(request: pb.ProcessingRequest) -> MessageContext:
         modes,
         "" if served is None else served.string_value,
         _subset(_metadata(request, SUBSET_NAMESPACE, SUBSET_KEY)),
+        _answered_by(request),
     )
+
+
+def _answered_by(request: pb.ProcessingRequest) -> AnsweredBy:
+    """Return who made the response, by Envoy's response code details."""
+    for attributes in request.attributes.values():
+        if DETAILS in attributes.fields:
+            details = attributes.fields[DETAILS].string_value
+            if details == "via_upstream":
+                return AnsweredBy.SERVER
+            if details.startswith("upstream_") and not any(
+                limit in details for limit in _NOT_THE_SERVER
+            ):
+                return AnsweredBy.GATEWAY_FOR_SERVER
+            return AnsweredBy.GATEWAY if details else AnsweredBy.UNKNOWN
+    return AnsweredBy.UNKNOWN
 
 
 def _metadata(request: pb.ProcessingRequest, namespace: str, key: str) -> Value | None:

@@ -366,9 +366,14 @@ class ExtProcStream:
         else:
             if context.served:
                 routed.served_by(context.served)
+            routed.answered_by = context.answered_by
             answer = response_headers_answer(
                 routed, self._response_body, head.headers, context.served, self._request_id
             )
+            if error := routed.unserved():
+                routed.metrics.error(error.code)
+                self._send_error(error, EndCause.ERROR)
+                return
             self._transport.send(answer)
             routed.response_seconds = self._clock() - began_at
         if head.end_of_stream:

@@ -7,10 +7,11 @@ from typing import Final
 from epp.flow_control import FlowController
 from epp.observability import CanonicalLine, Metrics
 from epp.outlier_detection import SERVER_ERROR, OutlierDetector
+from epp.request_control.errors import NoServerRespondsError, RequestError
 from epp.request_control.plugins import EndCause
 from epp.request_control.refusals import Refusals
 from epp.request_control.request_log import finished_line
-from epp.request_control.routed_request import RoutedRequest
+from epp.request_control.routed_request import AnsweredBy, RoutedRequest
 from epp.scheduling import Endpoint
 
 _BAD_GATEWAY: Final = HTTPStatus.BAD_GATEWAY.value
@@ -66,6 +67,8 @@ class LiveRequests:
         metrics.total.inc()
         metrics.running.inc()
         metrics.size.observe(routed.request.body_bytes)
+        if routed.request.stream:
+            routed.endpoint.awaited += 1
 
     def served_by(self, routed: RoutedRequest, address: str) -> None:
         """Move the reservation to the endpoint at ``address``, if the pool has it."""
@@ -73,6 +76,9 @@ class LiveRequests:
         if endpoint is not None:
             if self._outliers is not None:  # the gateway could not reach the picked one
                 self._outliers.responded(routed.endpoint, _BAD_GATEWAY)
+            if routed.request.stream and routed.status is None:
+                routed.endpoint.awaited -= 1
+                endpoint.awaited += 1
             routed.endpoint.retries += 1
             routed.decision.reservation.move(endpoint.load, self._clock())
             routed.endpoint = endpoint
@@ -86,14 +92,20 @@ class LiveRequests:
         502 or 504: then the other one has failed.
         """
         outliers = self._outliers
-        if outliers is None:
+        if outliers is None or routed.answered_by is AnsweredBy.GATEWAY:
             return
         stages = routed.decision.stages.values()
-        if not (stages and status in _UNREACHABLE):
-            outliers.responded(routed.endpoint, status)
-        if status < SERVER_ERROR or status in _UNREACHABLE:
+        from_gateway = routed.answered_by is AnsweredBy.GATEWAY_FOR_SERVER
+        is_stages_fault = bool(stages) and status in _UNREACHABLE and not from_gateway
+        if not is_stages_fault:
+            outliers.responded(routed.endpoint, status, from_gateway=from_gateway)
+        if status < SERVER_ERROR or is_stages_fault:
             for endpoint in stages:
                 outliers.responded(endpoint, status)
+
+    def unserved(self, routed: RoutedRequest) -> RequestError | None:
+        why = None if self._outliers is None else self._outliers.why_none_responds()
+        return NoServerRespondsError(why) if why else None
 
     def response_began(self, routed: RoutedRequest) -> None:
         """Release the stages before the primary profile; the request can be evicted no more."""
@@ -117,8 +129,14 @@ class LiveRequests:
         if metrics.awaits_proof and routed.status == _OK:
             metrics.prove(request.model, request.target_model)
         status = routed.status
+        if status is None and request.stream:
+            routed.endpoint.awaited -= 1
         routed.endpoint.responses[0 if status is None else status // 100 % 10] += 1
-        if self._outliers is not None and cause in _TELLING:
+        if (
+            self._outliers is not None
+            and cause in _TELLING
+            and routed.answered_by is not AnsweredBy.GATEWAY
+        ):
             self._outliers.ended(routed.endpoint, is_whole=_is_whole(routed, cause, now))
         pipeline, parsed_by = routed.pipeline, routed.parsed_by
         try:

@@ -1,6 +1,7 @@
 """A routed request, from its decision to the end of its stream."""
 
 from collections.abc import Callable, Mapping
+from enum import Enum, auto
 from types import MappingProxyType
 from typing import Protocol
 
@@ -10,6 +11,7 @@ from epp.outlier_detection import SERVER_ERROR
 from epp.parsing import reader_finder
 from epp.parsing.plugins import AnswerReader, Usage
 from epp.request_control.decision import Decision
+from epp.request_control.errors import RequestError
 from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import ANSWER_USAGE, AnswerFacts, EndCause, ResponseHead
 from epp.request_control.prepared_request import PreparedRequest
@@ -20,6 +22,18 @@ FindReader = Callable[[Mapping[str, str]], AnswerReader | None]
 It never raises."""
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+class AnsweredBy(Enum):
+    """Who made the answer to a request, as far as the gateway says."""
+
+    UNKNOWN = auto()
+    SERVER = auto()
+    """The model server."""
+    GATEWAY_FOR_SERVER = auto()
+    """The gateway, because it got no answer from the model server."""
+    GATEWAY = auto()
+    """The gateway, for a reason of its own, such as a circuit breaker."""
 
 
 class RequestLifecycle(Protocol):
@@ -33,6 +47,9 @@ class RequestLifecycle(Protocol):
 
     def response_status(self, routed: "RoutedRequest", status: int) -> None:
         """The status of the answer matters to outlier detection."""
+
+    def unserved(self, routed: "RoutedRequest") -> RequestError | None:
+        """Return the error to answer with if no model server responds, None otherwise."""
 
     def time(self) -> float:
         """Return the time, in seconds of the clock of endpoint loads."""
@@ -59,6 +76,7 @@ class RoutedRequest:
     __slots__ = (
         "_holds_stages",
         "_lifecycle",
+        "answered_by",
         "body",
         "decision",
         "endpoint",
@@ -113,7 +131,9 @@ class RoutedRequest:
         self.responded_at = 0.0
         """When the head of a streamed answer came, in seconds of the clock; 0.0 for others."""
         self.status: int | None = None
-        """HTTP status of the model server's answer."""
+        """HTTP status of the answer."""
+        self.answered_by = AnsweredBy.UNKNOWN
+        """Who made the answer."""
         self._holds_stages = bool(decision.stage_reservations)
 
     @property
@@ -179,13 +199,18 @@ class RoutedRequest:
                 :meth:`served_by` before.
             served: The ``ip:port`` that the gateway reports as the server; "" if it does not.
         """
-        self.status = status
         lifecycle = self._lifecycle
         if lifecycle is None:
             return _NO_HEADERS
+        endpoint = self.endpoint
         if self.request.stream:
+            if self.status is None:
+                endpoint.awaited -= 1
             self.responded_at = lifecycle.time()
-        if status >= SERVER_ERROR or self.endpoint.is_watched or self._holds_stages:
+        self.status = status
+        if status < SERVER_ERROR:
+            endpoint.heads += 1
+        if status >= SERVER_ERROR or endpoint.is_watched or self._holds_stages:
             lifecycle.response_status(self, status)
         if not self.pipeline.response_header:
             if self._holds_stages or self.in_flight is not None:
@@ -195,6 +220,13 @@ class RoutedRequest:
         self.pipeline.answer_began(self.request, head, self.endpoint, self.state)
         lifecycle.response_began(self)  # after the plugins, which may give back what they count
         return head.set_headers
+
+    def unserved(self) -> RequestError | None:
+        """Return the error to replace the gateway's own answer with; None to let it pass."""
+        lifecycle = self._lifecycle
+        if self.answered_by is not AnsweredBy.GATEWAY_FOR_SERVER or lifecycle is None:
+            return None
+        return lifecycle.unserved(self)
 
     def report(self, usage: Usage | None) -> AnswerFacts:
         """Return what plugins report to the gateway of the answer, by namespace and key.

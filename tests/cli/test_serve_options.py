@@ -55,6 +55,7 @@ Outlier detection: --health-check-path PATH = '/health'
 Outlier detection: --max-ejection-percent PERCENT 0..100 = 50
 Outlier detection: --max-ejection-time DURATION = '60s'
 Outlier detection: --outlier-detection true|false = 'true'
+Outlier detection: --response-overdue-time DURATION = '5s'
 Outlier detection: --scrape-overdue-time DURATION = '300ms'
 Outlier detection: --slow-start-window DURATION = '2s'
 Outlier detection: --success-rate-request-volume N 0.. = 20

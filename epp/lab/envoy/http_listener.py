@@ -30,6 +30,7 @@ from epp.lab.envoy.names import (
     LISTENER,
     MAX_DESTINATIONS,
     MODEL_SERVERS_CLUSTER,
+    RESPONSE_DETAILS,
     SERVED_HEADER,
     SERVED_KEY,
     STAT_PREFIX,
@@ -145,6 +146,7 @@ def endpoint_picker(config: GatewayConfig) -> ext_proc.ExternalProcessor:
         allow_mode_override=config.mode is Mode.ADAPTIVE,
         allow_content_length_header=config.keep_content_length,
         mutation_rules=mutation_rules.HeaderMutationRules(allow_all_routing=True),
+        response_attributes=[RESPONSE_DETAILS],
         metadata_options=ext_proc.MetadataOptions(
             receiving_namespaces=namespaces(untyped=[DESTINATION_NAMESPACE]),
             forwarding_namespaces=namespaces(untyped=[DESTINATION_NAMESPACE, SUBSET_NAMESPACE]),

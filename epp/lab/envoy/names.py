@@ -35,6 +35,9 @@ EPP_LARGE_REQUESTS_CLUSTER = "epp-large-requests"
 MODEL_SERVERS_CLUSTER = "model-servers"
 LISTENER = "gateway"
 
+RESPONSE_DETAILS = "response.code_details"
+"""Attribute of a response that says whether Envoy made it itself, and why."""
+
 SERVED_HEADER = "x-gateway-served-by"
 """Response header in which the route passes the endpoint that served the request to a filter, which
 moves it to the metadata; used if no load-balancing policy writes the metadata."""
