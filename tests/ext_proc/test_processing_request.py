@@ -32,6 +32,12 @@ ANSWERED_BY = {
 }
 
 
+def answered(details: str) -> AnsweredBy:
+    is_servers = details.startswith("upstream_")
+    other = AnsweredBy.GATEWAY_FOR_SERVER if is_servers else AnsweredBy.GATEWAY
+    return ANSWERED_BY.get(details, other)
+
+
 def by_protobuf(data: bytes) -> processing_request.Message | None:
     """Return the message as protobuf decodes it; None if it is invalid."""
     try:
@@ -74,7 +80,7 @@ def by_protobuf(data: bytes) -> processing_request.Message | None:
         for attributes in request.attributes.values()
         if DETAILS in attributes.fields
     ]
-    answered_by = ANSWERED_BY[given[0]] if given else AnsweredBy.UNKNOWN
+    answered_by = answered(given[0]) if given else AnsweredBy.UNKNOWN
     return kind, content, processing_request.MessageContext(modes, served, subset, answered_by)
 
 
