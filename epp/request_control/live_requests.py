@@ -8,6 +8,7 @@ from epp.flow_control import FlowController
 from epp.observability import CanonicalLine, Metrics
 from epp.outlier_detection import SERVER_ERROR, OutlierDetector
 from epp.request_control.errors import NoServerRespondsError, RequestError
+from epp.request_control.hedging import Hedge, Hedging
 from epp.request_control.plugins import EndCause
 from epp.request_control.refusals import Refusals
 from epp.request_control.request_log import finished_line
@@ -34,6 +35,7 @@ class LiveRequests:
         flow: Flow control; None without it.
         refusals: Reports faults.
         outliers: Outlier detection; None without it.
+        hedging: Decides when a request is tried a second time; None for never.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class LiveRequests:
         flow: FlowController | None,
         refusals: Refusals,
         outliers: OutlierDetector | None = None,
+        hedging: Hedging | None = None,
     ) -> None:
         self.in_flight = 0
         """Routed requests not yet closed."""
@@ -54,6 +57,7 @@ class LiveRequests:
         self._flow = flow
         self._refusals = refusals
         self._outliers = outliers
+        self._hedging = hedging
         self._finished = CanonicalLine("request finished")
         self._response_seconds = metrics.response_processing.observe
 
@@ -74,7 +78,10 @@ class LiveRequests:
         """Move the reservation to the endpoint at ``address``, if the pool has it."""
         endpoint = self._find_address(address)
         if endpoint is not None:
-            if self._outliers is not None:  # the gateway could not reach the picked one
+            hedge = routed.hedge
+            if hedge is not None and hedge.tries(self._clock()):
+                hedge.is_won = True
+            elif self._outliers is not None:  # the gateway could not reach the picked one
                 self._outliers.responded(routed.endpoint, _BAD_GATEWAY)
             if routed.request.stream and routed.status is None:
                 routed.endpoint.awaited -= 1
@@ -107,6 +114,12 @@ class LiveRequests:
         why = None if self._outliers is None else self._outliers.why_none_responds()
         return NoServerRespondsError(why) if why else None
 
+    def hedge(self, routed: RoutedRequest, others: int) -> Hedge | None:
+        hedging = self._hedging
+        if hedging is None:
+            return None
+        return hedging.begin(routed.request.body_bytes, self._clock(), others)
+
     def response_began(self, routed: RoutedRequest) -> None:
         """Release the stages before the primary profile; the request can be evicted no more."""
         routed.release_stages(self._clock())
@@ -131,6 +144,9 @@ class LiveRequests:
         status = routed.status
         if status is None and request.stream:
             routed.endpoint.awaited -= 1
+            if routed.hedge is not None:
+                routed.hedge.end(now, has_succeeded=False)
+                routed.hedge = None
         routed.endpoint.responses[0 if status is None else status // 100 % 10] += 1
         if (
             self._outliers is not None

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from types import MappingProxyType
-from typing import Protocol
+from typing import Final, Protocol
 
 from epp.flow_control import FlowController, InFlight, QueuedRequest
 from epp.observability import RequestMetrics
@@ -12,10 +12,13 @@ from epp.parsing import reader_finder
 from epp.parsing.plugins import AnswerReader, Usage
 from epp.request_control.decision import Decision
 from epp.request_control.errors import RequestError
+from epp.request_control.hedging import Hedge
 from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import ANSWER_USAGE, AnswerFacts, EndCause, ResponseHead
 from epp.request_control.prepared_request import PreparedRequest
 from epp.scheduling import CycleState, LLMRequest
+
+_CLIENT_ERROR: Final = 400
 
 FindReader = Callable[[Mapping[str, str]], AnswerReader | None]
 """Returns the reader for an answer with these headers, by lower-case name; None if there is none.
@@ -51,6 +54,9 @@ class RequestLifecycle(Protocol):
     def unserved(self, routed: "RoutedRequest") -> RequestError | None:
         """Return the error to answer with if no model server responds, None otherwise."""
 
+    def hedge(self, routed: "RoutedRequest", others: int) -> Hedge | None:
+        """Return the hedge of a streamed request that is sent now; None without hedging."""
+
     def time(self) -> float:
         """Return the time, in seconds of the clock of endpoint loads."""
 
@@ -81,6 +87,7 @@ class RoutedRequest:
         "decision",
         "endpoint",
         "find_reader",
+        "hedge",
         "in_flight",
         "metrics",
         "on_revoked",
@@ -122,6 +129,8 @@ class RoutedRequest:
         """Its entry in flow control; None if it was not queued there."""
         self.in_flight: InFlight | None = None
         """Its entry among the requests that may be evicted; None if it may not."""
+        self.hedge: Hedge | None = None
+        """Its hedge, until its response begins; None if the gateway cannot hedge it."""
         self.on_revoked: Callable[[], None] | None = None
         """Set by the stream: ends it with an error answer."""
         self.usage: Usage | None = None
@@ -174,6 +183,18 @@ class RoutedRequest:
         if self.on_revoked is not None:
             self.on_revoked()
 
+    def hedge_seconds(self, others: int) -> float | None:
+        """Return after what time the gateway should try further endpoints; None for never.
+
+        Args:
+            others: How many further endpoints it has.
+        """
+        # The servers of other stages work for the picked endpoint alone.
+        if self._lifecycle is None or self.decision.stages:
+            return None
+        self.hedge = self._lifecycle.hedge(self, others)
+        return None if self.hedge is None else self.hedge.delay_seconds
+
     def body_sent(self) -> None:
         """Drop ``body`` and the prompt: a generation is long, and a prompt may be large."""
         if self.body is not None:
@@ -206,7 +227,10 @@ class RoutedRequest:
         if self.request.stream:
             if self.status is None:
                 endpoint.awaited -= 1
-            self.responded_at = lifecycle.time()
+            self.responded_at = now = lifecycle.time()
+            if self.hedge is not None:
+                self.hedge.end(now, has_succeeded=status < _CLIENT_ERROR)
+                self.hedge = None
         self.status = status
         if status < SERVER_ERROR:
             endpoint.heads += 1

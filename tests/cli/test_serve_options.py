@@ -52,6 +52,7 @@ Outlier detection: --consecutive-5xx N 1.. = 3
 Outlier detection: --consecutive-scrape-failures N 1.. = 2
 Outlier detection: --health-check-interval DURATION = '1s'
 Outlier detection: --health-check-path PATH = '/health'
+Outlier detection: --hedging-budget PERCENT 0..100 = 2
 Outlier detection: --max-ejection-percent PERCENT 0..100 = 50
 Outlier detection: --max-ejection-time DURATION = '60s'
 Outlier detection: --outlier-detection true|false = 'true'

@@ -32,12 +32,6 @@ ANSWERED_BY = {
 }
 
 
-def answered(details: str) -> AnsweredBy:
-    is_servers = details.startswith("upstream_")
-    other = AnsweredBy.GATEWAY_FOR_SERVER if is_servers else AnsweredBy.GATEWAY
-    return ANSWERED_BY.get(details, other)
-
-
 def by_protobuf(data: bytes) -> processing_request.Message | None:
     """Return the message as protobuf decodes it; None if it is invalid."""
     try:
@@ -75,12 +69,13 @@ def by_protobuf(data: bytes) -> processing_request.Message | None:
         if value is not None:
             entries = [e for e in value if isinstance(e, str)] if isinstance(value, list) else []
             subset = tuple(entry.strip() for entry in entries if entry.strip())
-    given = [
-        attributes.fields[DETAILS].string_value
+    fields = {
+        name: value.string_value
         for attributes in request.attributes.values()
-        if DETAILS in attributes.fields
-    ]
-    answered_by = answered(given[0]) if given else AnsweredBy.UNKNOWN
+        for name, value in attributes.fields.items()
+    }
+    served = fields.get("upstream.address") or served
+    answered_by = processing_request._answered_by(fields.get(DETAILS, ""))
     return kind, content, processing_request.MessageContext(modes, served, subset, answered_by)
 
 
@@ -99,9 +94,10 @@ def metadata(served: str) -> pb.ProcessingRequest:
     return request
 
 
-def attributes(details: Any) -> pb.ProcessingRequest:
+def attributes(details: Any, served: str = "") -> pb.ProcessingRequest:
     request = pb.ProcessingRequest()
-    request.attributes["envoy.filters.http.ext_proc"].update({DETAILS: details})
+    given = {DETAILS: details, "upstream.address": served}
+    request.attributes["envoy.filters.http.ext_proc"].update(given)
     return request
 
 
@@ -145,7 +141,7 @@ _PARTS = st.one_of(
     st.just(pb.ProcessingRequest(response_trailers=pb.HttpTrailers())),
     st.sampled_from([SERVED, "", "10.0.0.2:8000"]).map(metadata),
     st.sampled_from([[SERVED], [], "a, b,", "", 7, None, [None, "x"], {"a": 1}]).map(hint),
-    st.sampled_from([*ANSWERED_BY, 7]).map(attributes),
+    st.builds(attributes, st.sampled_from([*ANSWERED_BY, 7]), st.sampled_from(["", SERVED])),
     st.builds(config, st.integers(0, 7), st.integers(0, 7)),
     st.just(pb.ProcessingRequest(observability_mode=True)),
 ).map(pb.ProcessingRequest.SerializeToString) | st.sampled_from(
