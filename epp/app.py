@@ -207,6 +207,7 @@ class App:
             outcomes=None if self._reloader is None else self._reloader.outcomes,
             flow=self.flow,
             outliers=self.outliers,
+            hedging_budget=settings.hedging_budget_percent / 100.0,
             emit_endpoint_scores=settings.emit_endpoint_scores,
             follow_subset_hint=not settings.ignore_subset_hint,
             body_limits=BodyLimits(

@@ -166,6 +166,18 @@ class ServeSettings:
             flag="--scoring-staleness-threshold",
         ),
     ] = 0.2
+    hedging_budget_percent: Annotated[
+        int,
+        Option(
+            "At gateways with hedging, send at most this share of the streamed requests to a second"
+            " endpoint because their response is late. 0 for none.",
+            panel=Panel.OUTLIERS,
+            flag="--hedging-budget",
+            metavar="PERCENT",
+            min=0,
+            max=100,
+        ),
+    ] = 2
     outliers: OutlierSettings = field(default_factory=OutlierSettings)
     """When endpoints are ejected; never with ``compat`` ``reference``."""
     eviction_staleness_seconds: float = 0.2

@@ -69,6 +69,13 @@ def envoy_config(
             " response begins.",
         ),
     ] = True,
+    hedging: Annotated[
+        bool,
+        groups.model_servers(
+            "--hedging",
+            help="Send a streamed request whose response is late to a second model server, too.",
+        ),
+    ] = False,
     buffer_limit: Annotated[
         str,
         groups.gateway(
@@ -178,6 +185,7 @@ def envoy_config(
             fail_open=fail_open,
             retries=retries,
             retry_resets=retry_resets,
+            hedging=hedging,
             buffer_limit_bytes=from_flag("--buffer-limit", size, buffer_limit),
             headers=header_rules(client_headers, keep_header, strip_header, set_header),
             trusted_hops=trusted_hops,

@@ -1,13 +1,20 @@
 """The answers that change headers: the one that routes a request, and the one to its response."""
 
 from collections.abc import Mapping
+from math import ceil
 
 from epp.ext_proc import control_headers, processing_request, processing_response
+from epp.ext_proc.gateway_metadata import DEFAULT, GatewayAbilities
 from epp.ext_proc.plugin_headers import sendable
 from epp.ext_proc.request_ids import TRACEPARENT, new_traceparent
 from epp.ext_proc.response_body import ResponseBody
 from epp.ext_proc.settings import ExtProcSettings
-from epp.request_control import RoutedRequest, fallbacks
+from epp.request_control import AnsweredBy, RoutedRequest, fallbacks
+
+_HEDGE = "x-envoy-hedge-on-per-try-timeout"
+_HEDGE_MILLISECONDS = "x-envoy-upstream-rq-per-try-timeout-ms"
+_OVERLOADED = "x-envoy-overloaded"
+"""Envoy sets it on its own responses to requests above the limits of a circuit breaker."""
 
 
 def routing_answer(
@@ -18,7 +25,7 @@ def routing_answer(
     request_id: str,
     is_new_id: bool,
     on_body: bool,
-    max_destinations: int = 1,
+    gateway: GatewayAbilities = DEFAULT,
 ) -> bytes:
     """Return the ProcessingResponse that routes a request.
 
@@ -29,16 +36,18 @@ def routing_answer(
         request_id: Id of the request.
         is_new_id: The request came without an id, so that its id has to be set.
         on_body: Answer the body message (a buffered body) instead of the headers message.
-        max_destinations: How many endpoints the gateway can use; those after the picked one are
-            for retries.
+        gateway: What the gateway can do; endpoints after the picked one are for retries.
     """
     decision, body = routed.decision, routed.body
     address, wanted = decision.destination, decision.request_headers
+    hedge_seconds: float | None = None
     if not settings.destination_list:
         address = address.partition(",")[0]
-    elif max_destinations > 1:
-        others = fallbacks(decision, max_destinations - 1)
+    elif gateway.max_destinations > 1:
+        others = fallbacks(decision, gateway.max_destinations - 1)
         address = ",".join([address, *[each.address for each in others]])
+        if gateway.can_hedge and routed.request.stream:
+            hedge_seconds = routed.hedge_seconds(len(others))
     if settings.keep_control_headers:
         names = control_headers.removed_when_forwarding(settings.ignored_client_headers)
         removed = control_headers.present(headers, names)
@@ -48,7 +57,8 @@ def routing_answer(
     traceparent = ""
     if settings.tracing and TRACEPARENT not in headers:
         traceparent = new_traceparent(settings.trace_ratio)
-    if body is None and not wanted and scores is None and not is_new_id:
+    plain = body is None and not wanted and scores is None and not is_new_id
+    if plain and hedge_seconds is None:
         return processing_response.routed(
             address, on_body=on_body, removed=removed, traceparent=traceparent
         )
@@ -57,6 +67,9 @@ def routing_answer(
         changes[processing_response.REQUEST_ID] = request_id
     if traceparent:
         changes[TRACEPARENT] = traceparent
+    if hedge_seconds is not None:
+        changes[_HEDGE] = "true"
+        changes[_HEDGE_MILLISECONDS] = str(ceil(hedge_seconds * 1e3))
     if wanted:
         changes |= sendable(wanted, request_id)
     if body is not None and processing_response.CONTENT_LENGTH in headers:
@@ -85,6 +98,8 @@ def response_headers_answer(
         request_id: Id of the request, for the log.
     """
     status = processing_request.status(headers)
+    if routed.answered_by is AnsweredBy.UNKNOWN and _OVERLOADED in headers:
+        routed.answered_by = AnsweredBy.GATEWAY
     reads_body = body is not None and body.is_needed
     if not (reads_body or routed.wants_response_headers):
         routed.response_started(status)

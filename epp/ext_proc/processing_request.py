@@ -20,12 +20,21 @@ from epp.ext_proc import wire
 from epp.ext_proc.modes import BodyModes
 from epp.ext_proc.processing_response import METADATA_NAMESPACE
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from epp.request_control import AnsweredBy
 
 SUBSET_NAMESPACE = "envoy.lb.subset_hint"
 SUBSET_KEY = "x-gateway-destination-endpoint-subset"
 """Key in the request's metadata: the endpoints that the gateway allows for the request."""
 SERVED_KEY = "x-gateway-destination-endpoint-served"
 """Key in the response's metadata: the ``ip:port`` that served the request."""
+SERVED_ATTRIBUTE = "upstream.address"
+"""Attribute of a response with the same, even if the request was hedged."""
+DETAILS = "response.code_details"
+"""Attribute of a response: ``via_upstream``, or why Envoy made the response itself."""
+
+_ANSWERED_BY = {"": AnsweredBy.UNKNOWN, "via_upstream": AnsweredBy.SERVER}
+_LIMITS = frozenset({"overflow", "max_stream_duration"})
+"""Parts of details that name limits of Envoy, though they begin like those of a failed server."""
 
 _STATUS_DIGITS = 3
 _MAX_CACHED_BYTES = 1024
@@ -48,6 +57,8 @@ class MessageContext:
     """The ``ip:port`` that served the request, from the gateway; "" if unknown."""
     subset: tuple[str, ...] | None
     """Endpoints that the gateway allows, ``ip:port`` or ``ip``; None without a restriction."""
+    answered_by: AnsweredBy
+    """Who made a response; UNKNOWN if the gateway does not say."""
 
 
 class Head(NamedTuple):
@@ -118,12 +129,33 @@ def _read_context(request: pb.ProcessingRequest) -> MessageContext:
             config.response_body_mode,
             config.send_body_without_waiting_for_header_response,
         )
-    served = _metadata(request, METADATA_NAMESPACE, SERVED_KEY)
+    served = _attribute(request, SERVED_ATTRIBUTE)
+    if not served:
+        value = _metadata(request, METADATA_NAMESPACE, SERVED_KEY)
+        served = "" if value is None else value.string_value
     return MessageContext(
         modes,
-        "" if served is None else served.string_value,
+        served,
         _subset(_metadata(request, SUBSET_NAMESPACE, SUBSET_KEY)),
+        _answered_by(_attribute(request, DETAILS)),
     )
+
+
+def _attribute(request: pb.ProcessingRequest, name: str) -> str:
+    """Return an attribute that is text; "" if there is none."""
+    for attributes in request.attributes.values():  # by filter; there is one
+        if name in attributes.fields:
+            return attributes.fields[name].string_value
+    return ""
+
+
+def _answered_by(details: str) -> AnsweredBy:
+    """Return who made the response, by Envoy's response code details."""
+    if details in _ANSWERED_BY:
+        return _ANSWERED_BY[details]
+    is_limit = any(limit in details for limit in _LIMITS)
+    is_for_server = details.startswith("upstream_") and not is_limit
+    return AnsweredBy.GATEWAY_FOR_SERVER if is_for_server else AnsweredBy.GATEWAY
 
 
 def _metadata(request: pb.ProcessingRequest, namespace: str, key: str) -> Value | None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from math import inf
 
-from epp.ext_proc.gateway_metadata import MAX_DESTINATIONS, max_destinations
+from epp.ext_proc.gateway_metadata import abilities
 from epp.ext_proc.held_bytes import HeldBytes
 from epp.ext_proc.interfaces import RequestHandler, TransportStream
 from epp.ext_proc.pauses import ENDS_AT_ONCE, end_in_pauses, end_safely, let_messages_come
@@ -68,7 +68,6 @@ class ExtProcService:
 
     def opened(self, stream: TransportStream, headers: Mapping[str, str]) -> ExtProcStream:
         """Return the handler of a new stream with these gRPC headers."""
-        asked = headers.get(MAX_DESTINATIONS)
         opened = ExtProcStream(
             stream,
             self._handler,
@@ -77,7 +76,7 @@ class ExtProcService:
             settings=self._settings,
             refusals=self._refusals,
             held=self.held,
-            max_destinations=1 if asked is None else max_destinations(asked),
+            gateway=abilities(headers),
         )
         if len(self.open_streams) >= self._max_streams:
             opened.is_surplus = True

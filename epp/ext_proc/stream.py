@@ -32,6 +32,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from epp.ext_proc import client_headers, processing_request, processing_response
+from epp.ext_proc.gateway_metadata import DEFAULT, GatewayAbilities
 from epp.ext_proc.header_answers import response_headers_answer, routing_answer
 from epp.ext_proc.held_bytes import HeldBytes
 from epp.ext_proc.interfaces import RequestHandler, TransportStream
@@ -106,17 +107,17 @@ class ExtProcStream:
         settings: Limits, and the form of the answers.
         refusals: Counts and logs requests that the director never sees.
         held: The memory account.
-        max_destinations: How many endpoints the gateway can use.
+        gateway: What the gateway can do.
     """
 
     __slots__ = (
         "_after_body",
         "_clock",
         "_end_in_pause",
+        "_gateway",
         "_handler",
         "_headers",
         "_is_new_id",
-        "_max_destinations",
         "_modes",
         "_on_close",
         "_pending",
@@ -144,7 +145,7 @@ class ExtProcStream:
         settings: ExtProcSettings,
         refusals: Refusals,
         held: HeldBytes,
-        max_destinations: int = 1,
+        gateway: GatewayAbilities = DEFAULT,
     ) -> None:
         self.state = _REQUEST_HEADERS
         self.is_surplus = False
@@ -158,7 +159,7 @@ class ExtProcStream:
         self._on_close = on_close
         self._settings = settings
         self._refusals = refusals
-        self._max_destinations = max_destinations
+        self._gateway = gateway
         self._headers: dict[str, str] = {}
         self._request_id = ""
         self._is_new_id = False
@@ -341,7 +342,7 @@ class ExtProcStream:
             request_id=self._request_id,
             is_new_id=self._is_new_id,
             on_body=body.chunks > 0 and body.is_buffered,
-            max_destinations=self._max_destinations,
+            gateway=self._gateway,
         )
         self._transport.send(answer)
         if has_trailers:
@@ -366,9 +367,14 @@ class ExtProcStream:
         else:
             if context.served:
                 routed.served_by(context.served)
+            routed.answered_by = context.answered_by
             answer = response_headers_answer(
                 routed, self._response_body, head.headers, context.served, self._request_id
             )
+            if error := routed.unserved():
+                routed.metrics.error(error.code)
+                self._send_error(error, EndCause.ERROR)
+                return
             self._transport.send(answer)
             routed.response_seconds = self._clock() - began_at
         if head.end_of_stream:

@@ -140,10 +140,24 @@ class Metrics:
             " json-depth, json-values, stream-idle, stream-time or streams.",
             ("limit",),
         )
+        self._hedges = make.counter(
+            "request_hedges_total",
+            "Streamed requests that the gateway sent to a further endpoint, too, because their"
+            " response was late; result is won if that endpoint responded first, or lost.",
+            ("result",),
+        )
         self.internal_faults = make.counter(
             "internal_faults_total", "Exceptions that became a 500: faults of this EPP.", ()
         ).labels()
         self._watch_budget()
+
+    def hedged(self, has_won: bool) -> None:
+        """Count a hedge.
+
+        Args:
+            has_won: Whether a further endpoint responded first.
+        """
+        self._hedges.labels("won" if has_won else "lost").inc()
 
     def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
         """Do nothing: only failures are counted."""

@@ -20,6 +20,7 @@ from epp.outlier_detection.endpoint_health import (
     HealthState,
 )
 from epp.outlier_detection.settings import OutlierSettings
+from epp.outlier_detection.silences import silent_endpoints
 from epp.outlier_detection.success_rates import COMPARE_SECONDS, decay, success_rate_outlier
 from epp.scheduling import Endpoint, Plugin
 
@@ -103,6 +104,15 @@ class OutlierDetector:
         health = self._out.get(endpoint)
         return self.is_panicking or health is None or health.state is not HealthState.EJECTED
 
+    def why_none_responds(self) -> str:
+        """Return in words that all endpoints are ejected, and why; "" if one may respond."""
+        serving = self._serving()
+        if self._ejected() < serving or not serving:
+            return ""
+        which = "the pool's only endpoint is" if serving == 1 else f"all {serving} endpoints are"
+        latest = max(self._out.values(), key=lambda health: health.since)
+        return f"no model server responds: {which} ejected ({latest.reason})"
+
     async def run(self) -> None:
         """Check for overdue pages and due transitions until cancelled."""
         while True:
@@ -122,6 +132,8 @@ class OutlierDetector:
         if now - self._compared_at >= COMPARE_SECONDS:
             self._compared_at = now
             self._compare_success_rates()
+            if not is_late:
+                self._eject_silent(now)
 
     def _eject_overdue(self, now: float) -> None:
         overdue = [
@@ -145,15 +157,31 @@ class OutlierDetector:
                 self._take(endpoint, health, partial(health.success_rate_fell, reason))
         decay(self._health)
 
+    def _eject_silent(self, now: float) -> None:
+        if not (limit := self._settings.response_overdue_seconds):
+            return
+        silent = silent_endpoints(self._health, limit, now)
+        # If most are silent, their requests or the gateway are the cause.
+        if sum(not endpoint.is_draining for endpoint, _ in silent) <= self._max_ejected():
+            for endpoint, reason in silent:
+                health = self._health[endpoint]
+                self._take(endpoint, health, partial(health.fell_silent, reason))
+
     # --- evidence -----------------------------------------------------------------------------
 
-    def responded(self, endpoint: Endpoint, status: int) -> None:
-        """Take the status of a response; called for each 5xx, and if ``endpoint.is_watched``."""
+    def responded(self, endpoint: Endpoint, status: int, *, from_gateway: bool = False) -> None:
+        """Take the status of a response; called for each 5xx, and if ``endpoint.is_watched``.
+
+        Args:
+            endpoint: The endpoint that the request was sent to.
+            status: The HTTP status.
+            from_gateway: The gateway made the response because it got none from the endpoint.
+        """
         health = self._health.get(endpoint)
         if health is None:
             return
         if status >= SERVER_ERROR:
-            self._take(endpoint, health, partial(health.response_failed, status))
+            self._take(endpoint, health, partial(health.response_failed, status, from_gateway))
         else:
             self._take(endpoint, health, health.response_succeeded)
 
@@ -253,11 +281,15 @@ class OutlierDetector:
         """Return how many endpoints are not draining; only those count as ejected, too."""
         return sum(not endpoint.is_draining for endpoint in self._health)
 
-    def _judge_pool(self) -> None:
-        ejected = sum(
+    def _ejected(self) -> int:
+        """Return how many endpoints are ejected."""
+        return sum(
             health.state is HealthState.EJECTED and not endpoint.is_draining
             for endpoint, health in self._out.items()
         )
+
+    def _judge_pool(self) -> None:
+        ejected = self._ejected()
         is_panicking = ejected > self._max_ejected()
         if is_panicking is self.is_panicking:
             return

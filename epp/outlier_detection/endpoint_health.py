@@ -62,9 +62,11 @@ class Evidence(StrEnum):
     """Failed responses in a row."""
     SUCCESS_RATE = "success-rate"
     """Far more failed or incomplete responses than at the other endpoints."""
+    SILENCE = "silence"
+    """No response begins, though several requests wait."""
 
 
-_TIMED: Final = frozenset({Evidence.RESPONSES, Evidence.SUCCESS_RATE})
+_TIMED: Final = frozenset({Evidence.RESPONSES, Evidence.SUCCESS_RATE, Evidence.SILENCE})
 """Ejections that end after a time, not with new evidence."""
 
 
@@ -88,8 +90,11 @@ class EndpointHealth:
         "ejections",
         "ended",
         "evidence",
+        "heads",
+        "longest_silence",
         "reason",
         "returns_at",
+        "silent_since",
         "since",
         "state",
     )
@@ -116,6 +121,12 @@ class EndpointHealth:
         """Recent requests that have ended, decayed."""
         self.broken = 0.0
         """Those of them whose response failed or was incomplete."""
+        self.heads = 0
+        """Responses that had begun at the last look; see :mod:`.silences`."""
+        self.silent_since = now
+        """Since when streamed requests wait and no response begins; the last look if none wait."""
+        self.longest_silence = 0.0
+        """Longest recent silence that ended with a response, in seconds, decayed."""
         self._pages = 0
         """Pages in a row."""
         self._last_page_at: float | None = None
@@ -147,10 +158,23 @@ class EndpointHealth:
 
     # --- evidence -----------------------------------------------------------------------------
 
-    def response_failed(self, status: int, now: float) -> None:
-        """Take a response with status 5xx, the server's own or Envoy's for it."""
+    def response_failed(self, status: int, from_gateway: bool, now: float) -> None:
+        """Take a response with status 5xx.
+
+        Args:
+            status: The HTTP status.
+            from_gateway: The gateway made the response because it got none from the server.
+            now: The time.
+        """
         self._failed_responses += 1
-        reason = f"{self._failed_responses} failed responses in a row, the last with {status}"
+        count = self._failed_responses
+        reason = (
+            f"failed response with {status}"
+            if count == 1
+            else f"{count} failed responses in a row, the last with {status}"
+        )
+        if from_gateway:
+            reason += " from the gateway"
         if self.state is HealthState.EJECTED:
             return
         is_back = self.state is HealthState.PROBING
@@ -174,6 +198,11 @@ class EndpointHealth:
         """Take the result of a comparison with the other endpoints."""
         if self.state is not HealthState.EJECTED:
             self._eject(Evidence.SUCCESS_RATE, reason, now)
+
+    def fell_silent(self, reason: str, now: float) -> None:
+        """Take a silence that lasts too long."""
+        if self.state is not HealthState.EJECTED:
+            self._eject(Evidence.SILENCE, reason, now)
 
     def health_check_failed(self, why: str, now: float) -> None:
         """Take a failed health check; ignored before the first successful one.
@@ -303,6 +332,7 @@ class EndpointHealth:
         self._failed_scrapes = 0
         self._failed_checks = 0
         self.ended = self.broken = 0.0
+        self.silent_since = now
         self._had_success = False
         self.returns_at = inf
         self._enter(HealthState.PROBING, now, self.reason)

@@ -79,6 +79,17 @@ class OutlierSettings:
             flag="--scrape-overdue-time",
         ),
     ] = 0.3
+    response_overdue_seconds: Annotated[
+        float,
+        Option(
+            "Eject an endpoint at which several streamed requests wait, none of them in its queue,"
+            " and no response has begun for this long and three times as long as at others. 0 for"
+            " never.",
+            panel=Panel.OUTLIERS,
+            form=Form.DURATION,
+            flag="--response-overdue-time",
+        ),
+    ] = 5.0
     base_ejection_seconds: Annotated[
         float,
         Option(

@@ -19,6 +19,7 @@ from epp.request_control.errors import (
     LimitError,
     NoCandidatesError,
     NoCandidatesForNoBodyError,
+    NoServerRespondsError,
     NotCachedError,
     OutsideSubsetError,
     PartialBodyError,
@@ -66,7 +67,12 @@ from epp.request_control.plugins import (
 )
 from epp.request_control.policies import OutcomeWatch, RequestPolicies
 from epp.request_control.refusals import Refusals
-from epp.request_control.routed_request import FindReader, RequestLifecycle, RoutedRequest
+from epp.request_control.routed_request import (
+    AnsweredBy,
+    FindReader,
+    RequestLifecycle,
+    RoutedRequest,
+)
 
 __all__ = [
     "ANSWER_USAGE",
@@ -79,6 +85,7 @@ __all__ = [
     "AllFilteredError",
     "AnswerReporter",
     "AnswerTimeoutError",
+    "AnsweredBy",
     "AsyncDataProducer",
     "BadRequestError",
     "BodyQueue",
@@ -98,6 +105,7 @@ __all__ = [
     "LimitError",
     "NoCandidatesError",
     "NoCandidatesForNoBodyError",
+    "NoServerRespondsError",
     "NotCachedError",
     "OutcomeWatch",
     "OutsideSubsetError",

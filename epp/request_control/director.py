@@ -31,6 +31,7 @@ from epp.request_control.errors import (
     TooDeepError,
     TooManyJsonValuesError,
 )
+from epp.request_control.hedging import Hedging
 from epp.request_control.live_requests import LiveRequests
 from epp.request_control.memory import UNCOUNTED, RequestMemory
 from epp.request_control.pending import AwaitingProducers, PendingDecision
@@ -72,6 +73,7 @@ class Director:
         outcomes: OutcomeWatch | None = None,
         flow: FlowController | None = None,
         outliers: OutlierDetector | None = None,
+        hedging_budget: float = 0.0,
         emit_endpoint_scores: bool = False,
         follow_subset_hint: bool = True,
         body_limits: BodyLimits | None = None,
@@ -91,6 +93,8 @@ class Director:
             flow: Flow control. Without it, or while it is off, only sheddable requests to a full
                 pool are refused.
             outliers: Outlier detection, told of the status of responses; None without it.
+            hedging_budget: Second tries of streamed requests at gateways that can hedge, as a share
+                of these requests; 0.0 for none.
             emit_endpoint_scores: Send the gateway the total score of every candidate.
             follow_subset_hint: Choose among the endpoints that the gateway names, if it does.
             body_limits: Limits of bodies; None for the defaults.
@@ -119,6 +123,7 @@ class Director:
             flow=flow,
             refusals=self._refusals,
             outliers=outliers,
+            hedging=Hedging(hedging_budget, metrics.hedged) if hedging_budget else None,
         )
         self._decider = Decider(
             pipeline,

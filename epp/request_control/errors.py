@@ -56,6 +56,15 @@ class NoCandidatesForNoBodyError(NoCandidatesError):
     """The same for a request without a body, for which the reference has another answer."""
 
 
+class NoServerRespondsError(RequestError):
+    """The gateway got no answer from the endpoint, and all others are ejected as well."""
+
+    status = 503
+    code = "ServiceUnavailable"
+    stage = "response"
+    drop_reason = "rejected-no-endpoints"
+
+
 class OutsideSubsetError(RequestError):
     """None of the pool's endpoints is in the gateway's subset hint."""
 

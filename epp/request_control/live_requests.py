@@ -7,10 +7,12 @@ from typing import Final
 from epp.flow_control import FlowController
 from epp.observability import CanonicalLine, Metrics
 from epp.outlier_detection import SERVER_ERROR, OutlierDetector
+from epp.request_control.errors import NoServerRespondsError, RequestError
+from epp.request_control.hedging import Hedge, Hedging
 from epp.request_control.plugins import EndCause
 from epp.request_control.refusals import Refusals
 from epp.request_control.request_log import finished_line
-from epp.request_control.routed_request import RoutedRequest
+from epp.request_control.routed_request import AnsweredBy, RoutedRequest
 from epp.scheduling import Endpoint
 
 _BAD_GATEWAY: Final = HTTPStatus.BAD_GATEWAY.value
@@ -33,6 +35,7 @@ class LiveRequests:
         flow: Flow control; None without it.
         refusals: Reports faults.
         outliers: Outlier detection; None without it.
+        hedging: Decides when a request is tried a second time; None for never.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class LiveRequests:
         flow: FlowController | None,
         refusals: Refusals,
         outliers: OutlierDetector | None = None,
+        hedging: Hedging | None = None,
     ) -> None:
         self.in_flight = 0
         """Routed requests not yet closed."""
@@ -53,6 +57,7 @@ class LiveRequests:
         self._flow = flow
         self._refusals = refusals
         self._outliers = outliers
+        self._hedging = hedging
         self._finished = CanonicalLine("request finished")
         self._response_seconds = metrics.response_processing.observe
 
@@ -66,13 +71,21 @@ class LiveRequests:
         metrics.total.inc()
         metrics.running.inc()
         metrics.size.observe(routed.request.body_bytes)
+        if routed.request.stream:
+            routed.endpoint.awaited += 1
 
     def served_by(self, routed: RoutedRequest, address: str) -> None:
         """Move the reservation to the endpoint at ``address``, if the pool has it."""
         endpoint = self._find_address(address)
         if endpoint is not None:
-            if self._outliers is not None:  # the gateway could not reach the picked one
+            hedge = routed.hedge
+            if hedge is not None and hedge.tries(self._clock()):
+                hedge.is_won = True
+            elif self._outliers is not None:  # the gateway could not reach the picked one
                 self._outliers.responded(routed.endpoint, _BAD_GATEWAY)
+            if routed.request.stream and routed.status is None:
+                routed.endpoint.awaited -= 1
+                endpoint.awaited += 1
             routed.endpoint.retries += 1
             routed.decision.reservation.move(endpoint.load, self._clock())
             routed.endpoint = endpoint
@@ -86,14 +99,26 @@ class LiveRequests:
         502 or 504: then the other one has failed.
         """
         outliers = self._outliers
-        if outliers is None:
+        if outliers is None or routed.answered_by is AnsweredBy.GATEWAY:
             return
         stages = routed.decision.stages.values()
-        if not (stages and status in _UNREACHABLE):
-            outliers.responded(routed.endpoint, status)
-        if status < SERVER_ERROR or status in _UNREACHABLE:
+        from_gateway = routed.answered_by is AnsweredBy.GATEWAY_FOR_SERVER
+        is_stages_fault = bool(stages) and status in _UNREACHABLE and not from_gateway
+        if not is_stages_fault:
+            outliers.responded(routed.endpoint, status, from_gateway=from_gateway)
+        if status < SERVER_ERROR or is_stages_fault:
             for endpoint in stages:
                 outliers.responded(endpoint, status)
+
+    def unserved(self, routed: RoutedRequest) -> RequestError | None:
+        why = None if self._outliers is None else self._outliers.why_none_responds()
+        return NoServerRespondsError(why) if why else None
+
+    def hedge(self, routed: RoutedRequest, others: int) -> Hedge | None:
+        hedging = self._hedging
+        if hedging is None:
+            return None
+        return hedging.begin(routed.request.body_bytes, self._clock(), others)
 
     def response_began(self, routed: RoutedRequest) -> None:
         """Release the stages before the primary profile; the request can be evicted no more."""
@@ -117,8 +142,17 @@ class LiveRequests:
         if metrics.awaits_proof and routed.status == _OK:
             metrics.prove(request.model, request.target_model)
         status = routed.status
+        if status is None and request.stream:
+            routed.endpoint.awaited -= 1
+            if routed.hedge is not None:
+                routed.hedge.end(now, has_succeeded=False)
+                routed.hedge = None
         routed.endpoint.responses[0 if status is None else status // 100 % 10] += 1
-        if self._outliers is not None and cause in _TELLING:
+        if (
+            self._outliers is not None
+            and cause in _TELLING
+            and routed.answered_by is not AnsweredBy.GATEWAY
+        ):
             self._outliers.ended(routed.endpoint, is_whole=_is_whole(routed, cause, now))
         pipeline, parsed_by = routed.pipeline, routed.parsed_by
         try:

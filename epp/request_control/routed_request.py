@@ -1,8 +1,9 @@
 """A routed request, from its decision to the end of its stream."""
 
 from collections.abc import Callable, Mapping
+from enum import Enum, auto
 from types import MappingProxyType
-from typing import Protocol
+from typing import Final, Protocol
 
 from epp.flow_control import FlowController, InFlight, QueuedRequest
 from epp.observability import RequestMetrics
@@ -10,16 +11,32 @@ from epp.outlier_detection import SERVER_ERROR
 from epp.parsing import reader_finder
 from epp.parsing.plugins import AnswerReader, Usage
 from epp.request_control.decision import Decision
+from epp.request_control.errors import RequestError
+from epp.request_control.hedging import Hedge
 from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import ANSWER_USAGE, AnswerFacts, EndCause, ResponseHead
 from epp.request_control.prepared_request import PreparedRequest
 from epp.scheduling import CycleState, LLMRequest
+
+_CLIENT_ERROR: Final = 400
 
 FindReader = Callable[[Mapping[str, str]], AnswerReader | None]
 """Returns the reader for an answer with these headers, by lower-case name; None if there is none.
 It never raises."""
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+class AnsweredBy(Enum):
+    """Who made the answer to a request, as far as the gateway says."""
+
+    UNKNOWN = auto()
+    SERVER = auto()
+    """The model server."""
+    GATEWAY_FOR_SERVER = auto()
+    """The gateway, because it got no answer from the model server."""
+    GATEWAY = auto()
+    """The gateway, for a reason of its own, such as a circuit breaker."""
 
 
 class RequestLifecycle(Protocol):
@@ -33,6 +50,12 @@ class RequestLifecycle(Protocol):
 
     def response_status(self, routed: "RoutedRequest", status: int) -> None:
         """The status of the answer matters to outlier detection."""
+
+    def unserved(self, routed: "RoutedRequest") -> RequestError | None:
+        """Return the error to answer with if no model server responds, None otherwise."""
+
+    def hedge(self, routed: "RoutedRequest", others: int) -> Hedge | None:
+        """Return the hedge of a streamed request that is sent now; None without hedging."""
 
     def time(self) -> float:
         """Return the time, in seconds of the clock of endpoint loads."""
@@ -59,10 +82,12 @@ class RoutedRequest:
     __slots__ = (
         "_holds_stages",
         "_lifecycle",
+        "answered_by",
         "body",
         "decision",
         "endpoint",
         "find_reader",
+        "hedge",
         "in_flight",
         "metrics",
         "on_revoked",
@@ -104,6 +129,8 @@ class RoutedRequest:
         """Its entry in flow control; None if it was not queued there."""
         self.in_flight: InFlight | None = None
         """Its entry among the requests that may be evicted; None if it may not."""
+        self.hedge: Hedge | None = None
+        """Its hedge, until its response begins; None if the gateway cannot hedge it."""
         self.on_revoked: Callable[[], None] | None = None
         """Set by the stream: ends it with an error answer."""
         self.usage: Usage | None = None
@@ -113,7 +140,9 @@ class RoutedRequest:
         self.responded_at = 0.0
         """When the head of a streamed answer came, in seconds of the clock; 0.0 for others."""
         self.status: int | None = None
-        """HTTP status of the model server's answer."""
+        """HTTP status of the answer."""
+        self.answered_by = AnsweredBy.UNKNOWN
+        """Who made the answer."""
         self._holds_stages = bool(decision.stage_reservations)
 
     @property
@@ -154,6 +183,18 @@ class RoutedRequest:
         if self.on_revoked is not None:
             self.on_revoked()
 
+    def hedge_seconds(self, others: int) -> float | None:
+        """Return after what time the gateway should try further endpoints; None for never.
+
+        Args:
+            others: How many further endpoints it has.
+        """
+        # The servers of other stages work for the picked endpoint alone.
+        if self._lifecycle is None or self.decision.stages:
+            return None
+        self.hedge = self._lifecycle.hedge(self, others)
+        return None if self.hedge is None else self.hedge.delay_seconds
+
     def body_sent(self) -> None:
         """Drop ``body`` and the prompt: a generation is long, and a prompt may be large."""
         if self.body is not None:
@@ -179,13 +220,21 @@ class RoutedRequest:
                 :meth:`served_by` before.
             served: The ``ip:port`` that the gateway reports as the server; "" if it does not.
         """
-        self.status = status
         lifecycle = self._lifecycle
         if lifecycle is None:
             return _NO_HEADERS
+        endpoint = self.endpoint
         if self.request.stream:
-            self.responded_at = lifecycle.time()
-        if status >= SERVER_ERROR or self.endpoint.is_watched or self._holds_stages:
+            if self.status is None:
+                endpoint.awaited -= 1
+            self.responded_at = now = lifecycle.time()
+            if self.hedge is not None:
+                self.hedge.end(now, has_succeeded=status < _CLIENT_ERROR)
+                self.hedge = None
+        self.status = status
+        if status < SERVER_ERROR:
+            endpoint.heads += 1
+        if status >= SERVER_ERROR or endpoint.is_watched or self._holds_stages:
             lifecycle.response_status(self, status)
         if not self.pipeline.response_header:
             if self._holds_stages or self.in_flight is not None:
@@ -195,6 +244,13 @@ class RoutedRequest:
         self.pipeline.answer_began(self.request, head, self.endpoint, self.state)
         lifecycle.response_began(self)  # after the plugins, which may give back what they count
         return head.set_headers
+
+    def unserved(self) -> RequestError | None:
+        """Return the error to replace the gateway's own answer with; None to let it pass."""
+        lifecycle = self._lifecycle
+        if self.answered_by is not AnsweredBy.GATEWAY_FOR_SERVER or lifecycle is None:
+            return None
+        return lifecycle.unserved(self)
 
     def report(self, usage: Usage | None) -> AnswerFacts:
         """Return what plugins report to the gateway of the answer, by namespace and key.

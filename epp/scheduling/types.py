@@ -73,6 +73,10 @@ class Endpoint:
     """Requests that have ended by the first digit of the response's status; 0 for no response."""
     retries: int = 0
     """Requests that were sent here, and that the gateway had another endpoint serve."""
+    awaited: int = 0
+    """Streamed requests in flight here whose response has not begun."""
+    heads: int = 0
+    """Responses that have begun, without those with status 5xx."""
     is_draining: bool = False
     """Whether it gets no new requests, because its label or an operator says so; those in flight
     continue."""

@@ -28,6 +28,7 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.NoCandidatesError, 503, NO_ENDPOINTS, NO_CANDIDATES),
     (errors.NoCandidatesForNoBodyError, 500, "", "Internal - no pods available in datastore"),
     (errors.OutsideSubsetError, 503, NO_ENDPOINTS, NO_CANDIDATES),
+    (errors.NoServerRespondsError, 503, NO_ENDPOINTS, "ServiceUnavailable - ours"),
     (
         errors.ScreenedOutError,
         *(503, NO_ENDPOINTS, "ServiceUnavailable - screeners eliminated all endpoint candidates"),

@@ -29,6 +29,7 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.NoCandidatesError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
     (errors.NoCandidatesForNoBodyError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
     (errors.OutsideSubsetError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
+    (errors.NoServerRespondsError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
     (errors.ScreenedOutError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
     (errors.AllFilteredError, 429, "ResourceExhausted", "rejected-saturated"),
     (errors.RequestDroppedError, 429, "ResourceExhausted", "rejected-saturated"),

@@ -13,8 +13,23 @@ from epp.ext_proc import processing_request
 from epp.ext_proc.modes import BodyModes
 from epp.ext_proc.request_ids import new_request_id
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from epp.request_control import AnsweredBy
 
 SERVED = "10.0.0.1:8000"
+DETAILS = "response.code_details"
+ANSWERED_BY = {
+    "": AnsweredBy.UNKNOWN,
+    "via_upstream": AnsweredBy.SERVER,
+    "upstream_reset_before_response_started{connection_termination}": (
+        AnsweredBy.GATEWAY_FOR_SERVER
+    ),
+    "upstream_reset_before_response_started{overflow}": AnsweredBy.GATEWAY,
+    "upstream_response_timeout": AnsweredBy.GATEWAY_FOR_SERVER,
+    "upstream_per_try_timeout": AnsweredBy.GATEWAY_FOR_SERVER,
+    "upstream_max_stream_duration_reached": AnsweredBy.GATEWAY,
+    "no_healthy_upstream": AnsweredBy.GATEWAY,
+    "request_payload_too_large": AnsweredBy.GATEWAY,
+}
 
 
 def by_protobuf(data: bytes) -> processing_request.Message | None:
@@ -54,7 +69,14 @@ def by_protobuf(data: bytes) -> processing_request.Message | None:
         if value is not None:
             entries = [e for e in value if isinstance(e, str)] if isinstance(value, list) else []
             subset = tuple(entry.strip() for entry in entries if entry.strip())
-    return kind, content, processing_request.MessageContext(modes, served, subset)
+    fields = {
+        name: value.string_value
+        for attributes in request.attributes.values()
+        for name, value in attributes.fields.items()
+    }
+    served = fields.get("upstream.address") or served
+    answered_by = processing_request._answered_by(fields.get(DETAILS, ""))
+    return kind, content, processing_request.MessageContext(modes, served, subset, answered_by)
 
 
 def by_hand(data: bytes) -> processing_request.Message | None:
@@ -69,6 +91,13 @@ def metadata(served: str) -> pb.ProcessingRequest:
     request.metadata_context.filter_metadata["envoy.lb"].update(
         {processing_request.SERVED_KEY: served}
     )
+    return request
+
+
+def attributes(details: Any, served: str = "") -> pb.ProcessingRequest:
+    request = pb.ProcessingRequest()
+    given = {DETAILS: details, "upstream.address": served}
+    request.attributes["envoy.filters.http.ext_proc"].update(given)
     return request
 
 
@@ -112,6 +141,7 @@ _PARTS = st.one_of(
     st.just(pb.ProcessingRequest(response_trailers=pb.HttpTrailers())),
     st.sampled_from([SERVED, "", "10.0.0.2:8000"]).map(metadata),
     st.sampled_from([[SERVED], [], "a, b,", "", 7, None, [None, "x"], {"a": 1}]).map(hint),
+    st.builds(attributes, st.sampled_from([*ANSWERED_BY, 7]), st.sampled_from(["", SERVED])),
     st.builds(config, st.integers(0, 7), st.integers(0, 7)),
     st.just(pb.ProcessingRequest(observability_mode=True)),
 ).map(pb.ProcessingRequest.SerializeToString) | st.sampled_from(
@@ -167,9 +197,16 @@ def test_the_context_of_messages_is_decoded_once() -> None:
         assert processing_request.decode(phase + beside) == (
             "response_body",
             (body, False),
-            processing_request.MessageContext(None, SERVED, None),
+            processing_request.MessageContext(None, SERVED, None, AnsweredBy.UNKNOWN),
         )
     assert processing_request._context.cache_info().misses == 1
+
+
+@pytest.mark.parametrize(("details", "answered_by"), ANSWERED_BY.items())
+def test_response_details_say_who_answered(details: str, answered_by: AnsweredBy) -> None:
+    phase = pb.ProcessingRequest(response_headers=pb.HttpHeaders()).SerializeToString()
+    message = processing_request.decode(phase + attributes(details).SerializeToString())
+    assert message[2].answered_by is answered_by
 
 
 @pytest.mark.parametrize("served", ["x" * 2000, "\u4f60"])

@@ -2,19 +2,25 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
+import httpx
 import pytest
 import pytest_asyncio
 
 from epp.lab.envoy import Mode
+from epp.lab.envoy.names import MODEL_SERVERS_CLUSTER
 from epp.lab.fleet import FleetConfig
 from epp.outlier_detection import HealthState, OutlierSettings
-from tools.harness.gateway import Gateway, running, until
+from epp.outlier_detection.silences import WAITING_REQUESTS
+from tools.harness.gateway import NO_FAULTS, Gateway, running, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 FLEET = FleetConfig(endpoints=4, time_scale=0.05)
-EJECTING = {"outliers": OutlierSettings(health_check_interval_seconds=0.1)}
+EJECTING = {
+    "outliers": OutlierSettings(health_check_interval_seconds=0.1, response_overdue_seconds=0.3)
+}
 
 
 @pytest_asyncio.fixture(
@@ -45,8 +51,11 @@ async def until_state(gateway: Gateway, number: int, state: HealthState) -> None
 async def recovered(gateway: Gateway, number: int) -> None:
     """Send requests until a server ejected for failed responses is healthy again; none fails."""
     await until(lambda: state_of(gateway, number) is not HealthState.EJECTED)
+    sent = 0
     while state_of(gateway, number) is not HealthState.HEALTHY:
-        assert {status for status, _ in await served(gateway, 1)} == {200}
+        answer = await gateway.completion(prompt=f"{sent} is in no server's prefix cache")
+        assert answer.status_code == 200
+        sent += 1
 
 
 async def test_a_server_that_refuses_connections_gets_nothing_until_it_is_back(
@@ -162,16 +171,62 @@ async def test_operators_see_state_reason_and_count(four: Gateway) -> None:
     await until_state(four, 3, HealthState.HEALTHY)
 
 
+async def test_a_server_whose_generations_hang_gets_nothing_until_they_work(four: Gateway) -> None:
+    server = four.fleet.servers[2]
+    server.faults.hang_generation = True
+    clients: list[asyncio.Task[httpx.Response]] = []
+    while server.counters.in_flight < WAITING_REQUESTS:
+        assert len(clients) < 1000, "too few requests were sent to it"
+        clients += [
+            asyncio.create_task(
+                four.completion(stream=True, max_tokens=200, prompt=f"{n} {'x' * 99}")
+            )
+            for n in range(len(clients), len(clients) + 24)
+        ]
+        await until(lambda: sum(not c.done() for c in clients) <= server.counters.in_flight)  # noqa: B023
+    await until_state(four, 2, HealthState.EJECTED)
+    assert "endpoint-2" not in {name for _, name in await served(four, 20)}
+    server.faults.hang_generation = False
+    for client in clients:
+        client.cancel()
+    await asyncio.wait(clients)
+    await recovered(four, 2)
+
+
+def circuit_breakers(bootstrap: dict[str, Any]) -> None:
+    """Let Envoy send one request at a time to the model servers."""
+    (pool,) = [
+        c for c in bootstrap["static_resources"]["clusters"] if c["name"] == MODEL_SERVERS_CLUSTER
+    ]
+    pool["circuit_breakers"] = {"thresholds": [{"max_requests": 1}]}
+
+
 @pytest.mark.parametrize("mode", Mode)
-async def test_with_all_servers_gone_envoy_says_so(mode: Mode) -> None:
+async def test_requests_above_envoys_own_limits_eject_no_server(mode: Mode) -> None:
+    async with running(mode, fleet=FLEET, serve=EJECTING, edit=circuit_breakers) as gateway:
+        answers = await served(gateway, 60)
+        assert {status for status, _ in answers} == {200, 503}
+        await gateway.settled()
+        states = {state_of(gateway, number) for number in range(4)}
+        assert states == {HealthState.HEALTHY}
+
+
+@pytest.mark.parametrize("mode", Mode)
+async def test_with_all_servers_gone_clients_are_told_and_asked_to_retry(mode: Mode) -> None:
     async with running(mode, fleet=FLEET, serve=EJECTING) as gateway:
+        outliers = gateway.app.outliers
+        assert outliers is not None
         for server in gateway.fleet.servers:
             await server.refuse()
-        await until(lambda: gateway.app.outliers is not None and gateway.app.outliers.is_panicking)
-        assert {status for status, _ in await served(gateway, 8)} == {503}
+        await until(lambda: len(outliers.why_none_responds()) > 0)
+        assert outliers.is_panicking
+        for number in range(8):
+            answer = await gateway.completion(stream=number % 2 == 1)
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+            assert answer.json()["error"]["message"].startswith("no model server responds: all 4")
+        await gateway.settled()
+        assert await gateway.faults() == NO_FAULTS
         for server in gateway.fleet.servers:
             await server.start()
-        await until(
-            lambda: gateway.app.outliers is not None and not gateway.app.outliers.is_panicking
-        )
+        await until(lambda: not outliers.is_panicking)
         assert {status for status, _ in await served(gateway, 8)} == {200}

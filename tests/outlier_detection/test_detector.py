@@ -28,10 +28,13 @@ class Health(Source):
 SOURCE, EXPORTER, HEALTH = Source(), Exporter(), Health()
 
 
+DEFAULTS = OutlierSettings()
+
+
 class World:
     """A pool of endpoints with pages every 50 ms, and a detector."""
 
-    def __init__(self, count: int = 4, *, max_ejection_percent: int = 50) -> None:
+    def __init__(self, count: int = 4, *, settings: OutlierSettings = DEFAULTS) -> None:
         self.now = 0.0
         self.interval = 0.05
         self.endpoints = [Endpoint(f"default/{n}", f"10.0.0.{n}:80") for n in range(count)]
@@ -40,7 +43,7 @@ class World:
         self.changes = 0
         self.detector = OutlierDetector(
             lambda: self.serving,
-            settings=OutlierSettings(max_ejection_percent=max_ejection_percent),
+            settings=settings,
             clock=lambda: self.now,
             rng=Random(1),
             scrape_interval=lambda *_: self.interval,
@@ -206,7 +209,7 @@ def test_if_more_than_half_would_be_out_all_are_in_and_the_log_says_so() -> None
 def test_one_endpoint_or_the_percentage_may_be_out(
     count: int, percent: int, ejected: int, panics: bool
 ) -> None:
-    world = World(count, max_ejection_percent=percent)
+    world = World(count, settings=OutlierSettings(max_ejection_percent=percent))
     for number in range(ejected):
         world.fail(number)
     assert world.detector.is_panicking is panics

@@ -22,7 +22,7 @@ def scraped(settings: OutlierSettings = SETTINGS, until: float = 0.0) -> Endpoin
 
 def fail(health: EndpointHealth, *times: float, status: int = 500) -> None:
     for now in times:
-        health.response_failed(status, now)
+        health.response_failed(status, False, now)
 
 
 def refuse(health: EndpointHealth, *times: float) -> None:

@@ -2,10 +2,6 @@
 
 from collections.abc import Sequence
 
-import pytest
-from structlog.testing import capture_logs
-
-from epp.ext_proc.gateway_metadata import max_destinations
 from epp.request_control import fallbacks
 from epp.scheduling import Endpoint
 from epp.testing import make_endpoint
@@ -64,15 +60,3 @@ def test_equal_endpoints_share_the_requests_of_one_that_fails() -> None:
 
 def test_a_picker_that_names_several_decides_about_fallbacks_itself() -> None:
     assert names(Epp(named([0, 5, 6]), picks=2), 2) == []
-
-
-@pytest.mark.parametrize("text", ["0", "9", "-1", "two", "", "²", "3,4"])
-def test_a_wrong_number_is_logged_once_and_means_one(text: str) -> None:
-    max_destinations.cache_clear()
-    with capture_logs() as logs:
-        assert [max_destinations(text) for _ in range(3)] == [1, 1, 1]
-    assert [each["value"] for each in logs] == [text]
-
-
-def test_the_gateways_number_is_taken() -> None:
-    assert [max_destinations(text) for text in ("1", "3", "8")] == [1, 3, 8]

@@ -5,12 +5,26 @@ from random import Random
 
 import pytest
 
-from epp.outlier_detection import OutlierDetector, OutlierSettings
-from epp.request_control import EndCause
+from epp.outlier_detection import HealthState, OutlierDetector, OutlierSettings
+from epp.request_control import AnsweredBy, EndCause, NoServerRespondsError
 from tools.harness.request_control import Clock, Epp, make_pool
 
 STREAMED = json.dumps({"model": "m", "prompt": "p", "stream": True}).encode()
 WHOLE = json.dumps({"model": "m", "prompt": "p"}).encode()
+
+
+def watched() -> tuple[Epp, OutlierDetector, Clock]:
+    endpoints, clock = make_pool(), Clock()
+    outliers = OutlierDetector(
+        lambda: endpoints,
+        settings=OutlierSettings(),
+        clock=clock,
+        rng=Random(0),
+        scrape_interval=lambda *_: 0.05,
+    )
+    for endpoint in endpoints:
+        outliers.endpoint_added(endpoint)
+    return Epp(endpoints, clock=clock, outliers=outliers), outliers, clock
 
 
 @pytest.mark.parametrize(
@@ -31,17 +45,8 @@ WHOLE = json.dumps({"model": "m", "prompt": "p"}).encode()
 def test_an_end_counts_against_the_server_if_it_says_something_about_it(
     body: bytes, status: int | None, seconds: float, cause: EndCause, counted: tuple[int, int]
 ) -> None:
-    endpoints, clock = make_pool(), Clock()
-    outliers = OutlierDetector(
-        lambda: endpoints,
-        settings=OutlierSettings(),
-        clock=clock,
-        rng=Random(0),
-        scrape_interval=lambda *_: 0.05,
-    )
-    for endpoint in endpoints:
-        outliers.endpoint_added(endpoint)
-    routed = Epp(endpoints, clock=clock, outliers=outliers).handle(body)
+    epp, outliers, clock = watched()
+    routed = epp.handle(body)
     if status is not None:
         routed.response_started(status)
     clock.now += seconds
@@ -50,3 +55,71 @@ def test_an_end_counts_against_the_server_if_it_says_something_about_it(
     assert health is not None
     assert (health.ended, health.broken) == counted
     assert routed.endpoint.responses[0 if status is None else status // 100] == 1
+
+
+def test_an_answer_that_the_gateway_made_for_its_own_reasons_blames_no_server() -> None:
+    epp, outliers, _ = watched()
+    for routed in [epp.handle(WHOLE) for _ in range(5)]:
+        routed.answered_by = AnsweredBy.GATEWAY
+        routed.response_started(503)
+        routed.close(EndCause.COMPLETED)
+        health = outliers.health_of(routed.endpoint)
+        assert health is not None
+        assert (health.state, health.ended) == (HealthState.HEALTHY, 0)
+
+
+def test_an_answer_that_the_gateway_made_for_the_server_blames_it() -> None:
+    epp, outliers, _ = watched()
+    routed = epp.handle(WHOLE)
+    routed.answered_by = AnsweredBy.GATEWAY_FOR_SERVER
+    routed.response_started(503)
+    health = outliers.health_of(routed.endpoint)
+    assert health is not None
+    assert health.reason == "failed response with 503 from the gateway"
+    assert routed.unserved() is None  # others work
+
+
+def test_while_no_server_responds_the_gateways_answer_is_replaced() -> None:
+    epp, outliers, _ = watched()
+    for endpoint, _ in outliers:
+        for _ in range(3):
+            outliers.responded(endpoint, 502)
+    assert outliers.is_panicking
+    routed = epp.handle(WHOLE)
+    routed.response_started(503)
+    assert routed.unserved() is None  # perhaps the server's own
+    routed.answered_by = AnsweredBy.GATEWAY_FOR_SERVER
+    error = routed.unserved()
+    assert isinstance(error, NoServerRespondsError)
+    assert str(error) == (
+        "no model server responds: all 2 endpoints are ejected"
+        " (3 failed responses in a row, the last with 502)"
+    )
+    routed.close(EndCause.ERROR)
+    assert routed.unserved() is None
+
+
+@pytest.mark.parametrize("status", [200, 503, None], ids=["served", "failed", "no answer"])
+def test_streamed_requests_are_awaited_until_their_response_begins(status: int | None) -> None:
+    epp, _, _ = watched()
+    routed, whole = epp.handle(STREAMED), epp.handle(WHOLE)
+    endpoint = routed.endpoint
+    assert sum(each.awaited for each in epp.endpoints) == 1
+    if status is not None:
+        routed.response_started(status)
+        assert endpoint.awaited == 0
+    assert endpoint.heads == (status == 200)
+    routed.close(EndCause.CLIENT_DISCONNECT)
+    whole.close(EndCause.CLIENT_DISCONNECT)
+    assert [each.awaited for each in epp.endpoints] == [0] * len(epp.endpoints)
+
+
+def test_a_request_is_awaited_where_the_gateway_sent_it() -> None:
+    epp, _, _ = watched()
+    routed = epp.handle(STREAMED)
+    first = routed.endpoint
+    (other,) = (each for each in epp.endpoints if each is not first)
+    routed.served_by(other.address)
+    assert (first.awaited, other.awaited) == (0, 1)
+    routed.close(EndCause.COMPLETED)
+    assert (first.awaited, other.awaited) == (0, 0)

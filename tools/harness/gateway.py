@@ -211,6 +211,7 @@ async def running(
     labels: Labels | None = None,
     objects: tuple[Path, ...] = (),
     serve: Mapping[str, Any] = MappingProxyType({}),
+    hedging: bool = False,
     edit: Callable[[dict[str, Any]], None] = lambda _: None,
     listener: str = LISTENER,
 ) -> AsyncIterator[Gateway]:
@@ -245,6 +246,7 @@ async def running(
                 epp_port=picker.ports.grpc or 9002,
                 epp_socket=str(serve.get("socket_file", "")),
                 epp_tls=bool(tls),
+                hedging=hedging,
             ),
         )
         edit(document)

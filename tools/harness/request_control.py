@@ -201,6 +201,7 @@ class Epp:
     outcomes: OutcomeWatch | None = None
     flow: FlowController | None = None
     outliers: OutlierDetector | None = None
+    hedging_budget: float = 0.0
     emit_endpoint_scores: bool = False
     follow_subset_hint: bool = True
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -220,6 +221,7 @@ class Epp:
             outcomes=self.outcomes,
             flow=self.flow,
             outliers=self.outliers,
+            hedging_budget=self.hedging_budget,
             emit_endpoint_scores=self.emit_endpoint_scores,
             follow_subset_hint=self.follow_subset_hint,
             body_limits=BodyLimits(self.max_decompressed_bytes),

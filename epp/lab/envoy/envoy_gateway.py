@@ -27,6 +27,7 @@ from epp.lab.envoy.kubernetes import (
 from epp.lab.envoy.names import (
     DESTINATION_HEADER,
     DESTINATION_NAMESPACE,
+    RESPONSE_DETAILS,
     SUBSET_NAMESPACE,
 )
 
@@ -130,6 +131,10 @@ def _is_set(rules: HeaderRules, name: str) -> bool:
 def _extension_policy(config: GatewayConfig) -> dict[str, Any]:
     """Return the policy with the ext_proc filter and the cluster of the endpoint picker."""
     request = "Buffered" if config.mode is Mode.ADAPTIVE else "FullDuplexStreamed"
+    # Without a body `response` sends only the headers.
+    response: dict[str, Any] = {"attributes": [RESPONSE_DETAILS]}
+    if config.mode is Mode.FULL_DUPLEX:
+        response["body"] = request
     ext_proc = {
         "backendRefs": [{"name": EPP_SERVICE, "port": config.epp_port}],
         "backendSettings": {
@@ -147,8 +152,7 @@ def _extension_policy(config: GatewayConfig) -> dict[str, Any]:
         "processingMode": {
             "allowModeOverride": config.mode is Mode.ADAPTIVE,
             "request": {"body": request},
-            # An empty `response` sends only the headers.
-            "response": {"body": request} if config.mode is Mode.FULL_DUPLEX else {},
+            "response": response,
         },
         "metadata": {
             "accessibleNamespaces": [DESTINATION_NAMESPACE, SUBSET_NAMESPACE],

@@ -157,6 +157,10 @@ class GatewayConfig:
     """With `OVERRIDE_HOST`, also retry a request whose connection is reset after it was sent. Its
     generation may have begun, and a request that crashes its server goes to `retries` others."""
 
+    hedging: bool = False
+    """With `OVERRIDE_HOST` and retries, send a streamed request whose response is late to the next
+    endpoint, too, and use the response that begins first. The endpoint picker says when."""
+
     fail_open: bool = False
     """Route round robin when the endpoint picker is down. Adaptive mode and `OVERRIDE_HOST` only:
     in the other modes the part of a body that was sent to the endpoint picker is lost with it."""
@@ -199,6 +203,8 @@ class GatewayConfig:
             split_endpoint(endpoint)
         if self.fail_open:
             self._check_fail_open()
+        if self.hedging and self.max_destinations == 1:
+            raise ValueError("hedging: requires override-host and retries")
         if self.keep_content_length and self.mode is not Mode.LEAN:
             raise ValueError(f"keep_content_length: {_LENGTHS[self.mode]}")
 

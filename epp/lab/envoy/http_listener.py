@@ -27,9 +27,12 @@ from epp.lab.envoy.names import (
     DESTINATION_NAMESPACE,
     EPP_CLUSTER,
     EPP_LARGE_REQUESTS_CLUSTER,
+    HEDGING,
     LISTENER,
     MAX_DESTINATIONS,
     MODEL_SERVERS_CLUSTER,
+    RESPONSE_DETAILS,
+    SERVED_ADDRESS,
     SERVED_HEADER,
     SERVED_KEY,
     STAT_PREFIX,
@@ -144,7 +147,10 @@ def endpoint_picker(config: GatewayConfig) -> ext_proc.ExternalProcessor:
         max_message_timeout=seconds(config.message_timeout_seconds),
         allow_mode_override=config.mode is Mode.ADAPTIVE,
         allow_content_length_header=config.keep_content_length,
-        mutation_rules=mutation_rules.HeaderMutationRules(allow_all_routing=True),
+        mutation_rules=mutation_rules.HeaderMutationRules(
+            allow_all_routing=True, allow_envoy=config.hedging or None
+        ),
+        response_attributes=[RESPONSE_DETAILS, *([SERVED_ADDRESS] if config.hedging else [])],
         metadata_options=ext_proc.MetadataOptions(
             receiving_namespaces=namespaces(untyped=[DESTINATION_NAMESPACE]),
             forwarding_namespaces=namespaces(untyped=[DESTINATION_NAMESPACE, SUBSET_NAMESPACE]),
@@ -160,6 +166,8 @@ def _grpc_service(cluster: str, config: GatewayConfig) -> core.GrpcService:
     if config.max_destinations > 1:
         value = str(config.max_destinations)
         service.initial_metadata = [core.HeaderValue(key=MAX_DESTINATIONS, value=value)]
+    if config.hedging:
+        service.initial_metadata.append(core.HeaderValue(key=HEDGING, value="true"))
     return service
 
 

@@ -30,6 +30,7 @@ def refuse_what_cannot_be(product: Product, config: GatewayConfig) -> None:
         "a unix socket": bool(config.epp_socket),
         "TLS with the endpoint picker": config.epp_tls,
         "an access log; use the objects of the product": bool(config.access_log),
+        "hedging": config.hedging and product is Product.ENVOY_GATEWAY,
         "keeping the length of request bodies; use --mode adaptive": (
             config.keep_content_length and product is Product.ENVOY_GATEWAY
         ),

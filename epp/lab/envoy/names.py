@@ -23,6 +23,9 @@ STEERING_HEADERS = (
 endpoint picker may set them, so the gateway removes those of a client. The endpoint picker cannot
 do that when the gateway fails open."""
 
+HEDGING = "x-gateway-hedging"
+"""gRPC metadata of a gateway in which the endpoint picker may set the headers for hedging."""
+
 MAX_DESTINATIONS = "x-gateway-max-destination-endpoints"
 """gRPC metadata of ext_proc streams: how many endpoints the gateway can use for one request."""
 
@@ -34,6 +37,13 @@ EPP_LARGE_REQUESTS_CLUSTER = "epp-large-requests"
 """Has the same address as `EPP_CLUSTER`, but separate connections."""
 MODEL_SERVERS_CLUSTER = "model-servers"
 LISTENER = "gateway"
+
+RESPONSE_DETAILS = "response.code_details"
+"""Attribute of a response that says whether Envoy made it itself, and why."""
+
+SERVED_ADDRESS = "upstream.address"
+"""Attribute of a response with the endpoint that served the request; while a gateway hedges, the
+metadata has the last endpoint that it tried."""
 
 SERVED_HEADER = "x-gateway-served-by"
 """Response header in which the route passes the endpoint that served the request to a filter, which
