@@ -117,13 +117,18 @@ class Fault:
     end: Callable[[ModelServer], Any]
     servers: int = 1
     """How many of the servers fail at once."""
+    seconds: float = FAULT_SECONDS
+    """How long it lasts."""
 
 
-def _set(name: str, field_name: str, value: object, normal: object) -> Fault:
+def _set(
+    name: str, field_name: str, value: object, normal: object, seconds: float = FAULT_SECONDS
+) -> Fault:
     return Fault(
         name,
         lambda server: server.set(**{field_name: value}),
         lambda server: server.set(**{field_name: normal}),
+        seconds=seconds,
     )
 
 
@@ -136,7 +141,7 @@ FAULTS = (
         lambda server: server.signal(signal.SIGCONT),
     ),
     _set("hangs", "hang", True, False),
-    _set("generation-hangs", "hang_generation", True, False),
+    _set("generation-hangs", "hang_generation", True, False, seconds=2 * FAULT_SECONDS),
     _set("fast-500", "error_status", 500, None),
     _set("health-503", "health_status", 503, None),
     _set("cut-responses", "cut_responses", True, False),
@@ -258,7 +263,7 @@ async def measure(fault: Fault, mode: Mode, setup: Setup, rate: float = RATE) ->
     async with _gateway(mode, setup) as (url, page_url, servers):
         failing = servers[: fault.servers]
         traffic, states = Traffic([url], kinds(4, 30)), States()
-        seconds = BEFORE_SECONDS + FAULT_SECONDS + AFTER_SECONDS
+        seconds = BEFORE_SECONDS + fault.seconds + AFTER_SECONDS
         traffic.may_stop.set()
         async with asyncio.TaskGroup() as tasks:
             sending = tasks.create_task(traffic.run(int(seconds * rate), rate))
@@ -269,7 +274,7 @@ async def measure(fault: Fault, mode: Mode, setup: Setup, rate: float = RATE) ->
             await traffic.until_begun(int(BEFORE_SECONDS * rate))
             began_at = time.monotonic()
             await asyncio.gather(*(_done(fault.begin(server)) for server in failing))
-            await traffic.until_begun(int((BEFORE_SECONDS + FAULT_SECONDS) * rate))
+            await traffic.until_begun(int((BEFORE_SECONDS + fault.seconds) * rate))
             ended_at = time.monotonic()
             await asyncio.gather(*(_done(fault.end(server)) for server in failing))
             await sending
