@@ -71,6 +71,8 @@ class Faults:
     """How a watch is told that its resource version is too old."""
     lists_wait_for: asyncio.Event | None = None
     """Lists are answered when it is set."""
+    raw: bytes | None = None
+    """The response to every request, head and body."""
     is_hung: bool = False
     """Whether nothing is sent any more, on any connection: a half-open connection, to a client."""
     tokens: set[str] | None = None
@@ -244,6 +246,9 @@ class FakeApi:
         try:
             if self.faults.is_hung:
                 await asyncio.Event().wait()
+            if self.faults.raw is not None:
+                writer.write(self.faults.raw)
+                return
             self._authenticate(request)
             if self.faults.refusals:
                 raise self.faults.refusals.pop(0)
@@ -372,6 +377,7 @@ class FakeApi:
         finally:
             ended.cancel()
             left.cancel()
+            await asyncio.gather(ended, left, return_exceptions=True)
             del self._watches[watch]
             self._news.set()
 

@@ -139,7 +139,7 @@ class FakeState:
 
     def restore(self) -> None:
         """Set the counter back, as a restore of etcd from an older snapshot does."""
-        self.revision = 10
+        self.revision //= 2
         self.compacted = 0
         self.history.clear()
         for objects in self._objects.values():

@@ -4,8 +4,11 @@ It retries nothing: its callers know what a failure means to them.
 """
 
 import asyncio
+import os
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from errno import errorcode
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -304,8 +307,12 @@ def _document(resource: Resource, body: msgspec.Struct) -> bytes:
 
 def _reason(error: BaseException) -> str:
     """Return the text of the root cause: anyio's own says only that all attempts failed."""
-    while error.__cause__ is not None:
-        error = error.__cause__
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
     while isinstance(error, BaseExceptionGroup):  # one for each address of the host
         error = error.exceptions[0]
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
+        number = error.errno or 0
+        if number in errorcode:  # codes of getaddrinfo are not
+            return os.strerror(number).lower()  # asyncio's own text has just the address
     return str(error) or type(error).__name__

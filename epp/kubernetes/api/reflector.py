@@ -79,8 +79,8 @@ class Reflector(Generic[T]):
         client: The API server.
         resource: What to follow.
         type_: Struct to decode objects into; it needs the field ``metadata``, an ``ObjectMeta``.
-        changed: Called after changes of ``objects``, once for a batch of events, and at the first
-            sync even if there are no objects. It must not raise.
+        changed: Called after changes of ``objects``, once for all events that have come together,
+            and at the first sync even if there are no objects. It must not raise.
         namespace: None for all namespaces and for resources without a namespace.
         label_selector: As in the API; empty for all.
         field_selector: Such as ``metadata.name=x``; empty for all.
@@ -119,6 +119,8 @@ class Reflector(Generic[T]):
         self._rng = rng or random.Random()  # noqa: S311 - jitter
         self._backoff = Backoff(self._rng)
         self._has_watch_list = True
+        self._notifies = False
+        """Whether ``changed`` is about to be called."""
         self._is_steady = self._has_succeeded = False
         """Of the current attempt."""
         self._told_undecodable: set[Key] = set()
@@ -252,7 +254,7 @@ class Reflector(Generic[T]):
         finally:  # events before one that fails count
             self._tell_undecodable()
             if has_changed:
-                self._changed()
+                self._notify_soon()
 
     def _event(self, line: bytes) -> Changed[T] | Deleted[T] | Undecodable | Bookmark:
         try:
@@ -273,7 +275,21 @@ class Reflector(Generic[T]):
         self.status.relists += was_synced
         self._note_success()
         if has_changed or not was_synced:
-            self._changed()
+            self._notify_soon()
+
+    def _notify_soon(self) -> None:
+        """Call ``changed`` when all events that have been received are applied.
+
+        The server sends each event in a chunk of its own; those that one read from the network has
+        brought are applied in one step of the event loop.
+        """
+        if not self._notifies:
+            self._notifies = True
+            asyncio.get_running_loop().call_soon(self._notify)
+
+    def _notify(self) -> None:
+        self._notifies = False
+        self._changed()
 
     def _tell_undecodable(self) -> None:
         """Log each object once that has become undecodable."""
