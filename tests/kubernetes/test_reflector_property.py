@@ -1,7 +1,7 @@
 """Whatever happens to objects, watches and history: in the end the copy equals a fresh list."""
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pytest
@@ -15,50 +15,64 @@ from .fake_api import CONFIG_MAPS, FakeApi, fake_api
 from .fake_state import RefusedError, expired
 from .followed import Followed, Thing, following
 
-NAMES = st.sampled_from("abcd")
+Change = tuple[str, str]
+"""What happens to the object of a name."""
+
+CHANGES = st.tuples(st.sampled_from(["put", "put", "delete", "relabel"]), st.sampled_from("abcd"))
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something happens to the server or the watches, then objects change before it is noticed."""
+
+    event: str
+    changes: list[Change]
+    forgets: bool
+    """Whether the server then forgets its history."""
+    turns: int
+    """How many turns of the event loop the reflector then gets; -1 for until it is equal."""
+
+
 STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.sampled_from(["put", "delete", "relabel"]), NAMES),
-        st.tuples(
-            st.sampled_from(
-                [
-                    "cut",
-                    "cut in next event",
-                    "end",
-                    "expire",
-                    "compact",
-                    "bookmark",
-                    "restore",
-                    "refuse",
-                    "catch up",
-                    "let run",
-                ]
-            ),
-            st.just(""),
+    st.builds(
+        Step,
+        event=st.sampled_from(
+            [
+                "none",
+                "cut",
+                "cut in next event",
+                "end",
+                "expire",
+                "bookmark",
+                "restore",
+                "refuse",
+            ]
         ),
+        changes=st.lists(CHANGES, max_size=4),
+        forgets=st.booleans(),
+        turns=st.sampled_from([-1, -1, 0, 1, 3, 10]),
     ),
-    max_size=30,
+    max_size=12,
 )
 
 
-def _change(step: str, name: str, number: int, api: FakeApi) -> None:
+def _change(change: str, name: str, number: int, api: FakeApi) -> None:
     """Change an object."""
     exists = any(
         each["metadata"]["name"] == name for each in api.state.select(CONFIG_MAPS, lambda _: True)
     )
-    if step == "put" and not exists:
+    if change == "put" and not exists:
         api.create(CONFIG_MAPS, name, labels={"app": "x"}, data={"value": str(number)})
-    elif step == "put":
+    elif change == "put":
         api.update(CONFIG_MAPS, name, data={"value": str(number)})
-    elif step == "relabel" and exists:
+    elif change == "relabel" and exists:
         api.update(CONFIG_MAPS, name, labels={"app": "y" if number % 2 else "x"})
-    elif step == "delete" and exists:
+    elif change == "delete" and exists:
         api.delete(CONFIG_MAPS, name)
 
 
-async def _do(step: str, number: int, api: FakeApi, followed: Followed[Thing]) -> None:
-    """Do something to the server or its connections, or let the reflector run."""
-    match step:
+def _happen(event: str, api: FakeApi) -> None:
+    match event:
         case "cut":
             api.cut_watches()
         case "cut in next event":
@@ -67,8 +81,6 @@ async def _do(step: str, number: int, api: FakeApi, followed: Followed[Thing]) -
             api.end_watches()
         case "expire":
             api.fail_watches(expired())
-        case "compact":
-            api.state.compact()
         case "bookmark":
             api.send_bookmarks()
         case "restore" if api.state.revision > 200:
@@ -77,11 +89,6 @@ async def _do(step: str, number: int, api: FakeApi, followed: Followed[Thing]) -
             api.cut_watches()
         case "refuse":
             api.faults.refusals.append(RefusedError(500, "InternalError", "broken"))
-        case "catch up":
-            await _equality(api, followed)
-        case "let run":
-            for _ in range(number % 7):
-                await asyncio.sleep(0)
 
 
 async def _equality(api: FakeApi, followed: Followed[Thing]) -> None:
@@ -103,7 +110,7 @@ async def _equality(api: FakeApi, followed: Followed[Thing]) -> None:
 
 async def _run(
     connection: Connection,
-    steps: list[tuple[str, str]],
+    steps: list[Step],
     watch_list: Literal["served", "refused"],
     expired_as: Literal["event", "status"],
 ) -> None:
@@ -120,11 +127,16 @@ async def _run(
                 sleep=lambda _: asyncio.sleep(0),
             ) as followed,
         ):
-            for number, (step, name) in enumerate(steps):
-                if name:
-                    _change(step, name, number, api)
-                else:
-                    await _do(step, number, api, followed)
+            for number, step in enumerate(steps):
+                _happen(step.event, api)
+                for change, name in step.changes:
+                    _change(change, name, number, api)
+                if step.forgets:
+                    api.state.compact()
+                for _ in range(step.turns):
+                    await asyncio.sleep(0)
+                if step.turns < 0:
+                    await _equality(api, followed)
             await _equality(api, followed)
 
 
@@ -142,7 +154,7 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> Connection:
 )
 def test_the_copy_ends_in_the_state_of_the_server(
     connection: Connection,
-    steps: list[tuple[str, str]],
+    steps: list[Step],
     watch_list: Literal["served", "refused"],
     expired_as: Literal["event", "status"],
 ) -> None:
