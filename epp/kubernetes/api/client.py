@@ -1,0 +1,318 @@
+"""A client for single objects, lists and watches of the Kubernetes API.
+
+It retries nothing: its callers know what a failure means to them.
+"""
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from errno import errorcode
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import httpx2
+import msgspec
+from lightkube.core.exceptions import ConfigError
+
+from epp.kubernetes.api.connection import Connection
+from epp.kubernetes.api.errors import (
+    ApiError,
+    ConnectionFailedError,
+    UnreachableError,
+    refusal,
+)
+from epp.kubernetes.api.resource import Call, Resource
+
+_T = TypeVar("_T")
+
+_CONNECT_SECONDS: Final = 5.0
+_CALL_SECONDS: Final = 10.0
+_WATCH_OPEN_SECONDS: Final = 30.0
+_NOT_FOUND: Final = 404
+
+_METHODS: Final = {
+    "get": "GET",
+    "list": "GET",
+    "watch": "GET",
+    "create": "POST",
+    "update": "PUT",
+    "patch": "PATCH",
+    "delete": "DELETE",
+}
+"""HTTP methods by verb, as RBAC names them."""
+
+
+class _ApiResource(msgspec.Struct):
+    kind: str
+
+
+class _ApiResourceList(msgspec.Struct):
+    resources: list[_ApiResource] = []
+
+
+class ApiClient:
+    """Calls one API server; an async context manager that closes its connections.
+
+    Objects are decoded into the Struct that the caller names: fields that it does not declare are
+    dropped. All calls may raise:
+
+    - ``ApiError``: the server refused;
+    - ``UnreachableError``: there was no connection to the server;
+    - ``ConnectionFailedError``: there was no complete response in time, or not the expected JSON.
+
+    Args:
+        connection: Server and credentials.
+        timeout_seconds: Limit of a call, connecting included; not of lists and watches.
+    """
+
+    def __init__(self, connection: Connection, *, timeout_seconds: float = _CALL_SECONDS) -> None:
+        self.connection = connection
+        self._timeout_seconds = timeout_seconds
+        self._http = connection.open()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections; open watches fail."""
+        await self._http.aclose()
+
+    async def get(
+        self, resource: Resource, type_: type[_T], *, name: str, namespace: str | None = None
+    ) -> _T:
+        """Return an object."""
+        call = Call(verb="get", resource=resource, namespace=namespace, name=name)
+        return self._decode(await self._fetch(call), type_, call)
+
+    async def post(
+        self,
+        resource: Resource,
+        body: msgspec.Struct,
+        type_: type[_T],
+        *,
+        namespace: str | None = None,
+    ) -> _T:
+        """Create an object, or ask for a review such as a TokenReview; return the server's.
+
+        ``apiVersion`` and ``kind`` are added to ``body``, here and in :meth:`put`.
+        """
+        call = Call(verb="create", resource=resource, namespace=namespace)
+        content = await self._fetch(call, content=_document(resource, body))
+        return self._decode(content, type_, call)
+
+    async def put(
+        self,
+        resource: Resource,
+        body: msgspec.Struct,
+        type_: type[_T],
+        *,
+        name: str,
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> _T:
+        """Replace an object, or its ``status``, and return it.
+
+        If ``body`` has a resource version, the server compares it and refuses with 409 if the
+        object has changed since. Whatever ``body`` does not declare is removed from the object: use
+        :meth:`patch` for objects that others write, too.
+        """
+        call = Call(
+            verb="update",
+            resource=resource,
+            namespace=namespace,
+            name=name,
+            subresource=subresource,
+        )
+        content = await self._fetch(call, content=_document(resource, body))
+        return self._decode(content, type_, call)
+
+    async def patch(
+        self,
+        resource: Resource,
+        patch: msgspec.Struct | Mapping[str, Any],
+        type_: type[_T],
+        *,
+        name: str,
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> _T:
+        """Apply a JSON merge patch (RFC 7396) to an object or its ``status``, and return it."""
+        call = Call(
+            verb="patch",
+            resource=resource,
+            namespace=namespace,
+            name=name,
+            subresource=subresource,
+        )
+        content = await self._fetch(
+            call,
+            content=msgspec.json.encode(patch),
+            content_type="application/merge-patch+json",
+        )
+        return self._decode(content, type_, call)
+
+    async def delete(self, resource: Resource, *, name: str, namespace: str | None = None) -> None:
+        """Delete an object."""
+        await self._fetch(Call(verb="delete", resource=resource, namespace=namespace, name=name))
+
+    async def list_page(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None,
+        params: Mapping[str, str | int],
+        timeout_seconds: float,
+    ) -> bytes:
+        """Return a page of a list, undecoded; ``params`` are those of the query."""
+        call = Call(verb="list", resource=resource, namespace=namespace)
+        return await self._fetch(call, params=params, timeout_seconds=timeout_seconds)
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None,
+        params: Mapping[str, str | int],
+        idle_seconds: float,
+    ) -> AsyncGenerator[AsyncIterator[list[bytes]]]:
+        """Open a watch; yield an iterator over the events, one line each, in batches as they come.
+
+        A line that is cut off is dropped. The iterator ends when the server ends the watch, and
+        raises ``ConnectionFailedError`` if the connection is lost or silent for ``idle_seconds``.
+        """
+        call = Call(verb="watch", resource=resource, namespace=namespace)
+        async with AsyncExitStack() as stack:
+            request = self._request(call, {**params, "watch": "true"})
+            with self._failures(_WATCH_OPEN_SECONDS):
+                async with asyncio.timeout(_WATCH_OPEN_SECONDS):
+                    response = await self._http.send(request, stream=True)
+                    stack.push_async_callback(response.aclose)
+                    if not response.is_success:
+                        await response.aread()
+            _check(call, response)
+            batches = self._batches(response, idle_seconds)
+            yield await stack.enter_async_context(aclosing(batches))
+
+    async def serves(self, resource: Resource) -> bool:
+        """Return whether the server has the kind in that version of its group (discovery)."""
+        call = Call(verb="get", resource=resource.group_document, namespace=None)
+        try:
+            content = await self._fetch(call)
+        except ApiError as error:
+            if error.status == _NOT_FOUND:
+                return False
+            raise
+        kinds = self._decode(content, _ApiResourceList, call)
+        return any(each.kind == resource.kind for each in kinds.resources)
+
+    async def _fetch(
+        self,
+        call: Call,
+        *,
+        params: Mapping[str, str | int] | None = None,
+        content: bytes | None = None,
+        content_type: str = "application/json",
+        timeout_seconds: float | None = None,
+    ) -> bytes:
+        """Make a call and return the body of its response."""
+        limit = timeout_seconds or self._timeout_seconds
+        request = self._request(call, params, content, content_type)
+        with self._failures(limit):
+            async with asyncio.timeout(limit):
+                response = await self._http.send(request)
+        _check(call, response)
+        return response.content
+
+    def _request(
+        self,
+        call: Call,
+        params: Mapping[str, str | int] | None,
+        content: bytes | None = None,
+        content_type: str = "application/json",
+    ) -> httpx2.Request:
+        extensions: dict[str, Any] = {"timeout": {"connect": _CONNECT_SECONDS}}
+        if self.connection.server_name is not None:
+            extensions["sni_hostname"] = self.connection.server_name
+        return self._http.build_request(
+            _METHODS[call.verb],
+            call.path,
+            params=params,
+            content=content,
+            headers={} if content is None else {"content-type": content_type},
+            extensions=extensions,
+        )
+
+    async def _batches(
+        self, response: httpx2.Response, idle_seconds: float
+    ) -> AsyncGenerator[list[bytes]]:
+        rest = b""
+        async with aclosing(response.aiter_raw()) as chunks:
+            while True:
+                with self._failures(idle_seconds):
+                    async with asyncio.timeout(idle_seconds):
+                        chunk = await anext(chunks, None)
+                if chunk is None:
+                    return
+                *lines, rest = (rest + chunk).split(b"\n")
+                if lines:
+                    yield lines
+
+    @contextmanager
+    def _failures(self, timeout_seconds: float) -> Iterator[None]:
+        """Raise what goes wrong in a call as errors of this package."""
+        server = self.connection.server
+        try:
+            yield
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
+            raise UnreachableError(f"cannot connect to {server}: {_reason(error)}") from error
+        except TimeoutError as error:
+            text = f"{server} sent nothing for {timeout_seconds:g} s"
+            raise ConnectionFailedError(text) from error
+        except (httpx2.HTTPError, OSError) as error:
+            text = f"connection to {server} lost: {_reason(error)}"
+            raise ConnectionFailedError(text) from error
+        # What lightkube raises if a plugin for credentials fails or prints something else.
+        except (ConfigError, KeyError, ValueError) as error:
+            raise UnreachableError(f"no credentials for {server}: {_reason(error)}") from error
+
+    def _decode(self, body: bytes, type_: type[_T], call: Call) -> _T:
+        try:
+            return msgspec.json.decode(body, type=type_)
+        except msgspec.DecodeError as error:
+            text = f"unexpected response of {self.connection.server} to {call.path}: {error}"
+            raise ConnectionFailedError(text) from error
+
+
+def _check(call: Call, response: httpx2.Response) -> None:
+    """Raise the ``ApiError`` that ``response`` is, if it is one."""
+    if not response.is_success:
+        raise refusal(call, response.status_code, response.content, response.headers)
+
+
+def _document(resource: Resource, body: msgspec.Struct) -> bytes:
+    head = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return msgspec.json.encode(head | msgspec.to_builtins(body))
+
+
+def _reason(error: BaseException) -> str:
+    """Return the text of the root cause: anyio's own says only that all attempts failed."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    while isinstance(error, BaseExceptionGroup):  # one for each address of the host
+        error = error.exceptions[0]
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
+        number = error.errno or 0
+        if number in errorcode:  # codes of getaddrinfo are not
+            return os.strerror(number).lower()  # asyncio's own text has just the address
+    return str(error) or type(error).__name__

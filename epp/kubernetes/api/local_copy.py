@@ -1,0 +1,81 @@
+"""The local copy of the objects of a resource: a state machine over watch events, without I/O."""
+
+from dataclasses import dataclass, field
+from typing import Generic
+
+from epp.kubernetes.api.events import Changed, Deleted, Page, T, Undecodable
+from epp.kubernetes.api.resource import ObjectMeta
+
+Key = tuple[str, str]
+"""Namespace and name of an object; the namespace is empty for resources without one."""
+
+
+@dataclass(slots=True, eq=False)
+class LocalCopy(Generic[T]):
+    """Objects as of a resource version."""
+
+    objects: dict[Key, T] = field(default_factory=dict)
+    undecodable: dict[Key, str] = field(default_factory=dict)
+    """Objects that do not have the declared form, and why; they are not in ``objects``."""
+    version: str = ""
+    """The latest resource version seen; empty if all objects have to be read."""
+
+    def apply(self, event: Changed[T] | Deleted[T] | Undecodable) -> bool:
+        """Take an event; return whether an object has changed. Outdated events change nothing."""
+        meta = event.metadata if isinstance(event, Undecodable) else event.object.metadata
+        self.advance(meta.resource_version)
+        key = meta.namespace, meta.name
+        known = self.objects.get(key)
+        if known is not None and _is_older(meta, known.metadata):
+            return False
+        self.undecodable.pop(key, None)
+        if isinstance(event, Changed):
+            if known is not None and known == event.object:
+                return False
+            self.objects[key] = event.object
+            return True
+        if isinstance(event, Undecodable):
+            self.undecodable[key] = event.reason
+        return self.objects.pop(key, None) is not None
+
+    def advance(self, version: str) -> None:
+        """Note that all changes up to ``version`` have been seen; a lower one is passed over."""
+        if not _is_lower(version, self.version):
+            self.version = version
+
+    def add_page(self, page: Page[T]) -> None:
+        """Add a page of a list."""
+        for each in page.items:
+            self.objects[each.metadata.namespace, each.metadata.name] = each
+        for refused in page.undecodable:
+            key = refused.metadata.namespace, refused.metadata.name
+            self.undecodable[key] = refused.reason
+        self.version = page.resource_version
+
+    def replace_by(self, fresh: "LocalCopy[T]") -> bool:
+        """Take the state of ``fresh``; return whether an object has changed.
+
+        Objects that are equal stay the same instances. The version may go backwards, as it does
+        after a restore of etcd.
+        """
+        self.version = fresh.version
+        self.undecodable = fresh.undecodable
+        kept = {
+            key: known
+            for key, each in fresh.objects.items()
+            if (known := self.objects.get(key)) is not None and known == each
+        }
+        if len(kept) == len(self.objects) == len(fresh.objects):
+            return False
+        self.objects.clear()
+        self.objects.update(fresh.objects | kept)
+        return True
+
+
+def _is_older(meta: ObjectMeta, known: ObjectMeta) -> bool:
+    return _is_lower(meta.resource_version, known.resource_version)
+
+
+def _is_lower(version: str, known: str) -> bool:
+    """Whether ``version`` is lower; those that are no numbers are taken in order of arrival."""
+    return version.isdecimal() and known.isdecimal() and int(version) < int(known)

@@ -1,0 +1,1 @@
+"""Tests of Kubernetes support; a package, so that its helpers can be imported."""

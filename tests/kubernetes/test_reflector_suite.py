@@ -1,0 +1,47 @@
+"""The reflector suite against the fake API server, with and without watch lists."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+
+from epp.kubernetes.api import ApiClient, Resource
+
+from .fake_api import CONFIG_MAPS, FakeApi
+from .reflector_suite import ReflectorSuite
+
+
+@dataclass
+class FakeCluster:
+    """The fake API server, as the suite sees it."""
+
+    api: FakeApi
+    client: ApiClient
+    resource: Resource = field(default=CONFIG_MAPS)
+    namespace: str = "d"
+
+    async def create(self, name: str, value: str, labels: dict[str, str] | None = None) -> None:
+        self.api.create(self.resource, name, labels=labels, data={"value": value})
+
+    async def update(self, name: str, value: str, labels: dict[str, str] | None = None) -> None:
+        self.api.update(self.resource, name, labels=labels, data={"value": value})
+
+    async def delete(self, name: str) -> None:
+        self.api.delete(self.resource, name)
+
+    async def compact(self) -> None:
+        self.api.state.compact()
+
+    async def cut_watches(self) -> None:
+        self.api.cut_watches()
+
+
+@pytest.fixture(params=["served", "refused"])
+def cluster(request: pytest.FixtureRequest, api: FakeApi, client: ApiClient) -> FakeCluster:
+    watch_list: Literal["served", "refused"] = request.param
+    api.faults.watch_list = watch_list
+    return FakeCluster(api, client)
+
+
+class TestReflectorOnTheFake(ReflectorSuite):
+    """All tests are inherited."""
