@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -20,8 +20,10 @@ from epp.building import make_builder, make_random
 from epp.config import PluginGraph
 from epp.data_layer import (
     DataLayerRuntime,
+    DiscoveryError,
     DrainCalls,
     DrainMarks,
+    EndpointDiscovery,
     EndpointStore,
     EndpointsView,
     HealthCheck,
@@ -66,6 +68,9 @@ from epp.request_control import BodyQueue, Director
 from epp.scheduling import Endpoint
 from epp.settings import Ports, ServeSettings, Transport
 from epp.transport import OpenStream, Server, observed
+
+if TYPE_CHECKING:
+    from epp.kubernetes.discovery import KubernetesDiscovery
 
 __all__ = ["App", "Ports", "ServeSettings", "Transport"]
 
@@ -159,7 +164,12 @@ class App:
             cpu_share=settings.max_scrape_cpu_percent / 100,
         )
         self.metrics.watch_scrapes(self._scraper.intervals)
-        fixed = fixed_discoveries(builder, settings.endpoints, settings.endpoints_file)
+        self._objects = ObjectStore(
+            pool_name=settings.pool_name,
+            rng=make_random(settings.seed, "objects"),
+            rewritten=self.metrics.model_rewritten,
+        )
+        self._kubernetes = self._make_kubernetes_discovery()
         health_checks = []
         if self.outliers is not None and settings.outliers.health_check_path:
             path, interval = (
@@ -168,7 +178,7 @@ class App:
             )
             health_checks.append(HealthCheck(path, interval, time.monotonic))
         self._data_layer = DataLayerRuntime(
-            self.store, self._scraper, self.graph, fixed, health_checks
+            self.store, self._scraper, self.graph, self._fixed_discoveries(builder), health_checks
         )
         self.metrics.watch_pool(
             settings.pool_name,
@@ -182,11 +192,6 @@ class App:
             self.store, line=self._endpoints_view.line, clock=time.monotonic
         )
         self.store.add_listener(self._drain_calls)
-        self._objects = ObjectStore(
-            pool_name=settings.pool_name,
-            rng=make_random(settings.seed, "objects"),
-            rewritten=self.metrics.model_rewritten,
-        )
         for source in (
             lambda: served_names(self.store.snapshot),
             lambda: configured_names(self.graph.config),
@@ -203,7 +208,7 @@ class App:
             pipeline=pipeline_of(self.graph),
             metrics=self.metrics,
             clock=time.monotonic,
-            policies=self._objects if settings.objects else None,
+            policies=self._objects if settings.objects or self._kubernetes else None,
             outcomes=None if self._reloader is None else self._reloader.outcomes,
             flow=self.flow,
             outliers=self.outliers,
@@ -227,6 +232,28 @@ class App:
         self._health = HealthService(lambda: self.is_ready)
         self._draining = False
 
+    def _fixed_discoveries(self, builder: GraphBuilder) -> list[EndpointDiscovery]:
+        """Return the discoveries that no reload changes."""
+        settings, kubernetes = self.settings, self._kubernetes
+        fixed = fixed_discoveries(builder, settings.endpoints, settings.endpoints_file)
+        return fixed if kubernetes is None else [*fixed, kubernetes]
+
+    def _make_kubernetes_discovery(self) -> "KubernetesDiscovery | None":
+        """Return the discovery of pods; None if the endpoints come from elsewhere.
+
+        Raises:
+            DiscoveryError: The extra ``kubernetes`` is not installed.
+        """
+        source = self.settings.pods
+        if source is None or self.graph.discovery is not None:
+            return None
+        try:
+            from epp.kubernetes.discovery import KubernetesDiscovery  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise DiscoveryError(str(error)) from error
+        policies = None if self.settings.objects else self._objects
+        return KubernetesDiscovery(source, policies=policies)
+
     def _take_report(self, endpoint: Endpoint, report: LoadReport) -> None:
         self._scraper.take_report(endpoint, report)
         self.flow.wake()  # capacity may be free
@@ -248,8 +275,10 @@ class App:
 
     @property
     def is_ready(self) -> bool:
-        """Whether discovery has reported and the process is not stopping."""
-        return self.store.synced and not self._draining
+        """Whether discovery has reported, its pool exists and the process is not stopping."""
+        kubernetes = self._kubernetes
+        has_pool = kubernetes is None or kubernetes.is_pool_known
+        return self.store.synced and has_pool and not self._draining
 
     def reload_now(self) -> None:
         """Reload the configuration, even if its file is unchanged."""

@@ -8,6 +8,7 @@ from epp.config import LoadedConfig, RollbackSettings
 from epp.data_layer import DEFAULT_SHARE, DRAIN_LABEL, MAX_PAGE_BYTES
 from epp.ext_proc import ExtProcSettings
 from epp.inputs import MAX_PORT, Form, Option, Panel
+from epp.kubernetes.source import PodSource
 from epp.observability import DEFAULT_PAGE_BYTES
 from epp.outlier_detection import OutlierSettings
 from epp.transport import TlsSettings, TransportSettings
@@ -73,6 +74,8 @@ class ServeSettings:
         ),
     ] = None
     """In the Go EPP's discovery format."""
+    pods: PodSource | None = None
+    """Where the endpoints are in a Kubernetes cluster; None if they come from elsewhere."""
     drain_label: tuple[str, str] | None = DRAIN_LABEL
     """Name and value of the label of endpoints that get no new requests; None for no such label."""
     pool_name: Annotated[

@@ -12,8 +12,7 @@ from typing import Final
 import structlog
 
 from epp.cli.ext_proc_options import SAMPLER_ARG
-from epp.cli.units import count, duration, true_or_false
-from epp.inputs import MAX_PORT
+from epp.cli.units import duration, true_or_false
 
 log = structlog.get_logger()
 
@@ -97,37 +96,11 @@ def _not_authenticated(text: str) -> None:
         )
 
 
-def _selector(text: str) -> None:
-    if not text.strip():
-        raise ValueError("give a label selector such as app=vllm")
-
-
-def _target_ports(text: str) -> None:
-    ports = {count(each.strip()) for each in text.split(",")}
-    wrong = sorted(port for port in ports if not 1 <= port <= MAX_PORT)
-    if wrong:
-        raise ValueError(f"port {wrong[0]} is not from 1 to {MAX_PORT}")
-    if len(ports) > _MAX_TARGET_PORTS:
-        raise ValueError(f"{len(ports)} ports are given, {_MAX_TARGET_PORTS} are the most")
-
-
-_NO_API = "endpoints come from the command line or the configuration, not from the Kubernetes API"
 _LOG_FORM = "the form of log lines is --log-format; the reference ignores it, too"
 
 FLAGS: Final[Mapping[str, ReferenceFlag]] = {
     flag.name: flag
     for flag in (
-        ReferenceFlag(
-            "--endpoint-selector", _NO_API, check=_selector, is_missing_feature=lambda _: True
-        ),
-        ReferenceFlag(
-            "--endpoint-target-ports",
-            _NO_API,
-            check=_target_ports,
-            is_missing_feature=lambda _: True,
-        ),
-        ReferenceFlag("--pool-group", _NO_API),
-        ReferenceFlag("--pool-namespace", _NO_API),
         _boolean("--ha-enable-leader-election", "every replica that is ready serves", warns=True),
         ReferenceFlag(
             "--metrics-endpoint-auth",
@@ -154,9 +127,7 @@ FLAGS: Final[Mapping[str, ReferenceFlag]] = {
 }
 """By name."""
 
-_VARIABLES: Final = frozenset(
-    {"NAMESPACE", "POD_NAME", "PREDICTION_SERVER_URL", "TRAINING_SERVER_URL"}
-)
+_VARIABLES: Final = frozenset({"PREDICTION_SERVER_URL", "TRAINING_SERVER_URL"})
 _PREFIXES: Final = ("OTEL_", "LATENCY_")
 
 

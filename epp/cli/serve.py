@@ -19,6 +19,7 @@ from epp.cli.ext_proc_options import (
     ext_proc_settings,
 )
 from epp.cli.go_flags import CommandLine, stray_words
+from epp.cli.kubernetes_options import pods_and_pool_name
 from epp.cli.metrics_options import (
     DeprecatedMetrics,
     MetricsCertDir,
@@ -74,6 +75,7 @@ from epp.cli.transport_options import (
 )
 from epp.cli.units import duration, label, signed_duration, size
 from epp.ext_proc import ExtProcSettings
+from epp.kubernetes.settings import KubernetesSettings
 from epp.observability import configure
 from epp.outlier_detection import OutlierSettings
 from epp.transport import TlsSettings
@@ -81,13 +83,14 @@ from epp.transport import TlsSettings
 log = structlog.get_logger()
 
 _NO_ENDPOINTS = (
-    "no model servers: name them with --endpoint HOST:PORT (repeatable), --endpoints-file FILE, or",
-    "  dataLayer.discovery in --config-file FILE; pods are not read from the Kubernetes API.",
+    "no model servers: name them with --endpoint HOST:PORT (repeatable), --endpoints-file FILE,",
+    "  dataLayer.discovery in --config-file FILE, or in Kubernetes --pool-name or",
+    "  --endpoint-selector.",
     "  For example: docker run -p 9002:9002 IMAGE --endpoint 10.0.0.7:8000 --secure-serving=false",
 )
 
 
-@with_options_of(ServeSettings, OutlierSettings, ExtProcSettings)
+@with_options_of(ServeSettings, KubernetesSettings, OutlierSettings, ExtProcSettings)
 def serve(
     ctx: typer.Context,
     config_file: ConfigFile = None,
@@ -157,11 +160,16 @@ def serve(
         queue_bytes = from_flag("--log-queue-bytes", size, log_queue_bytes)
         derived = read_options(ServeSettings, values)
         outliers = OutlierSettings(**read_options(OutlierSettings, values))
+        pods = None
+        if not (derived["endpoints"] or derived["endpoints_file"]):
+            pods, derived["pool_name"] = pods_and_pool_name(ctx, values, os.environ)
     except ValueError as error:
         fail(str(error))
     if derived["enable_admin_writes"] and derived["admin_token_file"] is None:
         fail("--enable-admin-writes needs --admin-token-file, a file with the token of its clients")
-    if not (derived["endpoints"] or derived["endpoints_file"] or config_file or config_text):
+    if not (
+        derived["endpoints"] or derived["endpoints_file"] or pods or config_file or config_text
+    ):
         fail("\n".join(_NO_ENDPOINTS))
     configure(level=level, log_format=log_format, queue_bytes=queue_bytes, standard_streams=True)
     if words := stray_words(given):
@@ -173,6 +181,7 @@ def serve(
     async def main(stop: asyncio.Event) -> None:
         settings = ServeSettings(
             **derived,
+            pods=pods,
             config=await asyncio.to_thread(load_config, config_file, config_text),
             config_file=config_file,
             socket_file=path,

@@ -18,7 +18,7 @@ from epp.data_layer.health_check import HealthCheck
 from epp.data_layer.http_calls import HttpCalls
 from epp.data_layer.http_client import MAX_PAGE_BYTES, HttpClient, page_opener
 from epp.data_layer.object_files import ObjectFiles
-from epp.data_layer.objects import ObjectStore
+from epp.data_layer.objects import Objective, ObjectStore, PolicyMeta, Rewrite, RewriteRule
 from epp.data_layer.operator_names import configured_names, served_names
 from epp.data_layer.plugins import (
     DataSource,
@@ -78,12 +78,16 @@ __all__ = [
     "ObjectFileError",
     "ObjectFiles",
     "ObjectStore",
+    "Objective",
     "OpenPage",
     "Page",
     "PageClient",
     "PageError",
+    "PolicyMeta",
     "PoolListener",
     "ReportLoad",
+    "Rewrite",
+    "RewriteRule",
     "ScrapeError",
     "ScrapeObserver",
     "ScrapeObservers",

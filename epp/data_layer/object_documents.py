@@ -31,7 +31,7 @@ from epp.config.document import Document, parse
 from epp.config.errors import ConfigProblem
 from epp.config.structs import read
 from epp.data_layer.errors import ObjectFileError
-from epp.data_layer.objects import Objective, ObjectMeta, Rewrite, RewriteRule
+from epp.data_layer.objects import Objective, PolicyMeta, Rewrite, RewriteRule
 
 API_VERSIONS: Final = ("llm-d.ai/v1alpha2", "inference.networking.x-k8s.io/v1alpha2")
 
@@ -240,8 +240,8 @@ def _rewrite(place: _Place, value: Mapping[str, Any]) -> Rewrite:
     return Rewrite(_meta(place, one, one.spec.pool_ref), tuple(rules))
 
 
-def _meta(place: _Place, one: _Object, pool: _PoolRef | None) -> ObjectMeta:
-    return ObjectMeta(
+def _meta(place: _Place, one: _Object, pool: _PoolRef | None) -> PolicyMeta:
+    return PolicyMeta(
         kind=one.kind,
         name=one.metadata.name,
         origin=place.origin(),

@@ -22,7 +22,7 @@ _NEWEST = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectMeta:
+class PolicyMeta:
     """Fields common to all objects."""
 
     kind: str
@@ -38,7 +38,7 @@ class ObjectMeta:
 class Objective:
     """An InferenceObjective: the priority of the requests that name it."""
 
-    meta: ObjectMeta
+    meta: PolicyMeta
     priority: int = 0
     """0 or more is critical, negative is sheddable."""
 
@@ -59,7 +59,7 @@ class RewriteRule:
 class Rewrite:
     """An InferenceModelRewrite."""
 
-    meta: ObjectMeta
+    meta: PolicyMeta
     rules: tuple[RewriteRule, ...]
 
 

@@ -82,6 +82,10 @@ class EndpointSpec:
     address: str
     """``ip:port``, an IPv6 address in brackets."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    incarnation: str = ""
+    """Differs for a server that has taken the name of another one: the UID of a pod."""
+    node_address: str = ""
+    """IP address of the node that it runs on; "" if unknown."""
 
 
 class EndpointSink(Protocol):

@@ -9,6 +9,7 @@ long as it runs. Everything runs on the event loop; nothing here waits.
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -18,6 +19,9 @@ from epp.data_layer.plugins import EndpointListener, EndpointSpec
 from epp.scheduling import Endpoint, Plugin
 
 _log = structlog.get_logger(__name__)
+
+_Identity = tuple[str, str, str]
+"""Name, address and incarnation: the same ones are the same server."""
 
 
 class PoolListener(Protocol):
@@ -38,6 +42,7 @@ class EndpointStore:
 
     __slots__ = (
         "_by_address",
+        "_departed",
         "_listeners",
         "_serving_changed",
         "_sources",
@@ -74,6 +79,8 @@ class EndpointStore:
         self._sources: dict[str, dict[str, Endpoint]] = {}
         self._by_address: dict[str, Endpoint] = {}
         self._listeners: list[PoolListener] = []
+        self._departed: WeakValueDictionary[_Identity, Endpoint] = WeakValueDictionary()
+        """Endpoints that have left the pool and that something still refers to."""
 
     @property
     def synced(self) -> bool:
@@ -119,9 +126,11 @@ class EndpointStore:
     def replace_endpoints(self, source: str, specs: Iterable[EndpointSpec]) -> None:
         """Replace all endpoints of ``source`` with ``specs``.
 
-        A spec with the name and address of an existing endpoint keeps the Endpoint object, with its
-        metrics and load. A new address under an existing name is a different server: the old
-        endpoint is removed and a new one added.
+        A spec with the name, address and incarnation of an existing endpoint keeps the Endpoint
+        object, with its metrics and load. So does one that comes back while requests that were sent
+        to it before are in flight. A new address or incarnation under an existing name is a
+        different server: the old endpoint is removed and a new one added. If the incarnation is the
+        same, the new one begins with the old one's metrics.
 
         Raises:
             DuplicateEndpointError: Two specs have the same name, or another source has an endpoint
@@ -155,8 +164,8 @@ class EndpointStore:
         changed: list[Endpoint] = []
         for name, (source, spec) in wanted.items():
             endpoint = before.get(name)
-            if endpoint is None or endpoint.address != spec.address:
-                endpoint = Endpoint(name, spec.address, dict(spec.labels))
+            if endpoint is None or _identity(endpoint) != _identity(spec):
+                endpoint = self._join(spec, endpoint)
                 added.append(endpoint)
             else:
                 del before[name]
@@ -165,6 +174,7 @@ class EndpointStore:
                     changed.append(endpoint)
             after[source][name] = endpoint
         removed = list(before.values())
+        self._departed.update((_identity(endpoint), endpoint) for endpoint in removed)
         for known in replaced:
             self._sources.pop(known, None)
         self._sources.update(after)
@@ -172,6 +182,24 @@ class EndpointStore:
         if added or changed or removed:
             self._publish()
             self._announce(added, changed, removed)
+
+    def _join(self, spec: EndpointSpec, former: Endpoint | None) -> Endpoint:
+        """Return the endpoint of a server that joins the pool; ``former`` had its name."""
+        departed = self._departed.get(_identity(spec))
+        if departed is not None and departed.load.in_flight:
+            departed.labels = dict(spec.labels)
+            return departed
+        joined = Endpoint(
+            spec.name,
+            spec.address,
+            dict(spec.labels),
+            incarnation=spec.incarnation,
+            node_address=spec.node_address,
+        )
+        if former is not None and spec.incarnation and spec.incarnation == former.incarnation:
+            joined.metrics = former.metrics
+            joined.attributes = dict(former.attributes)
+        return joined
 
     def _by_unique_name(
         self, reports: Mapping[str, Iterable[EndpointSpec]], replaced: Collection[str]
@@ -216,6 +244,10 @@ class EndpointStore:
             _log.info("endpoint left the pool", endpoint=endpoint.name, address=endpoint.address)
         for endpoint in added:
             _log.info("endpoint joined the pool", endpoint=endpoint.name, address=endpoint.address)
+
+
+def _identity(server: Endpoint | EndpointSpec) -> _Identity:
+    return server.name, server.address, server.incarnation
 
 
 def _tell(listener: PoolListener, event: str, endpoint: Endpoint) -> None:

@@ -20,6 +20,7 @@ class Panel(StrEnum):
     GATEWAY = "Gateway"
     CONFIGURATION = "Configuration"
     MODEL_SERVERS = "Model servers"
+    KUBERNETES = "Kubernetes"
     OUTLIERS = "Outlier detection"
     ENDPOINT_PICKER = "Endpoint picker"
     CLIENTS = "Clients"

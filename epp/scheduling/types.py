@@ -54,7 +54,7 @@ NEVER_SCRAPED = EndpointMetrics()
 
 # eq=False: endpoints hash by identity. Hashing a frozen dataclass by value made the same weighted
 # sum over 100 endpoints and 4 scorers 5 times slower (158 us against 29 us, Python 3.11).
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Endpoint:
     """One model server that requests can be sent to."""
 
@@ -69,6 +69,10 @@ class Endpoint:
     """The effective load, which scorers read: the scrape corrected by this EPP's own requests."""
     attributes: dict[AttributeKey[Any], Any] = field(default_factory=dict)
     """Further values of extractors; a value is replaced, never changed in place."""
+    incarnation: str = ""
+    """Differs for a server that has taken the name of another one; "" if unknown."""
+    node_address: str = ""
+    """IP address of the node that it runs on; "" if unknown."""
     responses: list[int] = field(default_factory=lambda: [0] * 10)
     """Requests that have ended by the first digit of the response's status; 0 for no response."""
     retries: int = 0

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from epp.data_layer import ObjectFileError
 from epp.data_layer.object_documents import read_objects
-from epp.data_layer.objects import Objective, ObjectMeta, Rewrite, RewriteRule
+from epp.data_layer.objects import Objective, PolicyMeta, Rewrite, RewriteRule
 
 OBJECTIVE = """\
 apiVersion: llm-d.ai/v1alpha2
@@ -58,7 +58,7 @@ def read(text: str) -> list[Objective | Rewrite]:
 
 
 def objective(priority: int, line: int, **meta: object) -> Objective:
-    made = ObjectMeta("InferenceObjective", "batch", f"o.yaml:{line}", **meta)  # type: ignore[arg-type] # as given
+    made = PolicyMeta("InferenceObjective", "batch", f"o.yaml:{line}", **meta)  # type: ignore[arg-type] # as given
     return Objective(made, priority)
 
 
@@ -88,7 +88,7 @@ def objective(priority: int, line: int, **meta: object) -> Objective:
             REWRITE,
             [
                 Rewrite(
-                    ObjectMeta("InferenceModelRewrite", "canary", "o.yaml:1", "pool"),
+                    PolicyMeta("InferenceModelRewrite", "canary", "o.yaml:1", "pool"),
                     (
                         RewriteRule(("chat", "talk"), ("chat-v1", "chat-v2"), (9, 1)),
                         RewriteRule((), ("fallback",)),

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from epp.data_layer import ObjectStore
-from epp.data_layer.objects import Objective, ObjectMeta, Rewrite, RewriteRule
+from epp.data_layer.objects import Objective, PolicyMeta, Rewrite, RewriteRule
 
 
 def make_store() -> ObjectStore:
@@ -18,14 +18,14 @@ def make_store() -> ObjectStore:
 def make_objective(
     name: str, priority: int = 0, *, pool: str = "", origin: str = "f:1"
 ) -> Objective:
-    return Objective(ObjectMeta("InferenceObjective", name, origin, pool), priority)
+    return Objective(PolicyMeta("InferenceObjective", name, origin, pool), priority)
 
 
 def make_rewrite(
     name: str, *rules: RewriteRule, created: str | None = None, pool: str = ""
 ) -> Rewrite:
     created_at = datetime.fromisoformat(created).replace(tzinfo=UTC) if created else None
-    meta = ObjectMeta("InferenceModelRewrite", name, f"{name}:1", pool, created_at)
+    meta = PolicyMeta("InferenceModelRewrite", name, f"{name}:1", pool, created_at)
     return Rewrite(meta, rules)
 
 

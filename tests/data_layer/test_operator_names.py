@@ -4,7 +4,7 @@ from random import Random
 
 from epp.config import load_text
 from epp.data_layer import ObjectStore, configured_names, served_names
-from epp.data_layer.objects import Objective, ObjectMeta, Rewrite, RewriteRule
+from epp.data_layer.objects import Objective, PolicyMeta, Rewrite, RewriteRule
 from epp.data_layer.plugins import SERVED_MODELS
 from epp.observability import Metrics
 from epp.testing import make_endpoint
@@ -45,9 +45,9 @@ def test_names_of_objects_are_known() -> None:
     store = ObjectStore(pool_name="pool", rng=Random(0))
     store.replace(
         [
-            Objective(ObjectMeta("InferenceObjective", "batch", "f:1"), priority=-7),
+            Objective(PolicyMeta("InferenceObjective", "batch", "f:1"), priority=-7),
             Rewrite(
-                ObjectMeta("InferenceModelRewrite", "chat", "f:2"),
+                PolicyMeta("InferenceModelRewrite", "chat", "f:2"),
                 (
                     RewriteRule(("chat",), ("llama", "llama-2"), (9, 1)),
                     RewriteRule((), ("fallback",)),
@@ -65,7 +65,7 @@ def test_a_rewrite_that_the_operator_wrote_pairs_known_names() -> None:
     metrics = Metrics(max_page_bytes=200_000)
     store = ObjectStore(pool_name="pool", rng=Random(0))
     rule = RewriteRule(("chat",), ("llama",))
-    store.replace([Rewrite(ObjectMeta("InferenceModelRewrite", "r", "f:1"), (rule,))])
+    store.replace([Rewrite(PolicyMeta("InferenceModelRewrite", "r", "f:1"), (rule,))])
     metrics.names.learn_from(store.names)
     for n in range(1000):
         metrics.for_request(f"junk-{n}", "llama", "default-flow", 0).total.inc()

@@ -1,0 +1,93 @@
+"""Options of discovery from the Kubernetes API: which pods are the endpoints."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import typer
+
+from epp.cli.settings_options import read_options
+from epp.cli.units import count
+from epp.inputs import MAX_PORT
+from epp.kubernetes.settings import KubernetesSettings
+from epp.kubernetes.source import PodSelection, PodSource, PoolRef
+
+_MAX_PORTS: Final = 8
+_OF_A_DEPLOYMENT: Final = re.compile(r"(.+)-[a-z0-9]+-[a-z0-9]+")
+"""The names of its pods."""
+
+
+def pods_and_pool_name(
+    ctx: typer.Context, values: Mapping[str, object], environ: Mapping[str, str]
+) -> tuple[PodSource | None, str]:
+    """Return where the endpoints are in the cluster, if they are there, and the pool's name.
+
+    Args:
+        ctx: Says whether ``--pool-name`` is given.
+        values: Values of the command's parameters, by name.
+        environ: For ``NAMESPACE`` and ``POD_NAME``.
+
+    Raises:
+        ValueError: An option is invalid, missing, or contradicts another.
+    """
+    settings = KubernetesSettings(**read_options(KubernetesSettings, values))
+    pool_name = str(values["pool_name"])
+    source = ctx.get_parameter_source("pool_name")
+    is_given = source is not None and source.name != "DEFAULT"
+    pods = pod_source(settings, pool_name if is_given else "", environ)
+    if pods is not None and pods.pool is None:
+        pool_name = _pool_name_of_pod(environ)
+    return pods, pool_name
+
+
+def pod_source(
+    settings: KubernetesSettings, pool_name: str, environ: Mapping[str, str]
+) -> PodSource | None:
+    """Return where the endpoints are in the cluster; None if neither pool nor labels are given.
+
+    Args:
+        settings: The options.
+        pool_name: Value of ``--pool-name``; "" if it is not given.
+        environ: For ``NAMESPACE``.
+
+    Raises:
+        ValueError: An option is invalid, missing, or contradicts another.
+    """
+    selector, ports = settings.endpoint_selector.strip(), settings.endpoint_target_ports
+    if bool(selector) != bool(ports):
+        raise ValueError("--endpoint-selector and --endpoint-target-ports: give both, or neither")
+    namespace = settings.pool_namespace or environ.get("NAMESPACE") or "default"
+    if selector:
+        if pool_name:
+            raise ValueError("--pool-name and --endpoint-selector exclude each other")
+        return PodSource(namespace, selection=PodSelection(selector, _target_ports(ports)))
+    if not pool_name:
+        return None
+    return PodSource(namespace, PoolRef(pool_name, settings.pool_group))
+
+
+def _pool_name_of_pod(environ: Mapping[str, str]) -> str:
+    """Return the name that a selection of pods has in metrics, that of our Deployment."""
+    pod = environ.get("POD_NAME", "")
+    match = _OF_A_DEPLOYMENT.fullmatch(pod)
+    if match is None:
+        raise ValueError(
+            "--endpoint-selector: the pool is named after this pod, so the variable POD_NAME must"
+            f" be the name of a pod of a Deployment, NAME-HASH-HASH; it is {pod!r}"
+        )
+    return match[1]
+
+
+def _target_ports(text: str) -> tuple[int, ...]:
+    try:
+        ports: Sequence[int] = list(dict.fromkeys(count(each.strip()) for each in text.split(",")))
+    except ValueError as error:
+        raise ValueError(f"--endpoint-target-ports: {error}") from None
+    wrong = [port for port in ports if not 1 <= port <= MAX_PORT]
+    if wrong:
+        raise ValueError(f"--endpoint-target-ports: port {wrong[0]} is not from 1 to {MAX_PORT}")
+    if len(ports) > _MAX_PORTS:
+        raise ValueError(
+            f"--endpoint-target-ports: {len(ports)} ports are given, {_MAX_PORTS} are the most"
+        )
+    return tuple(ports)

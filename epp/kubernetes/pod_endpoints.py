@@ -1,0 +1,86 @@
+"""Follow the pods of a selection, and report the endpoints that they are."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from epp.data_layer import EndpointSpec
+from epp.kubernetes.api import ApiClient, Reflector
+from epp.kubernetes.pods import PODS, Pod, endpoints_of
+from epp.kubernetes.source import PodSelection
+
+
+class PodEndpoints:
+    """The endpoints of a selection of pods, which may change.
+
+    Args:
+        client: The API server.
+        namespace: The pods' namespace.
+        report: Called with all endpoints after each change.
+        tasks: Runs the reflector.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        namespace: str,
+        report: Callable[[Sequence[EndpointSpec]], None],
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._report = report
+        self._tasks = tasks
+        self._selection: PodSelection | None = None
+        self.reflector: Reflector[Pod] | None = None
+        """Follows the pods of the present selection."""
+        self._following: asyncio.Task[None] | None = None
+        self._specs: dict[tuple[str, str], tuple[Pod, tuple[EndpointSpec, ...]]] = {}
+        """The endpoints of each pod, and the state of the pod that they were made of."""
+
+    def select(self, selection: PodSelection | None) -> None:
+        """Follow these pods from now on; the last endpoints stay until they are known.
+
+        Args:
+            selection: None for no pods.
+        """
+        before, self._selection = self._selection, selection
+        if selection == before:
+            return
+        self._specs = {}
+        if selection is None:
+            self._stop()
+            self._report(())
+        elif before is None or selection.label_selector != before.label_selector:
+            self._stop()
+            self._follow(selection.label_selector)
+        elif self.reflector is not None and self.reflector.status.is_synced:
+            self._pods_changed(self.reflector)
+
+    def _follow(self, label_selector: str) -> None:
+        reflector: Reflector[Pod] = Reflector(
+            self._client,
+            PODS,
+            Pod,
+            changed=lambda: self._pods_changed(reflector),
+            namespace=self._namespace,
+            label_selector=label_selector,
+        )
+        self.reflector = reflector
+        self._following = self._tasks.create_task(reflector.run(), name="pods")
+
+    def _stop(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+        self.reflector = self._following = None
+
+    def _pods_changed(self, reflector: Reflector[Pod]) -> None:
+        selection = self._selection
+        if reflector is not self.reflector or selection is None:
+            return  # of an earlier selection
+        known, self._specs = self._specs, {}
+        for key, pod in reflector.objects.items():
+            made = known.get(key)
+            if made is None or made[0] is not pod:
+                made = pod, tuple(endpoints_of(pod, selection.ports))
+            self._specs[key] = made
+        self._report([spec for _, specs in self._specs.values() for spec in specs])

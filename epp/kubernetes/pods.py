@@ -1,0 +1,89 @@
+"""Pods, and the endpoints that they are: one for each port, if the pod is ready."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from epp.data_layer import EndpointSpec, join_address
+from epp.kubernetes.api import ObjectMeta, Resource
+
+PODS: Final = Resource("", "v1", "pods", "Pod")
+
+_PREFIX_NUMBER: Final = re.compile(r"\s*\+?(\d+)")
+"""The Go EPP reads ``35903x`` as 35903."""
+
+
+class _Annotations(msgspec.Struct, frozen=True, gc=False):
+    active_ports: str | None = msgspec.field(name="llm-d.ai/active-ports", default=None)
+    former_active_ports: str | None = msgspec.field(
+        name="inference.networking.k8s.io/active-ports", default=None
+    )
+
+
+class _PodMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", gc=False):
+    labels: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
+    annotations: _Annotations = _Annotations()
+    deletion_timestamp: str | None = None
+
+
+class _Condition(msgspec.Struct, frozen=True, gc=False):
+    type: str
+    status: str
+
+
+class _PodStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    pod_ip: str = msgspec.field(name="podIP", default="")
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    conditions: tuple[_Condition, ...] = ()
+
+
+class Pod(msgspec.Struct, frozen=True, gc=False):
+    """What a pod's endpoints depend on; the rest of the object is not decoded."""
+
+    metadata: _PodMeta
+    status: _PodStatus = _PodStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes requests: its condition ``Ready`` is True, and it is not ending.
+
+        Unlike in the Go EPP, it also needs an IP address, without which nothing can be sent.
+        """
+        if self.metadata.deletion_timestamp is not None or not self.status.pod_ip:
+            return False
+        return ("Ready", "True") in {(each.type, each.status) for each in self.status.conditions}
+
+
+def endpoints_of(pod: Pod, ports: Sequence[int]) -> Iterator[EndpointSpec]:
+    """Yield the endpoints of a pod: one for each active port, none if it is not ready.
+
+    Args:
+        pod: The pod.
+        ports: The pool's ports; the position of a port is the rank of its endpoint.
+    """
+    if not pod.is_ready:
+        return
+    meta, status = pod.metadata, pod.status
+    active = _active_ports(meta.annotations)
+    for rank, port in enumerate(ports):
+        if active is None or port in active:
+            yield EndpointSpec(
+                f"{meta.namespace}/{meta.name}-rank-{rank}",
+                join_address(status.pod_ip, port),
+                meta.labels,
+                incarnation=meta.uid,
+                node_address=status.host_ip,
+            )
+
+
+def _active_ports(annotations: _Annotations) -> frozenset[int] | None:
+    """Return the ports that an annotation names; None without one: all are active."""
+    text = annotations.active_ports
+    if text is None:
+        text = annotations.former_active_ports
+    if text is None:
+        return None
+    found = (_PREFIX_NUMBER.match(each) for each in text.split(","))
+    return frozenset(int(match[1]) for match in found if match)

@@ -1,0 +1,129 @@
+"""Follow a kind of object while the API server has it: its CRD may be installed later."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, Generic, TypeVar
+
+import structlog
+
+from epp.kubernetes.api import (
+    ApiClient,
+    HasMetadata,
+    KubernetesApiError,
+    Reflector,
+    Resource,
+)
+
+_log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=HasMetadata)
+
+LOOK_SECONDS: Final = 30.0
+"""Mean time between two looks at which kinds the API server has."""
+_RETRY_SECONDS: Final = 2.0
+"""The same before the first answer."""
+
+_NO_OBJECTS: Final[Mapping[Any, Any]] = MappingProxyType({})
+
+
+class ServedKind(Generic[T]):
+    """All objects of a kind in a namespace, none while the API server does not have the kind.
+
+    Args:
+        client: The API server.
+        resource: The kind.
+        type_: Struct to decode objects into.
+        changed: Called after changes of ``objects`` and of ``is_known``.
+        namespace: The namespace.
+        field_selector: Such as ``metadata.name=x``; empty for all.
+        sleep: Waits between two looks.
+        rng: Source of jitter.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        resource: Resource,
+        type_: type[T],
+        *,
+        changed: Callable[[], None],
+        namespace: str,
+        field_selector: str = "",
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.resource = resource
+        self.is_served: bool | None = None
+        """Whether the API server has the kind; None if it has not answered yet."""
+        self.reflector: Reflector[T] | None = None
+        """Follows the objects while the kind is served."""
+        self._client = client
+        self._type = type_
+        self._changed = changed
+        self._namespace = namespace
+        self._field_selector = field_selector
+        self._sleep = sleep
+        self._rng = rng or random.Random()  # noqa: S311 - jitter
+        self._fault: str = ""
+
+    @property
+    def objects(self) -> Mapping[tuple[str, str], T]:
+        """The objects by namespace and name."""
+        return _NO_OBJECTS if self.reflector is None else self.reflector.objects
+
+    @property
+    def is_known(self) -> bool:
+        """Whether ``objects`` are those of the API server, at least of an earlier time."""
+        if self.reflector is None:
+            return self.is_served is False
+        return self.reflector.status.is_synced
+
+    async def run(self) -> None:
+        """Follow the kind until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            following: asyncio.Task[None] | None = None
+            while True:
+                is_served = await self._look()
+                if is_served and following is None:
+                    self.reflector = self._make_reflector()
+                    following = tasks.create_task(self.reflector.run())
+                elif not is_served and following is not None:
+                    following.cancel()
+                    following = self.reflector = None
+                if is_served is not self.is_served:
+                    self.is_served = is_served
+                    self._changed()
+                mean = _RETRY_SECONDS if is_served is None else LOOK_SECONDS
+                await self._sleep(mean * self._rng.uniform(0.5, 1.5))
+
+    def _make_reflector(self) -> Reflector[T]:
+        return Reflector(
+            self._client,
+            self.resource,
+            self._type,
+            changed=self._changed,
+            namespace=self._namespace,
+            field_selector=self._field_selector,
+            sleep=self._sleep,
+            rng=self._rng,
+        )
+
+    async def _look(self) -> bool | None:
+        """Return whether the kind is served; the last answer if the API server gives none."""
+        try:
+            is_served = await self._client.serves(self.resource)
+        except KubernetesApiError as error:
+            if not self._fault:
+                self._fault = str(error)
+                _log.warning("kinds of the API server unknown", error=self._fault)
+            return self.is_served
+        self._fault = ""
+        if not is_served and self.is_served is not False:
+            _log.info(
+                "the API server does not have a kind; it is used as soon as it is installed",
+                kind=self.resource.kind,
+                api_version=self.resource.api_version,
+            )
+        return is_served
