@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from epp.building import make_builder, make_random
-from epp.config import PluginGraph
+from epp.config import GraphBuilder, PluginGraph
 from epp.data_layer import (
     DataLayerRuntime,
     DiscoveryError,
