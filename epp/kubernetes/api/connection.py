@@ -16,6 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+import httpcore2  # noqa: F401 - httpx2 would import it on the event loop, and that blocks
 import httpx2
 from lightkube.config.client_adapter import user_auth, verify_cluster
 from lightkube.config.models import NameValue, User, UserExec

@@ -1,0 +1,111 @@
+"""Endpoint pickers that find their endpoints in a cluster, and model servers that are its pods."""
+
+import random
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from epp.app import ServeSettings
+from epp.config import DEFAULT_CONFIG, load_text
+from epp.kubernetes.source import PodSelection, PodSource, PoolRef
+from epp.lab.fleet import FakeServer, Fleet, FleetConfig
+from tools.harness.gateway import Picker, serving
+from tools.harness.kube.objects import Namespace, Pod
+from tools.harness.kube.server import ApiServer
+
+LABELS: Final = {"app": "vllm"}
+
+
+@asynccontextmanager
+async def cluster_picker(
+    api_server: ApiServer,
+    monkeypatch: Any,
+    folder: Path,
+    source: PodSource,
+    *,
+    token: str = "",
+    **settings: Any,
+) -> AsyncIterator[Picker]:
+    """Run an endpoint picker for a pool or a selection of pods.
+
+    Args:
+        api_server: The API server.
+        monkeypatch: Sets ``KUBECONFIG``.
+        folder: For the kubeconfig.
+        source: The pool or the pods.
+        token: Of a service account; the administrator's if it is empty.
+        settings: More settings.
+    """
+    kubeconfig = folder / f"kubeconfig-{random.randrange(10**9)}"
+    api_server.write_kubeconfig(kubeconfig, **({"token": token} if token else {}))
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    async with serving(
+        ServeSettings(
+            **{
+                "config": load_text(DEFAULT_CONFIG, "test"),
+                "pods": source,
+                "pool_name": source.pool.name if source.pool else "selected",
+                "host": "127.0.0.1",
+                "grpc_port": 0,
+                "grpc_health_port": 0,
+                "metrics_port": 0,
+                "drain_timeout_seconds": 1.0,
+                "seed": 1,
+                **settings,
+            }
+        )
+    ) as picker:
+        yield picker
+
+
+def pool(namespace: Namespace, name: str = "pool") -> PodSource:
+    """Return the source of a pool."""
+    return PodSource(namespace.name, PoolRef(name))
+
+
+def selected(namespace: Namespace, selector: str, *ports: int) -> PodSource:
+    """Return the source of a selection of pods."""
+    return PodSource(namespace.name, selection=PodSelection(selector, ports))
+
+
+def addresses(picker: Picker) -> list[str]:
+    """Return the addresses of the picker's endpoints."""
+    return [endpoint.address for endpoint in picker.app.store.snapshot]
+
+
+def names(picker: Picker) -> list[str]:
+    """Return the names of the picker's endpoints, without the namespace."""
+    return [endpoint.name.partition("/")[2] for endpoint in picker.app.store.snapshot]
+
+
+@asynccontextmanager
+async def pod_servers(count: int, **config: Any) -> AsyncIterator[Sequence[FakeServer]]:
+    """Run fake model servers that have one port, and an address of their own each."""
+    port = _free_port()
+    async with AsyncExitStack() as stack:
+        fleets = [
+            await stack.enter_async_context(
+                Fleet(FleetConfig(endpoints=1, host=address(number), first_port=port, **config))
+            )
+            for number in range(count)
+        ]
+        yield [fleet.servers[0] for fleet in fleets]
+
+
+def address(number: int) -> str:
+    """Return the loopback address of a pod."""
+    return f"127.1.{number // 250}.{number % 250 + 1}"
+
+
+def pod_of(number: int, **changes: Any) -> Pod:
+    """Return a ready pod with the address of a fake model server."""
+    return Pod(**{"name": f"vllm-{number}", "labels": LABELS, "ip": address(number), **changes})
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
