@@ -90,12 +90,15 @@ class _Watch:
         self.cuts_next_event = False
 
     def send(self, event: Json) -> None:
+        if self.ended.is_set():
+            return
         line = json.dumps(event, separators=(",", ":")).encode() + b"\n"
+        # In two chunks, as a proxy may forward it.
+        self._write(line[: len(line) // 2])
         if self.cuts_next_event:
-            self._write(line[: len(line) // 2])  # a second chunk would follow
             self.cut()
-        elif not self.ended.is_set():
-            self._write(line)
+        else:
+            self._write(line[len(line) // 2 :])
 
     def cut(self) -> None:
         """Close the connection before the response is complete."""

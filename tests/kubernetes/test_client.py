@@ -184,15 +184,28 @@ async def test_an_unintelligible_response_is_a_failed_connection(
     assert not isinstance(failed.value, UnreachableError)
 
 
-async def test_a_server_that_does_not_answer_fails_in_time(api: FakeApi, tmp_path: Path) -> None:
-    connection = await asyncio.to_thread(connect, tmp_path, api.url)
+async def test_a_server_that_does_not_answer_fails_in_time(api: FakeApi, client: ApiClient) -> None:
     api.faults.is_hung = True
-    async with ApiClient(connection, timeout_seconds=0.05) as client:
+    async with ApiClient(client.connection, timeout_seconds=0.05) as impatient:
         with pytest.raises(ConnectionFailedError, match=r"sent nothing for 0\.05 s"):
-            await client.get(CONFIG_MAPS, Gadget, namespace="d", name="a")
-        api.faults.is_hung = False
-        api.create(CONFIG_MAPS, "a")
-        assert await client.get(CONFIG_MAPS, Gadget, namespace="d", name="a")
+            await impatient.get(CONFIG_MAPS, Gadget, namespace="d", name="a")
+
+
+async def test_a_call_given_up_does_not_leave_its_response_to_the_next(
+    api: FakeApi, client: ApiClient
+) -> None:
+    api.create(CONFIG_MAPS, "a")
+    api.faults.is_hung = True
+    given_up = asyncio.create_task(
+        client.get(CONFIG_MAPS, Gadget, namespace="d", name="b"),
+    )
+    await api.until(lambda: len(api.requests) == 1)
+    given_up.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await given_up
+    api.faults.is_hung = False
+    found = await client.get(CONFIG_MAPS, Gadget, namespace="d", name="a")
+    assert found.metadata.name == "a"
 
 
 @pytest.mark.parametrize("server", ["http://127.0.0.1:{port}", "http://epp.invalid:{port}"])

@@ -150,16 +150,38 @@ async def test_all_namespaces_are_followed_without_a_namespace(
 async def test_a_bookmark_is_where_the_next_watch_begins(api: FakeApi, client: ApiClient) -> None:
     async with following(client, CONFIG_MAPS, Thing, namespace="d") as followed:
         await followed.synced()
+        await api.until(lambda: api.watches == 1)
         for number in range(5):
             api.create(CONFIG_MAPS, f"n{number}", namespace="elsewhere")
+        bookmark = str(api.state.revision)
         api.send_bookmarks()
-        api.create(CONFIG_MAPS, "a")
-        await followed.until(lambda: followed.names == {"a"})
         api.state.compact()
         api.end_watches()
-        await api.until(lambda: len(_watches(api)) == 2)
-    assert _watches(api)[1].query["resourceVersion"] == str(api.state.revision)
-    assert followed.reflector.status.relists == 0
+        api.create(CONFIG_MAPS, "a")
+        await followed.until(lambda: followed.names == {"a"})
+        assert followed.reflector.status.relists == 0
+    assert _watches(api)[1].query["resourceVersion"] == bookmark
+
+
+async def test_events_may_come_in_one_piece(api: FakeApi, client: ApiClient) -> None:
+    meta = '"metadata": {"name": "%s", "resourceVersion": "%d"'
+    events = [
+        '{"type": "ADDED", "object": {' + meta % ("a", 5) + "}}}",
+        '{"type": "BOOKMARK", "object": {'
+        + meta % ("", 7)
+        + ', "annotations": {"k8s.io/initial-events-end": "true"}}}}',
+        '{"type": "ADDED", "object": {' + meta % ("b", 8) + "}}}",
+    ]
+    body = "".join(each + "\n" for each in events).encode()
+    api.faults.raw = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+    sleep = Sleep()
+    async with following(client, CONFIG_MAPS, Thing, sleep=sleep) as followed:
+        await sleep.begun()
+        assert followed.names == {"a", "b"}
+        api.faults.raw = None
+        sleep.end()
+        await api.until(lambda: len(api.requests) == 2)
+    assert api.requests[1].query["resourceVersion"] == "8"
 
 
 async def test_a_batch_of_events_is_reported_once(api: FakeApi, client: ApiClient) -> None:

@@ -274,7 +274,10 @@ class ApiClient:
         server = self.connection.server
         try:
             yield
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
+        except httpx2.ConnectTimeout as error:
+            text = f"cannot connect to {server}: no response for {_CONNECT_SECONDS:g} s"
+            raise UnreachableError(text) from error
+        except (httpx2.ConnectError, httpx2.ProxyError) as error:
             raise UnreachableError(f"cannot connect to {server}: {_reason(error)}") from error
         except TimeoutError as error:
             text = f"{server} sent nothing for {timeout_seconds:g} s"

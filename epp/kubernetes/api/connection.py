@@ -47,6 +47,8 @@ def _socket_options() -> list[tuple[int, int, int]]:
     A watch may be silent for a minute even if all is well, so silence says nothing. The kernel asks
     the peer's kernel instead: on an idle connection by TCP keepalive after 10 s and every 5 s, and
     TCP_USER_TIMEOUT ends the connection when nothing has been acknowledged for 20 s, data included.
+    Measured with a peer behind a black hole: lost after 18 s, and a fault, as connecting takes 5 s
+    to fail, after 24 s.
     """
     options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in (
