@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from epp.data_layer import EndpointSpec, join_address
 from epp.kubernetes.api import ObjectMeta, Resource
@@ -33,10 +34,18 @@ class _Condition(msgspec.Struct, frozen=True, gc=False):
     status: str
 
 
+_READY: Final = (_Condition("Ready", "True"),)
+
+
 class _PodStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
     pod_ip: str = msgspec.field(name="podIP", default="")
     host_ip: str = msgspec.field(name="hostIP", default="")
     conditions: tuple[_Condition, ...] = ()
+
+    def __post_init__(self) -> None:
+        # Only one of them matters; the others would take half of the pod's memory.
+        is_ready = _READY[0] in self.conditions
+        force_setattr(self, "conditions", _READY if is_ready else ())
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
@@ -53,7 +62,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         """
         if self.metadata.deletion_timestamp is not None or not self.status.pod_ip:
             return False
-        return ("Ready", "True") in {(each.type, each.status) for each in self.status.conditions}
+        return bool(self.status.conditions)
 
 
 def endpoints_of(pod: Pod, ports: Sequence[int]) -> Iterator[EndpointSpec]:
