@@ -3,7 +3,7 @@
 import random
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,15 +83,11 @@ def names(picker: Picker) -> list[str]:
 @asynccontextmanager
 async def pod_servers(count: int, **config: Any) -> AsyncIterator[Sequence[FakeServer]]:
     """Run fake model servers that have one port, and an address of their own each."""
-    port = _free_port()
-    async with AsyncExitStack() as stack:
-        fleets = [
-            await stack.enter_async_context(
-                Fleet(FleetConfig(endpoints=1, host=address(number), first_port=port, **config))
-            )
-            for number in range(count)
-        ]
-        yield [fleet.servers[0] for fleet in fleets]
+    hosts = tuple(address(number) for number in range(count))
+    ports = (_free_port(),) * count
+    fleet = FleetConfig(endpoints=count, hosts=hosts, ports=ports, **config)
+    async with Fleet(fleet) as running:
+        yield running.servers
 
 
 def address(number: int) -> str:

@@ -1,6 +1,7 @@
 """Pods, pools, objectives and rewrites of a real API server become endpoints and policies."""
 
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,11 @@ async def test_changes_of_a_pod_are_followed_and_keep_the_endpoint(cluster: Clus
             ({"metadata": {"labels": {"app": "web"}}}, []),
         ):
             await namespace.patch_pods({"a": patch})
-            await until(lambda expected=expected: addresses(picker) == expected)
+            await until(partial(_has, picker, expected))
+
+
+def _has(picker: Picker, expected: list[str]) -> bool:
+    return addresses(picker) == expected
 
 
 @pytest.mark.parametrize(
@@ -171,7 +176,7 @@ async def test_a_pool_that_is_made_later_changed_and_deleted(cluster: Cluster) -
                 headers={"content-type": "application/merge-patch+json"},
             )
             assert answer.is_success, answer.text
-            await until(lambda expected=expected: addresses(picker) == expected)
+            await until(partial(_has, picker, expected))
         assert (await namespace.admin.delete(path)).is_success
         await until(lambda: addresses(picker) == [])
         assert not picker.app.is_ready

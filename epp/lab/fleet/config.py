@@ -106,6 +106,8 @@ class FleetConfig:
     """Name of the base model."""
     host: str = "127.0.0.1"
     """Address to listen on."""
+    hosts: tuple[str, ...] = ()
+    """One address per endpoint, instead of `host`."""
     first_port: int = 0
     """Port of `endpoint-0`; the others get the next ones. 0 for any free ports."""
     ports: tuple[int, ...] = ()
@@ -150,6 +152,10 @@ class FleetConfig:
             port = self.port_of(index)
             _check(0 <= port <= MAX_PORT, f"port of endpoint-{index} is out of range: {port}")
             self.engine_of(index)
+
+    def host_of(self, index: int) -> str:
+        """Return the address of an endpoint."""
+        return self.hosts[index] if self.hosts else self.host
 
     def port_of(self, index: int) -> int:
         """Return the port of an endpoint; 0 for any."""

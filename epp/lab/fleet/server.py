@@ -66,7 +66,7 @@ class FakeServer:
     def __init__(self, config: FleetConfig, index: int) -> None:
         self.name = f"endpoint-{index}"
         """Name in `x-served-by`."""
-        self.host = config.host
+        self.host = config.host_of(index)
         """Address it listens on."""
         self.port = config.port_of(index)
         """Port it listens on; 0 until it is started on a free one."""
