@@ -70,7 +70,7 @@ from epp.settings import Ports, ServeSettings, Transport
 from epp.transport import OpenStream, Server, observed
 
 if TYPE_CHECKING:
-    from epp.kubernetes.discovery import KubernetesDiscovery
+    from epp.kubernetes.cluster import Cluster
 
 __all__ = ["App", "Ports", "ServeSettings", "Transport"]
 
@@ -169,7 +169,7 @@ class App:
             rng=make_random(settings.seed, "objects"),
             rewritten=self.metrics.model_rewritten,
         )
-        self._kubernetes = self._make_kubernetes_discovery()
+        self._cluster = self._join_cluster()
         health_checks = []
         if self.outliers is not None and settings.outliers.health_check_path:
             path, interval = (
@@ -208,7 +208,7 @@ class App:
             pipeline=pipeline_of(self.graph),
             metrics=self.metrics,
             clock=time.monotonic,
-            policies=self._objects if settings.objects or self._kubernetes else None,
+            policies=self._objects if settings.objects or self._cluster else None,
             outcomes=None if self._reloader is None else self._reloader.outcomes,
             flow=self.flow,
             outliers=self.outliers,
@@ -234,32 +234,40 @@ class App:
 
     def _fixed_discoveries(self, builder: GraphBuilder) -> list[EndpointDiscovery]:
         """Return the discoveries that no reload changes."""
-        settings, kubernetes = self.settings, self._kubernetes
+        settings, cluster = self.settings, self._cluster
         fixed = fixed_discoveries(builder, settings.endpoints, settings.endpoints_file)
-        return fixed if kubernetes is None else [*fixed, kubernetes]
+        return fixed if cluster is None else [*fixed, cluster.discovery]
 
-    def _make_kubernetes_discovery(self) -> "KubernetesDiscovery | None":
-        """Return the discovery of pods; None if the endpoints come from elsewhere.
+    def _join_cluster(self) -> "Cluster | None":
+        """Return the cluster with the endpoints; None if they come from elsewhere.
 
         Raises:
             DiscoveryError: The extra ``kubernetes`` is not installed.
         """
         source = self.settings.pods
-        if source is None or self.graph.discovery is not None:
+        if source is None:
+            return None
+        if self.graph.discovery is not None:
+            log.info(
+                "the configuration has a discovery, so the Kubernetes API is not used",
+                discovery=self.graph.discovery.name,
+            )
             return None
         try:
-            from epp.kubernetes.discovery import KubernetesDiscovery  # noqa: PLC0415 - an extra
+            from epp.kubernetes.cluster import Cluster  # noqa: PLC0415 - of an extra
         except ImportError as error:
             raise DiscoveryError(str(error)) from error
         policies = None if self.settings.objects else self._objects
-        return KubernetesDiscovery(source, policies=policies)
+        return Cluster(source, policies, self.metrics.registry)
 
     def _take_report(self, endpoint: Endpoint, report: LoadReport) -> None:
         self._scraper.take_report(endpoint, report)
         self.flow.wake()  # capacity may be free
 
     def _debug_pages(self) -> dict[str, DebugPage]:
-        return debug_pages(self.flow) | {ENDPOINTS_PAGE: DebugPage(self._endpoints_view.page)}
+        cluster = {} if self._cluster is None else self._cluster.debug_pages()
+        endpoints = {ENDPOINTS_PAGE: DebugPage(self._endpoints_view.page)}
+        return {**debug_pages(self.flow), **endpoints, **cluster}
 
     def _admin_calls(self) -> AdminCalls:
         settings = self.settings
@@ -276,8 +284,7 @@ class App:
     @property
     def is_ready(self) -> bool:
         """Whether discovery has reported, its pool exists and the process is not stopping."""
-        kubernetes = self._kubernetes
-        has_pool = kubernetes is None or kubernetes.is_pool_known
+        has_pool = self._cluster is None or self._cluster.is_ready
         return self.store.synced and has_pool and not self._draining
 
     def reload_now(self) -> None:

@@ -43,7 +43,6 @@ class KubernetesDiscovery(EndpointDiscovery):
     Args:
         source: The pool, or the pods.
         policies: Gets the objectives and rewrites of the pool; None if they come from elsewhere.
-        pool_changed: Called when the pool has become known, and when it has changed or is gone.
         connect: Finds the API server; blocks.
     """
 
@@ -54,14 +53,13 @@ class KubernetesDiscovery(EndpointDiscovery):
         source: PodSource,
         *,
         policies: ObjectStore | None = None,
-        pool_changed: Callable[[], None] = lambda: None,
         connect: Callable[[], Connection] = load_connection,
     ) -> None:
         self.name = SOURCE
         self._connect = connect
-        self._source = source
+        self.source = source
+        """The pool, or the pods."""
         self._policies = policies
-        self._pool_changed = pool_changed
         self.pool: Pool | None = None
         """The pool; None while there is none, and for a fixed selection of pods."""
         self._pools: list[ServedKind[Pool]] = []
@@ -71,7 +69,7 @@ class KubernetesDiscovery(EndpointDiscovery):
     @property
     def is_pool_known(self) -> bool:
         """Whether it is known which pods are endpoints."""
-        return self._source.selection is not None or self.pool is not None
+        return self.source.selection is not None or self.pool is not None
 
     def statuses(self) -> Mapping[str, ReflectorStatus]:
         """Return the state of each copy by the plural of its kind, for operators."""
@@ -88,7 +86,7 @@ class KubernetesDiscovery(EndpointDiscovery):
         }
 
     async def run(self, sink: EndpointSink) -> None:
-        source = self._source
+        source = self.source
         try:
             connection = await asyncio.to_thread(self._connect)
         except ConfigurationError as error:
@@ -122,7 +120,7 @@ class KubernetesDiscovery(EndpointDiscovery):
             resource,
             type_,
             changed=self._select_pods,
-            namespace=self._source.namespace,
+            namespace=self.source.namespace,
             field_selector=f"metadata.name={name}",
         )
 
@@ -147,12 +145,11 @@ class KubernetesDiscovery(EndpointDiscovery):
         else:
             _log.info("pool found" if before is None else "pool changed", **self._place())
         self._pods.select(None if self.pool is None else self.pool.selection())
-        self._pool_changed()
 
     def _log_missing(self) -> None:
         _log.warning("there is no pool of this name; waiting for it", **self._place())
 
     def _place(self) -> Mapping[str, str]:
-        pool = self._source.pool
+        pool = self.source.pool
         assert pool is not None  # noqa: S101 - only a pool changes
-        return {"namespace": self._source.namespace, "pool": pool.name, "group": pool.group}
+        return {"namespace": self.source.namespace, "pool": pool.name, "group": pool.group}

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from kube.pickers import LABELS, addresses, cluster_picker, names, pod_of, pool, selected
 
@@ -263,9 +264,16 @@ async def test_routing_goes_on_while_the_api_server_is_away(cluster: Cluster) ->
     async with cluster.picker() as picker:
         await until(lambda: len(addresses(picker)) == 1)
         cluster.server.kill()
-        discovery = picker.app._kubernetes
-        assert discovery is not None
+        assert picker.app._cluster is not None
+        discovery = picker.app._cluster.discovery
         await until(lambda: discovery.statuses()["pods"].fault is not None)
+        url = f"http://127.0.0.1:{picker.ports.metrics}"
+        async with httpx.AsyncClient(trust_env=False) as client:
+            page = (await client.get(f"{url}/debug/kubernetes")).json()
+            metrics = (await client.get(f"{url}/metrics")).text
+        (pods,) = [copy for copy in page["copies"] if copy["resource"] == "pods"]
+        assert pods["fault"].startswith("cannot connect to https://127.0.0.1:")
+        assert 'llm_d_epp_kubernetes_faulty{resource="pods"} 1.0' in metrics
         assert len(addresses(picker)) == 1
         assert picker.app.is_ready
         cluster.server.start()
