@@ -1,5 +1,7 @@
 """Endpoint pickers that find their endpoints in a cluster, and model servers that are its pods."""
 
+import asyncio
+import json
 import random
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -10,6 +12,9 @@ from typing import Any, Final
 from epp.app import ServeSettings
 from epp.config import DEFAULT_CONFIG, load_text
 from epp.kubernetes.source import PodSelection, PodSource, PoolRef
+from epp.lab.envoy import EnvoyProcess, GatewayConfig
+from epp.lab.envoy.bootstrap import bootstrap
+from epp.lab.envoy.names import LISTENER
 from epp.lab.fleet import FakeServer, Fleet, FleetConfig
 from tools.harness.gateway import Picker, serving
 from tools.harness.kube.objects import Namespace, Pod
@@ -105,3 +110,17 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+@asynccontextmanager
+async def gateway(picker: Picker, servers: Sequence[FakeServer]) -> AsyncIterator[str]:
+    """Run an Envoy that knows all servers; yield its URL."""
+    config = GatewayConfig(
+        endpoints=tuple(server.address for server in servers),
+        listen_port=0,
+        epp_port=picker.ports.grpc or 9002,
+    )
+    document = await asyncio.to_thread(bootstrap, config)
+    async with EnvoyProcess(json.dumps(document)) as envoy:
+        host, port = await envoy.listener_address(LISTENER)
+        yield f"http://{host}:{port}"

@@ -1,24 +1,17 @@
 """Pods come, change and go under load, behind a real Envoy."""
 
 import asyncio
-import json
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
 import httpx
 import pytest
-from kube.pickers import LABELS, address, cluster_picker, pod_servers, pool
+from kube.pickers import LABELS, address, cluster_picker, gateway, pod_servers, pool
 
-from epp.lab.envoy import EnvoyProcess, GatewayConfig
-from epp.lab.envoy.bootstrap import bootstrap
-from epp.lab.envoy.names import LISTENER
-from epp.lab.fleet import FakeServer
 from tools.harness.gateway import Picker, until
 from tools.harness.kube.objects import Namespace, Pod, pod_status
 from tools.harness.kube.server import ApiServer
@@ -115,20 +108,6 @@ class Churn:
 
     def _has(self, ip: str) -> bool:
         return self.picker.app.store.find_address(f"{ip}:{self.port}") is not None
-
-
-@asynccontextmanager
-async def gateway(picker: Picker, servers: Sequence[FakeServer]) -> AsyncIterator[str]:
-    """Run an Envoy that knows all servers; yield its URL."""
-    config = GatewayConfig(
-        endpoints=tuple(server.address for server in servers),
-        listen_port=0,
-        epp_port=picker.ports.grpc or 9002,
-    )
-    document = await asyncio.to_thread(bootstrap, config)
-    async with EnvoyProcess(json.dumps(document)) as envoy:
-        host, port = await envoy.listener_address(LISTENER)
-        yield f"http://{host}:{port}"
 
 
 @dataclass

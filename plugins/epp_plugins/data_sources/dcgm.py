@@ -6,9 +6,8 @@ the endpoint's own port is used. The other parameters are those of ``metrics-dat
 including ``interval`` and the certificates, which the reference does not have. The servers' own
 metrics are scraped as well, unless ``dataLayer.injectDefaults`` is off.
 
-With ``useNodeAddress`` the reference scrapes one exporter per node. Only Kubernetes knows the
-addresses of nodes; here each endpoint is scraped at its own address, as in the reference if the
-node is unknown, and a warning is logged.
+With ``useNodeAddress`` the exporter is scraped at the address of the endpoint's node, which only
+discovery from the Kubernetes API knows. Other endpoints are scraped at their own address.
 
 Example::
 
@@ -24,12 +23,9 @@ Example::
 
 from typing import ClassVar
 
-import structlog
-
-from epp.data_layer.plugins import OpenPage
+from epp.data_layer.plugins import OpenPage, join_address
+from epp.scheduling import Endpoint
 from epp_plugins.data_sources.http_sources import HttpSource, MetricsParams, Port
-
-_log = structlog.get_logger(__name__)
 
 
 class DcgmParams(MetricsParams, frozen=True):
@@ -52,7 +48,9 @@ class DcgmDataSource(HttpSource):
 
     def __init__(self, name: str, params: DcgmParams, *, open_page: OpenPage) -> None:
         super().__init__(name, params, open_page=open_page)
-        if params.use_node_address:
-            _log.warning(
-                "node addresses are unknown, endpoint addresses are used instead", plugin=name
-            )
+        self._node_port = params.port if params.use_node_address else 0
+
+    def address_of(self, endpoint: Endpoint) -> str:
+        if self._node_port and endpoint.node_address:
+            return join_address(endpoint.node_address, self._node_port)
+        return super().address_of(endpoint)

@@ -125,6 +125,19 @@ def test_where_the_exporter_is_asked(
 
 
 @pytest.mark.parametrize(
+    ("node_address", "asked"),
+    [("10.9.0.1", "10.9.0.1:9400"), ("fd00::1", "[fd00::1]:9400"), ("", "10.0.0.1:9400")],
+)
+def test_the_exporter_of_the_node_is_asked_if_the_node_is_known(
+    node_address: str, asked: str
+) -> None:
+    params = msgspec.convert({"useNodeAddress": True}, DcgmParams)
+    source = DcgmDataSource("source", params, open_page=lambda *_: NoClient())
+    endpoint = Endpoint("ns/a", "10.0.0.1:8000", node_address=node_address)
+    assert source.address_of(endpoint) == asked
+
+
+@pytest.mark.parametrize(
     ("parameters", "message"),
     [
         pytest.param({"useNodeAddress": True, "port": 0}, "needs the exporter's port", id="node"),
