@@ -34,8 +34,8 @@ from epp.scheduling import Endpoint
 PagePath = Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$(?!\n)")]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 _UNUSED_CA: Final = (
-    "caCertPath has no effect while insecureSkipVerify is true (the default): any certificate is"
-    " accepted; set insecureSkipVerify: false, or remove caCertPath"
+    "caCertPath has no effect unless insecureSkipVerify is false: any certificate is accepted; set"
+    " insecureSkipVerify: false, or remove caCertPath"
 )
 
 
@@ -80,8 +80,8 @@ class HttpSource(DataSource):
         self._path = params.path if params.path.startswith("/") else f"/{params.path}"
         self._port = params.port
         self._tls = _tls(params) if params.scheme == "https" else None
-        # A warning, as the Go EPP accepts such files.
-        self.warnings = [_UNUSED_CA] if params.ca_cert_path and params.insecure_skip_verify else []
+        if self._tls is not None and params.ca_cert_path and params.insecure_skip_verify:
+            self.warnings = (_UNUSED_CA,)  # no error, as the Go EPP accepts such files
         self._open_page = open_page
 
     def open(self, endpoint: Endpoint) -> PageClient:

@@ -27,7 +27,7 @@ def load(content: bytes) -> object:
     Raises:
         yaml.MarkedYAMLError: The document is invalid or exceeds a bound; the error has its place.
         yaml.YAMLError: It is not UTF-8, or has a character that YAML does not allow.
-        ValueError: As above; not all of PyYAML's parsers convert it.
+        ValueError: As above, from PyYAML's own parser, which is used where libyaml is missing.
     """
     if content.lstrip()[:1] == b"{":
         try:
@@ -56,7 +56,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found: dict[str, object] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError
+            raise ValueError  # YAML refuses it, too, and says where
         found[key] = value
     return found
 
