@@ -3,11 +3,11 @@
 It scrapes ``scheme://ADDRESS:port path``, where ADDRESS is the endpoint's IP address. The exporter
 must run in the endpoint's pod, or on its node if the pod uses the host network. With ``port: 0``
 the endpoint's own port is used. The other parameters are those of ``metrics-data-source``,
-including ``interval`` and the certificates, which the reference does not have. The servers' own
+including ``interval`` and the certificates, which the Go EPP does not have. The servers' own
 metrics are scraped as well, unless ``dataLayer.injectDefaults`` is off.
 
-With ``useNodeAddress`` the reference scrapes one exporter per node. Only Kubernetes knows the
-addresses of nodes; here each endpoint is scraped at its own address, as in the reference if the
+With ``useNodeAddress`` the Go EPP scrapes one exporter per node. Only Kubernetes knows the
+addresses of nodes; here each endpoint is scraped at its own address, as in the Go EPP if the
 node is unknown, and a warning is logged.
 
 Example::
