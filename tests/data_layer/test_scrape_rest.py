@@ -9,7 +9,7 @@ import pytest
 
 from data_layer.scraping import Binding, make_store, running
 from data_layer.test_scraper import FakeSource, LoadExtractor, make_scraper, page, serving
-from epp.data_layer import EndpointStore, Scraper
+from epp.data_layer import EndpointStore, HealthCheck, Scraper
 from epp.scheduling import Reservation
 
 pytestmark = pytest.mark.looptime
@@ -98,3 +98,17 @@ async def test_idle_endpoints_are_spread_over_time() -> None:
         if at >= 25.0:
             counts[int((at - 25.0) * 4)] += 1
     assert max(counts) < 2 * sum(counts) / len(counts)
+
+
+async def test_health_checks_of_idle_endpoints_become_rare_but_not_those_that_fail() -> None:
+    check = HealthCheck("/health", 1.0, asyncio.get_running_loop().time)
+    healthy = FakeSource({"a": serving(b"")})
+    check.open = healthy.open  # type: ignore[method-assign]
+    async with running(make_scraper(make_store("a"), Binding(check), is_adaptive=True)):
+        await asyncio.sleep(100)
+    assert 3.0 <= sum(gaps(healthy)[5:]) / len(gaps(healthy)[5:]) <= 5.0
+    failing = FakeSource({"a": serving(then_fail=True)})
+    check.open = failing.open  # type: ignore[method-assign]
+    async with running(make_scraper(make_store("a"), Binding(check), is_adaptive=True)):
+        await asyncio.sleep(100)
+    assert {round(gap, 6) for gap in gaps(failing)[1:]} == {1.0}
