@@ -103,12 +103,12 @@ async def test_idle_endpoints_are_spread_over_time() -> None:
 async def test_health_checks_of_idle_endpoints_become_rare_but_not_those_that_fail() -> None:
     check = HealthCheck("/health", 1.0, asyncio.get_running_loop().time)
     healthy = FakeSource({"a": serving(b"")})
-    check.open = healthy.open  # type: ignore[method-assign]
+    check.open = healthy.open  # type: ignore[method-assign, assignment]
     async with running(make_scraper(make_store("a"), Binding(check), is_adaptive=True)):
         await asyncio.sleep(100)
     assert 3.0 <= sum(gaps(healthy)[5:]) / len(gaps(healthy)[5:]) <= 5.0
     failing = FakeSource({"a": serving(then_fail=True)})
-    check.open = failing.open  # type: ignore[method-assign]
+    check.open = failing.open  # type: ignore[method-assign, assignment]
     async with running(make_scraper(make_store("a"), Binding(check), is_adaptive=True)):
         await asyncio.sleep(100)
     assert {round(gap, 6) for gap in gaps(failing)[1:]} == {1.0}
