@@ -127,7 +127,7 @@ class App:
                 settings=settings.outliers,
                 clock=time.monotonic,
                 rng=make_random(settings.seed, "outliers"),
-                scrape_interval=lambda *scrape: self._scraper.interval_of(*scrape),  # noqa: PLW0108
+                waiting=lambda: self._scraper.waiting(),  # noqa: PLW0108 - it is made below
                 changed=lambda: self.flow.wake(),  # noqa: PLW0108 - both are made below
             )
             pool = self.outliers.available
@@ -162,6 +162,7 @@ class App:
             clock=time.monotonic,
             observer=scrape_events,
             cpu_share=settings.max_scrape_cpu_percent / 100,
+            is_adaptive=settings.scrape == "adaptive" and settings.ext_proc.compat != "reference",
         )
         self.metrics.watch_scrapes(self._scraper.intervals)
         self._objects = ObjectStore(

@@ -14,6 +14,7 @@ from epp.outlier_detection import OutlierSettings
 from epp.transport import TlsSettings, TransportSettings
 
 Transport = Literal["http2", "grpcio"]
+ScrapeMode = Literal["adaptive", "fixed"]
 
 
 def _port(purpose: str) -> Option:
@@ -158,6 +159,15 @@ class ServeSettings:
         ),
     ] = False
     refresh_metrics_interval_seconds: float = 0.05
+    scrape: Annotated[
+        ScrapeMode,
+        Option(
+            "`adaptive`: model servers without requests are scraped less often, down to once a"
+            " second; `fixed`: all at --refresh-metrics-interval. Always fixed with"
+            " --compat=reference.",
+            panel=Panel.MODEL_SERVERS,
+        ),
+    ] = "adaptive"
     metrics_staleness_seconds: float = 2.0
     """Age at which an endpoint's metrics are excluded from the pool's gauges."""
     scoring_staleness_seconds: Annotated[

@@ -1,5 +1,6 @@
 """Options of the metrics port: TLS, and the set of metrics."""
 
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -55,6 +56,19 @@ def metrics_tls(cert_dir: str, client_ca_file: str) -> TlsSettings | None:
         certificate_directory=Path(cert_dir),
         client_authorities=Path(client_ca_file) if client_ca_file else None,
     )
+
+
+def warn_of_open_token(host: str, tls: TlsSettings | None) -> None:
+    """Warn if other hosts can make changing calls, and their token is not encrypted."""
+    try:
+        is_local = ip_address(host).is_loopback
+    except ValueError:
+        is_local = host == "localhost"
+    if tls is None and not is_local:
+        log.warning(
+            "the token of changing calls is sent without encryption",
+            remedy="give --metrics-cert-dir, or restrict who can reach the metrics port",
+        )
 
 
 def warn_of_open_metrics(tls: TlsSettings | None) -> None:

@@ -26,6 +26,7 @@ from epp.cli.metrics_options import (
     MetricsClientCaFile,
     metrics_tls,
     warn_of_open_metrics,
+    warn_of_open_token,
 )
 from epp.cli.model_server_options import (
     DrainLabel,
@@ -177,6 +178,9 @@ def serve(
     log_unused(given.reference, os.environ)
     if tls is None:
         warn_of_unused(cert_path, tls_min_version, tls_cipher_suites or ())
+
+    if derived["enable_admin_writes"]:
+        warn_of_open_token(derived["host"], tls_of_metrics)
 
     async def main(stop: asyncio.Event) -> None:
         settings = ServeSettings(

@@ -79,6 +79,7 @@ class LoadEstimates:
         if metrics.requested_at != requested_at:
             metrics = replace(metrics, requested_at=requested_at)
         endpoint.metrics = metrics
+        age.note_threshold(self._staleness)
         endpoint.load.observe(
             waiting=metrics.waiting_requests,
             running=metrics.running_requests,
@@ -115,12 +116,14 @@ class LoadEstimates:
             kv_cache_usage=usage,
             requested_at=age.reported_at,
         )
+        age.note_threshold(self._staleness)
 
     def slow_down(self, endpoint: Endpoint, interval_seconds: float) -> None:
         """Record that ``endpoint`` is now scraped at most every ``interval_seconds``."""
         age = self.ages.get(endpoint.name)
         if age is not None:
             age.interval_seconds = max(age.interval_seconds, interval_seconds)
+            age.note_threshold(self._staleness)
 
     def age(self) -> None:
         """Update the load of endpoints whose metrics are stale or missing."""
@@ -134,16 +137,12 @@ class LoadEstimates:
     def _sort_by_age(self) -> tuple[list[tuple[MetricsAge, float]], LoadEstimate]:
         """Return the stale endpoints with their faded fraction, and the load they fade to."""
         now = self._clock()
-        stale: list[tuple[MetricsAge, float]] = []
-        fresh: list[EndpointMetrics] = []
-        for age in self.ages.values():
-            faded = age.faded(now, self._staleness)
-            if faded > 0:
-                stale.append((age, faded))
-            else:
-                fresh.append(age.endpoint.metrics)
+        old = [age for age in self.ages.values() if age.fresh_until < now]
+        stale = [(age, faded) for age in old if (faded := age.faded(now, self._staleness)) > 0]
         if not stale:
             return stale, ZERO_LOAD
+        excluded = {id(age) for age, _ in stale}
+        fresh = [age.endpoint.metrics for age in self.ages.values() if id(age) not in excluded]
         pages = [age.endpoint.metrics for age, _ in stale]
         return stale, pool_median(fresh or [p for p in pages if p.requested_at is not None])
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from time import thread_time
-from typing import Protocol
+from typing import Protocol, cast
 
 import structlog
 
@@ -17,6 +17,7 @@ from epp.data_layer.errors import ScrapeError, ScrapeTimeoutError
 from epp.data_layer.load_estimates import LoadEstimates
 from epp.data_layer.plugins import CostlyClient, DataSource, Extractor, Page, PageClient
 from epp.data_layer.scrape_pace import PoolPace, ScrapePace
+from epp.data_layer.scrape_rest import ScrapeRest
 from epp.data_layer.scrape_state import Faults, ScrapeState
 from epp.scheduling import Endpoint, EndpointMetrics, Plugin
 
@@ -92,6 +93,9 @@ class ScrapeSettings:
     observer: ScrapeObserver
     load_estimates: LoadEstimates
     pool_pace: PoolPace
+    random: Callable[[], float]
+    waiting: dict[ScrapeState, float] = field(default_factory=dict)
+    """Scrapes that have no page yet, and when each began; in that order."""
     told_bugs: set[tuple[str, str]] = field(default_factory=set)
     """Plugin and exception class of each bug that was logged with its traceback."""
 
@@ -104,6 +108,7 @@ class Scrape:
         extractors: Read each page, in this order.
         endpoint: The endpoint to scrape.
         interval_seconds: Time between the starts of two scrapes.
+        idle_seconds: Mean interval of an idle endpoint; 0.0 for the same as for others.
         settings: Shared by all scrapes.
     """
 
@@ -114,6 +119,7 @@ class Scrape:
         endpoint: Endpoint,
         *,
         interval_seconds: float,
+        idle_seconds: float,
         settings: ScrapeSettings,
     ) -> None:
         self._pace = ScrapePace(interval_seconds, settings.pool_pace)
@@ -125,7 +131,14 @@ class Scrape:
         ]
         self._endpoint = endpoint
         self._settings = settings
+        self._rest = (
+            ScrapeRest(endpoint, interval_seconds, idle_seconds, settings.random)
+            if idle_seconds
+            else None
+        )
         self._told_costly = False
+        self._counts_cost = False
+        """Whether the client is a :class:`CostlyClient`."""
         self._spent_seconds = 0.0
         """CPU time of this scrape so far, without that of the client."""
         self._page_bytes = 0
@@ -149,18 +162,33 @@ class Scrape:
                 if now > due:  # late: skip the missed ticks, keep the phase
                     due += tick * -(-(now - due) // tick)
                 due += self._pace.interval_seconds - tick  # expensive pages skip ticks
-                await asyncio.sleep(due - now)
+                if self._rest is None:
+                    await asyncio.sleep(due - now)
+                elif await self._sleep(self._rest, due - now):
+                    due = clock() + tick  # the request has to reach the server
+                    await asyncio.sleep(tick)
                 due += tick
         finally:
             if client is not None:
                 self._close(client)
 
+    async def _sleep(self, rest: ScrapeRest, seconds: float) -> bool:
+        """Sleep until the next scrape is due; return whether a request has ended a rest."""
+        interval = rest.next_interval(self.state.polls.in_a_row)
+        tick = self._pace.configured_seconds
+        if interval > tick:
+            self._settings.load_estimates.slow_down(self._endpoint, interval)
+        self.state.rest_seconds = interval - tick
+        return await rest.sleep(seconds + interval - tick)
+
     def _open(self) -> PageClient | None:
         try:
-            return self._source.open(self._endpoint)
+            client = self._source.open(self._endpoint)
         except Exception as error:
             self._note_poll(error)
             return None
+        self._counts_cost = isinstance(client, CostlyClient)  # takes 20 us
+        return client
 
     def _close(self, client: PageClient) -> None:
         try:
@@ -171,10 +199,10 @@ class Scrape:
     async def _measured(self, client: PageClient) -> None:
         """Scrape once, and adapt the interval to the CPU time that it took."""
         self._spent_seconds = 0.0
-        before = _spent(client)
+        before = self._spent_by(client)
         wrote = await self._scrape(client)
         pace, endpoint = self._pace, self._endpoint
-        pace.note(self._spent_seconds + max(0.0, _spent(client) - before))
+        pace.note(self._spent_seconds + max(0.0, self._spent_by(client) - before))
         if wrote and pace.interval_seconds > pace.configured_seconds:
             self._settings.load_estimates.slow_down(endpoint, pace.interval_seconds)
         if pace.is_costly and not self._told_costly:
@@ -188,6 +216,13 @@ class Scrape:
                 interval_seconds=round(pace.interval_seconds, 3),
                 remedy="have the server publish fewer series, or raise --max-scrape-cpu-percent",
             )
+
+    def _spent_by(self, client: PageClient) -> float:
+        """Return the CPU time that the client has reported; 0.0 if that is not a valid number."""
+        if not self._counts_cost:
+            return 0.0
+        spent = cast("CostlyClient", client).spent_seconds
+        return spent if _are_counts(spent) else 0.0
 
     async def _scrape(self, client: PageClient) -> bool:
         """Scrape once; return whether an extractor has written metrics."""
@@ -247,11 +282,15 @@ class Scrape:
 
     async def _poll(self, client: PageClient) -> Page:
         timeout = self._settings.timeout_seconds
+        waiting = self._settings.waiting
+        waiting[self.state] = self._settings.clock()
         try:
             async with asyncio.timeout(timeout):
                 page: object = await client.get()
         except TimeoutError:
             raise ScrapeTimeoutError(f"no page within {timeout} s") from None
+        finally:
+            waiting.pop(self.state, None)
         if not isinstance(page, Page) or not _are_counts(page.requested_at):
             raise PluginFaultError(f"its client gave {repr(page)[:100]}, which is no Page")
         return page
@@ -301,12 +340,6 @@ class Scrape:
             plugin=extractor or self._source.name,
             failures=failures,
         )
-
-
-def _spent(client: PageClient) -> float:
-    """Return the CPU time that the client has reported; 0.0 if that is not a valid number."""
-    spent = client.spent_seconds if isinstance(client, CostlyClient) else 0.0
-    return spent if _are_counts(spent) else 0.0
 
 
 def _are_usable(metrics: object) -> bool:

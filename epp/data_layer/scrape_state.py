@@ -1,11 +1,12 @@
 """State of scraping: failures of each source and extractor, age of each endpoint's metrics."""
 
 from dataclasses import dataclass, field
+from math import inf
 
 from epp.data_layer.errors import ScrapeError
 from epp.data_layer.plugins import LoadReport
 from epp.data_layer.scrape_pace import ScrapePace
-from epp.data_layer.staleness import faded_fraction
+from epp.data_layer.staleness import faded_fraction, threshold_seconds
 from epp.scheduling import Endpoint
 
 
@@ -40,7 +41,9 @@ class ScrapeState:
     source: str
     """Name of the source."""
     pace: ScrapePace
-    """Its scrape interval."""
+    """Its scrape interval while requests come."""
+    rest_seconds: float = 0.0
+    """How much longer the present interval is because the endpoint is idle, or fails."""
     polls: Faults = field(default_factory=Faults)
     extracts: dict[str, Faults] = field(default_factory=dict)
     """By name of the extractor."""
@@ -59,6 +62,8 @@ class MetricsAge:
     """The latest load report."""
     reported_at: float = 0.0
     """When it came."""
+    fresh_until: float = -inf
+    """When the metrics become stale; set by :meth:`note_threshold`."""
 
     def seconds(self, now: float) -> float | None:
         """Return the time since the latest page was requested, or since a newer load report.
@@ -72,6 +77,13 @@ class MetricsAge:
         """Return the faded fraction of the metrics: 0.0 if fresh, 1.0 if never scraped."""
         age = self.seconds(now)
         return 1.0 if age is None else faded_fraction(age, staleness_seconds, self.interval_seconds)
+
+    def note_threshold(self, staleness_seconds: float) -> None:
+        """Set :attr:`fresh_until`, after a change of the metrics' time or of the interval."""
+        requested_at = self.endpoint.metrics.requested_at
+        if requested_at is not None:
+            threshold = threshold_seconds(staleness_seconds, self.interval_seconds)
+            self.fresh_until = requested_at + threshold
 
     def note_page(
         self, requested_at: float, configured_interval_seconds: float, *, unbroken: bool

@@ -7,18 +7,21 @@ estimates (:mod:`epp.data_layer.staleness`). A failed scrape leaves the last met
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from math import inf
+from random import random
 from types import MappingProxyType
 from typing import Any, Final, Protocol, cast
 
 import structlog
 
+from epp.data_layer.health_check import HealthCheck
 from epp.data_layer.load_estimates import LoadEstimates
 from epp.data_layer.plugins import DataSource, Extractor, LoadReport
 from epp.data_layer.scrape import NullScrapeObserver, Scrape, ScrapeObserver, ScrapeSettings
 from epp.data_layer.scrape_pace import DEFAULT_SHARE, PoolPace
+from epp.data_layer.scrape_rest import MAX_REST_SECONDS
 from epp.data_layer.scrape_state import MetricsAge, ScrapeState
 from epp.data_layer.store import EndpointStore
 from epp.scheduling import AttributeKey, Endpoint, Plugin
@@ -27,6 +30,9 @@ _log = structlog.get_logger(__name__)
 
 MIN_SOURCE_INTERVAL_SECONDS: Final = 0.05
 """Shortest interval of a source: the base tick of the Go EPP."""
+
+IDLE_HEALTH_CHECKS: Final = 4.0
+"""An idle endpoint has a health check after this many times their interval."""
 
 _SETTLE_SECONDS: Final = 1.0
 """Time between two updates of the CPU budget of all scrapes."""
@@ -70,6 +76,8 @@ class Scraper:
         clock: Monotonic clock in seconds, the same as that of reservations.
         observer: Callbacks for metrics.
         cpu_share: Share of one core that all scrapes together may use.
+        is_adaptive: Scrape idle endpoints less often.
+        random: Spreads the scrapes of idle endpoints over time.
     """
 
     def __init__(
@@ -83,6 +91,8 @@ class Scraper:
         clock: Callable[[], float] = time.monotonic,
         observer: ScrapeObserver | None = None,
         cpu_share: float = DEFAULT_SHARE,
+        is_adaptive: bool = True,
+        random: Callable[[], float] = random,
     ) -> None:
         self._store = store
         self._interval = interval_seconds
@@ -97,7 +107,9 @@ class Scraper:
             observer=observer or NullScrapeObserver(),
             load_estimates=self._load_estimates,
             pool_pace=self._pool_pace,
+            random=random,
         )
+        self._is_adaptive = is_adaptive
         self._bound: list[_Bound] = []
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[str, dict[tuple[int, ...], asyncio.Task[None]]] = {}
@@ -112,12 +124,12 @@ class Scraper:
     def intervals(self) -> Mapping[tuple[str, str], float]:
         """Return the current interval of every scrape, by endpoint and source; thread-safe."""
         states = list(self._states.items())
-        return {names: state.pace.interval_seconds for names, state in states}
+        return {names: state.pace.interval_seconds + state.rest_seconds for names, state in states}
 
-    def interval_of(self, endpoint: Endpoint, source: Plugin) -> float:
-        """Return the current interval of the scrape of ``endpoint`` by ``source``, in seconds."""
-        state = self._states.get((endpoint.name, source.name))
-        return self._interval if state is None else state.pace.interval_seconds
+    def waiting(self) -> Iterator[tuple[Endpoint, str, float]]:
+        """Yield the scrapes without a page yet: endpoint, source's name, and when it began."""
+        for state, since in self._settings.waiting.items():
+            yield state.endpoint, state.source, since
 
     def use(self, bindings: Iterable[Binding]) -> None:
         """Replace the bindings.
@@ -199,6 +211,7 @@ class Scraper:
             bound.extractors,
             endpoint,
             interval_seconds=bound.interval_seconds or self._interval,
+            idle_seconds=self._idle_seconds(bound),
             settings=self._settings,
         )
         self._states[endpoint.name, source.name] = scrape.state
@@ -206,6 +219,14 @@ class Scraper:
             scrape.run(phase=next(self._starts) * _GOLDEN_RATIO % 1.0),
             name=f"scrape {endpoint.name} {source.name}",
         )
+
+    def _idle_seconds(self, bound: _Bound) -> float:
+        """Return the interval of idle endpoints; 0.0 if it is the same as that of others."""
+        if not self._is_adaptive:
+            return 0.0
+        if isinstance(bound.source, HealthCheck):
+            return IDLE_HEALTH_CHECKS * bound.interval_seconds
+        return 0.0 if bound.interval_seconds else max(MAX_REST_SECONDS, self._interval)
 
     def _stop(self, endpoint: Endpoint, bound: _Bound) -> None:
         self._states.pop((endpoint.name, bound.source.name), None)

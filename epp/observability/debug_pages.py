@@ -67,9 +67,11 @@ class DebugPages:
         """Return the page at ``path``; runs on the loop of the HTTP server."""
         return await self._on_loop(lambda: self._made(name_of(path)))
 
-    async def act(self, action: AdminAction, given: Mapping[str, str], client: str) -> Response:
+    async def act(
+        self, name: str, action: AdminAction, given: Mapping[str, str], client: str
+    ) -> Response:
         """Make a change and return what came of it; runs on the loop of the HTTP server."""
-        return await self._on_loop(lambda: _acted(action, given, client))
+        return await self._on_loop(lambda: _acted(name, action, given, client))
 
     async def _on_loop(self, answer: Callable[[], Response]) -> Response:
         made: Future[Response] = Future()
@@ -119,15 +121,15 @@ def name_of(path: str) -> str:
     return path.removeprefix(PREFIX).strip("/")
 
 
-def _acted(action: AdminAction, given: Mapping[str, str], client: str) -> Response:
+def _acted(name: str, action: AdminAction, given: Mapping[str, str], client: str) -> Response:
     try:
         document = action(given)
     except AdminError as error:
         return _told(error.status, str(error))
     except Exception as error:
-        _log.exception("changing call failed", parameters=given)
+        _log.exception("changing call failed", call=_url(name), parameters=given)
         return _told(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
-    _log.info("changing call", parameters=given, client=client)
+    _log.info("changing call", call=_url(name), parameters=given, client=client)
     return Response(HTTPStatus.OK, "application/json", as_json(document), _NO_STORE)
 
 

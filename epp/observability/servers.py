@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import parse_qs, unquote_to_bytes
 
+import structlog
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
 from epp.observability.admin_calls import AdminCalls, parameters
@@ -27,6 +28,8 @@ from epp.observability.http_server import HttpServer
 from epp.observability.metrics import Metrics
 from epp.observability.page_queue import PageQueue
 from epp.sockets import PortStatistics, listen_on
+
+_log = structlog.get_logger(__name__)
 
 _PATH = "/metrics"
 _OPENMETRICS = "application/openmetrics-text"
@@ -162,7 +165,15 @@ class MetricsServer:
         if action is None or self._debug is None:
             return Response.of_error(*method_error(request.method))
         refusal = await self._admin.refusal(request)
-        return refusal or await self._debug.act(action, parameters(query), request.client)
+        if refusal is not None:
+            _log.warning(
+                "changing call refused",
+                call=f"{PREFIX}/{name}",
+                client=request.client,
+                status=refusal.status.value,
+            )
+            return refusal
+        return await self._debug.act(name, action, parameters(query), request.client)
 
     async def _render(self, form: _Form) -> bytes:
         compressor = zlib.compressobj(_GZIP_LEVEL, wbits=_GZIP_WINDOW) if form.is_gzip else None

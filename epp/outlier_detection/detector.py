@@ -7,7 +7,7 @@ Envoy's terms.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from random import Random
 from typing import Final
@@ -50,8 +50,8 @@ class OutlierDetector:
         settings: The settings.
         clock: Monotonic seconds.
         rng: Decides which requests may go to a returning endpoint.
-        scrape_interval: Returns the present interval between two scrapes of an endpoint by a
-            source, in seconds.
+        waiting: Returns the scrapes that have no page yet: endpoint, name of the source, and when
+            it began.
         source_type: Type of the data source that polls the model server itself; others may poll
             an exporter beside it.
         health_check_type: Type of the data source that makes health checks.
@@ -65,7 +65,7 @@ class OutlierDetector:
         settings: OutlierSettings,
         clock: Callable[[], float],
         rng: Random,
-        scrape_interval: Callable[[Endpoint, Plugin], float],
+        waiting: Callable[[], Iterable[tuple[Endpoint, str, float]]],
         source_type: str = "metrics-data-source",
         health_check_type: str = "health-check",
         changed: Callable[[], None] = lambda: None,
@@ -74,7 +74,7 @@ class OutlierDetector:
         self._settings = settings
         self._clock = clock
         self._rng = rng
-        self._scrape_interval = scrape_interval
+        self._waiting = waiting
         self._source: Plugin | None = None
         """The data source whose pages come."""
         self._source_type = source_type
@@ -136,12 +136,14 @@ class OutlierDetector:
                 self._eject_silent(now)
 
     def _eject_overdue(self, now: float) -> None:
+        name = None if self._source is None else self._source.name
         overdue = [
             (endpoint, health)
-            for endpoint, health in self._health.items()
-            if health.state is not HealthState.EJECTED
-            and health.is_overdue(now)
-            and health.is_overdue(now, self._interval_of(endpoint))
+            for endpoint, source, since in self._waiting()
+            if source == name
+            and (health := self._health.get(endpoint)) is not None
+            and health.state is not HealthState.EJECTED
+            and health.is_overdue(since, now)
         ]
         # If most pages are late, this process or its network is.
         if sum(not endpoint.is_draining for endpoint, _ in overdue) <= self._max_ejected():
@@ -205,7 +207,7 @@ class OutlierDetector:
             return
         if source.type == self._source_type:
             self._source = source
-            self._take(endpoint, health, health.page_scraped)
+            self._take(endpoint, health, partial(health.page_scraped, seconds))
         elif source.type == self._health_check_type:
             self._take(endpoint, health, health.health_check_passed)
 
@@ -269,9 +271,6 @@ class OutlierDetector:
             )
         self._judge_pool()
         self._notify()
-
-    def _interval_of(self, endpoint: Endpoint) -> float:
-        return 0.0 if self._source is None else self._scrape_interval(endpoint, self._source)
 
     def _max_ejected(self) -> int:
         """Return how many endpoints may be ejected: at least one."""

@@ -32,10 +32,10 @@ FAILED_CHECKS: Final = 2
 RESPONSE_SECONDS: Final = 0.1
 """How long an endpoint with overdue metrics has to show by a response that it works."""
 
-_USUAL_GAPS: Final = 3.0
-"""A scrape is overdue after this many times the longest recent gap between two pages."""
+_USUAL_WAITS: Final = 3.0
+"""A scrape is overdue after this many times the longest recent time of a scrape."""
 _FORGET: Final = 0.95
-"""Factor by which the longest gap shrinks with each page."""
+"""Factor by which that time shrinks with each page."""
 
 SERVER_ERROR: Final = 500
 """The lowest status that counts as a failure."""
@@ -82,7 +82,7 @@ class EndpointHealth:
         "_failed_scrapes",
         "_had_success",
         "_last_page_at",
-        "_longest_gap",
+        "_longest_wait",
         "_pages",
         "_returned_at",
         "_settings",
@@ -132,7 +132,7 @@ class EndpointHealth:
         self._last_page_at: float | None = None
         self._alive_at = now
         """Last page, or response while it was watched."""
-        self._longest_gap = 0.0
+        self._longest_wait = 0.0
         self._ejections_in_a_row = 0
         self._had_success = False
         """Whether a response succeeded since the endpoint returned."""
@@ -253,15 +253,15 @@ class EndpointHealth:
         else:
             self._enter(HealthState.SUSPECT, now, reason)
 
-    def page_scraped(self, now: float) -> None:
-        """Take a successful scrape."""
-        if (
-            self._last_page_at is not None
-            and not self._failed_scrapes
-            and self.state is not HealthState.EJECTED
-        ):
-            gap = now - self._last_page_at
-            self._longest_gap = max(gap, self._longest_gap * _FORGET)
+    def page_scraped(self, seconds: float, now: float) -> None:
+        """Take a successful scrape.
+
+        Args:
+            seconds: Time since its beginning.
+            now: The time.
+        """
+        if self.state is not HealthState.EJECTED:
+            self._longest_wait = max(seconds, self._longest_wait * _FORGET)
         self._last_page_at = self._alive_at = now
         self._failed_scrapes = 0
         self._pages += 1
@@ -276,18 +276,17 @@ class EndpointHealth:
         ):
             self._probe(now)
 
-    def is_overdue(self, now: float, interval_seconds: float = 0.0) -> bool:
-        """Whether no page, and no awaited response, has come for much longer than usual.
+    def is_overdue(self, waiting_since: float, now: float) -> bool:
+        """Whether the present scrape, and any response, takes much longer than usual.
 
         Args:
+            waiting_since: When the scrape began.
             now: The time.
-            interval_seconds: Time between two scrapes; it may have grown since the last page.
         """
         if self._last_page_at is None:
             return False
-        usual = max(self._longest_gap, interval_seconds)
-        limit = max(self._settings.scrape_overdue_seconds, _USUAL_GAPS * usual)
-        return now - self._alive_at > limit
+        limit = max(self._settings.scrape_overdue_seconds, _USUAL_WAITS * self._longest_wait)
+        return now - max(waiting_since, self._alive_at) > limit
 
     def page_overdue(self, now: float) -> None:
         """Take an overdue page, while the pages of other endpoints come."""

@@ -72,8 +72,8 @@ class OutlierSettings:
     scrape_overdue_seconds: Annotated[
         float,
         Option(
-            "Eject an endpoint whose metrics are this old and three times as old as usual for it,"
-            " while those of others are fresh, unless it responds.",
+            "Eject an endpoint whose scrape takes this long and three times as long as usual for"
+            " it, while those of others do not, unless it responds.",
             panel=Panel.OUTLIERS,
             form=Form.DURATION,
             flag="--scrape-overdue-time",

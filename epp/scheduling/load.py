@@ -18,6 +18,7 @@ where t is the time at which the scrape's GET was sent::
 """
 
 from collections import deque
+from collections.abc import Callable
 
 from epp.scheduling.errors import ReservationError
 
@@ -42,6 +43,7 @@ class EndpointLoad:
         "kv_cache_usage",
         "running_requests",
         "slots",
+        "waiting_for_requests",
         "waiting_requests",
     )
 
@@ -56,6 +58,8 @@ class EndpointLoad:
         """Fraction of KV-cache blocks in use, 0.0 to 1.0, faded when stale."""
         self.slots: float = 0
         """Most requests ever seen running while others waited; 0 while unknown."""
+        self.waiting_for_requests: list[Callable[[], None]] = []
+        """Called, and removed, when the next request is sent to the endpoint."""
         self._page_waiting: float = 0
         self._page_running: float = 0
         self._log: deque[tuple[float, int]] = deque()
@@ -65,6 +69,10 @@ class EndpointLoad:
         """Count a request that is being sent to the endpoint at ``now``."""
         self.in_flight += 1
         self._note(now, 1)
+        if self.waiting_for_requests:
+            waiting, self.waiting_for_requests = self.waiting_for_requests, []
+            for wake in waiting:
+                wake()
 
     def end(self, now: float) -> None:
         """Count the end of a request."""

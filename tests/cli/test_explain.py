@@ -351,7 +351,7 @@ def ejecting(*, panic: bool = False) -> dict[str, DebugPage]:
         settings=OutlierSettings(),
         clock=lambda: NOW,
         rng=Random(0),
-        scrape_interval=lambda *_: 0.05,
+        waiting=lambda: (),
     )
     store.add_listener(detector)
     store.replace_endpoints("test", SPECS)

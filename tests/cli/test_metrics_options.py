@@ -3,7 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
-from epp.cli.metrics_options import metrics_tls, warn_of_open_metrics
+from epp.cli.metrics_options import metrics_tls, warn_of_open_metrics, warn_of_open_token
 
 
 def test_without_a_certificate_the_port_speaks_plain_http() -> None:
@@ -26,3 +26,23 @@ def test_a_port_open_to_all_is_warned_of(authorities: str, warnings: int) -> Non
     assert len(lines) == warnings
     if lines:
         assert "--metrics-client-ca-file" in lines[0]["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("host", "certificates", "warnings"),
+    [
+        ("0.0.0.0", "", 1),
+        ("::", "", 1),
+        ("10.0.0.1", "", 1),
+        ("0.0.0.0", "certs", 0),
+        ("127.0.0.1", "", 0),
+        ("::1", "", 0),
+        ("localhost", "", 0),
+    ],
+)
+def test_a_token_that_others_could_read_is_warned_of(
+    host: str, certificates: str, warnings: int
+) -> None:
+    with capture_logs() as lines:
+        warn_of_open_token(host, metrics_tls(certificates, ""))
+    assert len(lines) == warnings

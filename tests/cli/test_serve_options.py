@@ -47,6 +47,7 @@ Model servers: --metrics-staleness-threshold DURATION = ''
 Model servers: --pool-name NAME = 'default'
 Model servers: --refresh-metrics-interval DURATION = '50ms'
 Model servers: --scoring-staleness-threshold DURATION = '200ms'
+Model servers: --scrape adaptive|fixed = 'adaptive'
 Outlier detection: --base-ejection-time DURATION = '1s'
 Outlier detection: --consecutive-5xx N 1.. = 3
 Outlier detection: --consecutive-scrape-failures N 1.. = 2

@@ -27,7 +27,7 @@ class Pool:
                 settings=OutlierSettings(),
                 clock=lambda: self.now,
                 rng=Random(0),
-                scrape_interval=lambda *_: 0.05,
+                waiting=lambda: (),
             )
             self.store.add_listener(self.outliers)
         self.view = EndpointsView(self.store, self.outliers, lambda: self.now)

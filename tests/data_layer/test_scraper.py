@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
+from random import Random
 from typing import Any, ClassVar
 
 import pytest
@@ -207,10 +208,18 @@ def page(waiting: int, running_: int = 0, usage: float = 0.0) -> bytes:
 
 
 def make_scraper(
-    store: EndpointStore, *bindings: Binding, observer: Observer | None = None
+    store: EndpointStore,
+    *bindings: Binding,
+    observer: Observer | None = None,
+    is_adaptive: bool = False,
 ) -> Scraper:
     return Scraper(
-        store, bindings, clock=asyncio.get_running_loop().time, observer=observer or Observer()
+        store,
+        bindings,
+        clock=asyncio.get_running_loop().time,
+        observer=observer or Observer(),
+        is_adaptive=is_adaptive,
+        random=Random(1).random,
     )
 
 

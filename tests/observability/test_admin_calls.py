@@ -64,9 +64,12 @@ async def test_a_call_with_the_token_is_made(client: httpx.AsyncClient) -> None:
 async def test_a_call_without_the_token_is_refused(
     client: httpx.AsyncClient, headers: dict[str, str]
 ) -> None:
-    answer = await client.post("/debug/thing/act", headers=headers)
+    with capture_logs() as lines:
+        answer = await client.post("/debug/thing/act", headers=headers)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
+    (line,) = [each for each in lines if each["event"] == "changing call refused"]
+    assert (line["call"], line["status"]) == ("/debug/thing/act", 401)
     assert made == []
 
 

@@ -36,7 +36,8 @@ class World:
 
     def __init__(self, count: int = 4, *, settings: OutlierSettings = DEFAULTS) -> None:
         self.now = 0.0
-        self.interval = 0.05
+        self.waiting_since: dict[Endpoint, float] = {}
+        """Begin of the scrapes that get no response."""
         self.endpoints = [Endpoint(f"default/{n}", f"10.0.0.{n}:80") for n in range(count)]
         self.serving: Sequence[Endpoint] = self.endpoints
         """Those that are not draining."""
@@ -46,7 +47,7 @@ class World:
             settings=settings,
             clock=lambda: self.now,
             rng=Random(1),
-            scrape_interval=lambda *_: self.interval,
+            waiting=lambda: [(e, SOURCE.name, at) for e, at in self.waiting_since.items()],
             changed=self._changed,
         )
         for endpoint in self.endpoints:
@@ -63,15 +64,25 @@ class World:
         self.serving = [each for each in self.endpoints if not each.is_draining]
 
     def run(
-        self, seconds: float, *, refusing: Collection[int] = (), silent: Collection[int] = ()
+        self,
+        seconds: float,
+        *,
+        refusing: Collection[int] = (),
+        silent: Collection[int] = (),
+        resting: Collection[int] = (),
     ) -> None:
-        """Let time pass; some endpoints refuse scrapes, some do not respond to them."""
+        """Let time pass; some endpoints refuse scrapes, do not respond to them, or get none."""
         for _ in range(round(seconds / 0.05)):
+            for number, endpoint in enumerate(self.endpoints):
+                if number not in silent:
+                    self.waiting_since.pop(endpoint, None)
+                if number not in resting:
+                    self.waiting_since.setdefault(endpoint, self.now)
             self.now += 0.05
             for number, endpoint in enumerate(self.endpoints):
                 if number in refusing:
                     self.detector.poll_failed(SOURCE, endpoint, "connect")
-                elif number not in silent:
+                elif number not in {*silent, *resting}:
                     self.detector.page_scraped(SOURCE, endpoint, 0.001)
             self.detector.check()
 
@@ -134,12 +145,11 @@ def test_a_process_that_was_busy_itself_blames_nobody() -> None:
     assert world.available() == {0, 1, 3}, "the others have answered since"
 
 
-def test_a_longer_interval_between_scrapes_is_no_silence() -> None:
+def test_an_endpoint_that_is_not_scraped_for_a_while_is_not_silent() -> None:
     world = World()
-    world.interval = 5.0
-    world.run(14.0, silent=(2,))
+    world.run(14.0, resting=(2,))
     assert world.available() == {0, 1, 2, 3}
-    world.run(2.0, silent=(2,))
+    world.run(0.5, silent=(2,))
     assert world.available() == {0, 1, 3}
 
 

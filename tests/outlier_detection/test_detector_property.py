@@ -24,12 +24,13 @@ class Evidence(RuleBasedStateMachine):
         self.pool = [
             Endpoint(f"default/{number}", f"10.0.0.{number}:80") for number in range(count)
         ]
+        self.asked: dict[Endpoint, float] = {}
         self.detector = OutlierDetector(
             self.serving,
             settings=OutlierSettings(max_ejection_percent=percent),
             clock=lambda: self.now,
             rng=Random(0),
-            scrape_interval=lambda *_: 0.05,
+            waiting=lambda: [(each, SOURCE.name, at) for each, at in self.asked.items()],
         )
         for endpoint in self.pool:
             self.detector.endpoint_added(endpoint)
@@ -57,7 +58,7 @@ class Evidence(RuleBasedStateMachine):
 
     @rule(slot=SLOTS)
     def scrape(self, slot: int) -> None:
-        self.detector.page_scraped(SOURCE, self.pool[slot % len(self.pool)], 0.01)
+        self._scraped(self.pool[slot % len(self.pool)])
 
     @rule(slot=SLOTS, kind=st.sampled_from(["connect", "status", "timeout"]))
     def fail_health_check(self, slot: int, kind: str) -> None:
@@ -85,6 +86,11 @@ class Evidence(RuleBasedStateMachine):
         self.detector.endpoint_removed(old)
         self.detector.endpoint_added(new)
 
+    def _scraped(self, endpoint: Endpoint) -> None:
+        """A page comes, and the next scrape begins at once."""
+        self.asked[endpoint] = self.now
+        self.detector.page_scraped(SOURCE, endpoint, 0.01)
+
     @invariant()
     def some_may_be_picked_and_not_too_many_are_out(self) -> None:
         serving = self.serving()
@@ -103,7 +109,7 @@ class Evidence(RuleBasedStateMachine):
         for _ in range(round((MAX_EJECTION + 5.0) / 0.25)):
             self.now += 0.25
             for endpoint in self.pool:
-                self.detector.page_scraped(SOURCE, endpoint, 0.01)
+                self._scraped(endpoint)
                 self.detector.page_scraped(HEALTH, endpoint, 0.01)
                 if endpoint in self.detector.available():
                     self.detector.responded(endpoint, 200)
@@ -113,7 +119,7 @@ class Evidence(RuleBasedStateMachine):
                 self.detector.responded(endpoint, 200)
         self.now += 3.0
         for endpoint in self.pool:
-            self.detector.page_scraped(SOURCE, endpoint, 0.01)
+            self._scraped(endpoint)
         self.detector.check()
         assert self.detector.available() is self.pool
 

@@ -16,7 +16,7 @@ def scraped(settings: OutlierSettings = SETTINGS, until: float = 0.0) -> Endpoin
     """Return the health of an endpoint with a page every 50 ms until ``until``."""
     health = EndpointHealth(settings, until - 1.0)
     for number in range(21):
-        health.page_scraped(until - 1.0 + number * 0.05)
+        health.page_scraped(0.01, until - 1.0 + number * 0.05)
     return health
 
 
@@ -39,16 +39,16 @@ def test_two_refused_scrapes_eject_and_two_pages_bring_back() -> None:
     assert health.reason == "2 failed scrapes in a row (connect)"
     health.pass_time(1000.0)
     assert health.state is EJECTED, "time alone brings no server back"
-    health.page_scraped(1000.0)
+    health.page_scraped(0.01, 1000.0)
     assert health.state is EJECTED
-    health.page_scraped(1000.05)
+    health.page_scraped(0.01, 1000.05)
     assert (health.state, health.since) == (PROBING, 1000.05)
 
 
 def test_a_page_between_two_failures_clears_the_first() -> None:
     health = scraped()
     refuse(health, 0.05)
-    health.page_scraped(0.1)
+    health.page_scraped(0.01, 0.1)
     assert health.state is HEALTHY
     refuse(health, 0.15)
     assert health.state is SUSPECT
@@ -58,7 +58,7 @@ def test_a_server_without_metrics_is_not_ejected_for_that() -> None:
     health = EndpointHealth(SETTINGS, 0.0)
     refuse(health, *range(1, 50))
     assert health.state is HEALTHY
-    assert not health.is_overdue(50.0)
+    assert not health.is_overdue(0.0, 50.0)
 
 
 def test_three_failed_responses_in_a_row_eject_for_a_time_that_doubles() -> None:
@@ -87,7 +87,7 @@ def test_pages_do_not_end_an_ejection_for_failed_responses() -> None:
     health = scraped()
     fail(health, 0.1, 0.1, 0.1)
     for number in range(10):
-        health.page_scraped(0.15 + number * 0.05)
+        health.page_scraped(0.01, 0.15 + number * 0.05)
     assert health.state is EJECTED
 
 
@@ -110,8 +110,8 @@ def test_the_first_ejection_is_short_again_after_a_long_time_without_one() -> No
 def test_the_share_of_a_returning_endpoint_grows() -> None:
     health = scraped()
     refuse(health, 0.05, 0.10)
-    health.page_scraped(5.0)
-    health.page_scraped(5.05)
+    health.page_scraped(0.01, 5.0)
+    health.page_scraped(0.01, 5.05)
     shares = [health.share(5.05 + seconds) for seconds in (0.0, 1.0, 2.0, 9.0)]
     assert shares == pytest.approx([0.1, 0.55, 1.0, 1.0])
     health.pass_time(6.0)
@@ -137,8 +137,8 @@ def test_one_failure_ejects_a_returning_endpoint(
 ) -> None:
     health = scraped()
     refuse(health, 0.05, 0.10)
-    health.page_scraped(5.0)
-    health.page_scraped(5.05)
+    health.page_scraped(0.01, 5.0)
+    health.page_scraped(0.01, 5.05)
     event(health, 5.1)
     assert health.state is EJECTED
 
@@ -150,14 +150,13 @@ def test_a_response_shows_that_a_server_is_there_whatever_scrapes_say() -> None:
     assert health.state is PROBING
 
 
-def test_a_page_is_overdue_at_three_times_the_longest_recent_gap() -> None:
+def test_a_page_is_overdue_at_three_times_the_longest_recent_wait() -> None:
     health = scraped()
-    assert not health.is_overdue(0.29)
-    assert health.is_overdue(0.31)
-    health.page_scraped(0.2)  # a gap of 0.2 s
-    assert not health.is_overdue(0.79)
-    assert health.is_overdue(0.81)
-    assert not health.is_overdue(0.81, interval_seconds=0.3)
+    assert not health.is_overdue(5.0, 5.29)
+    assert health.is_overdue(5.0, 5.31)
+    health.page_scraped(0.2, 0.2)  # a page after 0.2 s
+    assert not health.is_overdue(0.2, 0.79)
+    assert health.is_overdue(0.2, 0.81)
     health.page_overdue(0.81)
     assert (health.state, health.is_watched) == (SUSPECT, True)
     health.page_overdue(0.90)
@@ -169,7 +168,7 @@ def test_a_page_is_overdue_at_three_times_the_longest_recent_gap() -> None:
 def test_an_endpoint_that_responds_is_not_ejected_for_slow_metrics() -> None:
     health = scraped()
     for now in (0.4, 0.8, 1.2):
-        assert health.is_overdue(now)
+        assert health.is_overdue(0.0, now)
         health.page_overdue(now)
         assert health.state is SUSPECT
         health.response_succeeded(now + 0.05)
@@ -187,8 +186,8 @@ def test_an_ejected_endpoint_that_is_gone_does_not_return_by_time() -> None:
     health.pass_time(5.0)
     assert (health.state, health.reason) == (EJECTED, "2 failed scrapes in a row (connect)")
     assert sum(health.ejections.values()) == 1
-    health.page_scraped(5.0)
-    health.page_scraped(5.05)
+    health.page_scraped(0.01, 5.0)
+    health.page_scraped(0.01, 5.05)
     assert health.state is PROBING
 
 
@@ -206,12 +205,12 @@ def test_two_failed_health_checks_eject_and_a_successful_one_brings_back() -> No
     health.health_check_passed(0.0)
     health.health_check_failed("status", 1.0)
     assert (health.state, health.reason) == (SUSPECT, "1 failed health check in a row (status)")
-    health.page_scraped(1.5)
+    health.page_scraped(0.01, 1.5)
     health.response_succeeded(1.6)
     assert health.state is SUSPECT, "metrics and responses do not outweigh a failed check"
     health.health_check_failed("status", 2.0)
     assert (health.state, health.evidence) == (EJECTED, Evidence.HEALTH_CHECKS)
-    health.page_scraped(2.1)
+    health.page_scraped(0.01, 2.1)
     health.pass_time(1000.0)
     assert health.state is EJECTED
     health.health_check_passed(1000.0)
@@ -233,7 +232,7 @@ def test_a_passed_check_between_two_failed_ones_clears_the_first() -> None:
     health.health_check_passed(0.0)
     health.health_check_failed("connect", 1.0)
     health.health_check_passed(2.0)
-    health.page_scraped(2.1)
+    health.page_scraped(0.01, 2.1)
     assert health.state is HEALTHY
     health.health_check_failed("connect", 3.0)
     assert health.state is SUSPECT

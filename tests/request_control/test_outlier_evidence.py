@@ -20,7 +20,7 @@ def watched() -> tuple[Epp, OutlierDetector, Clock]:
         settings=OutlierSettings(),
         clock=clock,
         rng=Random(0),
-        scrape_interval=lambda *_: 0.05,
+        waiting=lambda: (),
     )
     for endpoint in endpoints:
         outliers.endpoint_added(endpoint)

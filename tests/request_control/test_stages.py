@@ -199,7 +199,7 @@ def test_a_server_that_cannot_reach_the_prefill_server_is_not_blamed(
         settings=OutlierSettings(consecutive_5xx=2),
         clock=clock,
         rng=Random(0),
-        scrape_interval=lambda *_: 0.05,
+        waiting=lambda: (),
     )
     for endpoint in endpoints.values():
         outliers.endpoint_added(endpoint)

@@ -31,6 +31,7 @@ from tools.bench import (
     flow_tables,
     gateways,
     in_process,
+    many_endpoints,
     prefix_memory,
     processes,
     setups,
@@ -192,6 +193,13 @@ async def worst(run: Run) -> None:
     run.console.print(cost.table(measured))
 
 
+async def endpoints(run: Run) -> None:
+    """CPU and memory by the number of endpoints."""
+    measured = await many_endpoints.measure(5.0 if run.quick else 20.0)
+    run.results["endpoints"] = measured
+    run.console.print(many_endpoints.table(measured))
+
+
 PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "envoy": envoy,
     "parts": parts,
@@ -204,8 +212,9 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "floods": flood,
     "cost": worst,
     "start": start,
+    "endpoints": endpoints,
 }
-BY_DEFAULT = [name for name in PARTS if name not in {"floods", "cost"}]
+BY_DEFAULT = [name for name in PARTS if name not in {"floods", "cost", "endpoints"}]
 
 
 async def main(given: argparse.Namespace, console: Console) -> dict[str, Any]:

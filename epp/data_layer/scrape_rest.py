@@ -1,0 +1,97 @@
+"""Adaptive scraping: an endpoint on which nothing happens is scraped less and less often.
+
+While requests of this endpoint picker are in flight there, its page shows requests of others, or
+its load changes, an endpoint is scraped at the base interval. Otherwise the interval doubles with
+each page, up to a second. A request that is sent there ends the rest: the next scrape comes one
+base interval later. So only the load that others put on an idle endpoint is seen later than with a
+fixed interval.
+
+Failures: the first ones are followed up at the base interval, so that outlier detection decides
+soon. After these, attempts become less frequent, too.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from epp.scheduling import Endpoint
+
+MAX_REST_SECONDS: Final = 1.0
+"""Mean interval of an idle endpoint."""
+MAX_RETRY_SECONDS: Final = 0.5
+"""Mean interval of an endpoint whose scrapes fail; it returns soon after its recovery."""
+_FOLLOWED_UP: Final = 5
+"""So many failures in a row are followed up at the base interval."""
+_JITTER: Final = 0.25
+"""Idle endpoints are spread over time, so that a thousand of them are not scraped at once."""
+
+
+class ScrapeRest:
+    """How long the scrapes of one endpoint by one source rest.
+
+    Args:
+        endpoint: The endpoint.
+        tick_seconds: The base interval.
+        limit_seconds: Mean interval of an endpoint that has been idle for long.
+        random: Returns random numbers from 0.0 to 1.0.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        tick_seconds: float,
+        limit_seconds: float,
+        random: Callable[[], float],
+    ) -> None:
+        self._endpoint = endpoint
+        self._tick = tick_seconds
+        self._limit = limit_seconds
+        self._random = random
+        self._mean = tick_seconds
+        self._last: tuple[float, float, float] | None = None
+
+    def next_interval(self, failures: int) -> float:
+        """Return the interval until the next scrape, at least the base interval.
+
+        Args:
+            failures: Failed scrapes in a row.
+        """
+        if failures:
+            self._last = None
+            rests, limit = failures >= _FOLLOWED_UP, MAX_RETRY_SECONDS
+        else:
+            rests, limit = self._is_idle(), self._limit
+        self._mean = min(2.0 * self._mean, limit) if rests else self._tick
+        if self._mean <= self._tick:
+            self._mean = self._tick
+            return self._tick
+        return self._mean * (1.0 + _JITTER * (2.0 * self._random() - 1.0))
+
+    async def sleep(self, seconds: float) -> bool:
+        """Sleep; return True as soon as a request is sent to the endpoint."""
+        if seconds <= self._tick:
+            await asyncio.sleep(seconds)
+            return False
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[bool] = loop.create_future()
+
+        def wake(by_request: bool) -> None:
+            if not woken.done():
+                woken.set_result(by_request)
+
+        timer = loop.call_later(seconds, wake, False)
+        waiting = self._endpoint.load.waiting_for_requests
+        waiting.append(wake_up := lambda: wake(True))
+        try:
+            return await woken
+        finally:
+            timer.cancel()
+            if wake_up in waiting:
+                waiting.remove(wake_up)
+
+    def _is_idle(self) -> bool:
+        metrics, load = self._endpoint.metrics, self._endpoint.load
+        values = metrics.waiting_requests, metrics.running_requests, metrics.kv_cache_usage
+        before, self._last = self._last, values
+        has_requests = load.in_flight or metrics.waiting_requests or metrics.running_requests
+        return values == before and not has_requests

@@ -1,0 +1,114 @@
+"""Endpoints on which nothing happens are scraped less often."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from itertools import pairwise
+
+import pytest
+
+from data_layer.scraping import Binding, make_store, running
+from data_layer.test_scraper import FakeSource, LoadExtractor, make_scraper, page, serving
+from epp.data_layer import EndpointStore, HealthCheck, Scraper
+from epp.scheduling import Reservation
+
+pytestmark = pytest.mark.looptime
+
+IDLE, BUSY = page(0), page(0, 3)
+
+
+def gaps(source: FakeSource) -> Sequence[float]:
+    return [after - before for before, after in pairwise(source.asked_at)]
+
+
+def adaptive(store: EndpointStore, source: FakeSource) -> AbstractAsyncContextManager[Scraper]:
+    return running(make_scraper(store, Binding(source, [LoadExtractor()]), is_adaptive=True))
+
+
+async def test_the_interval_of_an_idle_endpoint_grows_to_a_second() -> None:
+    source = FakeSource({"a": serving(IDLE)})
+    store = make_store("a")
+    async with adaptive(store, source) as scraper:
+        await asyncio.sleep(60)
+        rests = gaps(source)[10:]
+        assert 0.7 <= min(rests) <= max(rests) <= 1.4
+        assert 0.9 <= sum(rests) / len(rests) <= 1.1
+        assert len(set(rests)) > 10  # jitter
+        (age,) = scraper.ages.values()
+        assert age.faded(asyncio.get_running_loop().time(), 0.2) == 0.0
+        assert scraper.intervals()["ns/0", "fake"] > 0.7
+
+
+async def test_a_request_ends_the_rest_and_keeps_the_base_interval_until_it_ends() -> None:
+    source = FakeSource({"a": serving(IDLE)})
+    store = make_store("a")
+    async with adaptive(store, source):
+        await asyncio.sleep(20)
+        (endpoint,) = store.snapshot
+        clock = asyncio.get_running_loop().time
+        sent_at = clock()
+        request = Reservation(endpoint.load, sent_at)
+        await asyncio.sleep(1.0)
+        after = [at for at in source.asked_at if at > sent_at]
+        assert after[0] - sent_at == pytest.approx(0.05)
+        assert len(after) >= 19
+        request.release(clock())
+        ended = len(source.asked_at)
+        await asyncio.sleep(10)
+        assert len(source.asked_at) - ended < 20
+
+
+async def test_requests_of_others_on_the_page_keep_the_base_interval() -> None:
+    source = FakeSource({"a": serving(BUSY)})
+    async with adaptive(make_store("a"), source):
+        await asyncio.sleep(5)
+    assert len(source.asked_at) >= 99
+
+
+async def test_a_change_on_the_page_brings_the_base_interval_back() -> None:
+    pages = [IDLE] * 10 + [BUSY, *[IDLE] * 100]
+    source = FakeSource({"a": serving(*pages)})
+    async with adaptive(make_store("a"), source):
+        await asyncio.sleep(30)
+    assert gaps(source)[10] == pytest.approx(0.05, abs=0.05)
+
+
+async def test_failures_are_followed_up_at_once_and_then_less_often() -> None:
+    source = FakeSource({"a": serving(then_fail=True)})
+    async with adaptive(make_store("a"), source):
+        await asyncio.sleep(20)
+    first, last = gaps(source)[:4], gaps(source)[-5:]
+    assert all(gap <= 0.1 for gap in first)
+    assert all(0.3 <= gap <= 0.7 for gap in last)
+
+
+async def test_sources_with_an_interval_of_their_own_keep_it() -> None:
+    source = FakeSource({"a": serving(IDLE)}, interval_seconds=0.3)
+    async with adaptive(make_store("a"), source):
+        await asyncio.sleep(10)
+    assert {round(gap, 6) for gap in gaps(source)[1:]} == {0.3}
+
+
+async def test_idle_endpoints_are_spread_over_time() -> None:
+    source = FakeSource({str(n): serving(IDLE) for n in range(200)})
+    async with adaptive(make_store(*map(str, range(200))), source):
+        await asyncio.sleep(30)
+    counts = [0] * 20
+    for at in source.asked_at:
+        if at >= 25.0:
+            counts[int((at - 25.0) * 4)] += 1
+    assert max(counts) < 2 * sum(counts) / len(counts)
+
+
+async def test_health_checks_of_idle_endpoints_become_rare_but_not_those_that_fail() -> None:
+    check = HealthCheck("/health", 1.0, asyncio.get_running_loop().time)
+    healthy = FakeSource({"a": serving(b"")})
+    check.open = healthy.open  # type: ignore[method-assign, assignment]
+    async with running(make_scraper(make_store("a"), Binding(check), is_adaptive=True)):
+        await asyncio.sleep(100)
+    assert 3.0 <= sum(gaps(healthy)[5:]) / len(gaps(healthy)[5:]) <= 5.0
+    failing = FakeSource({"a": serving(then_fail=True)})
+    check.open = failing.open  # type: ignore[method-assign, assignment]
+    async with running(make_scraper(make_store("a"), Binding(check), is_adaptive=True)):
+        await asyncio.sleep(100)
+    assert {round(gap, 6) for gap in gaps(failing)[1:]} == {1.0}

@@ -1,0 +1,72 @@
+"""Many idle model servers in one process: each answers every GET with a page of metrics.
+
+``python -m tools.bench.page_server COUNT --ready-file FILE``
+"""
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import cast
+
+import uvloop
+
+from tools.bench.processes import announce
+
+PAGE_BYTES = 54_000
+"""As long as the page of a vLLM server."""
+
+_LABELS = '{engine="0",model_name="meta-llama/Llama-3.1-8B-Instruct"'
+_GAUGES = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+
+
+def page() -> bytes:
+    """Return a page like that of an idle vLLM server: mostly buckets of histograms."""
+    lines = []
+    for name in _GAUGES:
+        lines += [f"# HELP vllm:{name} A gauge.", f"# TYPE vllm:{name} gauge"]
+        lines.append(f"vllm:{name}{_LABELS}}} 0.0")
+    length = sum(len(line) + 1 for line in lines)
+    number = 0
+    while length < PAGE_BYTES:
+        line = f'vllm:time_{number // 20}_seconds_bucket{_LABELS},le="{number % 20}.0"}} 17.0'
+        lines.append(line)
+        length += len(line) + 1
+        number += 1
+    return ("\n".join(lines) + "\n").encode()
+
+
+class _Server(asyncio.Protocol):
+    """A connection; a GET without a body ends with an empty line."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if data.endswith(b"\r\n\r\n"):
+            self._transport.write(self._answer)
+
+
+async def main(count: int, ready_file: Path) -> None:
+    """Serve on ``count`` loopback addresses until terminated."""
+    body = page()
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {len(body)}\r\n\r\n"
+    answer = head.encode() + body
+    loop = asyncio.get_running_loop()
+    addresses = []
+    for number in range(count):
+        host = f"127.2.{number // 250}.{number % 250 + 1}"
+        server = await loop.create_server(lambda: _Server(answer), host, 0)
+        addresses.append(f"{host}:{server.sockets[0].getsockname()[1]}")
+    announce(ready_file, {"addresses": addresses})
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("count", type=int)
+    parser.add_argument("--ready-file", type=Path, required=True)
+    given = parser.parse_args()
+    uvloop.run(main(given.count, given.ready_file))
