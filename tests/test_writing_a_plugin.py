@@ -78,8 +78,13 @@ class Reader:
     @property
     def environment(self) -> dict[str, str]:
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        # Wide, so that the log's lines are not wrapped; the examples count as installed.
-        return os.environ | {"PATH": programs, "COLUMNS": "200", "PYTHONPATH": str(EXAMPLES)}
+        return os.environ | {
+            "PATH": programs,
+            "COLUMNS": "200",  # so that the log's lines are not wrapped
+            "PYTHONPATH": str(EXAMPLES),  # they count as installed
+            # The tests of the page need no plugins, which take a second to load, five times.
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        }
 
     def follow(self, block: Block) -> None:
         if block.file is not None:

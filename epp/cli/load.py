@@ -76,12 +76,22 @@ def load(
     ] = None,
     abort_share: Annotated[
         float,
-        groups.load(help="Fraction of clients that disconnect before the end.", metavar="FRACTION"),
+        groups.load(
+            help="Fraction of requests that the client aborts at the first byte of the body, if the"
+            " status is 2xx.",
+            metavar="FRACTION",
+        ),
     ] = 0.0,
     timeout: Annotated[
         float, groups.load(help="Maximum wait for a response.", metavar="SECONDS")
     ] = 60.0,
-    seed: Annotated[int, groups.load(help="Seed of prompts and arrivals.", metavar="N")] = 0,
+    seed: Annotated[
+        int,
+        groups.load(
+            help="Seed of everything random: prompts, lengths, prefixes, arrival times, aborts.",
+            metavar="N",
+        ),
+    ] = 0,
     slo_ttft: Annotated[
         str | None,
         groups.results(

@@ -59,7 +59,7 @@ def blocks(doc: str) -> str:
 
 def _blocks(lines: deque[str]) -> Iterator[str]:
     while lines:
-        if not lines[0]:
+        if lines[0] in {"", "::"}:  # the code block after `::` alone needs no introduction
             lines.popleft()
         elif lines[0].startswith(" "):
             code_block = _take_indented(lines).strip("\n")

@@ -80,6 +80,7 @@ ROLES: Final[Mapping[str, tuple[type[Plugin], ...]]] = {
     ),
 }
 """Roles of plugins by extension point; the first match applies."""
+SESSION_PLUGINS: Final = "Session plugins"
 _OTHERS: Final = "Others"
 
 
@@ -90,12 +91,13 @@ class PluginDoc(msgspec.Struct, frozen=True, rename="camel"):
     class_name: str
     """With its module, or its file if it is not in an installed package."""
     role: str
-    """One of :data:`ROLES`, "Session plugins" or "Others"."""
+    """One of :data:`ROLES`, :data:`SESSION_PLUGINS` or "Others"."""
     extension_points: tuple[str, ...]
     summary: str
-    """The first line of the class's docstring."""
+    """The first paragraph of ``doc``, without line breaks."""
     doc: str
-    """The module's docstring, without the example."""
+    """What it does: the docstring of its module, or if the module has several plugins, that of the
+    class and then that of the module; without the example."""
     example: str
     """Lines of a configuration file; "" if there is none."""
     parameters: tuple[ParameterDoc, ...]
@@ -111,13 +113,13 @@ class PluginDoc(msgspec.Struct, frozen=True, rename="camel"):
 
 def describe(plugin: type[Plugin]) -> PluginDoc:
     """Return the documentation of a valid plugin class."""
-    doc, example = doc_and_example(plugin)
+    doc, example = doc_and_example(plugin.type, plugin)
     return PluginDoc(
         type=plugin.type,
         class_name=class_name_of(plugin),
         role=_role(plugin),
         extension_points=extension_point_names(plugin),
-        summary=summary_of(plugin),
+        summary=summary_of(doc),
         doc=doc,
         example=example,
         parameters=parameter_docs(params_of(plugin)),
@@ -140,9 +142,9 @@ def extension_point_names(plugin: type[Plugin]) -> tuple[str, ...]:
 
 def by_role(docs: Iterable[PluginDoc]) -> dict[str, list[PluginDoc]]:
     """Return the plugins of each role that has any, sorted by type."""
-    found: dict[str, list[PluginDoc]] = {role: [] for role in (*ROLES, _OTHERS)}
+    found: dict[str, list[PluginDoc]] = {role: [] for role in (*ROLES, SESSION_PLUGINS, _OTHERS)}
     for doc in sorted(docs, key=lambda doc: doc.type):
-        found.setdefault(doc.role, []).append(doc)
+        found[doc.role].append(doc)
     return {role: members for role, members in found.items() if members}
 
 
@@ -159,15 +161,20 @@ def class_name_of(plugin: Callable[..., object]) -> str:
     return f"{plugin.__module__}.{plugin.__qualname__}"
 
 
-def summary_of(plugin: Callable[..., object]) -> str:
-    """Return the first line of a docstring."""
-    return (vars(plugin).get("__doc__") or "").strip().partition("\n")[0]
+def summary_of(doc: str) -> str:
+    """Return the first paragraph of ``doc`` as one line."""
+    return " ".join(doc.partition("\n\n")[0].split())
 
 
-def doc_and_example(plugin: Callable[..., object]) -> tuple[str, str]:
-    """Return the docstring of a plugin's module, or else of the plugin, and its example."""
+def doc_and_example(name: str, plugin: Callable[..., object]) -> tuple[str, str]:
+    """Return what the plugin ``name`` does, from its docstrings, and its example."""
     module = sys.modules.get(plugin.__module__)
-    text = inspect.cleandoc((module and module.__doc__) or vars(plugin).get("__doc__") or "")
+    text = inspect.cleandoc((module and module.__doc__) or "")
+    title, _, own = text.partition(": ")
+    if title == f"``{name}``":
+        text = own[:1].upper() + own[1:]
+    else:  # the module may have several plugins
+        text = f"{inspect.cleandoc(vars(plugin).get('__doc__') or '')}\n\n{text}"
     doc, _, rest = text.partition("Example::\n")
     example, after = _indented(rest)
     return f"{doc.strip()}\n\n{after}".strip(), dedent(example).strip("\n")

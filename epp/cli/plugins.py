@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from epp.cli import plugin_templates
-from epp.cli.plugin_docs import PluginDoc, by_role, describe
+from epp.cli.plugin_docs import PluginDoc, by_role, class_name_of, describe
 from epp.cli.plugin_pages import pages_of, write_pages
 from epp.cli.running import fail
 from epp.cli.session_docs import describe_session_plugin, installed_session_docs
@@ -115,6 +115,8 @@ def docs(
     found, faults = _installed(package)
     if faults:
         fail("\n".join(faults), status=1)
+    with _refusals():
+        found += [doc for doc in installed_session_docs() if _is_in(package, doc.class_name)]
     if not found:
         fail(f"--package {package}: no installed plugin is in it")
     try:
@@ -233,13 +235,17 @@ def _installed(package: str = "") -> tuple[list[PluginDoc], list[str]]:
     docs: list[PluginDoc] = []
     faults: list[str] = []
     for plugin in sorted(_registry(), key=lambda plugin: plugin.type):
-        if package and not f"{plugin.__module__}.".startswith(f"{package}."):
+        if not _is_in(package, class_name_of(plugin)):
             continue
         found = check_plugin_class(plugin)
         faults += found
         if not found:
             docs.append(describe(plugin))
     return docs, faults
+
+
+def _is_in(package: str, class_name: str) -> bool:
+    return not package or class_name.startswith(f"{package}.")
 
 
 def _registry() -> PluginRegistry:

@@ -49,14 +49,14 @@ class ReferenceFlag:
     """Returns whether a value requests a feature that does not exist here."""
 
     is_withdrawn: bool = False
-    """The reference itself refuses it."""
+    """The Go EPP itself refuses it."""
 
     def given(self, value: str) -> Given:
         """Return the flag with this value.
 
         Raises:
             ValueError: The value is not allowed; the message names the flag.
-            WithdrawnFlagError: The reference has withdrawn the flag.
+            WithdrawnFlagError: The Go EPP has withdrawn the flag.
         """
         try:
             self.check(value)
@@ -94,7 +94,7 @@ def _not_authenticated(text: str) -> None:
         )
 
 
-_LOG_FORM = "the form of log lines is --log-format; the reference ignores it, too"
+_LOG_FORM = "the form of log lines is --log-format; the Go EPP ignores it, too"
 
 FLAGS: Final[Mapping[str, ReferenceFlag]] = {
     flag.name: flag
@@ -149,6 +149,6 @@ def log_unused(given: Iterable[Given], environment: Iterable[str]) -> None:
         "environment": variables,
     }
     if any(each.is_missing_feature for each in latest.values()):
-        log.warning("flags of the reference have no effect", **facts)
+        log.warning("flags of the Go EPP have no effect", **facts)
     else:
-        log.info("flags of the reference have no effect", **facts)
+        log.info("flags of the Go EPP have no effect", **facts)

@@ -26,7 +26,7 @@ _DEFAULTS = DEFAULT_POLICIES | DEFAULT_EVICTION_POLICIES
 
 Band = TypeVar("Band", bound=PriorityBandTemplate)
 
-# The reference's defaults.
+# The Go EPP's defaults.
 _FAIRNESS = "global-strict-fairness-policy"
 _ORDERING = "fcfs-ordering-policy"
 _FILTER = "sheddable-eviction-filter"

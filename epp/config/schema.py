@@ -202,7 +202,10 @@ class ShadowEntry(Section, frozen=True):
     sample: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
     """Share of requests for which it runs."""
     budget_ms: Annotated[float, msgspec.Meta(gt=0)] = 1.0
-    """Time limit per request, in milliseconds."""
+    """Mean time per request of the sample, in milliseconds; not a limit of a single run.
+
+    After a run that takes longer, requests of the sample are skipped until the mean is down to it.
+    """
 
 
 class GuardRailsEntry(Section, frozen=True):

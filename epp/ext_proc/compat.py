@@ -1,9 +1,9 @@
-"""Error responses of the reference EPP, for ``--compat=reference``.
+"""Error responses of the Go EPP, for ``--compat=reference``.
 
 The same requests are refused; only the response differs. The table is searched by the class of the
 error, then by the class of its cause, because errors of parsers and of the scheduler are more
 specific than the errors raised from them. An error that is not in the table keeps its own status,
-drop reason and message: the reference has the same, or no such error.
+drop reason and message: the Go EPP has the same, or no such error.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ MakeMessage = Callable[[RequestError, BaseException | None], str]
 
 @dataclass(frozen=True, slots=True)
 class ReferenceAnswer:
-    """The reference's response to a client."""
+    """The Go EPP's response to a client."""
 
     status: int
     drop_reason: str
@@ -108,7 +108,7 @@ _ROWS: Mapping[type, _Row] = {
 
 
 def reference_answer(error: RequestError) -> ReferenceAnswer:
-    """Return the reference's response to the request that ``error`` refuses."""
+    """Return the Go EPP's response to the request that ``error`` refuses."""
     row = _row_of(error)
     message = row.message(error, error.__cause__) if callable(row.message) else row.message
     code = error.code if row.code is None else row.code

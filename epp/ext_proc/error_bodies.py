@@ -81,5 +81,5 @@ def _anthropic(error: RequestError, message: str, request_id: str) -> bytes:
 def _text(error: RequestError, message: str, request_id: str) -> bytes:
     text = f"inference error: {error.code} - {message}"
     if error.status == _SERVER_ERROR and request_id not in text:
-        text += f" (request {request_id})"  # not in the reference; it identifies the log lines
+        text += f" (request {request_id})"  # not in the Go EPP; it identifies the log lines
     return text.encode()

@@ -27,7 +27,7 @@ class BodyModes(NamedTuple):
 
 
 ASSUMED = BodyModes(FULL_DUPLEX, FULL_DUPLEX)
-"""For an Envoy too old to send its configuration: the reference EPP supports no other modes."""
+"""For an Envoy too old to send its configuration: the Go EPP supports no other modes."""
 
 
 def problem(modes: BodyModes) -> str:

@@ -28,7 +28,7 @@ P = TypeVar("P", bound=Plugin)
 
 _AT_ONCE_SECONDS = 0.01
 _SPARE_SECONDS = 0.25
-"""Added by the reference to the age at which metrics are stale."""
+"""Added by the Go EPP to the age at which metrics are stale."""
 
 
 def flow_settings(

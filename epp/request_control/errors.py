@@ -1,6 +1,6 @@
 """Errors that end a request with an HTTP answer of this EPP.
 
-Each class has an HTTP status, the reference's code and a drop reason, so that the protocol layer
+Each class has an HTTP status, the Go EPP's code and a drop reason, so that the protocol layer
 turns any of them into a response in one place.
 """
 
@@ -12,7 +12,7 @@ class RequestError(Exception):
 
     Attributes:
         status: HTTP status of the answer.
-        code: The reference EPP's name for that class of error.
+        code: The Go EPP's name for that class of error.
         stage: The stage of processing that raised it.
         drop_reason: Value of ``x-llm-d-request-dropped-reason``; "" for none.
     """
@@ -53,7 +53,7 @@ class NoCandidatesError(RequestError):
 
 
 class NoCandidatesForNoBodyError(NoCandidatesError):
-    """The same for a request without a body, for which the reference has another answer."""
+    """The same for a request without a body, for which the Go EPP has another answer."""
 
 
 class NoServerRespondsError(RequestError):

@@ -10,7 +10,7 @@ from typing import Protocol
 from epp.parsing import ParsedRequest
 from epp.scheduling import bounded_id
 
-# The reference's names, each with its deprecated one; the new one wins.
+# The Go EPP's names, each with its deprecated one; the new one wins.
 FAIRNESS, OLD_FAIRNESS = "x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"
 OBJECTIVE, OLD_OBJECTIVE = "x-llm-d-inference-objective", "x-gateway-inference-objective"
 REWRITE, OLD_REWRITE = "x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite"

@@ -151,7 +151,7 @@ class QueuedDecision(PendingDecision):
 
 
 def _refusal(outcome: Outcome, why: str, *, pool_is_empty: bool) -> RequestError:
-    """Return the answer to a request that was not dispatched, with the reference's status."""
+    """Return the answer to a request that was not dispatched, with the Go EPP's status."""
     if pool_is_empty:
         return QueueNoEndpointsError(why)
     if outcome is Outcome.REJECTED_CAPACITY:

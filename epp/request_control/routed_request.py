@@ -290,7 +290,7 @@ class RoutedRequest:
         self.state.write(ANSWER_USAGE, usage)
         tokens = usage.completion_tokens
         metrics.prompt_tokens.observe(usage.prompt_tokens)
-        if usage.cached_tokens:  # the reference counts hits alone
+        if usage.cached_tokens:  # the Go EPP counts hits alone
             metrics.cached_tokens.observe(usage.cached_tokens)
         metrics.tokens.observe(tokens)
         if is_whole and tokens > 0:

@@ -56,7 +56,7 @@ class StateKey(_Key[T]):
 class AttributeKey(_Key[T]):
     """Names a value that lives as long as an endpoint, in its ``attributes``.
 
-    Written by extractors (the data layer), read by filters and scorers. The reference's data keys
+    Written by extractors (the data layer), read by filters and scorers. The Go EPP's data keys
     are ``Name/producer``, for example ``Models/models-data-extractor``.
     """
 

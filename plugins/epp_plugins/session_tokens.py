@@ -1,6 +1,6 @@
 """Session tokens, which name the endpoint that served a client.
 
-Without a key a token is base64 of ``namespace/name``, as in the reference, and anyone can create
+Without a key a token is base64 of ``namespace/name``, as in the Go EPP, and anyone can create
 one. With a key it is ``base64(name).expiry.signature``. The expiry is in whole seconds since 1970
 (0 for none); the signature is the first 128 bits of HMAC-SHA256 over the header's name, the expiry
 and base64(name). It includes the header so that the token of one profile is not valid for another.

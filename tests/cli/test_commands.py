@@ -76,7 +76,7 @@ def test_the_version_is_that_of_the_package() -> None:
     assert (result.exit_code, result.stdout) == (0, f"epp {version('endpoint-picker')}\n")
 
 
-@pytest.mark.parametrize("command", [(), ("serve",), ("config",)])
+@pytest.mark.parametrize("command", [(), ("serve",), ("config",), ("config", "check")])
 def test_help_has_a_short_form(command: tuple[str, ...]) -> None:
     short, long = (epp_here(*command, flag) for flag in ("-h", "--help"))
     assert short.exit_code == 0

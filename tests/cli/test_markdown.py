@@ -38,6 +38,7 @@ def test_running_text(text: str, want: str) -> None:
         ),
         pytest.param("so::\n    x", "so:\n\n```text\nx\n```", id="code without a blank line"),
         pytest.param("so\n\n    x", "so\n\n```text\nx\n```", id="code without colons"),
+        pytest.param("::\n\n    x", "```text\nx\n```", id="code without an introduction"),
         pytest.param("so:\n\n- a\n  b\n- c", "so:\n\n- a b\n- c", id="a list"),
         pytest.param("so:\n* a\n* b\n\nc", "so:\n\n* a\n* b\n\nc", id="a list right below"),
         pytest.param("1. a\n2. b", "1. a\n2. b", id="a numbered list"),

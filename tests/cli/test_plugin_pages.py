@@ -2,26 +2,33 @@
 
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from rich.markdown import Markdown
 from typer.testing import CliRunner, Result
 
 from epp.cli import cli
-from epp.cli.plugin_docs import ROLES, PluginDoc, describe
+from epp.cli.plugin_docs import ROLES, SESSION_PLUGINS, PluginDoc, describe
 from epp.cli.plugin_pages import pages_of
+from epp.cli.session_docs import installed_session_docs
 from epp.config import PluginRegistry
 from epp.config.supported import OLD_TYPES
 from epp.scheduling import Filter
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "plugins"
 PACKAGE = "epp_plugins"
+SESSION_DOCS = installed_session_docs()
 DOCS = [
-    describe(plugin)
-    for plugin in PluginRegistry.from_entry_points()
-    if plugin.__module__.startswith(f"{PACKAGE}.")
+    *(
+        describe(plugin)
+        for plugin in PluginRegistry.from_entry_points()
+        if plugin.__module__.startswith(f"{PACKAGE}.")
+    ),
+    *SESSION_DOCS,
 ]
 PAGES = pages_of(DOCS)
 each_plugin = pytest.mark.parametrize("doc", [pytest.param(doc, id=doc.type) for doc in DOCS])
@@ -74,10 +81,23 @@ def test_every_parameter_has_a_meaning(doc: PluginDoc) -> None:
 
 @each_plugin
 def test_every_plugin_has_what_a_page_is_made_of(doc: PluginDoc) -> None:
-    assert doc.role in ROLES
+    assert doc.role in {*ROLES, SESSION_PLUGINS}
     assert doc.summary.endswith(".")
-    assert f"type: {doc.type}\n" in f"{doc.example}\n"
-    assert doc.doc.startswith(f"``{doc.type}``: ") or f"``{doc.type}``" in doc.doc.partition(":")[0]
+    title = (sys.modules[doc.class_name.rpartition(".")[0]].__doc__ or "").partition(": ")[0]
+    assert f"``{doc.type}``" in title
+    if doc.role != SESSION_PLUGINS:
+        assert f"type: {doc.type}\n" in f"{doc.example}\n"
+
+
+@pytest.mark.parametrize("doc", [pytest.param(doc, id=doc.type) for doc in SESSION_DOCS])
+def test_the_example_of_a_session_plugin_can_be_used(doc: PluginDoc, tmp_path: Path) -> None:
+    example = yaml.safe_load(doc.example)
+    sessions = example.get("extensions", example)["sessions"]
+    assert doc.type in doc.example
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(yaml.safe_dump({"queues": [{"name": "a"}], "sessions": sessions}))
+    done = CliRunner().invoke(cli, ["session", "run", str(cluster)])
+    assert done.exit_code == 0, done.output
 
 
 @each_plugin
@@ -127,16 +147,25 @@ def test_an_old_name_is_on_the_page_and_in_the_list(old: str, new: str) -> None:
 
 def test_plugins_of_one_role_stand_together_in_the_order_of_a_request() -> None:
     titles = re.findall(r"^## (.+)$", PAGES["README.md"], re.M)
-    assert titles == [role for role in ROLES if any(doc.role == role for doc in DOCS)]
+    roles = [*ROLES, SESSION_PLUGINS]
+    assert titles == [role for role in roles if any(doc.role == role for doc in DOCS)]
     scorers = PAGES["README.md"].partition("## Scorers")[2].partition("\n## ")[0]
     assert "`queue-scorer`" in scorers
     assert "`max-score-picker`" not in scorers
 
 
+@each_plugin
+def test_a_page_begins_with_the_summary_of_the_index(doc: PluginDoc) -> None:
+    summary = PAGES[f"{doc.type}.md"].splitlines()[4]
+    assert f"[`{doc.type}`]({doc.type}.md)" in PAGES["README.md"]
+    assert f" | {summary} |\n" in PAGES["README.md"]
+
+
 def test_the_page_of_one_of_two_plugins_of_a_module_tells_which_it_is() -> None:
     summaries = {doc.type: doc.summary for doc in DOCS}
-    for plugin_type in ("metrics-data-source", "models-data-source"):
-        assert PAGES[f"{plugin_type}.md"].splitlines()[4] == summaries[plugin_type]
+    assert summaries["metrics-data-source"] == "Scrapes the metrics page of a model server."
+    assert summaries["models-data-source"] == "Requests the list of models of a model server."
+    assert summaries["queue-scorer"] == "Prefers endpoints with a short waiting queue."
 
 
 def test_the_command_writes_every_page(folder: Path) -> None:

@@ -110,9 +110,7 @@ def test_the_list_has_every_installed_type_under_its_role() -> None:
     assert (role_of["queue-scorer"], role_of["file-discovery"]) == ("Scorers", "Data layer")
     assert role_of["utilization-detector"] == "Saturation detectors"  # a filter, too
     (line,) = [line for line in lines if line.startswith("  queue-scorer ")]
-    assert line.endswith(
-        "  Scores endpoints by their waiting queue, relative to the other candidates."
-    )
+    assert line.endswith("  Prefers endpoints with a short waiting queue.")
 
 
 def test_the_list_as_json_is_sorted_and_whole() -> None:
@@ -151,8 +149,8 @@ def test_an_installed_plugin_is_shown_with_its_parameters_and_example() -> None:
 def test_a_session_plugin_is_shown_with_its_arguments() -> None:
     doc = documented("show", "spot-instance-manager")
     assert (doc["role"], doc["extensionPoints"]) == ("Session plugins", ["SessionPlugin"])
-    assert doc["summary"] == "Uses spot instances for preemptible jobs only, and as a last choice."
-    assert doc["doc"].startswith("``spot-instance-manager``: keeps jobs that must not be")
+    assert doc["summary"] == "Keeps jobs that must not be interrupted off spot instances."
+    assert doc["doc"].startswith(f"{doc['summary']}\n\n::\n\n    score = ")
     assert [(each["name"], each["type"], each["default"]) for each in doc["parameters"]] == [
         ("spotLabelKey", "string", '"kai.scheduler/instance-type"'),
         ("spotLabelValue", "string", '"spot"'),
@@ -201,8 +199,8 @@ def test_a_plugin_in_a_file_is_documented_out_of_its_source(spot: str) -> None:
     assert doc["type"] == "spot"
     assert f"file:{doc['className']}" == spot
     assert doc["extensionPoints"] == ["CompositeFilter", "DataProducer"]
-    assert doc["summary"] == "Keeps ``spot`` servers."
-    assert doc["doc"] == "``spot``: keeps spot servers.\n\nMore of it."
+    assert doc["summary"] == "Keeps spot servers."
+    assert doc["doc"] == "Keeps spot servers.\n\nMore of it."
     assert doc["example"] == "plugins:\n  - type: spot"
     assert (doc["reads"], doc["writes"]) == (["needed"], ["made"])
     parameters = {each["name"]: each for each in doc["parameters"]}

@@ -13,7 +13,7 @@ from .served import ENDPOINT, Outcome, Serve, serve
 
 __all__ = ["serve"]
 
-UNUSED = "flags of the reference have no effect"
+UNUSED = "flags of the Go EPP have no effect"
 STRAY = "words on the command line were ignored"
 CONFIG = "{apiVersion: llm-d.ai/v1alpha1, kind: EndpointPickerConfig}"
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import cache
 
 import pytest
 
@@ -265,9 +266,13 @@ async def test_stopping_the_epp_leaves_an_answer_under_way_whole(
         assert gateway.in_flight() == 0
 
 
+@cache
+def prompt_of(chars: int) -> str:
+    return "".join(f"{n:08d}" for n in range(chars // 8))
+
+
 async def assert_prompt_arrives(gateway: Gateway, chars: int) -> None:
-    prompt = "".join(f"{n:08d}" for n in range(chars // 8))
-    answer = await gateway.completion(prompt=prompt)
+    answer = await gateway.completion(prompt=prompt_of(chars))
     assert answer.status_code == 200, answer.text
     assert answer.json()["usage"]["prompt_tokens"] == chars // 4
 

@@ -1,6 +1,6 @@
 """A closed loop of callers around flow control; each sends its next request at once.
 
-As in the reference's benchmark a slot is given back as soon as its request has been dispatched:
+As in the Go EPP's benchmark a slot is given back as soon as its request has been dispatched:
 what is measured is flow control, not what the model servers do.
 """
 

@@ -1,6 +1,6 @@
 """Flow control: dispatches per second, latency from a free slot to a dispatch, overhead.
 
-The loads are those of the reference's own benchmark, which publishes no figures: slots in all,
+The loads are those of the Go EPP's own benchmark, which publishes no figures: slots in all,
 bands, flows and callers, each small and large.
 """
 

@@ -79,7 +79,7 @@ async def handed_over(setting: Setting, pace: Pace) -> Outcome:
 
 
 async def rolled(setting: Setting, pace: Pace) -> Outcome:
-    """A rollout as in Kubernetes: SIGTERM with the reference's flag, and only then the next one.
+    """A rollout as in Kubernetes: SIGTERM with the Go EPP's flag, and only then the next one.
 
     Envoy hears nothing of it, so the one that leaves has to serve until the other does.
     """

@@ -242,7 +242,7 @@ def _accepts(settings: EvictionSettings, request: LLMRequest) -> bool:
 
 
 def _in_order(settings: EvictionSettings, victims: list[InFlight]) -> list[InFlight]:
-    """Sort ``victims`` by the configured order, or by the reference's if that fails."""
+    """Sort ``victims`` by the configured order, or by the Go EPP's if that fails."""
     guard = settings.order
     if guard.is_off:
         return sorted(victims, key=_lowest_then_newest)

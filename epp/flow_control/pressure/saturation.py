@@ -1,6 +1,6 @@
 """The saturation of the pool: of prefill and decode servers, the fuller stage counts.
 
-Source: the reference's flow control, which splits a pool by the label ``llm-d.ai/role``.
+Source: the Go EPP's flow control, which splits a pool by the label ``llm-d.ai/role``.
 """
 
 from collections.abc import Mapping, Sequence

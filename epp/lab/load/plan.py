@@ -73,7 +73,8 @@ class LoadPlan:
     seed: int = 0
     """Seed of everything random: prompts, lengths, prefixes, arrival times, aborts."""
     abort_share: float = 0.0
-    """Fraction (0.0-1.0) of requests that the client aborts at the first byte of the response."""
+    """Fraction (0.0-1.0) of requests that the client aborts at the first byte of the body, if the
+    status is 2xx."""
     timeout_seconds: float = 60.0
     """Time limit of a request, connecting included."""
     slo: Slo = field(default_factory=Slo)

@@ -60,7 +60,7 @@ class Prompts:
         return msgspec.json.encode(body)
 
     def leaves_early(self, index: int) -> bool:
-        """Return whether the client aborts request `index` at the first byte of the response."""
+        """Return whether the client aborts request `index` at the first byte of the body."""
         return self._draws(index)[2] / _TWO_64 < self._plan.abort_share
 
     def _length(self, index: int, lengths: int | Lengths, purpose: bytes) -> int:

@@ -31,7 +31,7 @@ from epp_plugins.slo_headers import tpot_slo_ms, ttft_slo_ms
 from epp_plugins.state_keys import LATENCY_PREDICTIONS, LatencyPrediction
 
 COLD_KV_CACHE_USAGE = 0.02
-"""Predictions for an endpoint with less KV-cache usage are not used, as in the reference."""
+"""Predictions for an endpoint with less KV-cache usage are not used, as in the Go EPP."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

@@ -85,12 +85,12 @@ from epp_plugins.state_keys import (
 
 DEFAULT_BLOCK_SIZE_TOKENS = 16
 MIN_BLOCK_SIZE_TOKENS = 64
-"""Smaller block sizes are raised to this, as in the reference."""
+"""Smaller block sizes are raised to this, as in the Go EPP."""
 LONG_PROMPT_BYTES = 4096
 """From this length on, blocks are cut in C: 158 us instead of 207 for 400 KB, but 1.0 instead of
 0.5 for 500 bytes."""
 
-# The reference's buckets.
+# The Go EPP's buckets.
 _HIT_RATIOS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _HIT_BYTES = (0, *(16 << n for n in range(13)))  # 16 B to 64 KiB
 

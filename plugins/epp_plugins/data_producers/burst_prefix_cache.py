@@ -19,11 +19,11 @@ request that is not placed, no endpoint has a match. Blocks are hashed as by
 ``approx-prefix-cache-producer``; prompts for different models or cache salts never match.
 
 A request is not placed, and does not wait, if the window already has ``maxBatchSize`` requests or
-32 MiB of hashes; ``burst_prefix_left_out_total`` counts these. The reference's producer fails in
+32 MiB of hashes; ``burst_prefix_left_out_total`` counts these. The Go EPP's producer fails in
 this case, with the same effect on the request. A prompt without a whole ``blockSizeTokens`` in
 ``maxPrefixTokensToMatch`` is not placed either.
 
-The reference does not specify the endpoints for a burst whose requests have different candidates:
+The Go EPP does not specify the endpoints for a burst whose requests have different candidates:
 here all endpoints of the pool are used. If a request may not go to its endpoint, it has no match.
 
 Reads:  ``TOKENIZED_PROMPT``.

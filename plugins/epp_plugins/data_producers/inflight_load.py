@@ -251,7 +251,7 @@ class InflightLoadProducer(
 
     def _output_tokens(self, request: LLMRequest, prompt_tokens: int) -> int:
         params = self._params
-        # Halves are rounded up, as in the reference; round() rounds them to even.
+        # Halves are rounded up, as in the Go EPP; round() rounds them to even.
         expected = floor(prompt_tokens * params.output_ratio + 0.5)
         for limit in (request.max_output_tokens, params.max_estimated_output_tokens):
             if limit is not None and 0 <= limit < expected:

@@ -1,6 +1,6 @@
 """Token costs of images, videos and audio in a prompt: parameters of ``token-producer``.
 
-As in the reference, a parameter that is missing, 0 or negative has its default.
+As in the Go EPP, a parameter that is missing, 0 or negative has its default.
 """
 
 import re

@@ -1,6 +1,6 @@
 """llm-d's tokenizer service over gRPC, for ``udsTokenizerConfig`` of ``token-producer``.
 
-The service is a sidecar with vLLM's renderer behind a Unix socket. The reference has deprecated it
+The service is a sidecar with vLLM's renderer behind a Unix socket. The Go EPP has deprecated it
 in favour of rendering over HTTP. Its messages have fields for a chat's text, images, tools,
 template and template arguments. Tool calls, videos and audio are omitted: there is no field for
 them.

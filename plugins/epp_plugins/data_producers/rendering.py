@@ -163,7 +163,10 @@ class Renderer:
         seconds = self._timeouts[has_media]
         size = len(request.prompt) + len(request.tools) + len(request.template)
         if self._bytes + size > MAX_BYTES:
-            text = f"calls with {self._bytes} bytes are already in flight"
+            text = (
+                f"this prompt of {size} bytes and the {self._bytes} bytes of the calls in flight"
+                f" exceed the limit of {MAX_BYTES} bytes"
+            )
             raise RenderError("busy", text, is_outage=False)
         self._bytes += size
         try:
@@ -224,14 +227,16 @@ def _tokenized(rendered: Sequence[Rendered]) -> TokenizedPrompt:
     """
     ids = [token for each in rendered for token in each.token_ids]
     if not 0 < len(ids) <= MAX_IDS:
-        raise RenderError("junk", f"the response has {len(ids)} token ids")
+        text = f"the response has {len(ids)} token ids, expected 1 to {MAX_IDS}"
+        raise RenderError("junk", text)
     features: list[MultiModalFeature] = []
     before = 0
     for each in rendered:
         features += _features(each, before)
         before += len(each.token_ids)
     if len(features) > _MAX_MEDIA:
-        raise RenderError("junk", f"the response has {len(features)} media")
+        text = f"the response describes {len(features)} media, the limit is {_MAX_MEDIA}"
+        raise RenderError("junk", text)
     features.sort(key=lambda feature: feature.offset)
     return TokenizedPrompt(pack(f"<{len(ids)}I", *ids), len(ids), tuple(features))
 
@@ -243,9 +248,16 @@ def _features(rendered: Rendered, before: int) -> Iterator[MultiModalFeature]:
         if modality not in _MODALITIES:
             continue
         if len(places) != len(hashes):
-            text = f"{len(hashes)} hashes and {len(places)} placeholders of {modality}"
-            raise RenderError("junk", f"the response has {text}")
+            text = (
+                f"the response has {len(hashes)} hashes and {len(places)} placeholders of modality"
+                f" {modality}, expected one placeholder for each hash"
+            )
+            raise RenderError("junk", text)
         for digest, (offset, length) in zip(hashes, places, strict=True):
             if offset < 0 or length < 1 or offset + length > count:
-                raise RenderError("junk", f"a {modality} is at {offset} of {count} tokens")
+                text = (
+                    f"the response has {count} token ids, and a placeholder of modality {modality}"
+                    f" at offset {offset} with length {length}, which does not lie within them"
+                )
+                raise RenderError("junk", text)
             yield MultiModalFeature(modality, digest, before + offset, length)  # type: ignore[arg-type] # checked above

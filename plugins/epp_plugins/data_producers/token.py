@@ -58,7 +58,7 @@ placeholder ids for media, which are listed as features. The ids of several prom
 concatenated. Requests of other kinds (responses, embeddings, conversations, images) get no tokens.
 
 A request waits for its tokens for at most ``timeout``, or ``mmTimeout`` if it has media. If none
-arrive it is scheduled without tokens, as in the reference: prefix caches have no match, and token
+arrive it is scheduled without tokens, as in the Go EPP: prefix caches have no match, and token
 counts are missing. After 5 consecutive failures requests no longer wait; one request per second
 probes the renderer until it responds. At most 32 calls (8 with media) are in flight and 256 wait,
 with 128 MiB in total; further requests count as ``busy``. A response may be as long as 1 MiB plus
@@ -67,15 +67,15 @@ with 128 MiB in total; further requests count as ``busy``. A response may be as 
 ``junk``, ``busy``, ``skipped`` (the renderer is down), ``refused`` (the renderer rejected the
 request), ``unreadable`` and ``unsupported`` (no such path).
 
-The reference does not specify the meaning of an empty ``modelName`` (here: the model that the
+The Go EPP does not specify the meaning of an empty ``modelName`` (here: the model that the
 request is sent to), how it treats the other kinds of request, or which parts of a message with
-thinking it sends. The reference's EPP becomes ready only after the renderer's first response; this
+thinking it sends. The Go EPP becomes ready only after the renderer's first response; this
 one does not wait for it.
 
 Tokenizer service: ``udsTokenizerConfig`` uses llm-d's tokenizer service over gRPC instead
 (``RenderChatCompletion``, ``RenderCompletion``). ``socketFile`` is the path of its Unix socket, or
 ``host:port`` with ``useTCP``. Everything else is as in mode ``vllm``, with the default time limits.
-The service accepts text and images; tool calls, videos and audio are omitted. The reference has
+The service accepts text and images; tool calls, videos and audio are omitted. The Go EPP has
 deprecated this service and does not document its time limits.
 
 Reads:  ``request.prompt``, ``request.tools``, ``request.template``, ``request.headers``.

@@ -3,7 +3,7 @@
 It scrapes ``scheme://ADDRESS:port path``, where ADDRESS is the endpoint's IP address. The exporter
 must run in the endpoint's pod, or on its node if the pod uses the host network. With ``port: 0``
 the endpoint's own port is used. The other parameters are those of ``metrics-data-source``,
-including ``interval`` and the certificates, which the reference does not have. The servers' own
+including ``interval`` and the certificates, which the Go EPP does not have. The servers' own
 metrics are scraped as well, unless ``dataLayer.injectDefaults`` is off.
 
 With ``useNodeAddress`` the exporter is scraped at the address of the endpoint's node, which only

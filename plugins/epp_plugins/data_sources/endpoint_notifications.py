@@ -4,8 +4,8 @@ Its extractors are ``EndpointListener`` plugins. Each is notified of every endpo
 start-up, and then of every change: an endpoint joins, its labels change, or it leaves. If the
 address of a name changes, the endpoint leaves and joins. The source does not contact the endpoints.
 
-The reference requires some plugins to be listed as extractors; here every such plugin is notified
-once per change, listed or not. The reference does not specify a plugin that two such sources list:
+The Go EPP requires some plugins to be listed as extractors; here every such plugin is notified
+once per change, listed or not. The Go EPP does not specify a plugin that two such sources list:
 here the first source notifies it.
 
 Example::

@@ -60,6 +60,9 @@ class FileEndpoint(LenientEndpoint, frozen=True, forbid_unknown_fields=True, ren
     """One entry of the file; unknown fields are errors."""
 
 
+_FIELDS: Final = ", ".join(FileEndpoint.__struct_encode_fields__)
+
+
 class LenientFile(msgspec.Struct, frozen=True, rename="camel"):
     """The whole file with entries of any form; other sections are ignored."""
 
@@ -142,14 +145,18 @@ def parse_leniently(
     for index, raw in enumerate(file.endpoints):
         for key in raw if isinstance(raw, dict) else ():
             if key not in FileEndpoint.__struct_encode_fields__:
-                faults.add(index, _EntryError(f"unknown field `{key}` ignored"))
+                text = f"unknown field `{key}`, ignored; the fields are {_FIELDS}"
+                faults.add(index, _EntryError(text))
         try:
             spec = _spec(raw, LenientEndpoint, rules)
         except _EntryError as error:
             faults.add(index, error)
             continue
         if spec.name in specs:
-            text = f"another entry before is {spec.name!r}, too; the last one counts"
+            text = (
+                f"same namespace and name as an earlier entry, {spec.name!r}, which this entry"
+                " replaces: rename or remove one of them"
+            )
             faults.add(index, _EntryError(text))
         specs[spec.name] = spec
     if faults.texts and not specs:
@@ -212,7 +219,8 @@ def _file(path: Path, content: bytes, kind: type[_File]) -> _File:
     try:
         return msgspec.convert(_loaded(path, content), kind)
     except msgspec.ValidationError as error:
-        raise DiscoveryError(f"endpoints file {path}: {error}") from None
+        text = f"endpoints file {path}: {error}; expected `endpoints:` and a list"
+        raise DiscoveryError(text) from None
 
 
 def _loaded(path: Path, content: bytes) -> object:
@@ -226,13 +234,12 @@ def _loaded(path: Path, content: bytes) -> object:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        text = f"endpoints file {path}{where}: not valid YAML or JSON: {error.problem}"
+        said = ", ".join(part for part in (error.context, error.problem) if part)
+        text = f"endpoints file {path}{where}: not valid YAML or JSON: {said}"
         raise DiscoveryError(text) from None
-    except Exception as error:
-        # PyYAML does not catch the errors of its constructors: IndexError for ``!!int ""``,
-        # KeyError for ``!!bool x``, AttributeError for ``!!timestamp x``.
-        text = f"endpoints file {path}: not valid YAML or JSON: {type(error).__name__}: {error}"
-        raise DiscoveryError(text) from None
+    except (yaml.YAMLError, ValueError) as error:  # of the encoding; has no mark, but may have \n
+        said = " ".join(str(error).split())
+        raise DiscoveryError(f"endpoints file {path}: not valid YAML or JSON: {said}") from None
 
 
 def is_host_name(text: str) -> bool:
@@ -251,7 +258,7 @@ def _checked_host(address: str, *, takes_names: bool) -> str:
         wanted = (
             "an IPv4 or IPv6 address or a host name"
             if takes_names
-            else "an IPv4 or IPv6 address, which the gateway must be given"
+            else "an IPv4 or IPv6 address; host names are not resolved"
         )
         raise _EntryError(f"{address!r} is not {wanted}", ".address")
     return f"[{ip}]" if isinstance(ip, IPv6Address) else str(ip)

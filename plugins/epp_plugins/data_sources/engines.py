@@ -1,4 +1,4 @@
-"""Metrics of the built-in engines, under the reference's names."""
+"""Metrics of the built-in engines, under the Go EPP's names."""
 
 from typing import Final
 
@@ -50,7 +50,7 @@ TRITON_TENSORRT_LLM: Final = EngineMetrics(
     blocks=_spec("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=max}"),
 )
 
-# The reference reads running requests from a counter of all requests so far, which is not a load.
+# The Go EPP reads running requests from a counter of all requests so far, which is not a load.
 TRITON: Final = EngineMetrics(
     engine="triton",
     waiting=(_spec("nv_inference_pending_request_count"),),

@@ -17,7 +17,7 @@ Example::
 """
 
 import ssl
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
@@ -33,6 +33,10 @@ from epp.scheduling import Endpoint
 
 PagePath = Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$(?!\n)")]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+_UNUSED_CA: Final = (
+    "caCertPath has no effect unless insecureSkipVerify is false: any certificate is accepted; set"
+    " insecureSkipVerify: false, or remove caCertPath"
+)
 
 
 class MetricsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -48,7 +52,8 @@ class MetricsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     """Whether to accept any server certificate."""
     ca_cert_path: str = ""
     """PEM file with the authorities to trust; "" for the system's. Used only with
-    ``insecureSkipVerify: false``; otherwise any certificate is accepted."""
+    ``insecureSkipVerify: false``; otherwise any certificate is accepted, and a path given here
+    causes a warning."""
     client_cert_path: str = ""
     """PEM file with the client certificate; "" for none."""
     client_key_path: str = ""
@@ -75,6 +80,8 @@ class HttpSource(DataSource):
         self._path = params.path if params.path.startswith("/") else f"/{params.path}"
         self._port = params.port
         self._tls = _tls(params) if params.scheme == "https" else None
+        if self._tls is not None and params.ca_cert_path and params.insecure_skip_verify:
+            self.warnings = (_UNUSED_CA,)  # no error, as the Go EPP accepts such files
         self._open_page = open_page
 
     def open(self, endpoint: Endpoint) -> PageClient:

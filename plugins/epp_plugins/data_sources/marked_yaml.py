@@ -26,12 +26,13 @@ def load(content: bytes) -> object:
 
     Raises:
         yaml.MarkedYAMLError: The document is invalid or exceeds a bound; the error has its place.
-        Exception: A tag does not fit its value; PyYAML does not document what it raises then.
+        yaml.YAMLError: It is not UTF-8, or has a character that YAML does not allow.
+        ValueError: As above, from PyYAML's own parser, which is used where libyaml is missing.
     """
     if content.lstrip()[:1] == b"{":
         try:
             return json.loads(content, object_pairs_hook=_unique)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             pass  # a YAML flow mapping starts the same way, and YAML's error names line and column
     _check_depth(content)
     return yaml.load(content, Loader=_StrictLoader)  # noqa: S506 - a safe loader
@@ -44,7 +45,7 @@ def _check_depth(content: bytes) -> None:
             depth += 1
             if depth > _MAX_NESTED:
                 raise yaml.MarkedYAMLError(
-                    problem="nested too deeply",
+                    problem=f"nested more than {_MAX_NESTED} levels deep",
                     problem_mark=event.start_mark,  # type: ignore[arg-type] # the C loader's class
                 )
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -55,7 +56,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found: dict[str, object] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"duplicate key {key!r}")
+            raise ValueError  # YAML refuses it, too, and says where
         found[key] = value
     return found
 
@@ -66,8 +67,20 @@ class _StrictLoader(_SafeLoader):
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         super().flatten_mapping(node)
         if len(node.value) > _MAX_KEYS:
-            text = f"more than {_MAX_KEYS} keys"
+            text = f"a mapping with more than {_MAX_KEYS} keys"
             raise yaml.constructor.ConstructorError(None, None, text, node.start_mark)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
+        try:
+            return super().construct_object(node, deep=deep)
+        except yaml.YAMLError:
+            raise
+        except Exception as error:
+            # PyYAML does not catch the errors of its constructors: IndexError for ``!!int ""``,
+            # KeyError for ``!!bool x``, ValueError for the date 2026-02-30.
+            kind = node.tag.rpartition(":")[2]
+            text = f"{node.value[:40]!r} is not a valid {kind}; if it is text, put it in quotes"
+            raise yaml.constructor.ConstructorError(None, None, text, node.start_mark) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Hashable] = set()
@@ -76,7 +89,7 @@ class _StrictLoader(_SafeLoader):
                 continue  # refused below, with its mark
             key = (key_node.tag, key_node.value)
             if key in seen:
-                text = f"duplicate key {key_node.value!r}"
+                text = f"duplicate key {key_node.value!r}: remove one of them"
                 raise yaml.constructor.ConstructorError(None, None, text, key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep=deep)

@@ -7,7 +7,7 @@ bounded: families of more than 2000 series are refused.
 
 :class:`EngineMetrics` lists the families of one engine. A page can have several series of one
 family: data-parallel engines share a page, each with its own ``engine`` label. They are one
-endpoint, so requests and cache blocks are summed, and the cache usage is averaged. (The reference
+endpoint, so requests and cache blocks are summed, and the cache usage is averaged. (The Go EPP
 uses only the newest series. With one series the results are the same.)
 """
 

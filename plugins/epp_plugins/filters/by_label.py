@@ -1,7 +1,7 @@
 """``by-label``: keeps endpoints by the value of one label.
 
 An endpoint is kept if its ``label`` has one of ``validValues``, or if it lacks the label and
-``allowsNoLabel`` is true. The reference has deprecated this filter in favour of
+``allowsNoLabel`` is true. The Go EPP has deprecated this filter in favour of
 ``label-selector-filter``, which however cannot express "this value or no label".
 
 Reads:  ``endpoint.labels``.

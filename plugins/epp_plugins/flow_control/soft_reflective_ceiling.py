@@ -26,7 +26,7 @@ import msgspec
 
 from epp.flow_control.plugins import UsageLimitPolicy
 
-_ALMOST_NOTHING = 1e-9  # as in the reference; avoids a huge quotient if s is just below 1
+_ALMOST_NOTHING = 1e-9  # as in the Go EPP; avoids a huge quotient if s is just below 1
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

@@ -14,7 +14,7 @@ at its gateway::
           metricsAddress: 10.1.0.9      # host name or IP address
           metricsPort: "9090"           # the endpoint's own port without it
 
-Without ``metricsAddress`` the label ``metricsPort`` has no effect. The reference does not specify
+Without ``metricsAddress`` the label ``metricsPort`` has no effect. The Go EPP does not specify
 the effect of an invalid label; here a ``metricsAddress`` that is not a host, or a ``metricsPort``
 that is not a port, makes the file invalid.
 

@@ -15,7 +15,7 @@ A name may have label matchers, ``name{name=my-pool}``, which a page with severa
 matching series are summed. If a value is missing, negative or not a number, its attribute is
 removed from the endpoint and an extract error is counted; the other value is still read.
 
-The reference does not specify whether ``port`` or the labels take precedence (here the labels), nor
+The Go EPP does not specify whether ``port`` or the labels take precedence (here the labels), nor
 the effect of a missing value.
 
 Writes: the two attributes above, whose keys have no producer's name.

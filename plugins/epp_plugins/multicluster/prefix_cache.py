@@ -5,8 +5,8 @@ endpoint is a cluster here: a prompt follows its prefix to a cluster, whose own 
 model server.
 
 The producer writes the matches under its own name. The scorer reads those of
-``approx-prefix-cache-producer``, as the reference's does, unless ``prefixMatchInfoProducerName``
-names another. Metrics are labelled with the types of these plugins; the reference's with
+``approx-prefix-cache-producer``, as the Go EPP's does, unless ``prefixMatchInfoProducerName``
+names another. Metrics are labelled with the types of these plugins; the Go EPP's with
 those of the plugins that they wrap. A cluster does not report the size of its cache: set
 ``lruCapacityPerServer`` to the blocks of all its servers.
 

@@ -3,7 +3,7 @@
 It is ``session-affinity-filter`` with the same parameters. An endpoint is a cluster here: a session
 stays in one, and that cluster's own EPP chooses the model server. If sessions must also stay on one
 server, use different headers on the two levels, as the cluster's EPP reads the same request.
-Metrics are labelled with this plugin's type; the reference's with that of the plugin that it wraps.
+Metrics are labelled with this plugin's type; the Go EPP's with that of the plugin that it wraps.
 
 Reads:  what ``session-affinity-filter`` reads.
 Example::

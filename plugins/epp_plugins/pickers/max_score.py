@@ -1,7 +1,7 @@
 """``max-score-picker``: picks the endpoints with the highest scores.
 
 Of endpoints with equal scores it picks the one with the fewest requests (effective waiting +
-running), and if these are equal, too, a random one. The reference picks a random one at once; but
+running), and if these are equal, too, a random one. The Go EPP picks a random one at once; but
 ``queue-scorer`` scores all endpoints with free slots equally, and a random choice would spread a
 burst unevenly over them. ``maxNumOfEndpoints`` below 1 counts as 1.
 

@@ -6,12 +6,12 @@ load balancing: the request goes to the rank whose cache holds most of its promp
 endpoint of the primary profile. If there is none, it is set to the value of the endpoint's label
 ``rankLabel``, an integer of up to nine digits. Without a rank the server chooses. A client's header
 of this name is always removed, and so is ``x-llm-d-dp-winning-ranks``, with which releases of the
-reference forward ranks. With external load balancing each rank is a separate endpoint: leave this
+Go EPP forward ranks. With external load balancing each rank is a separate endpoint: leave this
 plugin out.
 
-The reference's text has the name of this type only; the header and the rule are those of its public
-documentation. ``rankLabel`` is an extension. No producer of this release writes ranks yet: until
-one does, the label decides.
+The name of this type, the header and the rule are those of the Go EPP's public documentation;
+``rankLabel`` is an extension. No producer of this release writes ranks yet: until one does, the
+label decides.
 
 Reads:  ``PREFIX_RANKS`` if a plugin writes it; ``endpoint.labels``.
 Example::

@@ -9,7 +9,7 @@ At the end of the response the gateway receives dynamic metadata: ``key.name`` i
     usage.total_tokens                          # the sum of both
     usage.prompt_tokens_details.cached_tokens   # 0 if the response omits it
 
-The numbers are doubles, as in the reference, where ``usage.prompt_tokens + 1`` fails because CEL
+The numbers are doubles, as in the Go EPP, where ``usage.prompt_tokens + 1`` fails because CEL
 does not mix doubles and integers. Here such an expression is evaluated again with integers. Nothing
 is reported if ``condition`` is not true, if an expression fails, if its value is not a 64-bit
 number, or if the response has no usage; the counter ``request_attribute_reports_total`` counts by
@@ -21,7 +21,7 @@ body of each response that has usage, which costs a message per chunk; in lean m
 reported. A streamed response has usage if the client requests it (``stream_options``). The gateway
 must accept the namespace: ``metadata_options.receiving_namespaces`` of Envoy's filter.
 
-The reference does not specify ``usage`` for a response without it, nor the meaning of the value -1:
+The Go EPP does not specify ``usage`` for a response without it, nor the meaning of the value -1:
 here nothing is reported without usage, and -1 is an ordinary number.
 
 Reads:  the usage of the response.

@@ -4,6 +4,14 @@
     The fullest GPU with room for the task; the score is its used fraction.
 ``gpu-spread``
     The emptiest GPU; the score is its free fraction.
+
+They have no effect in the endpoint picker, only in cluster files (``epp session run``).
+
+Example::
+
+    sessions:               # of a cluster file
+      plugins:
+        gpu-pack: {}        # or gpu-spread
 """
 
 from epp.flow_control.sessions import ExtensionPoints, Gpu, Node, SessionPlugin, Task

@@ -11,6 +11,16 @@
     With ``required: false`` matching nodes are only preferred, by a score of 100.
 
 For a node without a capacity limit, ``used / (1 + used)`` replaces ``used / capacity``.
+
+Example::
+
+    featureGates: [flowControl]
+    extensions:
+      sessions:
+        plugins:
+          node-binpack: {}        # or node-spread
+          node-affinity:
+            arguments: {nodeLabel: zone, required: false}
 """
 
 import msgspec

@@ -7,6 +7,17 @@
     ``leaderValue`` (by default ``leader``).
 ``strict-priority``
     Queues of a higher priority are first while they have waiting jobs.
+
+``leader-first`` has no effect in the endpoint picker, where a job is a single task.
+
+Example::
+
+    sessions:               # of a cluster file; below `extensions` in the endpoint picker's
+      plugins:
+        strict-priority: {}
+        priority: {}
+        leader-first:
+          arguments: {leaderLabel: role, leaderValue: leader}
 """
 
 import msgspec

@@ -15,6 +15,15 @@ The resource is the size of tasks. If a node has no limit, the capacity is all t
 
 With ``usageHalfLife``, past use reduces the share of a queue; ``kValue`` (1.0) sets by how much.
 ``usage`` is the initial past use by queue, as a fraction of the capacity.
+
+Example::
+
+    featureGates: [flowControl]
+    extensions:
+      sessions:
+        plugins:
+          proportion:
+            arguments: {kValue: 1.0, usageHalfLife: 10m}
 """
 
 import time

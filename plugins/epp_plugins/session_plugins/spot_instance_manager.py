@@ -8,6 +8,16 @@ Jobs that are not preemptible are never placed on a spot instance. Preemptible j
 if no other node fits or has a higher score. A node is a spot instance if its label ``spotLabelKey``
 (by default ``kai.scheduler/instance-type``) is ``spotLabelValue`` (by default ``spot``);
 ``nonSpotScore`` is 1000 by default.
+
+Example::
+
+    featureGates: [flowControl]
+    extensions:
+      sessions:
+        plugins:
+          spot-instance-manager:
+            priority: 10
+            arguments: {spotLabelKey: capacity}
 """
 
 import msgspec

@@ -275,6 +275,37 @@ async def test_a_request_that_cannot_be_converted_is_no_outage() -> None:
         assert setup.outcomes == {"unreadable": FAILURES_IN_A_ROW + 1}
 
 
+@pytest.mark.parametrize(
+    ("junk", "text"),
+    [
+        pytest.param(
+            answer(),
+            "the response is invalid: Expected `array` of length >= 1 - at `$.token_ids`",
+            id="no ids",
+        ),
+        pytest.param(
+            answer(1, **image(0, 2)),
+            "the response has 1 token ids, and a placeholder of modality image at offset 0 with"
+            " length 2, which does not lie within them",
+            id="a picture behind the end",
+        ),
+        pytest.param(
+            answer(1, **image(0, 1, hashes=())),
+            "the response has 0 hashes and 1 placeholders of modality image, expected one"
+            " placeholder for each hash",
+            id="a picture without a hash",
+        ),
+    ],
+)
+async def test_the_log_says_what_is_wrong_with_a_response(
+    junk: bytes, text: str, logs: Logs
+) -> None:
+    async with rendering_by() as setup:
+        setup.renderer.faults.garbled_render = junk
+        assert await setup.tokens() is None
+    assert [each["error"] for each in logs.entries] == [text]
+
+
 async def test_what_is_under_way_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendering, "MAX_BYTES", len(MESSAGES))
     monkeypatch.setattr(rendering, "FAILURES_IN_A_ROW", 1)

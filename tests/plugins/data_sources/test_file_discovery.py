@@ -91,7 +91,9 @@ def test_files_are_read(content: str, expected: list[EndpointSpec]) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        pytest.param("", "Expected `object`, got `null`", id="empty"),
+        pytest.param(
+            "", "Expected `object`, got `null`; expected `endpoints:` and a list", id="empty"
+        ),
         pytest.param("endpoint: []", "unknown field `endpoint`", id="unknown top-level field"),
         pytest.param("{}", "missing required field `endpoints`", id="no endpoints"),
         pytest.param(ONE[:-1], "pool.yaml, line ", id="broken YAML"),
@@ -100,22 +102,35 @@ def test_files_are_read(content: str, expected: list[EndpointSpec]) -> None:
             f"{ONE}\nendpoints: []", "pool.yaml, line 2, column 1: ", id="list given twice"
         ),
         pytest.param(
-            '{"endpoints": [], "endpoints": []}', "duplicate key 'endpoints'", id="twice in JSON"
+            '{"endpoints": [], "endpoints": []}',
+            "line 1, column 19: not valid YAML or JSON: duplicate key 'endpoints': remove one",
+            id="twice in JSON",
         ),
         pytest.param('{"endpoints": [', "not valid YAML or JSON", id="broken JSON"),
-        pytest.param(b"endpoints: \xff", "not valid YAML or JSON", id="not UTF-8"),
+        pytest.param(b"endpoints: \xff", "invalid leading UTF-8 octet", id="not UTF-8"),
+        pytest.param(b"endpoints: \x07", "control characters are not allowed", id="control"),
+        pytest.param('{"a":' * 5_000, "nested more than 32 levels deep", id="deep JSON"),
         pytest.param("[" * 100_000, "line 1, column 33: not valid", id="nested too deeply"),
-        pytest.param("- " * 100_000, "nested too deeply", id="lists in lists in one line"),
+        pytest.param(
+            "- " * 100_000, "nested more than 32 levels deep", id="lists in lists in one line"
+        ),
         pytest.param(
             "a0: &a0 {x: 1}\n"
             + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 30)),
-            "line 11, column 6: not valid YAML or JSON: more than 1000 keys",
+            "line 11, column 6: not valid YAML or JSON: a mapping with more than 1000 keys",
             id="merges that double",
         ),
         pytest.param(
-            ONE.replace("80}", '!!int ""}'), "IndexError: string index", id="tag of nothing"
+            ONE.replace("80}", '!!int ""}'),
+            "line 1, column 48: not valid YAML or JSON: '' is not a valid int",
+            id="tag of nothing",
         ),
-        pytest.param(ONE.replace("80}", "!!bool x}"), "KeyError: 'x'", id="tag of another kind"),
+        pytest.param(ONE.replace("80}", "!!bool x}"), "'x' is not a valid bool", id="other tag"),
+        pytest.param(
+            ONE.replace("80}", "80, labels: {built: 2026-02-30}}"),
+            "'2026-02-30' is not a valid timestamp; if it is text, put it in quotes",
+            id="date that does not exist",
+        ),
         pytest.param(
             ONE.replace("name: a", 'name: "a\\n"'), "at `$.endpoints[0].name`", id="two-line name"
         ),
@@ -138,7 +153,7 @@ def test_files_are_read(content: str, expected: list[EndpointSpec]) -> None:
         ),
         pytest.param(
             ONE.replace("10.0.0.1", "vllm.local"),
-            "'vllm.local' is not an IPv4 or IPv6 address, which the gateway must be given - at "
+            "'vllm.local' is not an IPv4 or IPv6 address; host names are not resolved - at "
             "`$.endpoints[0].address`",
             id="host name",
         ),
@@ -179,10 +194,13 @@ def test_faulty_entries_are_left_out_where_the_reference_leaves_them_out() -> No
     specs, faults = parse_leniently(Path("f"), FAULTY.encode())
     assert specs == [EndpointSpec("default/a", "10.0.0.2:80", {"role": "decode"})]
     assert faults == [
-        "endpoints file f, line 2: unknown field `metricsHost` ignored - at `$.endpoints[0]`",
         (
-            "endpoints file f, line 3: 'vllm.local' is not an IPv4 or IPv6 address, which the"
-            " gateway must be given - at `$.endpoints[1].address`"
+            "endpoints file f, line 2: unknown field `metricsHost`, ignored; the fields are name,"
+            " address, port, namespace, labels - at `$.endpoints[0]`"
+        ),
+        (
+            "endpoints file f, line 3: 'vllm.local' is not an IPv4 or IPv6 address; host names are"
+            " not resolved - at `$.endpoints[1].address`"
         ),
         (
             "endpoints file f, line 4: port '0' must be a number from 1 to 65535 - at"
@@ -190,8 +208,8 @@ def test_faulty_entries_are_left_out_where_the_reference_leaves_them_out() -> No
         ),
         "endpoints file f, line 5: Object missing required field `port` - at `$.endpoints[3]`",
         (
-            "endpoints file f, line 6: another entry before is 'default/a', too; the last one"
-            " counts - at `$.endpoints[4]`"
+            "endpoints file f, line 6: same namespace and name as an earlier entry, 'default/a',"
+            " which this entry replaces: rename or remove one of them - at `$.endpoints[4]`"
         ),
     ]
 
@@ -226,8 +244,8 @@ endpoints:
         ("endpoints file f, line 6: Object contains unknown field `lables` - at `$.endpoints[1]`"),
         "endpoints file f, line 10: Expected `object`, got `array` - at `$.endpoints[2]`",
         (
-            "endpoints file f, line 12: 'vllm.local' is not an IPv4 or IPv6 address, which the"
-            " gateway must be given - at `$.endpoints[3].address`"
+            "endpoints file f, line 12: 'vllm.local' is not an IPv4 or IPv6 address; host names"
+            " are not resolved - at `$.endpoints[3].address`"
         ),
         (
             "endpoints file f, line 15: same namespace and name as `$.endpoints[4]` in line 14,"

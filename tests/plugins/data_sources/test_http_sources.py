@@ -115,6 +115,18 @@ def test_https_trusts_anybody_unless_told_otherwise(tmp_path: Path) -> None:
     assert len(own.get_ca_certs()) == 1
 
 
+def test_an_authority_that_nothing_is_checked_against_causes_a_warning(tmp_path: Path) -> None:
+    (warning,) = make_source(Opened(), scheme="https", caCertPath="/ca.pem").warnings
+    assert warning == (
+        "caCertPath has no effect unless insecureSkipVerify is false: any certificate is accepted;"
+        " set insecureSkipVerify: false, or remove caCertPath"
+    )
+    assert not make_source(Opened(), scheme="https").warnings
+    (tmp_path / "ca.pem").write_bytes(make_ca().pem)
+    checked = {"insecureSkipVerify": False, "caCertPath": str(tmp_path / "ca.pem")}
+    assert not make_source(Opened(), scheme="https", **checked).warnings
+
+
 def test_a_client_certificate_is_loaded(tmp_path: Path) -> None:
     chain, key = make_leaf(make_ca(), tmp_path, address="10.0.0.9")
     assert tls_of(clientCertPath=str(chain), clientKeyPath=str(key)) is not None

@@ -41,7 +41,7 @@ def test_what_is_neither_is_refused(address: str) -> None:
 
 
 def test_file_discovery_still_takes_addresses_alone() -> None:
-    with pytest.raises(DiscoveryError, match=r"'a\.b' is not an IPv4 or IPv6 address, which"):
+    with pytest.raises(DiscoveryError, match=r"'a\.b' is not an IPv4 or IPv6 address; host"):
         parse(PATH, b'{"endpoints": [{"name": "a", "address": "a.b", "port": 1}]}')
 
 
