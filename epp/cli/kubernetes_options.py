@@ -16,9 +16,22 @@ _MAX_PORTS: Final = 8
 _OF_A_DEPLOYMENT: Final = re.compile(r"(.+)-[a-z0-9]+-[a-z0-9]+")
 """The names of its pods."""
 
+_NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_KEY: Final = rf"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?{_NAME}"
+_VALUE: Final = rf"(?:{_NAME})?"
+_VALUES: Final = rf"\(\s*{_VALUE}\s*(?:,\s*{_VALUE}\s*)*\)"
+_TEST: Final = rf"\s*(?:==?|!=)\s*{_VALUE}|\s*[<>]\s*\d+|\s+(?:not)?in\s*{_VALUES}"
+_REQUIREMENT: Final = rf"\s*(?:!\s*{_KEY}|{_KEY}(?:{_TEST})?)\s*"
+_LABEL_SELECTOR: Final = re.compile(rf"{_REQUIREMENT}(?:,{_REQUIREMENT})*")
+"""As the API server takes it."""
+
 
 def pods_and_pool_name(
-    ctx: typer.Context, values: Mapping[str, object], environ: Mapping[str, str]
+    ctx: typer.Context,
+    values: Mapping[str, object],
+    environ: Mapping[str, str],
+    *,
+    has_endpoints: bool,
 ) -> tuple[PodSource | None, str]:
     """Return where the endpoints are in the cluster, if they are there, and the pool's name.
 
@@ -26,6 +39,7 @@ def pods_and_pool_name(
         ctx: Says whether ``--pool-name`` is given.
         values: Values of the command's parameters, by name.
         environ: For ``NAMESPACE`` and ``POD_NAME``.
+        has_endpoints: Whether other options name the endpoints, so that no pods are used.
 
     Raises:
         ValueError: An option is invalid, missing, or contradicts another.
@@ -35,6 +49,8 @@ def pods_and_pool_name(
     source = ctx.get_parameter_source("pool_name")
     is_given = source is not None and source.name != "DEFAULT"
     pods = pod_source(settings, pool_name if is_given else "", environ)
+    if has_endpoints:
+        return None, pool_name
     if pods is not None and pods.pool is None:
         pool_name = _pool_name_of_pod(environ)
     return pods, pool_name
@@ -60,6 +76,11 @@ def pod_source(
     if selector:
         if pool_name:
             raise ValueError("--pool-name and --endpoint-selector exclude each other")
+        if not _LABEL_SELECTOR.fullmatch(selector):
+            raise ValueError(
+                f"--endpoint-selector: {selector!r} is no label selector such as app=vllm or"
+                " app in (vllm, sglang),!canary"
+            )
         return PodSource(namespace, selection=PodSelection(selector, _target_ports(ports)))
     if not pool_name:
         return None

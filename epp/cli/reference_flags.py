@@ -16,8 +16,6 @@ from epp.cli.units import duration, true_or_false
 
 log = structlog.get_logger()
 
-_MAX_TARGET_PORTS = 8
-
 
 class WithdrawnFlagError(Exception):
     """A flag that the Go EPP has withdrawn; the text says what replaces it."""

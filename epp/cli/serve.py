@@ -84,9 +84,8 @@ from epp.transport import TlsSettings
 log = structlog.get_logger()
 
 _NO_ENDPOINTS = (
-    "no model servers: name them with --endpoint HOST:PORT (repeatable), --endpoints-file FILE,",
-    "  dataLayer.discovery in --config-file FILE, or in Kubernetes --pool-name or",
-    "  --endpoint-selector.",
+    "no model servers: name them with --endpoint HOST:PORT (repeatable), --endpoints-file FILE, or",
+    "  dataLayer.discovery in --config-file FILE; in Kubernetes with --pool-name NAME.",
     "  For example: docker run -p 9002:9002 IMAGE --endpoint 10.0.0.7:8000 --secure-serving=false",
 )
 
@@ -161,21 +160,22 @@ def serve(
         queue_bytes = from_flag("--log-queue-bytes", size, log_queue_bytes)
         derived = read_options(ServeSettings, values)
         outliers = OutlierSettings(**read_options(OutlierSettings, values))
-        pods = None
-        if not (derived["endpoints"] or derived["endpoints_file"]):
-            pods, derived["pool_name"] = pods_and_pool_name(ctx, values, os.environ)
+        has_endpoints = bool(derived["endpoints"] or derived["endpoints_file"])
+        pods, derived["pool_name"] = pods_and_pool_name(
+            ctx, values, os.environ, has_endpoints=has_endpoints
+        )
     except ValueError as error:
         fail(str(error))
     if derived["enable_admin_writes"] and derived["admin_token_file"] is None:
         fail("--enable-admin-writes needs --admin-token-file, a file with the token of its clients")
-    if not (
-        derived["endpoints"] or derived["endpoints_file"] or pods or config_file or config_text
-    ):
+    if not (has_endpoints or pods or config_file or config_text):
         fail("\n".join(_NO_ENDPOINTS))
     configure(level=level, log_format=log_format, queue_bytes=queue_bytes, standard_streams=True)
     if words := stray_words(given):
         log.warning("words on the command line were ignored", **words)
     log_unused(given.reference, os.environ)
+    if has_endpoints and values["endpoint_selector"]:
+        log.warning("endpoints are named, so --endpoint-selector has no effect")
     if tls is None:
         warn_of_unused(cert_path, tls_min_version, tls_cipher_suites or ())
 

@@ -133,7 +133,7 @@ class KubernetesDiscovery(EndpointDiscovery):
             for pool in kind.objects.values()
             if pool.metadata.deletion_timestamp is None
         ]
-        if not found and not all(kind.is_known for kind in self._pools):
+        if not found and self.pool is None and not all(kind.is_known for kind in self._pools):
             return  # perhaps there is one
         before, self.pool = self.pool, found[0] if found else None
         if self.pool == before:

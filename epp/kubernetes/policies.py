@@ -8,7 +8,7 @@ without are never chosen.
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
@@ -72,7 +72,7 @@ class _Match(msgspec.Struct, frozen=True):
 
 class _Target(msgspec.Struct, frozen=True, rename="camel"):
     model_rewrite: str
-    weight: int | None = None
+    weight: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
 
 
 class _Rule(msgspec.Struct, frozen=True):

@@ -31,7 +31,7 @@ class Pool(Protocol):
 
 
 class _Selector(msgspec.Struct, frozen=True, rename="camel"):
-    match_labels: dict[str, str] = {}
+    match_labels: dict[str, str]
 
 
 class _TargetPort(msgspec.Struct, frozen=True):
@@ -39,8 +39,8 @@ class _TargetPort(msgspec.Struct, frozen=True):
 
 
 class _PoolSpec(msgspec.Struct, frozen=True, rename="camel"):
+    selector: _Selector
     target_ports: Annotated[tuple[_TargetPort, ...], msgspec.Meta(min_length=1)]
-    selector: _Selector = _Selector()
     app_protocol: str = "http"
 
 
@@ -62,8 +62,8 @@ class InferencePool(msgspec.Struct, frozen=True):
 
 
 class _FormerPoolSpec(msgspec.Struct, frozen=True, rename="camel"):
+    selector: dict[str, str]
     target_port_number: _Port
-    selector: dict[str, str] = {}
 
 
 class FormerInferencePool(msgspec.Struct, frozen=True):

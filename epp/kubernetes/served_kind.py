@@ -10,6 +10,7 @@ import structlog
 
 from epp.kubernetes.api import (
     ApiClient,
+    ApiError,
     HasMetadata,
     KubernetesApiError,
     Reflector,
@@ -24,6 +25,7 @@ LOOK_SECONDS: Final = 30.0
 """Mean time between two looks at which kinds the API server has."""
 _RETRY_SECONDS: Final = 2.0
 """The same before the first answer."""
+_NOT_FOUND: Final = 404
 
 _NO_OBJECTS: Final[Mapping[Any, Any]] = MappingProxyType({})
 
@@ -120,6 +122,8 @@ class ServedKind(Generic[T]):
                 _log.warning("kinds of the API server unknown", error=self._fault)
             return self.is_served
         self._fault = ""
+        if not is_served and self.reflector is not None and not _is_unreadable(self.reflector):
+            return True
         if not is_served and self.is_served is not False:
             _log.info(
                 "the API server does not have a kind; it is used as soon as it is installed",
@@ -127,3 +131,13 @@ class ServedKind(Generic[T]):
                 api_version=self.resource.api_version,
             )
         return is_served
+
+
+def _is_unreadable(reflector: Reflector[T]) -> bool:
+    """Whether the objects of a kind that is not listed cannot be read either.
+
+    A kind may be missing from the list for a moment: on an API server, one of several, that has
+    just started.
+    """
+    fault = reflector.status.fault
+    return isinstance(fault, ApiError) and fault.status == _NOT_FOUND

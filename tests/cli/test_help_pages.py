@@ -15,6 +15,7 @@ GROUPED = {
     "serve": [
         "Configuration",
         "Model servers",
+        "Kubernetes",
         "Outlier detection",
         "Ports",
         "Metrics",

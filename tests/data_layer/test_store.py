@@ -1,6 +1,8 @@
 """The store keeps what did not change, tells what did, and never holds two of one name."""
 
+import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,7 +16,7 @@ from epp.data_layer import (
     EndpointSpec,
     EndpointStore,
 )
-from epp.scheduling import Endpoint
+from epp.scheduling import NEVER_SCRAPED, AttributeKey, Endpoint, EndpointMetrics
 
 
 class Recorder:
@@ -182,25 +184,39 @@ def test_a_removed_listener_hears_nothing_more() -> None:
     assert recorder.events == []
 
 
+def identity(endpoint: Endpoint) -> tuple[str, str, str]:
+    return endpoint.name, endpoint.address, endpoint.incarnation
+
+
 _specs = st.lists(
     st.builds(
         EndpointSpec,
         st.sampled_from(["a", "b", "c", "d"]),
         st.sampled_from(["1:1", "2:2"]),
         st.dictionaries(st.sampled_from(["x", "y"]), st.sampled_from(["1", "2"]), max_size=2),
+        st.sampled_from(["", "u1", "u2"]),
     ),
     max_size=4,
 )
 
 
-@given(st.lists(st.tuples(st.sampled_from(["file", "static"]), _specs), max_size=12))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["file", "static"]), _specs, st.sets(st.sampled_from(["a", "b", "c"]))
+        ),
+        max_size=12,
+    )
+)
 def test_any_sequence_of_reports_agrees_with_a_dict(
-    reports: list[tuple[str, list[EndpointSpec]]],
+    reports: list[tuple[str, list[EndpointSpec], set[str]]],
 ) -> None:
+    """Each report comes with the names of the endpoints that get a request after it."""
     store, recorder = EndpointStore(), LabelReader()
     store.add_listener(recorder)
     model: dict[str, dict[str, EndpointSpec]] = {}
-    for source, specs in reports:
+    busy: dict[tuple[str, str, str], Endpoint] = {}
+    for source, specs, requested in reports:
         others = {n for s, known in model.items() if s != source for n in known}
         names = [spec.name for spec in specs]
         before = {endpoint.name: endpoint for endpoint in store.snapshot}
@@ -222,7 +238,12 @@ def test_any_sequence_of_reports_agrees_with_a_dict(
         ]
         for endpoint in store.snapshot:
             old = before.get(endpoint.name)
-            assert (old is endpoint) == (old is not None and old.address == endpoint.address)
+            is_same = old is not None and identity(old) == identity(endpoint)
+            assert (old is endpoint) == is_same
+            assert is_same or busy.get(identity(endpoint), endpoint) is endpoint
+            if endpoint.name in requested:
+                endpoint.load.start(0.0)
+                busy[identity(endpoint)] = endpoint
         assert recorder.pool == {endpoint.name: endpoint for endpoint in store.snapshot}
         assert recorder.labels == {endpoint.name: endpoint.labels for endpoint in store.snapshot}
 
@@ -277,3 +298,155 @@ def test_without_a_drain_label_nothing_drains() -> None:
     store = EndpointStore()
     store.replace_endpoints("file", [drained(**{"llm-d.ai/drain": "true"})])
     assert store.serving == store.snapshot
+
+
+SCRAPED = EndpointMetrics(waiting_requests=3)
+MODELS = AttributeKey[str]("models")
+
+
+def reported(store: EndpointStore, *specs: EndpointSpec) -> Endpoint | None:
+    """Report endpoints, and return the first."""
+    store.replace_endpoints("kubernetes", specs)
+    return store.snapshot[0] if store.snapshot else None
+
+
+def busy_endpoint(store: EndpointStore, spec: EndpointSpec) -> Endpoint:
+    """Return the endpoint of ``spec`` with metrics, an attribute and a request in flight."""
+    endpoint = reported(store, spec)
+    assert endpoint is not None
+    endpoint.metrics = SCRAPED
+    endpoint.attributes[MODELS] = "llama"
+    endpoint.load.start(0.0)
+    return endpoint
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "keeps_metrics"),
+    [
+        pytest.param(
+            EndpointSpec("d/a", "1:1", incarnation="u1"),
+            EndpointSpec("d/a", "1:1", incarnation="u2"),
+            False,
+            id="made anew with the same address",
+        ),
+        pytest.param(
+            EndpointSpec("d/a", "1:1", incarnation="u1"),
+            EndpointSpec("d/a", "2:2", incarnation="u2"),
+            False,
+            id="made anew with another address",
+        ),
+        pytest.param(
+            EndpointSpec("d/a", "1:1", incarnation="u1"),
+            EndpointSpec("d/a", "2:2", incarnation="u1"),
+            True,
+            id="another address",
+        ),
+        pytest.param(
+            EndpointSpec("d/a", "1:1"),
+            EndpointSpec("d/a", "2:2"),
+            False,
+            id="another address, and nobody knows whether it is the same server",
+        ),
+        pytest.param(
+            EndpointSpec("d/a", "1:1", incarnation="u1"),
+            EndpointSpec("d/b", "1:1", incarnation="u1"),
+            False,
+            id="another name",
+        ),
+    ],
+)
+def test_another_server_has_no_load_and_metrics_only_if_it_is_the_same_incarnation(
+    before: EndpointSpec, after: EndpointSpec, keeps_metrics: bool
+) -> None:
+    store, recorder = EndpointStore(), Recorder()
+    store.add_listener(recorder)
+    old = busy_endpoint(store, before)
+    new = reported(store, after)
+    assert new is not None
+    assert new is not old
+    assert (new.load.in_flight, old.load.in_flight) == (0, 1)
+    assert new.metrics is (SCRAPED if keeps_metrics else NEVER_SCRAPED)
+    assert new.attribute(MODELS) == ("llama" if keeps_metrics else None)
+    assert recorder.events[1:] == [("removed", before.address), ("added", after.address)]
+    new.attributes[MODELS] = "other"
+    assert old.attribute(MODELS) == "llama"
+
+
+def test_the_same_server_stays_the_same_endpoint() -> None:
+    store = EndpointStore()
+    spec = EndpointSpec("d/a", "1:1", incarnation="u1", node_address="9")
+    old = busy_endpoint(store, spec)
+    assert (old.incarnation, old.node_address) == ("u1", "9")
+    assert reported(store, replace(spec, labels={"x": "1"})) is old
+    assert old.labels == {"x": "1"}
+
+
+A = EndpointSpec("d/a", "1:1", {"x": "1"}, incarnation="u1")
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "back", "is_same"),
+    [
+        pytest.param([[]], A, True, id="unready for a while"),
+        pytest.param([[]], replace(A, labels={"x": "2"}), True, id="with other labels"),
+        pytest.param([[], [], []], A, True, id="after several reports"),
+        pytest.param([[replace(A, address="2:2")]], A, True, id="after another address"),
+        pytest.param([[replace(A, incarnation="u2")]], A, True, id="after another incarnation"),
+        pytest.param([[]], replace(A, incarnation="u2"), False, id="made anew"),
+        pytest.param([[]], replace(A, address="2:2"), False, id="with another address"),
+        pytest.param([[]], replace(A, name="d/b"), False, id="its address with another name"),
+    ],
+)
+def test_an_endpoint_that_comes_back_while_requests_are_in_flight_there_is_the_same(
+    meanwhile: Sequence[Sequence[EndpointSpec]], back: EndpointSpec, is_same: bool
+) -> None:
+    store, reader = EndpointStore(), LabelReader()
+    store.add_listener(reader)
+    old = busy_endpoint(store, A)
+    for specs in meanwhile:
+        reported(store, *specs)
+    new = reported(store, back)
+    assert new is not None
+    assert (new is old) is is_same
+    assert new.load.in_flight == is_same
+    assert new.labels == back.labels
+    assert reader.events[-1] == ("added", back.address)
+    assert reader.pool == {back.name: new}
+
+
+def test_an_endpoint_that_comes_back_without_requests_is_a_new_one() -> None:
+    store = EndpointStore()
+    old = busy_endpoint(store, A)
+    reported(store)
+    old.load.end(0.0)
+    new = reported(store, A)
+    assert new is not None
+    assert new is not old
+    assert new.metrics is NEVER_SCRAPED
+
+
+def test_an_endpoint_that_came_back_twice_counts_all_its_requests() -> None:
+    store = EndpointStore()
+    old = busy_endpoint(store, A)
+    for in_flight in (1, 2):
+        reported(store)
+        assert reported(store, A) is old
+        assert old.load.in_flight == in_flight
+        old.load.start(0.0)
+
+
+def test_an_endpoint_that_left_draining_comes_back_as_its_labels_say() -> None:
+    store = EndpointStore(DrainMarks(("drain", "true")))
+    old = busy_endpoint(store, replace(A, labels={"drain": "true"}))
+    assert old.is_draining
+    reported(store)
+    assert reported(store, A) is old
+    assert store.serving == (old,)
+
+
+def test_an_endpoint_that_nobody_refers_to_is_forgotten() -> None:
+    store = EndpointStore()
+    gone = weakref.ref(busy_endpoint(store, A))
+    reported(store)
+    assert gone() is None
+    assert not store._departed

@@ -63,6 +63,8 @@ class Faults:
 
     denied: set[tuple[str, str]] = field(default_factory=set)
     """Verbs and plurals that the client's role lacks."""
+    denied_groups: set[str] = field(default_factory=set)
+    """API groups of which the client's role has nothing."""
     refusals: list[RefusedError] = field(default_factory=list)
     """Each is the answer to one of the next requests."""
     watch_list: Literal["served", "refused", "ignored"] = "served"
@@ -280,7 +282,10 @@ class FakeApi:
 
     def _authorize(self, verb: str, target: "_Target") -> None:
         resource = target.resource
-        if (verb, resource.plural) not in self.faults.denied:
+        faults = self.faults
+        if (verb, resource.plural) not in faults.denied and (
+            resource.group not in faults.denied_groups
+        ):
             return
         scope = f'in the namespace "{target.namespace}"' if target.namespace else "cluster-wide"
         user = "system:serviceaccount:d:epp"

@@ -69,6 +69,8 @@ class FakeState:
     def __init__(self) -> None:
         self.revision = 1000
         self.compacted = 0
+        self.now = "2026-11-24T00:00:00Z"
+        """Creation timestamp of new objects."""
         self.history: list[Change] = []
         self.has_status: set[Resource] = set()
         self.listeners: list[Callable[[Change], None]] = []
@@ -91,7 +93,7 @@ class FakeState:
             text = f'{resource.plural} "{key[1]}" already exists'
             raise RefusedError(409, "AlreadyExists", text)
         metadata = body["metadata"] | {"uid": str(uuid4())}
-        metadata["creationTimestamp"] = "2026-11-24T00:00:00Z"
+        metadata["creationTimestamp"] = self.now
         if namespace:
             metadata["namespace"] = namespace
         head = {"apiVersion": resource.api_version, "kind": resource.kind}

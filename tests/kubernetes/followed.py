@@ -83,7 +83,7 @@ async def following(
     client: ApiClient, resource: Resource, type_: type[_T], **how: Any
 ) -> AsyncIterator[Followed[_T]]:
     """Run a reflector that waits 10 ms where it would wait a second or more."""
-    followed = Followed(client, resource, type_, **({"sleep": _briefly} | how))
+    followed = Followed(client, resource, type_, **({"sleep": briefly} | how))
     task = asyncio.create_task(followed.reflector.run())
     try:
         yield followed
@@ -93,5 +93,6 @@ async def following(
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _briefly(_: float) -> None:
+async def briefly(_: float) -> None:
+    """Wait 10 ms instead."""
     await asyncio.sleep(0.01)

@@ -4,6 +4,7 @@ To run it, make a subclass whose name begins with ``Test`` beside a fixture ``cl
 """
 
 import random
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from epp.kubernetes.api import ApiClient, Resource
@@ -38,8 +39,8 @@ class Cluster(Protocol):
     async def compact(self) -> None:
         """Make the server forget old resource versions, as far as it can be made to."""
 
-    async def cut_watches(self) -> None:
-        """Close the connections of all watches."""
+    def no_watches(self) -> AbstractAsyncContextManager[None]:
+        """Close the connections of all watches, and keep them closed until the exit."""
 
 
 class ReflectorSuite:
@@ -121,10 +122,10 @@ class ReflectorSuite:
             cluster.client, cluster.resource, Thing, namespace=cluster.namespace
         ) as followed:
             await followed.synced()
-            await cluster.cut_watches()
-            await cluster.delete("a")
-            await cluster.update("b", "2")
-            await cluster.create("d", "1")
+            async with cluster.no_watches():
+                await cluster.delete("a")
+                await cluster.update("b", "2")
+                await cluster.create("d", "1")
             await followed.until(lambda: followed.values == {"b": "2", "c": "1", "d": "1"})
 
     async def test_deletions_are_seen_even_if_the_server_has_forgotten_them(
@@ -136,11 +137,12 @@ class ReflectorSuite:
             cluster.client, cluster.resource, Thing, namespace=cluster.namespace
         ) as followed:
             await followed.synced()
-            await cluster.cut_watches()
-            await cluster.delete("a")
-            await cluster.update("b", "2")
-            await cluster.compact()
+            async with cluster.no_watches():
+                await cluster.delete("a")
+                await cluster.update("b", "2")
+                await cluster.compact()
             await followed.until(lambda: followed.values == {"b": "2", "c": "1"})
+            assert followed.reflector.status.relists == 1
 
     async def test_two_reflectors_share_a_client(self, cluster: Cluster) -> None:
         how = {"namespace": cluster.namespace}
@@ -173,6 +175,8 @@ class ReflectorSuite:
                 else:
                     await cluster.update(name, str(step))
                 if step % 20 == 10:
-                    await cluster.cut_watches()
+                    async with cluster.no_watches():
+                        await cluster.create(f"gap{step}", str(step))
+                    existing.add(f"gap{step}")
             await followed.until_equal()
             assert followed.names == existing

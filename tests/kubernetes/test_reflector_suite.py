@@ -1,5 +1,7 @@
 """The reflector suite against the fake API server, with and without watch lists."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -32,8 +34,10 @@ class FakeCluster:
     async def compact(self) -> None:
         self.api.state.compact()
 
-    async def cut_watches(self) -> None:
+    @asynccontextmanager
+    async def no_watches(self) -> AsyncIterator[None]:
         self.api.cut_watches()
+        yield  # none can be opened: what the cluster does here waits for nothing
 
 
 @pytest.fixture(params=["served", "refused"])

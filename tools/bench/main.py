@@ -32,6 +32,7 @@ from tools.bench import (
     gateways,
     in_process,
     many_endpoints,
+    pods,
     prefix_memory,
     processes,
     setups,
@@ -186,6 +187,13 @@ async def start(run: Run) -> None:
     run.console.print(start_up.table(measured))
 
 
+async def follow_pods(run: Run) -> None:
+    """Pods of the Kubernetes API."""
+    measured = [await pods.measure(case) for case in pods.CASES]
+    run.results["pods"] = measured
+    run.console.print(pods.table(measured))
+
+
 async def worst(run: Run) -> None:
     """Each step on what is made to be costly."""
     measured = cost.measure(quick=run.quick)
@@ -209,6 +217,7 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "memory": memory,
     "burst": spread,
     "flow": flow,
+    "pods": follow_pods,
     "floods": flood,
     "cost": worst,
     "start": start,

@@ -1,0 +1,452 @@
+"""What is reported while pools, pods and rights change, on the fake API server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from log_watch import Logs
+
+from epp.data_layer import DiscoveryError, EndpointSpec, ObjectStore
+from epp.kubernetes.api import ConfigurationError, Connection
+from epp.kubernetes.api.backoff import Backoff
+from epp.kubernetes.discovery import SOURCE, KubernetesDiscovery
+from epp.kubernetes.policies import OBJECTIVES, REWRITES
+from epp.kubernetes.pools import POOLS
+from epp.kubernetes.source import (
+    FORMER_POOL_GROUP,
+    POOL_GROUP,
+    PodSelection,
+    PodSource,
+    PoolRef,
+)
+
+from .conftest import connect
+from .fake_api import PODS, FakeApi, Request
+from .fake_state import Json
+
+POOL, FORMER_POOL = POOLS[POOL_GROUP][0], POOLS[FORMER_POOL_GROUP][0]
+VLLM = {"app": "vllm"}
+OF_POOL = PodSource("d", PoolRef("pool"))
+OF_FORMER_POOL = PodSource("d", PoolRef("pool", FORMER_POOL_GROUP))
+
+
+class Sink:
+    """Records what is reported."""
+
+    def __init__(self) -> None:
+        self.reports: list[list[EndpointSpec]] = []
+        self._news = asyncio.Event()
+
+    def replace_endpoints(self, source: str, specs: Iterable[EndpointSpec]) -> None:
+        assert source == SOURCE
+        self.reports.append(list(specs))
+        self._news.set()
+
+    @property
+    def addresses(self) -> list[str] | None:
+        """The addresses of the last report; None before the first."""
+        return sorted(each.address for each in self.reports[-1]) if self.reports else None
+
+    async def until(self, *addresses: str) -> None:
+        """Wait for a report of these addresses."""
+        await self.until_true(partial(_has, self, sorted(addresses)))
+
+    async def until_true(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            self._news.clear()
+            await self._news.wait()
+
+
+def _has(sink: Sink, addresses: list[str]) -> bool:
+    return sink.addresses == addresses
+
+
+Discover = Callable[..., Any]
+
+
+@pytest.fixture
+def discover(api: FakeApi, tmp_path: Path) -> Discover:
+    """Return a function that runs a discovery; the pool's kinds are installed."""
+    for resource in (POOL, FORMER_POOL):
+        api.serve(resource)
+
+    @asynccontextmanager
+    async def run(
+        source: PodSource = OF_POOL, policies: ObjectStore | None = None
+    ) -> AsyncIterator[tuple[KubernetesDiscovery, Sink]]:
+        sink = Sink()
+        discovery = KubernetesDiscovery(
+            source, policies=policies, connect=lambda: connect(tmp_path, api.url)
+        )
+        task = asyncio.create_task(discovery.run(sink))
+        try:
+            yield discovery, sink
+            assert not task.done()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    return run
+
+
+def status(number: int, *, ready: bool = True) -> Json:
+    condition = {"type": "Ready", "status": str(ready)}
+    return {"podIP": f"10.0.{number // 250}.{number % 250}", "conditions": [condition]}
+
+
+def create_pods(api: FakeApi, *numbers: int, labels: dict[str, str] = VLLM) -> None:
+    for number in numbers:
+        api.create(PODS, f"p{number}", labels=labels, status=status(number))
+
+
+def spec_of(labels: dict[str, str], *ports: int) -> Json:
+    return {
+        "selector": {"matchLabels": labels},
+        "targetPorts": [{"number": port} for port in ports],
+    }
+
+
+def create_pool(api: FakeApi, labels: dict[str, str] = VLLM, *ports: int) -> None:
+    api.create(POOL, "pool", spec=spec_of(labels, *(ports or (8000,))))
+
+
+def create_former_pool(api: FakeApi, port: int) -> None:
+    api.create(FORMER_POOL, "pool", spec={"selector": VLLM, "targetPortNumber": port})
+
+
+def of_pods(api: FakeApi) -> list[Request]:
+    """Return the requests for pods."""
+    return [each for each in api.requests if each.path.endswith("/pods")]
+
+
+# Pods
+
+
+async def test_pods_become_endpoints_and_their_changes_are_reported(
+    api: FakeApi, discover: Discover
+) -> None:
+    create_pool(api, VLLM, 8000, 8001)
+    create_pods(api, 1)
+    async with discover() as (discovery, sink):
+        await sink.until("10.0.0.1:8000", "10.0.0.1:8001")
+        assert discovery.is_pool_known
+        create_pods(api, 2, labels=VLLM | {"zone": "x"})
+        create_pods(api, 3, labels={"app": "web"})
+        await sink.until("10.0.0.1:8000", "10.0.0.1:8001", "10.0.0.2:8000", "10.0.0.2:8001")
+        api.update(PODS, "p1", status=status(1, ready=False))
+        await sink.until("10.0.0.2:8000", "10.0.0.2:8001")
+        api.update(PODS, "p2", labels={"app": "web"})
+        await sink.until()
+        api.update(PODS, "p3", labels=VLLM)
+        await sink.until("10.0.0.3:8000", "10.0.0.3:8001")
+        api.delete(PODS, "p3")
+        await sink.until()
+
+
+async def test_pods_are_asked_for_by_the_labels_of_the_pool(
+    api: FakeApi, discover: Discover
+) -> None:
+    create_pool(api, {"tier": "x", "app": "vllm"})
+    async with discover() as (_, sink):
+        await sink.until()
+    assert {each.path for each in of_pods(api)} == {"/api/v1/namespaces/d/pods"}
+    assert {each.query["labelSelector"] for each in of_pods(api)} == {"app=vllm,tier=x"}
+    pools = [each for each in api.requests if each.path.endswith("/inferencepools")]
+    assert {each.query["fieldSelector"] for each in pools} == {"metadata.name=pool"}
+
+
+async def test_pods_that_come_together_are_reported_together(
+    api: FakeApi, discover: Discover
+) -> None:
+    create_pool(api)
+    create_pods(api, *range(300))
+    async with discover() as (_, sink):
+        await sink.until_true(lambda: bool(sink.reports))
+        assert [len(each) for each in sink.reports] == [300]
+        for number in range(300):
+            api.update(PODS, f"p{number}", status=status(number, ready=False))
+        await sink.until()
+        # As many as reads from the network, which has 100 KB to bring.
+        assert len(sink.reports) < 20
+
+
+async def test_a_change_that_concerns_no_endpoint_is_not_reported(
+    api: FakeApi, discover: Discover
+) -> None:
+    create_pool(api)
+    create_pods(api, 1, 2)
+    async with discover() as (discovery, sink):
+        await sink.until("10.0.0.1:8000", "10.0.0.2:8000")
+        api.update(PODS, "p1", status=status(1) | {"phase": "Running"})
+        api.create(PODS, "p3", labels=VLLM, status=status(3, ready=False))
+        api.update(PODS, "p3", status=status(3, ready=False) | {"phase": "Pending"})
+        api.delete(PODS, "p3")
+        await _until_seen(api, discovery)
+        api.update(PODS, "p2", labels=VLLM | {"zone": "x"})
+        await sink.until_true(lambda: len(sink.reports) == 2)
+        assert [each.labels for each in sink.reports[1]] == [VLLM, VLLM | {"zone": "x"}]
+
+
+async def _until_seen(api: FakeApi, discovery: KubernetesDiscovery) -> None:
+    """Wait until the discovery has seen a pod that is no endpoint, and all changes before."""
+    api.create(PODS, "last", labels=VLLM, status=status(99, ready=False))
+    assert discovery._pods is not None
+    reflector = discovery._pods.reflector
+    assert reflector is not None
+    while ("d", "last") not in reflector.objects:  # noqa: ASYNC110 - nothing tells of it
+        await asyncio.sleep(0)
+
+
+# Pools
+
+
+async def test_other_labels_of_the_pool_select_other_pods_and_the_last_ones_stay_until_then(
+    api: FakeApi, discover: Discover
+) -> None:
+    api.faults.watch_list = "refused"
+    create_pool(api)
+    create_pods(api, 1)
+    create_pods(api, 2, labels={"app": "new"})
+    async with discover() as (_, sink):
+        await sink.until("10.0.0.1:8000")
+        api.faults.lists_wait_for = asyncio.Event()
+        before = len(of_pods(api))
+        api.update(POOL, "pool", spec=spec_of({"app": "new"}, 9000))
+        await api.until(lambda: any("=new" in str(each.query) for each in of_pods(api)[before:]))
+        assert len(sink.reports) == 1
+        api.faults.lists_wait_for.set()
+        await sink.until("10.0.0.2:9000")
+        assert len(sink.reports) == 2
+        create_pods(api, 3, labels={"app": "new"})
+        await sink.until("10.0.0.2:9000", "10.0.0.3:9000")
+        assert all("vllm" not in str(each.query) for each in of_pods(api)[before + 1 :])
+
+
+async def test_other_ports_of_the_pool_apply_without_reading_the_pods_again(
+    api: FakeApi, discover: Discover
+) -> None:
+    create_pool(api, VLLM, 8000, 8001)
+    create_pods(api, 1)
+    async with discover() as (_, sink):
+        await sink.until("10.0.0.1:8000", "10.0.0.1:8001")
+        before = len(of_pods(api))
+        api.update(POOL, "pool", spec=spec_of(VLLM, 8001, 8000))
+        await sink.until_true(lambda: len(sink.reports) == 2)
+        assert [(each.name, each.address) for each in sink.reports[-1]] == [
+            ("d/p1-rank-0", "10.0.0.1:8001"),
+            ("d/p1-rank-1", "10.0.0.1:8000"),
+        ]
+        api.update(POOL, "pool", spec=spec_of(VLLM, 9000))
+        await sink.until("10.0.0.1:9000")
+        assert len(of_pods(api)) == before
+
+
+async def test_of_a_pool_only_labels_and_ports_matter(api: FakeApi, discover: Discover) -> None:
+    create_pool(api)
+    create_pods(api, 1)
+    async with discover() as (discovery, sink):
+        await sink.until("10.0.0.1:8000")
+        spec = spec_of(VLLM, 8000) | {"appProtocol": "kubernetes.io/h2c"}
+        api.update(POOL, "pool", spec=spec)
+        create_pods(api, 2)
+        await sink.until("10.0.0.1:8000", "10.0.0.2:8000")
+        assert len(sink.reports) == 2
+        assert discovery.pool is not None
+        assert discovery.pool.app_protocol == "kubernetes.io/h2c"
+
+
+@pytest.mark.parametrize("way", ["deleted", "being deleted"])
+async def test_with_the_pool_its_endpoints_go_and_come_back(
+    api: FakeApi, discover: Discover, way: str, logs: Logs
+) -> None:
+    create_pool(api)
+    create_pods(api, 1)
+    async with discover() as (discovery, sink):
+        await sink.until("10.0.0.1:8000")
+        if way == "being deleted":
+            patch = {"metadata": {"deletionTimestamp": "2026-11-24T00:00:00Z"}}
+            api.state.patch(POOL, ("d", "pool"), patch)
+            await sink.until()
+        api.delete(POOL, "pool")
+        await sink.until()
+        assert not discovery.is_pool_known
+        await api.until(lambda: api.watches == 1)  # that of the pools
+        create_pods(api, 2)
+        create_pool(api)
+        await sink.until("10.0.0.1:8000", "10.0.0.2:8000")
+        assert discovery.is_pool_known
+    events = [each["event"] for each in logs.entries if "pool" in each["event"]]
+    assert events[:2] == ["pool found", "the pool is gone, and so are its endpoints"]
+    assert events[-1] == "pool found"
+
+
+async def test_a_pool_that_does_not_exist_is_awaited(
+    api: FakeApi, discover: Discover, logs: Logs
+) -> None:
+    create_pods(api, 1)
+    async with discover() as (discovery, sink):
+        await logs.until("there is no pool of this name; waiting for it")
+        assert not discovery.is_pool_known
+        assert of_pods(api) == []
+        create_pool(api)
+        await sink.until("10.0.0.1:8000")
+
+
+async def test_another_pool_of_the_namespace_does_not_count(
+    api: FakeApi, discover: Discover, logs: Logs
+) -> None:
+    api.create(POOL, "other", spec=spec_of(VLLM, 8000))
+    api.create(POOL, "pool", namespace="elsewhere", spec=spec_of(VLLM, 8000))
+    async with discover() as (discovery, _):
+        await logs.until("there is no pool of this name; waiting for it")
+        assert discovery.pool is None
+
+
+async def test_a_pool_of_the_former_group_counts_before_that_of_the_new_one(
+    api: FakeApi, discover: Discover
+) -> None:
+    create_pods(api, 1)
+    async with discover(OF_FORMER_POOL) as (discovery, sink):
+        create_pool(api, VLLM, 8000)
+        await sink.until("10.0.0.1:8000")  # the reference reads no other
+        create_former_pool(api, 9000)
+        await sink.until("10.0.0.1:9000")
+        api.delete(FORMER_POOL, "pool")
+        await sink.until("10.0.0.1:8000")
+        api.delete(POOL, "pool")
+        await sink.until()
+        assert not discovery.is_pool_known
+
+
+async def test_pools_of_the_former_group_are_not_read_unless_it_is_named(
+    api: FakeApi, discover: Discover, logs: Logs
+) -> None:
+    create_former_pool(api, 8000)
+    async with discover() as (discovery, _):
+        await logs.until("there is no pool of this name; waiting for it")
+        assert discovery.pool is None
+    assert not [each for each in api.requests if FORMER_POOL_GROUP in each.path]
+
+
+async def test_with_a_group_that_has_no_pools_that_of_the_new_one_is_read(
+    api: FakeApi, discover: Discover
+) -> None:
+    create_pool(api)
+    create_pods(api, 1)
+    async with discover(PodSource("d", PoolRef("pool", "example.com"))) as (_, sink):
+        await sink.until("10.0.0.1:8000")
+
+
+# Labels instead of a pool
+
+
+async def test_a_fixed_selection_reads_pods_and_nothing_else(
+    api: FakeApi, discover: Discover
+) -> None:
+    create_pods(api, 1, labels=VLLM | {"tier": "x"})
+    create_pods(api, 2)
+    selection = PodSelection("app in (vllm),tier", (8000, 8001))
+    store = ObjectStore(pool_name="epp", rng=Random(0))
+    async with discover(PodSource("d", selection=selection), store) as (discovery, sink):
+        assert discovery.is_pool_known
+        await sink.until("10.0.0.1:8000", "10.0.0.1:8001")
+        api.update(PODS, "p2", labels=VLLM | {"tier": "y"})
+        await sink.until("10.0.0.1:8000", "10.0.0.1:8001", "10.0.0.2:8000", "10.0.0.2:8001")
+    assert {each.path for each in api.requests} == {"/api/v1/namespaces/d/pods"}
+
+
+# What may not be read
+
+
+def deny(api: FakeApi, plural: str) -> None:
+    api.faults.denied |= {("list", plural), ("watch", plural)}
+
+
+async def test_without_the_right_to_read_pods_the_log_names_it(
+    api: FakeApi, discover: Discover, logs: Logs
+) -> None:
+    deny(api, "pods")
+    create_pool(api)
+    async with discover() as (discovery, sink):
+        await logs.until('apiGroups: [""], resources: ["pods"], verbs: ["watch"]')
+        assert discovery.is_pool_known
+        assert sink.reports == []
+        fault = discovery.statuses()["pods"].fault
+        assert str(fault).startswith("cannot watch pods in namespace d: 403 Forbidden")
+
+
+async def test_without_the_right_to_read_pools_the_log_names_it(
+    api: FakeApi, discover: Discover, logs: Logs
+) -> None:
+    deny(api, "inferencepools")
+    create_pool(api)
+    async with discover() as (discovery, _):
+        await logs.until('resources: ["inferencepools"], verbs: ["watch"]')
+        assert not discovery.is_pool_known
+
+
+async def test_without_the_right_to_read_pools_of_one_group_those_of_the_other_work(
+    api: FakeApi, discover: Discover, logs: Logs
+) -> None:
+    api.faults.denied_groups.add(POOL_GROUP)
+    create_former_pool(api, 8000)
+    create_pods(api, 1)
+    async with discover(OF_FORMER_POOL) as (discovery, sink):
+        await sink.until("10.0.0.1:8000")
+        await logs.until(f'apiGroups: ["{POOL_GROUP}"], resources: ["inferencepools"]')
+        api.delete(FORMER_POOL, "pool")
+        await sink.until()
+        assert not discovery.is_pool_known
+
+
+@pytest.mark.parametrize("plural", ["inferenceobjectives", "inferencemodelrewrites"])
+async def test_without_the_right_to_read_policies_endpoints_are_reported(
+    api: FakeApi, discover: Discover, logs: Logs, plural: str
+) -> None:
+    api.serve(OBJECTIVES[0])
+    api.serve(REWRITES[0])
+    deny(api, plural)
+    create_pool(api)
+    create_pods(api, 1)
+    store = ObjectStore(pool_name="pool", rng=Random(0))
+    async with discover(policies=store) as (_, sink):
+        await sink.until("10.0.0.1:8000")
+        await logs.until(f'apiGroups: ["llm-d.ai"], resources: ["{plural}"], verbs: ["watch"]')
+
+
+# The API server
+
+
+async def test_while_the_server_is_away_the_last_endpoints_stay(
+    api: FakeApi, discover: Discover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Backoff, "next_seconds", lambda *_: 0.01)
+    create_pool(api)
+    create_pods(api, 1)
+    async with discover() as (discovery, sink):
+        await sink.until("10.0.0.1:8000")
+        api.faults.raw = b"HTTP/1.1 500 Broken\r\ncontent-length: 0\r\n\r\n"
+        before = len(of_pods(api))
+        api.cut_watches()
+        await api.until(lambda: len(of_pods(api)) > before)
+        assert len(sink.reports) == 1
+        assert discovery.is_pool_known
+        api.delete(PODS, "p1")
+        create_pods(api, 2)
+        api.faults.raw = None
+        await sink.until("10.0.0.2:8000")
+        assert discovery.statuses()["pods"].fault is None
+
+
+async def test_without_a_configuration_of_a_client_it_cannot_start() -> None:
+    def fail() -> Connection:
+        raise ConfigurationError("no configuration of a Kubernetes client found")
+
+    discovery = KubernetesDiscovery(OF_POOL, connect=fail)
+    with pytest.raises(DiscoveryError, match="no configuration of a Kubernetes client found"):
+        await discovery.run(Sink())
