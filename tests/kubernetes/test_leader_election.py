@@ -250,6 +250,20 @@ async def test_a_lease_that_somebody_shortens_lasts_as_long_as_its_leader(
     assert await election.until(lambda: b.is_leader) - shortened >= 15
 
 
+async def test_writes_of_others_do_not_prolong_a_lease(election: Election) -> None:
+    a = election.start("a")
+    await election.until(lambda: a.is_leader)
+    b = election.start("b")
+    await asyncio.sleep(10)
+    await a.kill()
+    killed = now()
+    for number in range(17):
+        election.api.update(LEASES, "l", labels={"n": str(number)})
+        await asyncio.sleep(1)
+    assert b.is_leader
+    assert b.gains[0] - killed >= 13
+
+
 async def test_a_deleted_lease_is_made_anew_by_its_holder(election: Election) -> None:
     a = election.start("a")
     await election.until(lambda: a.is_leader)
