@@ -21,6 +21,7 @@ from .fake_state import Change, FakeState, Json, Key, Matches, RefusedError, sel
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 PODS: Final = Resource("", "v1", "pods", "Pod")
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+EVENTS: Final = Resource("", "v1", "events", "Event")
 GADGETS: Final = Resource("example.com", "v1alpha1", "gadgets", "Gadget")
 """A custom resource with a status."""
 
@@ -254,9 +255,7 @@ class FakeApi:
             if self.faults.raw is not None:
                 writer.write(self.faults.raw)
                 return
-            self._authenticate(request)
-            if self.faults.refusals:
-                raise self.faults.refusals.pop(0)
+            self._screen(request)
             if request.path in {each.group_document.path() for each in self._served}:
                 _respond(writer, 200, self._group_document(request.path))
                 return
@@ -269,11 +268,25 @@ class FakeApi:
                     await self.faults.lists_wait_for.wait()
                 _respond(writer, 200, self._list(request, target))
             else:
-                _respond(
-                    writer, 201 if request.method == "POST" else 200, self._one(request, target)
-                )
+                _respond(writer, _success(request), self._one(request, target))
         except RefusedError as refusal:
             _respond(writer, refusal.code, refusal.status, retry_after=refusal.retry_after)
+
+    def call(self, request: Request) -> tuple[int, Json]:
+        """Answer a request for one object without a socket."""
+        self.requests.append(request)
+        try:
+            self._screen(request)
+            target = self._target(request.path)
+            self._authorize(_verb(request, target), target)
+            return _success(request), self._one(request, target)
+        except RefusedError as refusal:
+            return refusal.code, refusal.status
+
+    def _screen(self, request: Request) -> None:
+        self._authenticate(request)
+        if self.faults.refusals:
+            raise self.faults.refusals.pop(0)
 
     def _authenticate(self, request: Request) -> None:
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -439,6 +452,10 @@ def _verb(request: Request, target: _Target) -> str:
     return "get" if target.name else "list"
 
 
+def _success(request: Request) -> int:
+    return 201 if request.method == "POST" else 200
+
+
 def _bookmark(resource: Resource, revision: int) -> Json:
     return {
         "type": "BOOKMARK",
@@ -473,7 +490,7 @@ def _respond(
 
 @asynccontextmanager
 async def fake_api(
-    resources: Iterable[Resource] = (CONFIG_MAPS, PODS, LEASES, GADGETS),
+    resources: Iterable[Resource] = (CONFIG_MAPS, PODS, LEASES, EVENTS, GADGETS),
     *,
     tls: ssl.SSLContext | None = None,
     port: int = 0,

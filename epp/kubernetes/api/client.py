@@ -64,7 +64,8 @@ class ApiClient:
 
     Args:
         connection: Server and credentials.
-        timeout_seconds: Limit of a call, connecting included; not of lists and watches.
+        timeout_seconds: Limit of a call, connecting included; not of lists and watches. Some calls
+            take a limit of their own.
     """
 
     def __init__(self, connection: Connection, *, timeout_seconds: float = _CALL_SECONDS) -> None:
@@ -88,11 +89,17 @@ class ApiClient:
         await self._http.aclose()
 
     async def get(
-        self, resource: Resource, type_: type[_T], *, name: str, namespace: str | None = None
+        self,
+        resource: Resource,
+        type_: type[_T],
+        *,
+        name: str,
+        namespace: str | None = None,
+        timeout_seconds: float | None = None,
     ) -> _T:
         """Return an object."""
         call = Call(verb="get", resource=resource, namespace=namespace, name=name)
-        return self._decode(await self._fetch(call), type_, call)
+        return self._decode(await self._fetch(call, timeout_seconds=timeout_seconds), type_, call)
 
     async def post(
         self,
@@ -101,13 +108,16 @@ class ApiClient:
         type_: type[_T],
         *,
         namespace: str | None = None,
+        timeout_seconds: float | None = None,
     ) -> _T:
         """Create an object, or ask for a review such as a TokenReview; return the server's.
 
         ``apiVersion`` and ``kind`` are added to ``body``, here and in :meth:`put`.
         """
         call = Call(verb="create", resource=resource, namespace=namespace)
-        content = await self._fetch(call, content=_document(resource, body))
+        content = await self._fetch(
+            call, content=_document(resource, body), timeout_seconds=timeout_seconds
+        )
         return self._decode(content, type_, call)
 
     async def put(
@@ -119,6 +129,7 @@ class ApiClient:
         name: str,
         namespace: str | None = None,
         subresource: str | None = None,
+        timeout_seconds: float | None = None,
     ) -> _T:
         """Replace an object, or its ``status``, and return it.
 
@@ -133,7 +144,9 @@ class ApiClient:
             name=name,
             subresource=subresource,
         )
-        content = await self._fetch(call, content=_document(resource, body))
+        content = await self._fetch(
+            call, content=_document(resource, body), timeout_seconds=timeout_seconds
+        )
         return self._decode(content, type_, call)
 
     async def patch(
@@ -226,7 +239,7 @@ class ApiClient:
         timeout_seconds: float | None = None,
     ) -> bytes:
         """Make a call and return the body of its response."""
-        limit = timeout_seconds or self._timeout_seconds
+        limit = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         request = self._request(call, params, content, content_type)
         with self._failures(limit):
             async with asyncio.timeout(limit):
@@ -310,7 +323,8 @@ def _document(resource: Resource, body: msgspec.Struct) -> bytes:
 
 def _reason(error: BaseException) -> str:
     """Return the text of the root cause: anyio's own says only that all attempts failed."""
-    while (cause := error.__cause__ or error.__context__) is not None:
+    # A CancelledError is the context of calls that are made at the end of a task, not their cause.
+    while isinstance(cause := error.__cause__ or error.__context__, Exception):
         error = cause
     while isinstance(error, BaseExceptionGroup):  # one for each address of the host
         error = error.exceptions[0]

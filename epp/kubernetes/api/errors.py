@@ -94,7 +94,7 @@ def _explained(status: int, reason: str, message: str, call: Call) -> str:
             f"; allow it by a rule of a {role}: apiGroups: {_quoted(resource.group)}, "
             f"resources: {_quoted(rule)}, verbs: {_quoted(call.verb)}"
         )
-    elif status == _NOT_FOUND and call.name is None:
+    elif status == _NOT_FOUND and call.name is None and not message.startswith("namespaces "):
         text += f"; is the CRD of {resource.kind} in {resource.api_version} installed?"
     return text
 
