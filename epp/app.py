@@ -259,7 +259,13 @@ class App:
         except ImportError as error:
             raise DiscoveryError(str(error)) from error
         policies = None if self.settings.objects else self._objects
-        return Cluster(source, policies, self.metrics.registry)
+        return Cluster(
+            source,
+            policies,
+            self.metrics.registry,
+            pool_name=self.settings.pool_name,
+            elects_leader=self.settings.elects_leader,
+        )
 
     def _take_report(self, endpoint: Endpoint, report: LoadReport) -> None:
         self._scraper.take_report(endpoint, report)
@@ -384,6 +390,8 @@ class App:
             tasks["time-limits"] = limits.run
         if self.outliers is not None:
             tasks["outlier detection"] = self.outliers.run
+        if self._cluster is not None:
+            tasks["cluster"] = self._cluster.run
         if self._reloader is not None:
             tasks["config"] = self._reloader.run
         return tasks
@@ -396,6 +404,8 @@ class App:
 
     async def _drain(self, server: Server) -> None:
         self._draining = True
+        if self._cluster is not None:
+            self._cluster.resign()
         if delay := self.settings.drain_delay_seconds:
             log.info("not ready any more", drain_delay_seconds=delay)
             await asyncio.sleep(delay)

@@ -77,6 +77,16 @@ class ServeSettings:
     """In the Go EPP's discovery format."""
     pods: PodSource | None = None
     """Where the endpoints are in a Kubernetes cluster; None if they come from elsewhere."""
+    elects_leader: Annotated[
+        bool,
+        Option(
+            "With endpoints from the Kubernetes API, let one of several replicas be ready: the"
+            " holder of a Lease.",
+            panel=Panel.KUBERNETES,
+            form=Form.BOOLEAN,
+            flag="--ha-enable-leader-election",
+        ),
+    ] = False
     drain_label: tuple[str, str] | None = DRAIN_LABEL
     """Name and value of the label of endpoints that get no new requests; None for no such label."""
     pool_name: Annotated[

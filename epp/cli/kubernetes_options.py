@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import structlog
 import typer
 
 from epp.cli.settings_options import read_options
@@ -11,6 +12,8 @@ from epp.cli.units import count
 from epp.inputs import MAX_PORT
 from epp.kubernetes.settings import KubernetesSettings
 from epp.kubernetes.source import PodSelection, PodSource, PoolRef
+
+_log = structlog.get_logger(__name__)
 
 _MAX_PORTS: Final = 8
 _OF_A_DEPLOYMENT: Final = re.compile(r"(.+)-[a-z0-9]+-[a-z0-9]+")
@@ -54,6 +57,21 @@ def pods_and_pool_name(
     if pods is not None and pods.pool is None:
         pool_name = _pool_name_of_pod(environ)
     return pods, pool_name
+
+
+def warn_without_pods(values: Mapping[str, object], *, has_endpoints: bool) -> None:
+    """Warn of options without effect, where the endpoints are not pods.
+
+    Args:
+        values: Values of the command's parameters, by name.
+        has_endpoints: Whether endpoints are given on the command line.
+    """
+    if has_endpoints and values["endpoint_selector"]:
+        _log.warning("endpoints are named, so --endpoint-selector has no effect")
+    if values["elects_leader"] in {True, "true"}:
+        _log.warning(
+            "endpoints do not come from Kubernetes, so --ha-enable-leader-election has no effect"
+        )
 
 
 def pod_source(

@@ -99,7 +99,6 @@ _LOG_FORM = "the form of log lines is --log-format; the Go EPP ignores it, too"
 FLAGS: Final[Mapping[str, ReferenceFlag]] = {
     flag.name: flag
     for flag in (
-        _boolean("--ha-enable-leader-election", "every replica that is ready serves", warns=True),
         ReferenceFlag(
             "--metrics-endpoint-auth",
             "/metrics is open to whoever reaches its port",

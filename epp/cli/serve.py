@@ -19,7 +19,7 @@ from epp.cli.ext_proc_options import (
     ext_proc_settings,
 )
 from epp.cli.go_flags import CommandLine, stray_words
-from epp.cli.kubernetes_options import pods_and_pool_name
+from epp.cli.kubernetes_options import pods_and_pool_name, warn_without_pods
 from epp.cli.metrics_options import (
     DeprecatedMetrics,
     MetricsCertDir,
@@ -174,8 +174,8 @@ def serve(
     if words := stray_words(given):
         log.warning("words on the command line were ignored", **words)
     log_unused(given.reference, os.environ)
-    if has_endpoints and values["endpoint_selector"]:
-        log.warning("endpoints are named, so --endpoint-selector has no effect")
+    if pods is None:
+        warn_without_pods(values, has_endpoints=has_endpoints)
     if tls is None:
         warn_of_unused(cert_path, tls_min_version, tls_cipher_suites or ())
 

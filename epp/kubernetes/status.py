@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from epp.kubernetes.discovery import KubernetesDiscovery
+from epp.kubernetes.leader_election import Elector
 
 PATH: Final = "kubernetes"
 
@@ -37,6 +38,14 @@ class KubernetesPage(msgspec.Struct, frozen=True, kw_only=True):
     pool: str
     """"" if the pods are selected by labels."""
     is_pool_known: bool
+    lease: str
+    """Name of the Lease that the leader holds; "" without leader election."""
+    leader: str
+    """Identity of the leader; "" if there is none."""
+    is_leader: bool
+    """Whether this process leads."""
+    lease_fault: str
+    """Why the Lease cannot be read or written now; "" if it can."""
     copies: list[CopyLine]
 
 
@@ -46,19 +55,35 @@ class KubernetesStatus(Collector):
     Args:
         discovery: The discovery.
         clock: Monotonic seconds.
+        lease: Name of the Lease; "" without leader election.
+        elector: Returns the elector, None before it begins.
     """
 
-    def __init__(self, discovery: KubernetesDiscovery, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        discovery: KubernetesDiscovery,
+        clock: Callable[[], float],
+        *,
+        lease: str = "",
+        elector: Callable[[], Elector | None] = lambda: None,
+    ) -> None:
         self._discovery = discovery
         self._clock = clock
+        self._lease = lease
+        self._elector = elector
 
     def page(self) -> KubernetesPage:
         """Return the page."""
-        source = self._discovery.source
+        source, elector = self._discovery.source, self._elector()
+        fault = None if elector is None else elector.status.fault
         return KubernetesPage(
             namespace=source.namespace,
             pool=source.pool.name if source.pool else "",
             is_pool_known=self._discovery.is_pool_known,
+            lease=self._lease,
+            leader="" if elector is None else elector.leader,
+            is_leader=elector is not None and elector.is_leader,
+            lease_fault="" if fault is None else str(fault),
             copies=self._copies(),
         )
 
@@ -83,6 +108,15 @@ class KubernetesStatus(Collector):
             if copy.contact_age_seconds is not None:
                 age.add_metric(labels, copy.contact_age_seconds)
         yield from (synced, age, faulty, relists)
+        if self._lease:
+            elector = self._elector()
+            leads = GaugeMetricFamily(
+                "leader_election_master_status",
+                "1 if this process holds the Lease.",
+                labels=["name"],
+            )
+            leads.add_metric([self._lease], elector is not None and elector.is_leader)
+            yield leads
 
     def _copies(self) -> list[CopyLine]:
         now = self._clock()

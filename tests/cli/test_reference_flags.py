@@ -62,12 +62,10 @@ WITHOUT_EFFECT = {
 }
 BOOLEANS_WITHOUT_EFFECT = (
     "--enable-pprof",
-    "--ha-enable-leader-election",
     "--zap-devel",
 )
 ASKING_FOR_MORE = {
     "--enable-pprof=true",
-    "--ha-enable-leader-election=true",
 }
 """Taken with a warning."""
 WITHDRAWN = {

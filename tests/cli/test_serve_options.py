@@ -15,6 +15,7 @@ Configuration: --objects PATH repeatable = None
 Configuration: --seed N = None
 Kubernetes: --endpoint-selector SELECTOR = ''
 Kubernetes: --endpoint-target-ports PORTS = ''
+Kubernetes: --ha-enable-leader-election true|false = 'false'
 Kubernetes: --pool-group GROUP = 'inference.networking.k8s.io'
 Kubernetes: --pool-namespace NAME = ''
 Limits on requests: --body-min-rate SIZE = '1KiB'
