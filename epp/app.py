@@ -159,7 +159,9 @@ class App:
             cpu_share=settings.max_scrape_cpu_percent / 100,
         )
         self.metrics.watch_scrapes(self._scraper.intervals)
-        fixed = fixed_discoveries(builder, settings.endpoints, settings.endpoints_file)
+        fixed = fixed_discoveries(
+            builder, settings.endpoints, settings.endpoints_file, settings.endpoint_dns
+        )
         health_checks = []
         if self.outliers is not None and settings.outliers.health_check_path:
             path, interval = (

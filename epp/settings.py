@@ -73,6 +73,15 @@ class ServeSettings:
         ),
     ] = None
     """In the Go EPP's discovery format."""
+    endpoint_dns: Annotated[
+        tuple[str, ...],
+        Option(
+            "Model servers at the addresses of a DNS name, followed while running; without PORT the"
+            " name has SRV records; repeatable.",
+            panel=Panel.MODEL_SERVERS,
+            metavar="NAME[:PORT]",
+        ),
+    ] = ()
     drain_label: tuple[str, str] | None = DRAIN_LABEL
     """Name and value of the label of endpoints that get no new requests; None for no such label."""
     pool_name: Annotated[

@@ -81,8 +81,8 @@ from epp.transport import TlsSettings
 log = structlog.get_logger()
 
 _NO_ENDPOINTS = (
-    "no model servers: name them with --endpoint HOST:PORT (repeatable), --endpoints-file FILE, or",
-    "  dataLayer.discovery in --config-file FILE; pods are not read from the Kubernetes API.",
+    "no model servers: name them with --endpoint HOST:PORT (repeatable), --endpoints-file FILE,",
+    "  --endpoint-dns NAME:PORT (headless Services), or dataLayer.discovery in --config-file FILE.",
     "  For example: docker run -p 9002:9002 IMAGE --endpoint 10.0.0.7:8000 --secure-serving=false",
 )
 
@@ -161,7 +161,8 @@ def serve(
         fail(str(error))
     if derived["enable_admin_writes"] and derived["admin_token_file"] is None:
         fail("--enable-admin-writes needs --admin-token-file, a file with the token of its clients")
-    if not (derived["endpoints"] or derived["endpoints_file"] or config_file or config_text):
+    servers = ("endpoints", "endpoints_file", "endpoint_dns")
+    if not (any(derived[each] for each in servers) or config_file or config_text):
         fail("\n".join(_NO_ENDPOINTS))
     configure(level=level, log_format=log_format, queue_bytes=queue_bytes, standard_streams=True)
     if words := stray_words(given):

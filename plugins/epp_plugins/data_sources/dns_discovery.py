@@ -1,8 +1,6 @@
 """``dns-discovery``: follows the addresses of DNS names, such as those of headless Services.
 
-It needs no Kubernetes and no access to its API.
-
-A name is looked up in one of two ways:
+It needs no access to the Kubernetes API. A name is looked up in one of two ways:
 
 - With ``ports``: A and AAAA records. Each port of each address is an endpoint; several ports are
   the data-parallel ranks of a server.
@@ -10,19 +8,27 @@ A name is looked up in one of two ways:
   and ports. Their priority and weight are ignored, because endpoints are chosen by load.
 
 Name servers, search domains and ``ndots`` are those of ``/etc/resolv.conf``, which is read at each
-lookup; ``/etc/hosts`` is not used. Truncated responses are requested again over TCP. A name is
-looked up again when its TTL has expired, but within ``minRefreshSeconds`` and
-``maxRefreshSeconds``, and up to a tenth later, so that replicas do not ask at the same time.
+lookup; ``/etc/hosts`` is not used. A name that ends with a dot is looked up as it is: this saves a
+query per search domain. Truncated responses are requested again over TCP. Responses are not
+authenticated (no DNSSEC), so use name servers that you trust.
 
-If a lookup fails (timeout, SERVFAIL, REFUSED), the endpoints of the name stay, and it is looked up
-again after ``minRefreshSeconds``, twice as long after each further failure. If the response is that
-the name does not exist or has no records, as for a Service without ready pods, its endpoints leave
-the pool once all responses have been empty for ``emptyAfterSeconds``. The log has one line when
-lookups of a name begin to fail, when it loses its last endpoint, and when either is over. The first
-report is made when each name has had a response; until then the endpoint picker is not ready.
+A name is looked up again when its TTL has expired, but not before ``minRefreshSeconds`` and not
+later than ``maxRefreshSeconds``. Up to a tenth is added at random, so that replicas do not ask at
+the same time.
+
+If a lookup fails (timeout, SERVFAIL, REFUSED), the endpoints of the name stay. The next lookup is
+after ``minRefreshSeconds``, and after twice as long with each further failure, up to
+``maxRefreshSeconds``. If the response says that the name does not exist (NXDOMAIN) or has no
+records, as for a Service without ready pods, it is looked up every ``minRefreshSeconds``, and its
+endpoints leave the pool once all lookups for ``emptyAfterSeconds`` have had such a response. At the
+start such a response counts at once.
+
+The first report is made when each name has had a response; until then the endpoint picker is not
+ready, and a reload fails after 10 seconds. The log has one line when lookups of a name begin to
+fail, one when it loses its last endpoint, and one when either is over.
 
 An endpoint is called ``default/ip:port``. It keeps its metrics and load while any of the names has
-it, also when a reload changes the names. The labels are those of the first name that has it.
+it, also when a reload changes the names. If several have it, the labels of the first one count.
 
 The plugin needs dnspython: ``pip install 'endpoint-picker[dns]'``. The image has it.
 
@@ -101,7 +107,7 @@ class DnsDiscovery(EndpointDiscovery):
                 "the package dnspython is not installed: pip install 'endpoint-picker[dns]'"
             )
         self.name = name
-        self._params = params
+        self.params = params
         self._rng = rng or random.Random()  # noqa: S311 - no secrets
         self._clock = clock
         self._look_up = look_up or self._look_up_in_thread
@@ -111,7 +117,7 @@ class DnsDiscovery(EndpointDiscovery):
 
     async def run(self, sink: EndpointSink) -> None:
         self._reported = self._conflict = None
-        self._names = [_FollowedName(each, self._params) for each in self._params.names]
+        self._names = [_FollowedName(each, self.params) for each in self.params.names]
         try:
             async with asyncio.TaskGroup() as tasks:
                 for each in self._names:
@@ -159,7 +165,7 @@ class DnsDiscovery(EndpointDiscovery):
             self._reported, self._conflict = wanted, None
 
     async def _look_up_in_thread(self, name: DnsName) -> "Found":
-        params = self._params
+        params = self.params
 
         def look_up() -> "Found":
             from epp_plugins.data_sources import dns_lookup  # noqa: PLC0415 - see above
@@ -187,7 +193,7 @@ class _FollowedName:
         self.dns = name
         self.addresses: Sequence[str] | None = None
         self.refresh_seconds = 0.0
-        self._params = params
+        self.params = params
         self._failures = 0
         """In a row."""
         self._empty_since: float | None = None
@@ -203,7 +209,7 @@ class _FollowedName:
             )
         self._empty_since = None
         self.refresh_seconds = self._bounded(
-            self._params.min_refresh_seconds * 2.0 ** min(self._failures, 32)
+            self.params.min_refresh_seconds * 2.0 ** min(self._failures, 32)
         )
         self._failures += 1
 
@@ -236,10 +242,10 @@ class _FollowedName:
             return True
         if self._empty_since is None:
             self._empty_since = now
-        return now - self._empty_since >= self._params.empty_after_seconds
+        return now - self._empty_since >= self.params.empty_after_seconds
 
     def _bounded(self, seconds: float) -> float:
-        params = self._params
+        params = self.params
         return min(max(seconds, params.min_refresh_seconds), params.max_refresh_seconds)
 
 
