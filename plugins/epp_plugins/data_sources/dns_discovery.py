@@ -23,9 +23,9 @@ records, as for a Service without ready pods, it is looked up every ``minRefresh
 endpoints leave the pool once all lookups for ``emptyAfterSeconds`` have had such a response. At the
 start such a response counts at once.
 
-The first report is made when each name has had a response; until then the endpoint picker is not
-ready, and a reload fails after 10 seconds. The log has one line when lookups of a name begin to
-fail, one when it loses its last endpoint, and one when either is over.
+The first report is made when each name has had a response. Until then the endpoint picker is not
+ready, unless it has other endpoints, and a reload fails after 10 seconds. The log has one line when
+lookups of a name begin to fail, one when it loses its last endpoint, and one when either is over.
 
 An endpoint is called ``default/ip:port``. It keeps its metrics and load while any of the names has
 it, also when a reload changes the names. If several have it, the labels of the first one count.

@@ -101,7 +101,12 @@ def _is_address(text: str) -> bool:
 
 
 def _name_server(text: str) -> tuple[str, int]:
-    host, port = (text, _DNS_PORT) if _is_address(text) else split_address(text)
+    if _is_address(text):
+        return text, _DNS_PORT
+    try:
+        host, port = split_address(text)
+    except ValueError:
+        host, port = "", 0
     if not _is_address(host):
-        raise ValueError(f"name server {text!r}: {host!r} is not an IP address")
+        raise ValueError(f"name server {text!r} is not an IP address, or one with a port")
     return host, port

@@ -70,13 +70,17 @@ class Sink:
 
 @asynccontextmanager
 async def following(
-    names: Names, sink: EndpointSink, *dns_names: DnsName, **fields: Any
+    names: Names,
+    sink: EndpointSink,
+    *dns_names: DnsName,
+    rng: random.Random | None = None,
+    **fields: Any,
 ) -> AsyncIterator[None]:
-    """Run a discovery; with ``rng`` as its jitter, otherwise without."""
+    """Run a discovery, without jitter unless there is an ``rng``."""
     discovery = DnsDiscovery(
         "dns",
-        Params(list(dns_names or (WEB,)), **{k: v for k, v in fields.items() if k != "rng"}),
-        rng=fields.get("rng") or NoJitter(),
+        Params(list(dns_names or (WEB,)), **fields),
+        rng=rng or NoJitter(),
         clock=asyncio.get_running_loop().time,
         look_up=names.look_up,
     )
@@ -342,10 +346,13 @@ def test_the_kind_of_records_follows_from_the_name(name: dict[str, Any], is_srv:
         ),
         ("{names: [{hostname: web, ports: [1], records: mx}]}", "names[0].records: "),
         ("{names: [{hostname: web, port: 1}]}", "unknown field `port`; did you mean `ports`?"),
-        ("{names: [{hostname: web, ports: [1]}], nameservers: [dns]}", "the port is missing"),
+        (
+            "{names: [{hostname: web, ports: [1]}], nameservers: [dns]}",
+            "name server 'dns' is not an IP",
+        ),
         (
             "{names: [{hostname: web, ports: [1]}], nameservers: ['dns:53']}",
-            "name server 'dns:53': 'dns' is not an IP address",
+            "name server 'dns:53' is not an IP address, or one with a port",
         ),
         ("{names: [{hostname: web, ports: [1]}], ipFamilies: [ipv4]}", "ipFamilies[0]: "),
         (
