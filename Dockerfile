@@ -13,7 +13,7 @@ RUN pip wheel --no-cache-dir --no-deps -w /dist .
 # the bytecode, too: the root file system is read-only where the image runs.
 RUN --mount=type=bind,source=constraints.txt,target=/constraints.txt \
     python -m venv --without-pip /opt/epp && \
-    pip --python /opt/epp install --no-cache-dir --only-binary :all: -c /constraints.txt "$(echo /dist/*.whl)[kubernetes]"
+    pip --python /opt/epp install --no-cache-dir --only-binary :all: -c /constraints.txt "$(echo /dist/*.whl)[kubernetes,dns]"
 
 FROM ${BASE}
 ARG VERSION=dev

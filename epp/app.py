@@ -236,7 +236,9 @@ class App:
     def _fixed_discoveries(self, builder: GraphBuilder) -> list[EndpointDiscovery]:
         """Return the discoveries that no reload changes."""
         settings, cluster = self.settings, self._cluster
-        fixed = fixed_discoveries(builder, settings.endpoints, settings.endpoints_file)
+        fixed = fixed_discoveries(
+            builder, settings.endpoints, settings.endpoints_file, settings.endpoint_dns
+        )
         return fixed if cluster is None else [*fixed, cluster.discovery]
 
     def _join_cluster(self) -> "Cluster | None":

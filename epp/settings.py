@@ -75,6 +75,15 @@ class ServeSettings:
         ),
     ] = None
     """In the Go EPP's discovery format."""
+    endpoint_dns: Annotated[
+        tuple[str, ...],
+        Option(
+            "Model servers at the addresses of a DNS name, followed while running; without PORT the"
+            " name has SRV records; repeatable.",
+            panel=Panel.MODEL_SERVERS,
+            metavar="NAME[:PORT]",
+        ),
+    ] = ()
     pods: PodSource | None = None
     """Where the endpoints are in a Kubernetes cluster; None if they come from elsewhere."""
     elects_leader: Annotated[

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import httpx
 import pytest
+from dns_server import DnsServer, dns_server
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from log_watch import Logs, watched_logs
@@ -28,7 +29,7 @@ from epp.config import (
     load_text,
 )
 from epp.config.plugin_files import load_plugin_file
-from epp.data_layer import DataLayerError, DataLayerRuntime
+from epp.data_layer import DataLayerError, DataLayerRuntime, discoveries
 from epp.ext_proc import METHOD, ExtProcSettings
 from epp.ext_proc.settings import Compat
 from epp.health import EXT_PROC_SERVICE
@@ -555,6 +556,41 @@ async def test_reload_changes_the_discovery_without_an_empty_pool(
             await logs.until("no endpoints: give --endpoint HOST:PORT")
         assert epp.app.graph is graph
         assert [e.name for e in epp.app.store.snapshot] == ["default/b", "default/c"]
+
+
+async def test_reload_follows_another_dns_name(
+    config: Rewritten, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def text(name: str, server: DnsServer) -> str:
+        return (
+            DEFAULT_CONFIG.replace(
+                "plugins:\n",
+                "plugins:\n- {type: dns-discovery, parameters: {names: [{hostname: "
+                f"{name}, ports: [9]}}], nameservers: ['127.0.0.1:{server.port}']}}}}\n",
+                1,
+            )
+            + "  discovery: {pluginRef: dns-discovery}\n"
+        )
+
+    async with dns_server() as server:
+        server.set_hosts("first.test.", "127.0.0.1", "127.0.0.2")
+        server.set_hosts("second.test.", "127.0.0.2", "127.0.0.3")
+        settings = await config.use(text("first.test.", server)) | {"endpoints": ()}
+        async with running(**settings) as epp:
+            await epp.until_ready()
+            shared = epp.app.store.snapshot[1]
+            await config.becomes(epp.app, text("second.test.", server))
+            assert [e.address for e in epp.app.store.snapshot] == ["127.0.0.2:9", "127.0.0.3:9"]
+            assert epp.app.store.snapshot[0] is shared
+
+            server.is_silent = True
+            monkeypatch.setattr(discoveries, "FIRST_REPORT_SECONDS", 0.1)
+            graph = epp.app.graph
+            with watched_logs() as logs:
+                await asyncio.to_thread(config.path.write_text, text("first.test.", server))
+                await logs.until("configuration refused")
+            assert epp.app.graph is graph
+            assert len(epp.app.store.snapshot) == 2
 
 
 DISCOVERY = '''\

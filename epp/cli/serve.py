@@ -84,8 +84,9 @@ from epp.transport import TlsSettings
 log = structlog.get_logger()
 
 _NO_ENDPOINTS = (
-    "no model servers: name them with --endpoint HOST:PORT (repeatable), --endpoints-file FILE, or",
-    "  dataLayer.discovery in --config-file FILE; in Kubernetes with --pool-name NAME.",
+    "no model servers: name them with --endpoint HOST:PORT (repeatable), --endpoints-file FILE,",
+    "  --endpoint-dns NAME:PORT, or dataLayer.discovery in --config-file FILE; in Kubernetes with",
+    "  --pool-name NAME.",
     "  For example: docker run -p 9002:9002 IMAGE --endpoint 10.0.0.7:8000 --secure-serving=false",
 )
 
@@ -160,7 +161,8 @@ def serve(
         queue_bytes = from_flag("--log-queue-bytes", size, log_queue_bytes)
         derived = read_options(ServeSettings, values)
         outliers = OutlierSettings(**read_options(OutlierSettings, values))
-        has_endpoints = bool(derived["endpoints"] or derived["endpoints_file"])
+        servers = ("endpoints", "endpoints_file", "endpoint_dns")
+        has_endpoints = any(derived[each] for each in servers)
         pods, derived["pool_name"] = pods_and_pool_name(
             ctx, values, os.environ, has_endpoints=has_endpoints
         )

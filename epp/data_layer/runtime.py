@@ -77,8 +77,9 @@ class DataLayerRuntime:
         chosen = graph.discovery
         if chosen is None and not self._fixed:
             raise DiscoveryError(
-                "no endpoints: give --endpoint HOST:PORT, --endpoints-file FILE, --pool-name or"
-                " --endpoint-selector (Kubernetes), or dataLayer.discovery in the configuration"
+                "no endpoints: give --endpoint HOST:PORT, --endpoints-file FILE,"
+                " --endpoint-dns NAME:PORT, --pool-name or --endpoint-selector (Kubernetes), or"
+                " dataLayer.discovery in the configuration"
             )
         assert chosen is None or isinstance(chosen, EndpointDiscovery)  # noqa: S101 - the graph's check
         return chosen

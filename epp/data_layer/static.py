@@ -1,17 +1,17 @@
-"""Endpoints given on the command line: ``--endpoint [name=]host:port``, any number of times.
+"""Endpoints given on the command line.
 
-A host name is resolved once, at start, because the gateway needs an ``ip:port``. Later DNS changes
-are not followed.
+``--endpoint [name=]host:port`` is fixed: a host name is resolved once, at start, because the
+gateway needs an ``ip:port``. ``--endpoints-file`` and ``--endpoint-dns`` are followed, by plugins.
 """
 
 import asyncio
 import re
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from epp.config import GraphBuilder
 from epp.data_layer.address import join_address, split_address
@@ -109,24 +109,56 @@ class StaticDiscovery(EndpointDiscovery):
 
 
 def fixed_discoveries(
-    builder: GraphBuilder, endpoints: Sequence[str], endpoints_file: Path | None
+    builder: GraphBuilder,
+    endpoints: Sequence[str],
+    endpoints_file: Path | None,
+    endpoint_dns: Sequence[str] = (),
 ) -> list[EndpointDiscovery]:
     """Return the discoveries of the command line.
 
     Args:
-        builder: Creates the plugin that follows a file.
+        builder: Creates the plugins that follow a file and DNS names.
         endpoints: Values of ``--endpoint``.
         endpoints_file: Value of ``--endpoints-file``.
+        endpoint_dns: Values of ``--endpoint-dns``.
 
     Raises:
-        DiscoveryError: One of ``endpoints`` has the wrong form.
+        ConfigError: One of ``endpoint_dns`` is not a DNS name, or dnspython is missing.
+        DiscoveryError: One of ``endpoints`` or ``endpoint_dns`` has the wrong form.
     """
     discoveries: list[EndpointDiscovery] = []
-    if endpoints_file is not None:
+
+    def follow(plugin_type: str, flag: str, parameters: Mapping[str, Any]) -> None:
         # Like "--endpoint", a source name that cannot clash with a configured plugin.
-        made = builder.make("file-discovery", "--endpoints-file", {"path": str(endpoints_file)})
+        made = builder.make(plugin_type, flag, parameters)
         assert isinstance(made, EndpointDiscovery)  # noqa: S101 - it is installed with us
         discoveries.append(made)
+
+    if endpoints_file is not None:
+        follow("file-discovery", "--endpoints-file", {"path": str(endpoints_file)})
+    if endpoint_dns:
+        names = [_dns_name(value) for value in endpoint_dns]
+        follow("dns-discovery", "--endpoint-dns", {"names": names})
     if endpoints:
         discoveries.append(StaticDiscovery(endpoints))
     return discoveries
+
+
+def _dns_name(value: str) -> dict[str, Any]:
+    """Return ``NAME:PORT``, or ``NAME`` with SRV records, as a parameter of ``dns-discovery``.
+
+    Raises:
+        DiscoveryError: The port is invalid or missing.
+    """
+    if ":" not in value:
+        if value.startswith("_"):
+            return {"hostname": value, "records": "srv"}
+        raise DiscoveryError(
+            f"--endpoint-dns {value!r}: the port is missing, expected NAME:PORT; only names of SRV"
+            " records, such as _http._tcp.vllm, have none"
+        )
+    try:
+        host, port = split_address(value)
+    except ValueError as error:
+        raise DiscoveryError(f"--endpoint-dns {value!r}: {error}") from None
+    return {"hostname": host, "ports": [port]}

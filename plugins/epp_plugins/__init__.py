@@ -13,6 +13,7 @@ from epp_plugins.data_producers.token import TokenProducer
 from epp_plugins.data_sources.core_metrics import CoreMetricsExtractor
 from epp_plugins.data_sources.dcgm import DcgmDataSource
 from epp_plugins.data_sources.dcgm_extractor import DcgmExtractor
+from epp_plugins.data_sources.dns_discovery import DnsDiscovery
 from epp_plugins.data_sources.endpoint_notifications import EndpointNotificationSource
 from epp_plugins.data_sources.file_discovery import FileDiscovery
 from epp_plugins.data_sources.http_sources import MetricsDataSource, ModelsDataSource
@@ -124,6 +125,7 @@ PLUGINS: tuple[type[Plugin], ...] = (
     DestinationEndpointServedVerifier,
     DisaggHeadersHandler,
     DisaggProfileHandler,
+    DnsDiscovery,
     DpRankHeaderHandler,
     EdfOrderingPolicy,
     EncodeFilter,

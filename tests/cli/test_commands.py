@@ -167,6 +167,18 @@ def test_a_group_without_a_command_prints_its_help() -> None:
             "--config-text:1:42: apiVersion: must be `llm-d.ai/v1alpha1` or ",
         ),
         (("--endpoints-file", "/nonexistent.yaml"), "/nonexistent.yaml"),
+        (
+            ("--endpoint-dns", "vllm"),
+            "--endpoint-dns 'vllm': the port is missing, expected NAME:PORT; only names of SRV",
+        ),
+        (
+            ("--endpoint-dns", "vllm:http"),
+            "--endpoint-dns 'vllm:http': port 'http' is not a number",
+        ),
+        (
+            ("--endpoint-dns", "10.0.0.1:80"),
+            "--endpoint-dns: names[0]: hostname '10.0.0.1' is an IP address; list it with",
+        ),
     ],
 )
 def test_serve_says_in_one_line_what_it_cannot_use(args: tuple[str, ...], text: str) -> None:

@@ -45,6 +45,7 @@ Metrics: --metrics-cert-dir DIR = ''
 Metrics: --metrics-client-ca-file FILE = ''
 Model servers: --drain-label NAME=VALUE = 'llm-d.ai/drain=true'
 Model servers: --endpoint ADDRESS repeatable = None
+Model servers: --endpoint-dns NAME[:PORT] repeatable = None
 Model servers: --endpoints-file FILE = None
 Model servers: --max-scrape-cpu-percent PERCENT 0.1..100.0 = 20.0
 Model servers: --max-scrape-page-bytes SIZE = '8MiB'

@@ -5,8 +5,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from epp.data_layer import DiscoveryError, EndpointSpec, StaticDiscovery
+from epp.building import make_builder
+from epp.config import ConfigError
+from epp.data_layer import DiscoveryError, EndpointSpec, StaticDiscovery, fixed_discoveries
 from epp.data_layer.static import StaticEndpoint, parse_endpoint, resolve_host
+from epp_plugins.data_sources.dns_discovery import DnsDiscovery
+from epp_plugins.data_sources.dns_params import DnsName
 
 
 class Sink:
@@ -81,6 +85,37 @@ async def test_an_unknown_host_fails_the_start() -> None:
 
     with pytest.raises(DiscoveryError, match=r"--endpoint nowhere:1: .* does not resolve"):
         await StaticDiscovery(["nowhere:1"], resolve=resolve).run(Sink())
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("vllm.llm:8000", DnsName("vllm.llm", [8000])),
+        ("_http._tcp.vllm", DnsName("_http._tcp.vllm", records="srv")),
+        ("_vllm:80", DnsName("_vllm", [80])),
+    ],
+)
+def test_dns_names_are_followed_by_one_plugin(value: str, expected: DnsName) -> None:
+    builder = make_builder()
+    (discovery,) = fixed_discoveries(builder, [], None, ["web:80", value])
+    assert isinstance(discovery, DnsDiscovery)
+    assert discovery.name == "--endpoint-dns"
+    assert discovery.params.names == [DnsName("web", [80]), expected]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("vllm", "the port is missing, expected NAME:PORT"),
+        ("vllm:0", "port '0'"),
+        ("a b:80", "hostname 'a b' is not a DNS name"),
+        ("_http._tcp.vllm:80", "SRV records give the ports"),
+    ],
+)
+def test_a_wrong_dns_name_is_refused(value: str, message: str) -> None:
+    with pytest.raises((DiscoveryError, ConfigError), match="--endpoint-dns") as caught:
+        fixed_discoveries(make_builder(), [], None, [value])
+    assert message in str(caught.value)
 
 
 async def test_the_system_resolver_is_asked() -> None:

@@ -68,6 +68,11 @@ def test_the_base_is_an_exact_version_in_both_stages() -> None:
     assert [text.split()[0] for text in instruction("FROM")] == ["${BASE}", "${BASE}"]
 
 
+def test_the_image_has_the_library_for_dns() -> None:
+    assert any('"$(ls /dist/*.whl)[dns]"' in each for each in instruction("RUN"))
+    assert "dnspython==" in (DEPLOY.parent / "constraints.txt").read_text()
+
+
 def test_the_image_runs_as_a_numbered_user_and_has_labels_and_a_health_check() -> None:
     assert instruction("USER") == ["65532:65532"]
     assert "PYTHONDONTWRITEBYTECODE=1" in instruction("ENV")[0]  # the root may be read-only
@@ -153,7 +158,7 @@ def test_the_entrypoint_without_arguments_says_what_it_needs(tmp_path: Path) -> 
         assert process.wait(30) == 2
     lines = (tmp_path / "output").read_text().splitlines()
     assert len(lines) == 3
-    for flag in ("--endpoint", "--endpoints-file", "--config-file"):
+    for flag in ("--endpoint", "--endpoints-file", "--endpoint-dns", "--config-file"):
         assert flag in "".join(lines)
 
 

@@ -17,7 +17,15 @@ from .harness import BATCH, DEPLOY, PROMPT, Epp, graph_of
 
 CONFIGS = sorted((DEPLOY / "config").glob("*.yaml"))
 WELL_KNOWN = {
-    *("approx-prefix-cache", "context-length", "data-parallel", "decision-tree", "default", "epd"),
+    *(
+        "approx-prefix-cache",
+        "context-length",
+        "data-parallel",
+        "decision-tree",
+        "default",
+        "dns",
+        "epd",
+    ),
     *("flow-control", "flow-control-batch", "flow-control-spot", "flow-control-tenants"),
     *("file-discovery", "gpu-utilization", "header-routing", "load-reports", "lora"),
     *("multimodal", "pd"),
@@ -26,8 +34,8 @@ WELL_KNOWN = {
     *("shadow", "utilization-limits", "weighted-random"),
 }
 OURS = {
-    *("decision-tree", "flow-control-batch", "flow-control-spot", "load-reports", "pd-joint"),
-    "shadow",
+    *("decision-tree", "dns", "flow-control-batch", "flow-control-spot", "load-reports"),
+    *("pd-joint", "shadow"),
 }
 """Samples that llm-d-router does not load."""
 DEPRECATED = {"data-parallel": ["data-parallel-profile-handler"]}
@@ -56,7 +64,10 @@ def test_a_sample_says_what_it_is_for_and_what_is_ours(path: Path) -> None:
     text = path.read_text()
     comment = text[: text.index("apiVersion")]
     assert len(comment.splitlines()) >= 2
-    ours = ("extensions:", "joint:", "decision-tree-filter", "orca-load-metrics-reader")
+    ours = (
+        *("extensions:", "joint:"),
+        *("decision-tree-filter", "dns-discovery", "orca-load-metrics-reader"),
+    )
     is_ours = any(word in text for word in ours)
     assert is_ours is (path.stem in OURS)
 
@@ -86,6 +97,12 @@ def weights_of(graph: PluginGraph) -> dict[str, float]:
 def test_file_discovery_is_the_discovery_of_its_sample() -> None:
     graph = graph_of("file-discovery")
     assert graph.discovery is graph.plugins["file-discovery"]
+    assert weights_of(graph) == weights_of(graph_of("default"))
+
+
+def test_dns_discovery_is_the_discovery_of_its_sample() -> None:
+    graph = graph_of("dns")
+    assert graph.discovery is graph.plugins["dns-discovery"]
     assert weights_of(graph) == weights_of(graph_of("default"))
 
 

@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-OTHERS = {"default", "lora", "shadow", "file-discovery"}
+OTHERS = {"default", "lora", "shadow", "file-discovery", "dns"}
 """Samples of no fleet of their own; tests/deploy has their tests."""
 SAMPLES = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem not in OTHERS)
 REPORTS = "llm_d_epp_orca_load_reports_total"

@@ -136,7 +136,7 @@ def table(measured: Sequence[SetUp]) -> Group:
 
 def _is_out(path: Path) -> bool:
     """Return whether a sample is no set-up of its own: other discovery, or a shadow."""
-    return path.stem in {"file-discovery", "shadow"}
+    return path.stem in {"dns", "file-discovery", "shadow"}
 
 
 def _endpoints(roles: Sequence[str]) -> list[Endpoint]:

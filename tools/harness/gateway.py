@@ -170,9 +170,11 @@ async def picking(
     A path as ``config`` is followed, with many looks a second. ``endpoints_file`` lists the fleet's
     servers; without it they are fixed endpoints. ``serve`` are more settings of the EPP; without
     ``outliers`` it ejects no endpoint, so a server that is stopped for a moment stays a candidate.
+    With empty ``endpoints`` the configuration has to find the servers.
     """
+    endpoints = () if endpoints_file else fleet.addresses
     settings = ServeSettings(
-        **{"outliers": NO_EJECTIONS, **serve},
+        **{"outliers": NO_EJECTIONS, "endpoints": endpoints, **serve},
         allow_experimental_plugins=True,
         config=await asyncio.to_thread(load_file, config)
         if isinstance(config, Path)
@@ -181,7 +183,6 @@ async def picking(
         config_poll_seconds=0.02,
         rollback=rollback or RollbackSettings(),
         objects=objects,
-        endpoints=() if endpoints_file else fleet.addresses,
         endpoints_file=endpoints_file,
         host="127.0.0.1",
         grpc_port=0,
@@ -205,7 +206,7 @@ async def running(
     transport: Transport = "http2",
     tls: bool | TlsSettings = False,
     fleet: FleetConfig | None = None,
-    config: str | Path = DEFAULT_CONFIG,
+    config: str | Path | Callable[[Fleet], str] = DEFAULT_CONFIG,
     refresh_seconds: float = 0.05,
     rollback: RollbackSettings | None = None,
     labels: Labels | None = None,
@@ -218,8 +219,8 @@ async def running(
     """Run a fleet, an EPP and an Envoy in front of both.
 
     With ``labels`` the endpoints have them, and are called ``default/endpoint-0`` and so on.
-    ``serve`` are more settings of the EPP, ``edit`` changes the bootstrap of Envoy, and
-    ``listener`` is the one that the gateway's URL leads to.
+    ``config`` may depend on the running fleet. ``serve`` are more settings of the EPP, ``edit``
+    changes the bootstrap of Envoy, and ``listener`` is the one that the gateway's URL leads to.
     """
     fleet = fleet or FleetConfig(endpoints=3, time_scale=0.05)
     async with (
@@ -229,7 +230,7 @@ async def running(
             servers,
             transport=transport,
             tls=tls,
-            config=config,
+            config=config(servers) if callable(config) else config,
             refresh_seconds=refresh_seconds,
             rollback=rollback,
             endpoints_file=endpoints_file,
