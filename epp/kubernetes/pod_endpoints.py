@@ -87,8 +87,8 @@ class PodEndpoints:
         self._report_changed([spec for _, specs in self._specs.values() for spec in specs])
 
     def _report_changed(self, specs: list[EndpointSpec]) -> None:
-        # Most changes of a pod concern no endpoint. Those of other pods are the same objects, so
-        # this takes 10 us for 1000.
+        # Most changes of a pod concern no endpoint. The specs of all others are the same objects:
+        # to compare 1000 takes 1 us, the store would take 800.
         if specs != self._reported:
             self._reported = specs
             self._report(specs)

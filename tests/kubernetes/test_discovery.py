@@ -246,6 +246,31 @@ async def test_other_ports_of_the_pool_apply_without_reading_the_pods_again(
         assert len(of_pods(api)) == before
 
 
+async def test_the_pool_may_change_while_its_pods_are_still_being_read(
+    api: FakeApi, discover: Discover
+) -> None:
+    api.faults.watch_list = "refused"
+    create_pool(api)
+    create_pods(api, 1)
+    async with discover() as (_, sink):
+        await sink.until("10.0.0.1:8000")
+        api.faults.lists_wait_for = asyncio.Event()
+        for labels, port in (({"app": "new"}, 8000), (VLLM, 8000), (VLLM, 9000)):
+            before = len(api.requests)
+            api.update(POOL, "pool", spec=spec_of(labels, port))
+            if port == 8000:
+                await api.until(partial(_asks_for, api, before, labels))
+        create_pods(api, 2)
+        api.faults.lists_wait_for.set()
+        await sink.until("10.0.0.1:9000", "10.0.0.2:9000")
+        assert all(spec.address.endswith(":9000") for spec in sink.reports[1])
+
+
+def _asks_for(api: FakeApi, first: int, labels: dict[str, str]) -> bool:
+    selector = ",".join(f"{name}={value}" for name, value in labels.items())
+    return any(each.query.get("labelSelector") == selector for each in api.requests[first:])
+
+
 async def test_of_a_pool_only_labels_and_ports_matter(api: FakeApi, discover: Discover) -> None:
     create_pool(api)
     create_pods(api, 1)
@@ -450,3 +475,60 @@ async def test_without_a_configuration_of_a_client_it_cannot_start() -> None:
     discovery = KubernetesDiscovery(OF_POOL, connect=fail)
     with pytest.raises(DiscoveryError, match="no configuration of a Kubernetes client found"):
         await discovery.run(Sink())
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_any_changes_end_in_the_endpoints_of_the_present_state(
+    api: FakeApi, discover: Discover, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(Backoff, "next_seconds", lambda *_: 0.01)
+    rng = Random(seed)
+    create_pool(api)
+    async with discover() as (_, sink):
+        await sink.until()
+        for _step in range(150):
+            _change_something(api, rng)
+            if rng.random() < 0.3:
+                await asyncio.sleep(0)
+        await sink.until(*_present_addresses(api))
+
+
+def _change_something(api: FakeApi, rng: Random) -> None:
+    """Change a pod, the pool or the connections."""
+    labels = {"app": rng.choice(["vllm", "new"])}
+    name, number = f"p{rng.randrange(6)}", rng.randrange(100)
+    pods = {each["metadata"]["name"] for each in api.state.select(PODS, lambda _: True)}
+    pools = api.state.select(POOL, lambda _: True)
+    pool_spec = spec_of(labels, *rng.sample([8000, 8001, 8002], rng.randint(1, 3)))
+    pod_status = status(number, ready=rng.random() < 0.7)
+    what = rng.random()
+    if what < 0.75:
+        if name not in pods:
+            api.create(PODS, name, labels=labels, status=pod_status)
+        elif rng.random() < 0.3:
+            api.delete(PODS, name)
+        else:
+            api.update(PODS, name, labels=labels, status=pod_status)
+    elif what < 0.9:
+        if not pools:
+            api.create(POOL, "pool", spec=pool_spec)
+        elif rng.random() < 0.3:
+            api.delete(POOL, "pool")
+        else:
+            api.update(POOL, "pool", spec=pool_spec)
+    else:
+        api.cut_watches()
+        if rng.random() < 0.5:
+            api.state.compact()
+
+
+def _present_addresses(api: FakeApi) -> list[str]:
+    """Return the addresses of the endpoints, from the state of the server."""
+    return [
+        f"{pod['status']['podIP']}:{port['number']}"
+        for pool in api.state.select(POOL, lambda _: True)
+        for pod in api.state.select(PODS, lambda _: True)
+        for port in pool["spec"]["targetPorts"]
+        if pod["metadata"]["labels"] == pool["spec"]["selector"]["matchLabels"]
+        and pod["status"]["conditions"][0]["status"] == "True"
+    ]

@@ -135,10 +135,10 @@ class _Reader(EndpointListener):
         self.done = asyncio.Event()
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
-        """Has no age."""
+        """Only changes are timed."""
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
-        """Has no age."""
+        """Only changes are timed."""
 
     def endpoint_changed(self, endpoint: Endpoint) -> None:
         self.delays.append((time.monotonic_ns() - int(endpoint.labels[CHANGED_AT])) / 1e9)
