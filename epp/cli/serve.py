@@ -83,6 +83,9 @@ from epp.transport import TlsSettings
 
 log = structlog.get_logger()
 
+_ENDPOINTS = ("endpoints", "endpoints_file", "endpoint_dns")
+"""Options that name endpoints."""
+
 _NO_ENDPOINTS = (
     "no model servers: name them with --endpoint HOST:PORT (repeatable), --endpoints-file FILE,",
     "  --endpoint-dns NAME:PORT, or dataLayer.discovery in --config-file FILE; in Kubernetes with",
@@ -161,8 +164,7 @@ def serve(
         queue_bytes = from_flag("--log-queue-bytes", size, log_queue_bytes)
         derived = read_options(ServeSettings, values)
         outliers = OutlierSettings(**read_options(OutlierSettings, values))
-        servers = ("endpoints", "endpoints_file", "endpoint_dns")
-        has_endpoints = any(derived[each] for each in servers)
+        has_endpoints = any(derived[each] for each in _ENDPOINTS)
         pods, derived["pool_name"] = pods_and_pool_name(
             ctx, values, os.environ, has_endpoints=has_endpoints
         )

@@ -170,7 +170,9 @@ class Elector:
         """Return the time until the next attempt, but wake up when leading or the Lease ends."""
         wait = _RETRY_SECONDS * self._rng.uniform(*_JITTER)
         rest = (self._leads_until if self._leads else self._expires) - self._clock()
-        return min(wait, rest + _TIMER_SECONDS) if rest > 0 else wait
+        if self._leads or rest > 0:
+            return min(wait, max(rest, 0.0) + _TIMER_SECONDS)
+        return wait
 
     async def _write(self) -> None:
         """Write the Lease with this process as the holder, and lead if that succeeds."""
@@ -220,7 +222,7 @@ class Elector:
         """Return the limit of a call: a leader must know in time that it cannot renew."""
         if not self._leads:
             return _CALL_SECONDS
-        return min(_CALL_SECONDS, self._leads_until - self._clock())
+        return min(_CALL_SECONDS, max(0.0, self._leads_until - self._clock()))
 
     def _observe(self, lease: Lease | None, leads_until: float | None = None) -> None:
         """Take note of what the server has.
@@ -238,7 +240,7 @@ class Elector:
         self._may_hold = self.leader == self.identity
         if not self._may_hold:
             self._leads = False
-        elif leads_until is not None:
+        elif leads_until is not None and self._clock() < leads_until:
             self._leads, self._leads_until = True, leads_until
         if led and not self._leads:
             self._log.warning("leadership lost", reason="the Lease was taken or deleted")

@@ -71,7 +71,7 @@ class Lease(msgspec.Struct, frozen=True):
         return Lease(self.metadata, self.spec | fields)
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class KubernetesEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An Event, which ``kubectl describe`` shows with the object for an hour."""
 
     metadata: dict[str, Any]
@@ -85,12 +85,14 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     count: int
 
 
-def leadership_event(lease: Lease, identity: str, now: datetime, rng: random.Random) -> Event:
+def leadership_event(
+    lease: Lease, identity: str, now: datetime, rng: random.Random
+) -> KubernetesEvent:
     """Return the Event that tells that ``identity`` has begun to lead."""
     identifying = ("namespace", "name", "uid", "resourceVersion")
     metadata = {name: lease.metadata.get(name, "") for name in identifying}
     time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    return Event(
+    return KubernetesEvent(
         metadata={
             "namespace": metadata["namespace"],
             "name": f"{metadata['name']}.{rng.getrandbits(64):016x}",

@@ -1,6 +1,7 @@
 """Metrics, logs, and what watches the event loop."""
 
 from epp.observability.admin_calls import AdminAction, AdminCalls, AdminError
+from epp.observability.authorization import AccessVerdict, Authorizer
 from epp.observability.bounded_text import MAX_ANSWER_CHARS, MAX_CHARS, cut, printable
 from epp.observability.config_metrics import ConfigMetrics, ReloadResult
 from epp.observability.debug_pages import DebugPage, DebugPagesCallback
@@ -38,9 +39,11 @@ __all__ = [
     "MAX_ANSWER_CHARS",
     "MAX_CHARS",
     "NO_PLUGIN_METRICS",
+    "AccessVerdict",
     "AdminAction",
     "AdminCalls",
     "AdminError",
+    "Authorizer",
     "CanonicalLine",
     "CertificateCollector",
     "ConfigMetrics",

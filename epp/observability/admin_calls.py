@@ -10,11 +10,10 @@ from urllib.parse import parse_qsl
 
 import structlog
 
+from epp.observability.authorization import bearer_token
 from epp.observability.http_connection import Request, Response
 
 _log = structlog.get_logger(__name__)
-
-_SCHEME = "bearer "
 
 
 class AdminError(Exception):
@@ -56,10 +55,7 @@ class AdminCalls(NamedTuple):
             return Response.of_error(
                 HTTPStatus.SERVICE_UNAVAILABLE, f"the token file cannot be read: {error}"
             )
-        given = request.headers.get("authorization", "")
-        is_bearer = given[: len(_SCHEME)].lower() == _SCHEME
-        candidate = given[len(_SCHEME) :].strip()
-        if token and is_bearer and hmac.compare_digest(candidate.encode(), token.encode()):
+        if token and hmac.compare_digest(bearer_token(request).encode(), token.encode()):
             return None
         return Response.of_error(
             HTTPStatus.UNAUTHORIZED,

@@ -32,6 +32,7 @@ class HttpServer:
         limits: Limits on clients.
         tls: Makes it HTTPS; None for plain HTTP.
         methods: Methods of requests; others are refused.
+        closed: Called on the server's loop after the last request.
     """
 
     def __init__(
@@ -43,12 +44,14 @@ class HttpServer:
         tls: ssl.SSLContext | None = None,
         *,
         methods: tuple[str, ...] = ("GET", "HEAD"),
+        closed: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.limits = limits
         self.methods = methods
         self.timed_out = 0
         """Connections closed because the client took too long."""
         self._answer = answer
+        self._closed = closed
         self._evicted = 0
         self._refused = 0
         self._connections: set[HttpServerConnection] = set()
@@ -71,10 +74,12 @@ class HttpServer:
         """Stop, and abort open connections; blocks briefly."""
         if self._loop.is_closed():
             return
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        try:
+            asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
     def close_idle(self) -> None:
         """Close connections without a response in progress; thread-safe."""
@@ -174,3 +179,5 @@ class HttpServer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._closed is not None:
+            await self._closed()

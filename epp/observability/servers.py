@@ -14,6 +14,7 @@ import structlog
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
 from epp.observability.admin_calls import AdminCalls, parameters
+from epp.observability.authorization import Authorizer, refusal
 from epp.observability.debug_pages import (
     LIMIT_SECONDS,
     PREFIX,
@@ -70,6 +71,7 @@ class MetricsServer:
         port: int,
         pages: DebugPagesCallback = no_pages,
         admin: AdminCalls | None = None,
+        authorizer: Authorizer | None = None,
         page_limit_seconds: float = LIMIT_SECONDS,
         limits: HttpLimits | None = None,
         tls: ssl.SSLContext | None = None,
@@ -82,6 +84,8 @@ class MetricsServer:
             port: Port to listen on; 0 for any free one.
             pages: Returns the current debug pages.
             admin: The changing calls below /debug/; None for none.
+            authorizer: Decides about all other requests, whatever their path; None allows them all.
+                The server closes it.
             page_limit_seconds: How long to wait for the event loop to render a debug page.
             limits: Limits on clients.
             tls: Makes it HTTPS.
@@ -92,6 +96,7 @@ class MetricsServer:
         self._exposition = Exposition(metrics.registry)
         self._pages = pages
         self._admin = admin or AdminCalls()
+        self._authorizer = authorizer
         self._page_limit_seconds = page_limit_seconds
         self._debug: DebugPages | None = None
         self._metrics_queue: PageQueue[bytes] = PageQueue(_MAX_WAITING_PAGES)
@@ -114,6 +119,7 @@ class MetricsServer:
             limits or HttpLimits(),
             tls=tls,
             methods=("GET", "HEAD", "POST"),
+            closed=None if authorizer is None else authorizer.close,
         )
 
     def port_statistics(self) -> PortStatistics:
@@ -144,7 +150,13 @@ class MetricsServer:
     async def _answer(self, request: Request) -> Response:
         raw, _, query = request.target.partition(b"?")
         path = unquote_to_bytes(raw).decode("utf-8", "replace")
-        if request.method == "POST":
+        is_post = request.method == "POST"
+        # A changing call has a token of its own, in the same header.
+        if self._authorizer is not None and not (is_post and name_of(path) in self._admin.actions):
+            refused = await refusal(self._authorizer, request, path)
+            if refused is not None:
+                return refused
+        if is_post:
             return await self._act(request, name_of(path), query)
         if self._debug is not None and (path == PREFIX or path.startswith(f"{PREFIX}/")):
             debug = self._debug

@@ -22,6 +22,10 @@ CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 PODS: Final = Resource("", "v1", "pods", "Pod")
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 EVENTS: Final = Resource("", "v1", "events", "Event")
+TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview")
+ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview"
+)
 GADGETS: Final = Resource("example.com", "v1alpha1", "gadgets", "Gadget")
 """A custom resource with a status."""
 
@@ -82,6 +86,26 @@ class Faults:
     """Accepted bearer tokens; None for any and none."""
 
 
+@dataclass
+class Accounts:
+    """What reviews answer."""
+
+    users: dict[str, Json] = field(default_factory=dict)
+    """The users of valid tokens."""
+    paths: set[tuple[str, str, str]] = field(default_factory=set)
+    """Who may use which verb on which path that is no resource."""
+
+    def token_status(self, spec: Json) -> Json:
+        if spec["token"] not in self.users:
+            return {"user": {}, "error": "[invalid bearer token]"}
+        return {"authenticated": True, "user": self.users[spec["token"]]}
+
+    def access_status(self, spec: Json) -> Json:
+        asked = spec["nonResourceAttributes"]
+        is_allowed = (spec["user"], asked["verb"], asked["path"]) in self.paths
+        return {"allowed": is_allowed, "reason": ""}
+
+
 class _Watch:
     """An open watch."""
 
@@ -128,6 +152,7 @@ class FakeApi:
     def __init__(self, resources: Iterable[Resource]) -> None:
         self.state = FakeState()
         self.faults = Faults()
+        self.accounts = Accounts()
         self.requests: list[Request] = []
         self.url = ""
         self._served = set(resources)
@@ -355,6 +380,8 @@ class FakeApi:
     def _one(self, request: Request, target: _Target) -> Json:
         """Answer a request for one object."""
         state, resource = self.state, target.resource
+        if resource in {TOKEN_REVIEWS, ACCESS_REVIEWS}:
+            return self._reviewed(resource, json.loads(request.body))
         if request.method == "POST":
             return state.create(resource, target.namespace or "", json.loads(request.body))
         if request.method == "GET":
@@ -364,6 +391,12 @@ class FakeApi:
         change = state.replace if request.method == "PUT" else state.patch
         is_status = target.subresource == "status"
         return change(resource, target.key, json.loads(request.body), status=is_status)
+
+    def _reviewed(self, resource: Resource, body: Json) -> Json:
+        accounts, spec = self.accounts, body["spec"]
+        if resource == TOKEN_REVIEWS:
+            return body | {"status": accounts.token_status(spec)}
+        return body | {"status": accounts.access_status(spec)}
 
     async def _watch(
         self,

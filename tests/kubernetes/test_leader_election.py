@@ -217,6 +217,21 @@ async def test_a_blocked_event_loop_does_not_lead_too_long(election: Election) -
     assert election.spec["leaseTransitions"] == 0
 
 
+async def test_a_write_whose_response_comes_too_late_does_not_count(election: Election) -> None:
+    a = election.start("a")
+    pauses = iter([0.0, 11.0])
+    a.link.client.pause_seconds = lambda: next(pauses, 0.0)
+    assert await election.until(lambda: a.elector.leader == "a") > 11
+    assert not a.is_leader
+    assert 12 < await election.until(lambda: a.is_leader) < 14
+    # The same while it leads.
+    pauses = iter([0.0, 11.0])
+    await asyncio.sleep(30)
+    assert len(a.losses) == 1
+    assert a.is_leader
+    assert election.spec["leaseTransitions"] == 0
+
+
 async def test_what_others_write_into_the_lease_is_kept(election: Election) -> None:
     election.api.create(
         LEASES,
@@ -388,6 +403,16 @@ async def test_a_release_that_fails_delays_the_end_by_five_seconds(election: Ele
     assert 4.9 <= now() - stopping <= 5.1
     assert [each["event"] for each in logs] == ["leadership given up", "lease not released"]
     assert a.losses == [pytest.approx(stopping)]
+
+
+async def test_a_release_that_fails_says_why(election: Election) -> None:
+    a = election.start("a")
+    await election.until(lambda: a.is_leader)
+    a.link.is_cut = True
+    with capture_logs() as logs:
+        await a.stop()
+    # Not that the elector was being cancelled.
+    assert logs[-1]["error"] == "cannot connect to http://replaced: refused"
 
 
 async def test_the_beginning_is_told_by_an_event(election: Election) -> None:

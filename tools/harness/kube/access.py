@@ -40,6 +40,17 @@ LEADER_ELECTION_RULES = (
 )
 """What they add with more than one replica."""
 
+METRICS_AUTH_RULES = (
+    rule("authentication.k8s.io", ["tokenreviews"], ["create"]),
+    rule("authorization.k8s.io", ["subjectaccessreviews"], ["create"]),
+)
+"""What they add with monitoring by Prometheus, as a ClusterRole."""
+
+
+def path_rule(*paths: str) -> Document:
+    """Return a rule of a ClusterRole: to read paths that are no resources."""
+    return {"nonResourceURLs": list(paths), "verbs": ["get"]}
+
 
 @dataclass(frozen=True, slots=True)
 class Account:
@@ -101,33 +112,63 @@ async def create_account(
     """Create a service account with a role, and wait until the role counts."""
     path, meta = namespace.path, {"metadata": {"name": name}}
     made = await post(namespace.admin, path("serviceaccounts"), meta)
-    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}"
-    await post(namespace.admin, f"{rbac}/roles", {**meta, "rules": list(rules)})
-    binding = {
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace.name}],
-    }
-    await post(namespace.admin, f"{rbac}/rolebindings", meta | binding)
     account = Account(namespace.name, name, made["metadata"]["uid"])
-    async with asyncio.timeout(10):
-        # The authorizer learns of roles by a watch, and tells nobody when it has.
-        while not await _is_granted(namespace, account, rules):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    await _grant(namespace, account, rules, kind="Role", name=name)
     return account
 
 
-async def _is_granted(namespace: Namespace, account: Account, rules: Sequence[Document]) -> bool:
-    """Return whether the first right of each rule counts."""
+async def grant_cluster_role(
+    namespace: Namespace, account: Account, rules: Sequence[Document]
+) -> None:
+    """Give an account of the namespace rights in the whole cluster, and wait until they count."""
+    name = f"{account.namespace}-{account.name}"
+    await _grant(namespace, account, rules, kind="ClusterRole", name=name)
+
+
+async def _grant(
+    namespace: Namespace, account: Account, rules: Sequence[Document], *, kind: str, name: str
+) -> None:
+    meta, plural = {"metadata": {"name": name}}, f"{kind.lower()}s"
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    if kind == "Role":
+        rbac += f"/namespaces/{namespace.name}"
+    await post(namespace.admin, f"{rbac}/{plural}", {**meta, "rules": list(rules)})
+    subject = {
+        "kind": "ServiceAccount",
+        "name": account.name,
+        "namespace": account.namespace,
+    }
+    binding = {
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
+        "subjects": [subject],
+    }
+    await post(namespace.admin, f"{rbac}/{kind.lower()}bindings", meta | binding)
+    scope = account.namespace if kind == "Role" else ""
+    async with asyncio.timeout(10):
+        # The authorizer learns of roles by a watch, and tells nobody when it has.
+        while not await _is_granted(namespace, account, rules, scope):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def _is_granted(
+    namespace: Namespace, account: Account, rules: Sequence[Document], scope: str
+) -> bool:
+    """Return whether the first right of each rule counts in the namespace ``scope``."""
     path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
     for each in rules:
-        attributes = {
-            "namespace": account.namespace,
-            "group": each["apiGroups"][0],
-            "resource": each["resources"][0],
-            "verb": each["verbs"][0],
-        }
-        review = {"spec": {"user": account.user, "resourceAttributes": attributes}}
-        if not (await post(namespace.admin, path, review))["status"]["allowed"]:
+        verb = each["verbs"][0]
+        if "nonResourceURLs" in each:
+            attributes = {"path": each["nonResourceURLs"][0], "verb": verb}
+            spec = {"user": account.user, "nonResourceAttributes": attributes}
+        else:
+            attributes = {
+                "namespace": scope,
+                "group": each["apiGroups"][0],
+                "resource": each["resources"][0],
+                "verb": verb,
+            }
+            spec = {"user": account.user, "resourceAttributes": attributes}
+        if not (await post(namespace.admin, path, {"spec": spec}))["status"]["allowed"]:
             return False
     return True
 
