@@ -80,8 +80,11 @@ async def test_critical_requests_wait_rather_than_go_to_a_spot_instance(gateway:
         critical = ask(gateway, CRITICAL)
         await waiting(gateway, 1)
         assert server_of(await ask(gateway, SHEDDABLE)) == SPOT  # it blocks nobody behind it
-        page = await gateway.client.get(f"http://127.0.0.1:{gateway.ports.metrics}/debug/session")
-        (parked,) = page.json()["parked"]
+        url = f"http://127.0.0.1:{gateway.ports.metrics}/debug/session"
+        async with asyncio.timeout(10):  # it is not parked while it is tried again
+            while not (all_parked := (await gateway.client.get(url)).json()["parked"]):
+                pass
+        (parked,) = all_parked
         name = f"default/{SPOT}"
         assert any(
             each.startswith("non-preemptible pod ")

@@ -38,6 +38,10 @@ _BACKLOG = 1024
 _PLAIN = b"text/plain; charset=utf-8"
 
 
+_ACCEPT_TURNS = 4
+"""Turns of the event loop after which a connection that was accepted has come."""
+
+
 @dataclass(slots=True)
 class Faults:
     """Injected faults; set a field at any time. `FakeServer.refuse` closes the port."""
@@ -151,12 +155,11 @@ class FakeServer:
     async def refuse(self) -> None:
         """Simulate a crash: close the port and all connections; `start` opens the port again."""
         await self._close_listener()
-        for connection in tuple(self._connections):
-            connection.abort()
-            # The transport would call it later; the engine's slots must be free at once.
-            connection.connection_lost(None)
+        self._abort_connections()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # The transports close in the next turn of the loop.
+        for _ in range(_ACCEPT_TURNS):
+            await asyncio.sleep(0)  # The transports close in the next turn of the loop.
+            self._abort_connections()
 
     async def close(self) -> None:
         """Stop the server and its engine."""
@@ -168,6 +171,12 @@ class FakeServer:
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
+
+    def _abort_connections(self) -> None:
+        for connection in tuple(self._connections):
+            connection.abort()
+            # The transport would call it later; the engine's slots must be free at once.
+            connection.connection_lost(None)
 
     def _make_connection(self) -> FakeServerConnection:
         return FakeServerConnection(
