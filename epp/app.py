@@ -48,6 +48,7 @@ from epp.graph_switch import GraphSwitch, pipeline_of
 from epp.health import HealthService
 from epp.observability import (
     AdminCalls,
+    Authorizer,
     DebugPage,
     FlowCollector,
     FlowMetrics,
@@ -278,6 +279,18 @@ class App:
         endpoints = {ENDPOINTS_PAGE: DebugPage(self._endpoints_view.page)}
         return {**debug_pages(self.flow), **endpoints, **cluster}
 
+    def _authorizer(self) -> Authorizer | None:
+        """Return who decides about clients of the metrics port; None if all are let in."""
+        if not self.settings.metrics_endpoint_auth:
+            return None
+        if self._cluster is None:
+            log.warning(
+                "metrics are open to every client: tokens are checked only if the endpoints come"
+                " from the Kubernetes API"
+            )
+            return None
+        return self._cluster.authorizer()
+
     def _admin_calls(self) -> AdminCalls:
         settings = self.settings
         return AdminCalls(
@@ -351,6 +364,7 @@ class App:
                 metrics=self.metrics,
                 pages=self._debug_pages,
                 admin=self._admin_calls(),
+                authorizer=self._authorizer(),
                 budget=self.service.held,
                 is_ready=lambda: self.is_ready,
                 is_alive=lambda: not watchdog.is_stuck,

@@ -14,6 +14,7 @@ from epp.health import HealthServer
 from epp.listening import make_listener, make_metrics_tls
 from epp.observability import (
     AdminCalls,
+    Authorizer,
     CertificateCollector,
     DebugPagesCallback,
     HttpLimits,
@@ -55,6 +56,7 @@ async def port_servers(
     metrics: Metrics,
     pages: DebugPagesCallback,
     admin: AdminCalls,
+    authorizer: Authorizer | None,
     budget: Budget,
     is_ready: Callable[[], bool],
     is_alive: Callable[[], bool],
@@ -68,6 +70,7 @@ async def port_servers(
         metrics: Served on the metrics port.
         pages: Returns the current debug pages.
         admin: The changing calls of the metrics port.
+        authorizer: Decides about its other clients; None lets in all.
         budget: Memory budget for bytes that the ext_proc transport buffers.
         is_ready: Result of the readiness check; called in the health server's thread.
         is_alive: The same for the liveness check.
@@ -106,6 +109,7 @@ async def port_servers(
         port=settings.metrics_port,
         pages=pages,
         admin=admin,
+        authorizer=authorizer,
         limits=HttpLimits(max_connections=limits.metrics),
         tls=metrics_tls,
     ) as metrics_server:

@@ -134,6 +134,8 @@ class ServeSettings:
             "File with the bearer token of changing calls.", panel=Panel.METRICS, metavar="FILE"
         ),
     ] = None
+    metrics_endpoint_auth: bool = False
+    """Ask the Kubernetes API whether a client of the metrics port may read a page."""
     metrics_tls: TlsSettings | None = None
     """Of the metrics port, its files followed while running; None for plain HTTP."""
     has_stream_metrics: Annotated[

@@ -1,5 +1,6 @@
 """Options of the commands that talk to the metrics port of a running endpoint picker."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,5 +19,12 @@ AdminCertFile = Annotated[
     str,
     typer.Option(
         help="Certificate and key of this client, PEM, if --admin asks for them.", metavar="FILE"
+    ),
+]
+PageTokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="File with a bearer token that may read pages, where --metrics-endpoint-auth is on.",
+        metavar="FILE",
     ),
 ]

@@ -2,6 +2,7 @@
 
 import ssl
 from collections.abc import Mapping
+from pathlib import Path
 
 import httpx
 import msgspec
@@ -37,17 +38,26 @@ class _Told(msgspec.Struct):
 class DebugClient:
     """Fetches debug pages from the metrics port."""
 
-    def __init__(self, admin: str, *, ca_file: str = "", cert_file: str = "") -> None:
+    def __init__(
+        self, admin: str, *, ca_file: str = "", cert_file: str = "", token_file: Path | None = None
+    ) -> None:
         """Parse the address of the metrics port, and load certificates.
 
         Args:
             admin: The address.
             ca_file: Certificate authorities of the server, PEM; "" for well-known ones.
             cert_file: Certificate and key of the client, PEM; "" for none.
+            token_file: File with the bearer token for pages; None for none.
 
         Raises:
-            PageError: The address or a certificate is invalid.
+            PageError: The address or a certificate is invalid, or the token cannot be read.
         """
+        self._headers: dict[str, str] = {}
+        if token_file is not None:
+            try:
+                self._headers["authorization"] = f"Bearer {token_file.read_text().strip()}"
+            except (OSError, UnicodeDecodeError) as error:
+                raise PageError(f"--page-token-file: {error}") from None
         base = _parsed(admin)
         if base is None:
             raise PageError(
@@ -65,7 +75,7 @@ class DebugClient:
         Raises:
             PageError: It could not be fetched.
         """
-        return self._call("GET", page, {}, {})
+        return self._call("GET", page, {}, self._headers)
 
     def post(self, call: str, parameters: Mapping[str, str], token: str) -> bytes:
         """Make the changing call at this path below ``/debug/`` and return the answer; blocks.

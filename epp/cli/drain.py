@@ -7,7 +7,13 @@ from typing import Annotated
 import msgspec
 import typer
 
-from epp.cli.admin_options import DEFAULT_ADMIN, Admin, AdminCaFile, AdminCertFile
+from epp.cli.admin_options import (
+    DEFAULT_ADMIN,
+    Admin,
+    AdminCaFile,
+    AdminCertFile,
+    PageTokenFile,
+)
 from epp.cli.debug_pages import DebugClient, PageError
 from epp.cli.explain import endpoints_of
 from epp.cli.running import fail, from_flag
@@ -35,6 +41,7 @@ def drain(
     admin: Admin = DEFAULT_ADMIN,
     admin_ca_file: AdminCaFile = "",
     admin_cert_file: AdminCertFile = "",
+    page_token_file: PageTokenFile = None,
 ) -> None:
     """Give an endpoint no new requests; those in progress continue.
 
@@ -56,7 +63,12 @@ def drain(
     try:
         if time_limit:
             parameters["seconds"] = str(from_flag("--for", _positive, time_limit))
-        client = DebugClient(admin, ca_file=admin_ca_file, cert_file=admin_cert_file)
+        client = DebugClient(
+            admin,
+            ca_file=admin_ca_file,
+            cert_file=admin_cert_file,
+            token_file=page_token_file,
+        )
         done = _called(client, parameters, token)
     except PageError as error:
         fail(str(error), status=1 if error.status == _NOT_FOUND else 2)

@@ -10,7 +10,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from epp.cli.admin_options import DEFAULT_ADMIN, Admin, AdminCaFile, AdminCertFile
+from epp.cli.admin_options import (
+    DEFAULT_ADMIN,
+    Admin,
+    AdminCaFile,
+    AdminCertFile,
+    PageTokenFile,
+)
 from epp.cli.debug_pages import DebugClient, NoSuchPageError, PageError
 from epp.cli.options import finite
 from epp.cli.queue_tables import shown
@@ -38,6 +44,7 @@ def endpoint(
     admin: Admin = DEFAULT_ADMIN,
     admin_ca_file: AdminCaFile = "",
     admin_cert_file: AdminCertFile = "",
+    page_token_file: PageTokenFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show which endpoints get requests, and why the others do not.
@@ -45,7 +52,12 @@ def endpoint(
     The exit status is 1 if there is no such endpoint, and 2 if the page could not be read.
     """
     try:
-        client = DebugClient(admin, ca_file=admin_ca_file, cert_file=admin_cert_file)
+        client = DebugClient(
+            admin,
+            ca_file=admin_ca_file,
+            cert_file=admin_cert_file,
+            token_file=page_token_file,
+        )
         page = endpoints_of(client)
     except PageError as error:
         fail(str(error))
@@ -127,6 +139,7 @@ def queue(
     admin: Admin = DEFAULT_ADMIN,
     admin_ca_file: AdminCaFile = "",
     admin_cert_file: AdminCertFile = "",
+    page_token_file: PageTokenFile = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON, one line per update.")
     ] = False,
@@ -142,7 +155,12 @@ def queue(
     every dispatch. The exit status is 2 if the page could not be read.
     """
     try:
-        client = DebugClient(admin, ca_file=admin_ca_file, cert_file=admin_cert_file)
+        client = DebugClient(
+            admin,
+            ca_file=admin_ca_file,
+            cert_file=admin_cert_file,
+            token_file=page_token_file,
+        )
         page = _page(client)
     except PageError as error:
         fail(str(error))

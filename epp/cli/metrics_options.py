@@ -39,6 +39,37 @@ DeprecatedMetrics = Annotated[
 ]
 
 
+MetricsEndpointAuth = Annotated[
+    Literal["", "true", "false"],
+    groups.metrics(
+        help="Let in only clients of the metrics port with a bearer token that may `get` the path,"
+        " by RBAC of the cluster. On by default with endpoints from the Kubernetes API.",
+        metavar=TRUE_OR_FALSE,
+        show_default=False,
+    ),
+]
+
+
+def checks_tokens(given: str, *, has_pods: bool) -> bool:
+    """Return whether the metrics port asks the Kubernetes API about the tokens of its clients.
+
+    Args:
+        given: Value of ``--metrics-endpoint-auth``; "" for the default.
+        has_pods: Whether the endpoints come from the Kubernetes API.
+
+    Raises:
+        ValueError: It should, but the Kubernetes API is not used.
+    """
+    if given == "true" and not has_pods:
+        raise ValueError(
+            "--metrics-endpoint-auth: tokens are checked by the Kubernetes API, which this endpoint"
+            " picker does not use: /metrics would be open to all. Set"
+            " --metrics-endpoint-auth=false, and restrict access with a network policy or with"
+            " --metrics-cert-dir and --metrics-client-ca-file"
+        )
+    return has_pods and given != "false"
+
+
 def metrics_tls(cert_dir: str, client_ca_file: str) -> TlsSettings | None:
     """Return the TLS settings of the flags; None for plain HTTP.
 

@@ -85,26 +85,11 @@ def _withdrawn(name: str, field: str) -> ReferenceFlag:
     return ReferenceFlag(name, "", check=refuse, is_withdrawn=True)
 
 
-def _not_authenticated(text: str) -> None:
-    if true_or_false("value", text):
-        raise ValueError(
-            "tokens are checked by the Kubernetes API, which this endpoint picker does not use:"
-            " /metrics would be open to all. Set --metrics-endpoint-auth=false, and restrict access"
-            " with a network policy or with --metrics-cert-dir and --metrics-client-ca-file"
-        )
-
-
 _LOG_FORM = "the form of log lines is --log-format; the Go EPP ignores it, too"
 
 FLAGS: Final[Mapping[str, ReferenceFlag]] = {
     flag.name: flag
     for flag in (
-        ReferenceFlag(
-            "--metrics-endpoint-auth",
-            "/metrics is open to whoever reaches its port",
-            check=_not_authenticated,
-            is_boolean=True,
-        ),
         _boolean("--enable-pprof", "there is no profiler on the metrics port", warns=True),
         ReferenceFlag(
             "--refresh-prometheus-metrics-interval",

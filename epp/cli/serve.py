@@ -24,6 +24,8 @@ from epp.cli.metrics_options import (
     DeprecatedMetrics,
     MetricsCertDir,
     MetricsClientCaFile,
+    MetricsEndpointAuth,
+    checks_tokens,
     metrics_tls,
     warn_of_open_metrics,
     warn_of_open_token,
@@ -102,6 +104,7 @@ def serve(
     listen: Listen = "",
     metrics_cert_dir: MetricsCertDir = "",
     metrics_client_ca_file: MetricsClientCaFile = "",
+    metrics_endpoint_auth: MetricsEndpointAuth = "",
     deprecated_metrics: DeprecatedMetrics = "",
     secure_serving: SecureServing = "true",
     cert_path: CertPath = "",
@@ -168,6 +171,7 @@ def serve(
         pods, derived["pool_name"] = pods_and_pool_name(
             ctx, values, os.environ, has_endpoints=has_endpoints
         )
+        is_authenticated = checks_tokens(metrics_endpoint_auth, has_pods=pods is not None)
     except ValueError as error:
         fail(str(error))
     if derived["enable_admin_writes"] and derived["admin_token_file"] is None:
@@ -175,9 +179,7 @@ def serve(
     if not (has_endpoints or pods or config_file or config_text):
         fail("\n".join(_NO_ENDPOINTS))
     configure(level=level, log_format=log_format, queue_bytes=queue_bytes, standard_streams=True)
-    if words := stray_words(given):
-        log.warning("words on the command line were ignored", **words)
-    log_unused(given.reference, os.environ)
+    _log_ignored(given)
     if pods is None:
         warn_without_pods(values, has_endpoints=has_endpoints)
     if tls is None:
@@ -190,6 +192,7 @@ def serve(
         settings = ServeSettings(
             **derived,
             pods=pods,
+            metrics_endpoint_auth=is_authenticated,
             config=await asyncio.to_thread(load_config, config_file, config_text),
             config_file=config_file,
             socket_file=path,
@@ -217,6 +220,12 @@ def serve(
         await app.run(stop, partial(_announce, ready_file, tls_of_metrics))
 
     run_until_signalled(main)
+
+
+def _log_ignored(given: CommandLine) -> None:
+    if words := stray_words(given):
+        log.warning("words on the command line were ignored", **words)
+    log_unused(given.reference, os.environ)
 
 
 def _maybe(text: str) -> float | None:

@@ -12,7 +12,8 @@ from epp.kubernetes.discovery import KubernetesDiscovery
 from epp.kubernetes.leader_election import Elector, make_identity
 from epp.kubernetes.source import PodSource
 from epp.kubernetes.status import PATH, KubernetesStatus
-from epp.observability import DebugPage
+from epp.kubernetes.token_authorizer import TokenAuthorizer
+from epp.observability import Authorizer, DebugPage
 
 
 class Cluster:
@@ -80,6 +81,11 @@ class Cluster:
     def resign(self) -> None:
         """Release the Lease: another replica may lead at once."""
         self._resigned.set()
+
+    @staticmethod
+    def authorizer() -> Authorizer:
+        """Return what decides about clients of the metrics port by the cluster's RBAC."""
+        return TokenAuthorizer(load_connection)
 
     def debug_pages(self) -> Mapping[str, DebugPage]:
         """Return the pages for operators by path."""

@@ -43,6 +43,7 @@ Metrics: --max-metrics-connections N 1.. = 64
 Metrics: --max-metrics-page-bytes SIZE = '8MB'
 Metrics: --metrics-cert-dir DIR = ''
 Metrics: --metrics-client-ca-file FILE = ''
+Metrics: --metrics-endpoint-auth true|false = ''
 Model servers: --drain-label NAME=VALUE = 'llm-d.ai/drain=true'
 Model servers: --endpoint ADDRESS repeatable = None
 Model servers: --endpoint-dns NAME[:PORT] repeatable = None

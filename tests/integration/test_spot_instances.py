@@ -1,5 +1,6 @@
 """KAI's ``spot-instance-manager``, unchanged, over model servers: through Envoy in each mode."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 

@@ -1,0 +1,70 @@
+"""The metrics port lets in clients that the cluster's RBAC allows."""
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+from kube.pickers import LABELS, addresses, cluster_picker, pod_of, pool
+from typer.testing import CliRunner
+
+from epp.cli import cli
+from tools.harness.gateway import until
+from tools.harness.kube.access import (
+    METRICS_AUTH_RULES,
+    create_account,
+    grant_cluster_role,
+    path_rule,
+)
+from tools.harness.kube.objects import Namespace
+from tools.harness.kube.server import ApiServer
+
+
+async def test_only_clients_with_the_right_see_metrics_and_debug_pages(
+    api_server: ApiServer,
+    namespace: Namespace,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    await namespace.create_pool("pool", LABELS, [8000])
+    await namespace.create_pods(pod_of(0))
+    account = await create_account(namespace, "epp")
+    await grant_cluster_role(namespace, account, METRICS_AUTH_RULES)
+    reader = await create_account(namespace, "prometheus")
+    await grant_cluster_role(namespace, reader, [path_rule("/metrics", "/debug/*")])
+    stranger = await create_account(namespace, "stranger")
+    tokens = api_server.tokens
+    async with (
+        cluster_picker(
+            api_server,
+            monkeypatch,
+            tmp_path,
+            pool(namespace),
+            token=tokens.issue(account),
+            metrics_endpoint_auth=True,
+        ) as picker,
+        httpx.AsyncClient(trust_env=False) as client,
+    ):
+        await until(lambda: len(addresses(picker)) == 1)
+        url = f"http://127.0.0.1:{picker.ports.metrics}"
+        for path in ("/metrics", "/debug/kubernetes"):
+            statuses = [
+                (await client.get(f"{url}{path}", headers=headers)).status_code
+                for headers in (
+                    {},
+                    {"authorization": "Bearer invented"},
+                    {"authorization": f"Bearer {tokens.issue(stranger)}"},
+                    {"authorization": f"Bearer {tokens.issue(reader)}"},
+                )
+            ]
+            assert statuses == [401, 401, 403, 200]
+        file = tmp_path / "token"
+        await asyncio.to_thread(file.write_text, tokens.issue(reader))
+        options = ["--admin", url, "--json"]
+        run = CliRunner().invoke
+        refused = await asyncio.to_thread(run, cli, ["explain", "endpoint", *options])
+        assert refused.exit_code == 2
+        assert "401" in refused.output
+        options += ["--page-token-file", str(file)]
+        shown = await asyncio.to_thread(run, cli, ["explain", "endpoint", *options])
+        assert "vllm-0-rank-0" in shown.output
