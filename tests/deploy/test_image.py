@@ -68,9 +68,11 @@ def test_the_base_is_an_exact_version_in_both_stages() -> None:
     assert [text.split()[0] for text in instruction("FROM")] == ["${BASE}", "${BASE}"]
 
 
-def test_the_image_has_the_library_for_dns() -> None:
-    assert any('"$(ls /dist/*.whl)[dns]"' in each for each in instruction("RUN"))
-    assert "dnspython==" in (DEPLOY.parent / "constraints.txt").read_text()
+def test_the_image_has_the_libraries_for_kubernetes_and_dns() -> None:
+    assert any('"$(echo /dist/*.whl)[kubernetes,dns]"' in each for each in instruction("RUN"))
+    constraints = (DEPLOY.parent / "constraints.txt").read_text()
+    assert "dnspython==" in constraints
+    assert "lightkube==" in constraints
 
 
 def test_the_image_runs_as_a_numbered_user_and_has_labels_and_a_health_check() -> None:
