@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -102,7 +103,7 @@ async def test_the_client_of_debug_pages_has_a_certificate_and_trusts_an_authori
     ],
 )
 def test_a_certificate_of_the_client_that_is_missing_is_named(
-    option: str, files: dict[str, str]
+    option: str, files: dict[str, Any]
 ) -> None:
     with pytest.raises(PageError, match=f"{option}: missing.pem: no such file or directory"):
         DebugClient("https://127.0.0.1:9090", **files)

@@ -89,8 +89,8 @@ _ENDPOINTS = ("endpoints", "endpoints_file", "endpoint_dns")
 """Options that name endpoints."""
 
 _NO_ENDPOINTS = (
-    "no model servers: give --endpoint HOST:PORT (repeatable), --endpoints-file FILE, --endpoint-dns",
-    "  NAME:PORT or dataLayer.discovery in --config-file FILE; in Kubernetes --pool-name NAME.",
+    "no model servers: name them with --endpoint HOST:PORT, --endpoints-file FILE,",
+    "  --endpoint-dns NAME:PORT, dataLayer.discovery in --config-file FILE, or --pool-name NAME.",
     "  For example: docker run -p 9002:9002 IMAGE --endpoint 10.0.0.7:8000 --secure-serving=false",
 )
 
