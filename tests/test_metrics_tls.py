@@ -83,7 +83,7 @@ async def test_the_client_of_debug_pages_has_a_certificate_and_trusts_an_authori
     await asyncio.to_thread(own.write_bytes, chain.read_bytes() + key.read_bytes())
     settings = TlsSettings(certificate_directory=pki.directory, client_authorities=authorities)
 
-    def fetch(admin: str, **files: str) -> bytes:
+    def fetch(admin: str, **files: Any) -> bytes:
         return DebugClient(admin, **files).get("endpoints")
 
     async with running(metrics_tls=settings) as epp:
