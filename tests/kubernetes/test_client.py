@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from data_layer.certificates import make_ca, make_leaf
+from log_watch import Logs
 
 from epp.kubernetes.api import (
     ApiClient,
@@ -21,6 +22,7 @@ from epp.kubernetes.api import (
     UnreachableError,
     load_connection,
 )
+from epp.kubernetes.api.followed_tls import CHECK_SECONDS
 
 from .conftest import connect, write_kubeconfig
 from .fake_api import CONFIG_MAPS, GADGETS, LEASES, FakeApi, fake_api
@@ -243,7 +245,7 @@ async def test_names_are_quoted_in_paths(api: FakeApi, client: ApiClient) -> Non
 
 async def test_the_kernel_watches_the_connection(client: ApiClient, api: FakeApi) -> None:
     """So a half-open connection is noticed within 25 s; a watch may be silent for a minute."""
-    async with client._http.stream("GET", "/api/v1") as response:
+    async with client._newest.http.stream("GET", "/api/v1") as response:
         carrier = response.extensions["network_stream"].get_extra_info("socket")
         assert carrier.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         options = {
@@ -437,3 +439,80 @@ async def test_a_server_that_cannot_prove_its_name_is_not_trusted(
     async with ApiClient(connection) as client:
         with pytest.raises(UnreachableError, match="certificate verify failed"):
             await client.get(CONFIG_MAPS, Gadget, namespace="d", name="a")
+
+
+class Rotation:
+    """A server whose authority, and with it every certificate, is replaced."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.rotate()
+
+    def rotate(self) -> None:
+        """Replace all files; new connections of the server use them."""
+        authority = make_ca()
+        (self._folder / "ca.crt").write_bytes(authority.pem)
+        self.context.load_cert_chain(*make_leaf(authority, self._folder, address="127.0.0.1"))
+
+
+def _events(logs: Logs) -> list[str]:
+    return [entry["event"] for entry in logs.entries]
+
+
+async def test_new_files_of_certificates_are_used(tmp_path: Path, logs: Logs) -> None:
+    rotation = await asyncio.to_thread(Rotation, tmp_path)
+    clock = Clock()
+    async with fake_api(tls=rotation.context) as api:
+        api.create(CONFIG_MAPS, "a")
+        environ = _tls_config(tmp_path, f"server: '{api.url}', certificate-authority: ca.crt")
+        connection = await asyncio.to_thread(load_connection, environ, clock=clock)
+        async with ApiClient(connection) as client:
+
+            async def get() -> None:
+                assert await client.get(CONFIG_MAPS, Gadget, namespace="d", name="a")
+
+            former = client._newest.http
+            async with client.watch(CONFIG_MAPS, namespace="d", params={}, idle_seconds=9) as batch:
+                await anext(batch)
+                await asyncio.to_thread(rotation.rotate)
+                clock.now = CHECK_SECONDS - 0.1
+                # The watch occupies the one connection, and a new one finds the new authority.
+                with pytest.raises(UnreachableError, match="certificate verify failed"):
+                    await get()
+                clock.now = CHECK_SECONDS
+                await get()
+                assert "new certificates for the Kubernetes API" in _events(logs)
+                assert not former.is_closed  # the watch goes on
+                api.create(CONFIG_MAPS, "b")
+                assert b'"b"' in (await anext(batch))[0]
+            assert former.is_closed
+            await get()
+
+
+async def test_unusable_files_of_certificates_change_nothing(tmp_path: Path, logs: Logs) -> None:
+    rotation = await asyncio.to_thread(Rotation, tmp_path)
+    clock = Clock()
+    key = tmp_path / "leaf.key"
+    async with fake_api(tls=rotation.context) as api:
+        api.create(CONFIG_MAPS, "a")
+        environ = _tls_config(tmp_path, f"server: '{api.url}', certificate-authority: ca.crt")
+        connection = await asyncio.to_thread(load_connection, environ, clock=clock)
+        usable = connection.tls.context
+        async with ApiClient(connection) as client:
+            good = await asyncio.to_thread(key.read_bytes)
+            for broken in (b"half a key", b"half a key", None):
+                if broken is None:
+                    await asyncio.to_thread(key.unlink)
+                else:
+                    await asyncio.to_thread(key.write_bytes, broken)
+                clock.now += CHECK_SECONDS
+                assert await client.get(CONFIG_MAPS, Gadget, namespace="d", name="a")
+                assert connection.tls.context is usable
+            warning = "new certificates for the Kubernetes API are unusable, the last ones stay"
+            assert _events(logs) == [warning, warning]  # one for each kind of fault
+            assert str(key) in logs.entries[0]["files"]
+            await asyncio.to_thread(key.write_bytes, good)
+            clock.now += CHECK_SECONDS
+            assert await client.get(CONFIG_MAPS, Gadget, namespace="d", name="a")
+            assert connection.tls.context is usable  # the files are those of before

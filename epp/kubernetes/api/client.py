@@ -52,6 +52,15 @@ class _ApiResourceList(msgspec.Struct):
     resources: list[_ApiResource] = []
 
 
+class _Connections:
+    """Connections with the same certificates, and how many calls use them."""
+
+    def __init__(self, connection: Connection, tls: ssl.SSLContext) -> None:
+        self.tls = tls
+        self.http = connection.open(tls)
+        self.calls = 0
+
+
 class ApiClient:
     """Calls one API server; an async context manager that closes its connections.
 
@@ -71,7 +80,9 @@ class ApiClient:
     def __init__(self, connection: Connection, *, timeout_seconds: float = _CALL_SECONDS) -> None:
         self.connection = connection
         self._timeout_seconds = timeout_seconds
-        self._http = connection.open()
+        self._newest = _Connections(connection, connection.tls.context)
+        self._former: list[_Connections] = []
+        """Those with former certificates, until their last call, perhaps a watch, has ended."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -86,7 +97,8 @@ class ApiClient:
 
     async def close(self) -> None:
         """Close all connections; open watches fail."""
-        await self._http.aclose()
+        for each in (self._newest, *self._former):
+            await each.http.aclose()
 
     async def get(
         self,
@@ -206,10 +218,11 @@ class ApiClient:
         """
         call = Call(verb="watch", resource=resource, namespace=namespace)
         async with AsyncExitStack() as stack:
-            request = self._request(call, {**params, "watch": "true"})
+            http = await stack.enter_async_context(self._connections())
+            request = self._request(http, call, {**params, "watch": "true"})
             with self._failures(_WATCH_OPEN_SECONDS):
                 async with asyncio.timeout(_WATCH_OPEN_SECONDS):
-                    response = await self._http.send(request, stream=True)
+                    response = await http.send(request, stream=True)
                     stack.push_async_callback(response.aclose)
                     if not response.is_success:
                         await response.aread()
@@ -240,15 +253,39 @@ class ApiClient:
     ) -> bytes:
         """Make a call and return the body of its response."""
         limit = self._timeout_seconds if timeout_seconds is None else timeout_seconds
-        request = self._request(call, params, content, content_type)
-        with self._failures(limit):
-            async with asyncio.timeout(limit):
-                response = await self._http.send(request)
+        async with self._connections() as http:
+            request = self._request(http, call, params, content, content_type)
+            with self._failures(limit):
+                async with asyncio.timeout(limit):
+                    response = await http.send(request)
         _check(call, response)
         return response.content
 
+    @asynccontextmanager
+    async def _connections(self) -> AsyncGenerator[httpx2.AsyncClient]:
+        """Yield the HTTP client with the present certificates, for one call."""
+        tls = await self.connection.tls.current()
+        if tls is not self._newest.tls:
+            former, self._newest = self._newest, _Connections(self.connection, tls)
+            self._former.append(former)
+            await self._close_unused()
+        used = self._newest
+        used.calls += 1
+        try:
+            yield used.http
+        finally:
+            used.calls -= 1
+            await self._close_unused()
+
+    async def _close_unused(self) -> None:
+        unused = [each for each in self._former if not each.calls]
+        self._former = [each for each in self._former if each.calls]
+        for each in unused:
+            await each.http.aclose()
+
     def _request(
         self,
+        http: httpx2.AsyncClient,
         call: Call,
         params: Mapping[str, str | int] | None,
         content: bytes | None = None,
@@ -257,7 +294,7 @@ class ApiClient:
         extensions: dict[str, Any] = {"timeout": {"connect": _CONNECT_SECONDS}}
         if self.connection.server_name is not None:
             extensions["sni_hostname"] = self.connection.server_name
-        return self._http.build_request(
+        return http.build_request(
             _METHODS[call.verb],
             call.path,
             params=params,

@@ -23,6 +23,7 @@ from lightkube.config.models import NameValue, User, UserExec
 from lightkube.core.exceptions import ConfigError
 
 from epp.kubernetes.api.errors import ConfigurationError
+from epp.kubernetes.api.followed_tls import FollowedTls
 from epp.kubernetes.api.kubeconfig import KubeconfigCluster, Selected, read_kubeconfig
 from epp.kubernetes.api.token_file import TokenFileAuth
 
@@ -75,15 +76,19 @@ class Connection:
     """Where the configuration was found, for messages."""
     namespace: str | None
     """Of the current context or of the pod; None if it names none."""
-    tls: ssl.SSLContext
+    tls: FollowedTls
     auth: httpx2.Auth | None
     server_name: str | None
     """The name to expect in the server's certificate instead of the host's."""
     proxy: str | None
     user_agent: str
 
-    def open(self) -> httpx2.AsyncClient:
-        """Return a client; the caller closes it, and sets the time limits of calls."""
+    def open(self, tls: ssl.SSLContext) -> httpx2.AsyncClient:
+        """Return a client; the caller closes it, and sets the time limits of calls.
+
+        Args:
+            tls: The current context of :attr:`tls`.
+        """
         return httpx2.AsyncClient(
             base_url=self.server,
             auth=self.auth,
@@ -91,7 +96,7 @@ class Connection:
             timeout=None,
             trust_env=False,  # it would read ~/.netrc in each call
             transport=httpx2.AsyncHTTPTransport(
-                verify=self.tls,
+                verify=tls,
                 proxy=self.proxy,
                 socket_options=_socket_options(),
                 # Each watch occupies a connection.
@@ -113,7 +118,7 @@ def load_connection(
         environ: For ``KUBECONFIG`` and ``KUBERNETES_SERVICE_HOST`` and ``_PORT``.
         home: For ``.kube/config``; None for that of the user.
         service_account: Folder with ``token``, ``ca.crt`` and ``namespace``.
-        clock: Monotonic clock in seconds, for the age of the token.
+        clock: Monotonic clock in seconds, for the age of the token and of the certificates.
 
     Raises:
         ConfigurationError: There is none, or it is unusable.
@@ -166,11 +171,16 @@ def _connection(selected: Selected, source: str, clock: Callable[[], float]) -> 
         cluster.certificate_auth = None  # as for kubectl; lightkube would prefer the file
     try:
         _check_completeness(cluster, user)
+        tls = FollowedTls(
+            _files(cluster, user),
+            lambda: verify_cluster(cluster, user, lambda path: path),  # paths are absolute already
+            clock,
+        )
         return Connection(
             server=cluster.server,
             source=source,
             namespace=selected.namespace,
-            tls=verify_cluster(cluster, user, lambda path: path),  # the paths are absolute already
+            tls=tls,
             auth=_auth(user, clock),
             server_name=cluster.tls_server_name or None,
             proxy=cluster.proxy_url or None,
@@ -189,8 +199,11 @@ def _check_completeness(cluster: KubeconfigCluster, user: User) -> None:
     for url in filter(None, (cluster.server, cluster.proxy_url)):
         if httpx2.URL(url).scheme not in _SCHEMES:
             raise ConfigError(f"{url} is no http or https URL")
-    for path in filter(None, (cluster.certificate_auth, user.client_cert, user.client_key)):
-        Path(path).read_bytes()
+
+
+def _files(cluster: KubeconfigCluster, user: User) -> list[Path]:
+    paths = (cluster.certificate_auth, user.client_cert, user.client_key)
+    return [Path(path) for path in paths if path]
 
 
 def _auth(user: User, clock: Callable[[], float]) -> httpx2.Auth | None:
