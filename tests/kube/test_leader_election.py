@@ -53,7 +53,9 @@ class Replica:
     async def kill(self) -> None:
         """End it without a release."""
         await self._client.close()
-        self._client._newest.http = httpx2.AsyncClient(transport=httpx2.MockTransport(_refuse))
+        self._client._http._newest.http = httpx2.AsyncClient(
+            transport=httpx2.MockTransport(_refuse)
+        )
         await self.stop()
 
     def _note(self) -> None:

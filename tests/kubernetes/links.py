@@ -45,7 +45,7 @@ class Link:
         """Whether calls are neither executed nor answered."""
         self.fate: Callable[[], Fate] = Fate
         self.client = _PausableClient(connection)
-        self.client._newest.http = httpx2.AsyncClient(
+        self.client._http._newest.http = httpx2.AsyncClient(
             base_url="http://fake", transport=httpx2.MockTransport(self._carry), timeout=None
         )
         self._api = api

@@ -245,7 +245,7 @@ async def test_names_are_quoted_in_paths(api: FakeApi, client: ApiClient) -> Non
 
 async def test_the_kernel_watches_the_connection(client: ApiClient, api: FakeApi) -> None:
     """So a half-open connection is noticed within 25 s; a watch may be silent for a minute."""
-    async with client._newest.http.stream("GET", "/api/v1") as response:
+    async with client._http._newest.http.stream("GET", "/api/v1") as response:
         carrier = response.extensions["network_stream"].get_extra_info("socket")
         assert carrier.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         options = {
@@ -472,7 +472,7 @@ async def test_new_files_of_certificates_are_used(tmp_path: Path, logs: Logs) ->
             async def get() -> None:
                 assert await client.get(CONFIG_MAPS, Gadget, namespace="d", name="a")
 
-            former = client._newest.http
+            former = client._http._newest.http
             async with client.watch(CONFIG_MAPS, namespace="d", params={}, idle_seconds=9) as batch:
                 await anext(batch)
                 await asyncio.to_thread(rotation.rotate)

@@ -1,8 +1,7 @@
 """What is reported while pools, pods and rights change, on the fake API server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -11,12 +10,11 @@ from typing import Any
 import pytest
 from log_watch import Logs
 
-from epp.data_layer import DiscoveryError, EndpointSpec, ObjectStore
+from epp.data_layer import DiscoveryError, ObjectStore
 from epp.kubernetes.api import ConfigurationError, Connection
 from epp.kubernetes.api.backoff import Backoff
-from epp.kubernetes.discovery import SOURCE, KubernetesDiscovery
+from epp.kubernetes.discovery import KubernetesDiscovery
 from epp.kubernetes.policies import OBJECTIVES, REWRITES
-from epp.kubernetes.pools import POOLS
 from epp.kubernetes.source import (
     FORMER_POOL_GROUP,
     POOL_GROUP,
@@ -25,46 +23,22 @@ from epp.kubernetes.source import (
     PoolRef,
 )
 
-from .conftest import connect
-from .fake_api import PODS, FakeApi, Request
-from .fake_state import Json
-
-POOL, FORMER_POOL = POOLS[POOL_GROUP][0], POOLS[FORMER_POOL_GROUP][0]
-VLLM = {"app": "vllm"}
-OF_POOL = PodSource("d", PoolRef("pool"))
-OF_FORMER_POOL = PodSource("d", PoolRef("pool", FORMER_POOL_GROUP))
-
-
-class Sink:
-    """Records what is reported."""
-
-    def __init__(self) -> None:
-        self.reports: list[list[EndpointSpec]] = []
-        self._news = asyncio.Event()
-
-    def replace_endpoints(self, source: str, specs: Iterable[EndpointSpec]) -> None:
-        assert source == SOURCE
-        self.reports.append(list(specs))
-        self._news.set()
-
-    @property
-    def addresses(self) -> list[str] | None:
-        """The addresses of the last report; None before the first."""
-        return sorted(each.address for each in self.reports[-1]) if self.reports else None
-
-    async def until(self, *addresses: str) -> None:
-        """Wait for a report of these addresses."""
-        await self.until_true(partial(_has, self, sorted(addresses)))
-
-    async def until_true(self, holds: Callable[[], bool]) -> None:
-        while not holds():
-            self._news.clear()
-            await self._news.wait()
-
-
-def _has(sink: Sink, addresses: list[str]) -> bool:
-    return sink.addresses == addresses
-
+from .discoveries import (
+    FORMER_POOL,
+    OF_FORMER_POOL,
+    OF_POOL,
+    POOL,
+    VLLM,
+    Sink,
+    create_former_pool,
+    create_pods,
+    create_pool,
+    discovering,
+    of_pods,
+    spec_of,
+    status,
+)
+from .fake_api import PODS, FakeApi
 
 Discover = Callable[..., Any]
 
@@ -74,54 +48,7 @@ def discover(api: FakeApi, tmp_path: Path) -> Discover:
     """Return a function that runs a discovery; the pool's kinds are installed."""
     for resource in (POOL, FORMER_POOL):
         api.serve(resource)
-
-    @asynccontextmanager
-    async def run(
-        source: PodSource = OF_POOL, policies: ObjectStore | None = None
-    ) -> AsyncIterator[tuple[KubernetesDiscovery, Sink]]:
-        sink = Sink()
-        discovery = KubernetesDiscovery(
-            source, policies=policies, connect=lambda: connect(tmp_path, api.url)
-        )
-        task = asyncio.create_task(discovery.run(sink))
-        try:
-            yield discovery, sink
-            assert not task.done()
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    return run
-
-
-def status(number: int, *, ready: bool = True) -> Json:
-    condition = {"type": "Ready", "status": str(ready)}
-    return {"podIP": f"10.0.{number // 250}.{number % 250}", "conditions": [condition]}
-
-
-def create_pods(api: FakeApi, *numbers: int, labels: dict[str, str] = VLLM) -> None:
-    for number in numbers:
-        api.create(PODS, f"p{number}", labels=labels, status=status(number))
-
-
-def spec_of(labels: dict[str, str], *ports: int) -> Json:
-    return {
-        "selector": {"matchLabels": labels},
-        "targetPorts": [{"number": port} for port in ports],
-    }
-
-
-def create_pool(api: FakeApi, labels: dict[str, str] = VLLM, *ports: int) -> None:
-    api.create(POOL, "pool", spec=spec_of(labels, *(ports or (8000,))))
-
-
-def create_former_pool(api: FakeApi, port: int) -> None:
-    api.create(FORMER_POOL, "pool", spec={"selector": VLLM, "targetPortNumber": port})
-
-
-def of_pods(api: FakeApi) -> list[Request]:
-    """Return the requests for pods."""
-    return [each for each in api.requests if each.path.endswith("/pods")]
+    return partial(discovering, api, tmp_path)
 
 
 # Pods

@@ -1,59 +1,52 @@
 """What operators see of the copies of the cluster's objects."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from log_watch import Logs
 from prometheus_client import CollectorRegistry
 
-from epp.data_layer import EndpointSpec
 from epp.kubernetes.api import ApiClient
 from epp.kubernetes.discovery import KubernetesDiscovery
 from epp.kubernetes.leader_election import Elector
-from epp.kubernetes.pools import POOLS
-from epp.kubernetes.source import POOL_GROUP, PodSelection, PodSource, PoolRef
+from epp.kubernetes.source import POOL_GROUP, PodSelection, PodSource
 from epp.kubernetes.status import CopyLine, KubernetesStatus
 
 from .conftest import connect
-from .fake_api import LEASES, PODS, FakeApi, Request
+from .discoveries import OF_POOL, POOL, create_pool, discovering, of_pods
+from .fake_api import LEASES, FakeApi
 
-POOL = POOLS[POOL_GROUP][0]
-OF_POOL = PodSource("d", PoolRef("pool"))
 OF_LABELS = PodSource("d", selection=PodSelection("app=vllm", (8000,)))
 
 
-class Sink:
-    """Says when endpoints have been reported."""
-
-    def __init__(self) -> None:
-        self.reported = asyncio.Event()
-
-    def replace_endpoints(self, source: str, specs: Iterable[EndpointSpec]) -> None:
-        self.reported.set()
+@asynccontextmanager
+async def following(api: FakeApi, folder: Path) -> AsyncIterator[KubernetesDiscovery]:
+    """Run the discovery of a pool; yield it after its first report."""
+    api.serve(POOL)
+    create_pool(api)
+    async with discovering(api, folder) as (discovery, sink):
+        await sink.until_true(lambda: sink.addresses is not None)
+        yield discovery
 
 
 @asynccontextmanager
-async def following(
-    api: FakeApi, folder: Path, source: PodSource = OF_POOL
-) -> AsyncIterator[KubernetesDiscovery]:
-    """Run a discovery; yield it after its first report."""
-    discovery = KubernetesDiscovery(source, connect=lambda: connect(folder, api.url))
-    sink = Sink()
-    task = asyncio.create_task(discovery.run(sink))
-    try:
-        await sink.reported.wait()
-        yield discovery
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-def create_pool(api: FakeApi) -> None:
-    api.serve(POOL)
-    spec = {"selector": {"matchLabels": {"app": "vllm"}}, "targetPorts": [{"number": 8000}]}
-    api.create(POOL, "pool", spec=spec)
+async def electing(
+    api: FakeApi, folder: Path, changed: Callable[[], None] = lambda: None
+) -> AsyncIterator[KubernetesStatus]:
+    """Take part in an election; yield the status before the first call."""
+    connection = await asyncio.to_thread(connect, folder, api.url)
+    async with ApiClient(connection) as client:
+        elector = Elector(client, "d", "l", "me", changed=changed)
+        election = asyncio.create_task(elector.run())
+        try:
+            yield KubernetesStatus(
+                KubernetesDiscovery(OF_POOL), lambda: 0.0, lease="l", elector=lambda: elector
+            )
+        finally:
+            election.cancel()
+            await asyncio.wait([election])
 
 
 def copy_of(status: KubernetesStatus, resource: str) -> CopyLine:
@@ -86,7 +79,6 @@ def test_a_selection_of_pods_has_no_pool_and_is_known() -> None:
 
 
 async def test_current_copies_have_an_age_and_no_fault(api: FakeApi, tmp_path: Path) -> None:
-    create_pool(api)
     async with following(api, tmp_path) as discovery:
         contact = discovery.statuses()["pods"].last_contact
         assert contact is not None
@@ -112,9 +104,8 @@ async def test_current_copies_have_an_age_and_no_fault(api: FakeApi, tmp_path: P
 async def test_a_copy_that_cannot_be_kept_current_says_why(
     api: FakeApi, tmp_path: Path, logs: Logs
 ) -> None:
-    create_pool(api)
     async with following(api, tmp_path) as discovery:
-        await api.until(lambda: any(each.is_watch and _is_of_pods(each) for each in api.requests))
+        await api.until(lambda: any(each.is_watch for each in of_pods(api)))
         api.faults.denied = {("watch", "pods"), ("list", "pods")}
         api.cut_watches()
         await logs.until("objects not followed")
@@ -126,47 +117,23 @@ async def test_a_copy_that_cannot_be_kept_current_says_why(
         assert samples(status)["llm_d_epp_kubernetes_faulty", "pods"] == 1
 
 
-def _is_of_pods(request: Request) -> bool:
-    return request.path.endswith(f"/{PODS.plural}")
-
-
 async def test_the_leader_is_named(api: FakeApi, tmp_path: Path) -> None:
-    connection = await asyncio.to_thread(connect, tmp_path, api.url)
     led = asyncio.Event()
-    async with ApiClient(connection) as client:
-        elector = Elector(client, "d", "l", "me", changed=led.set)
-        status = KubernetesStatus(
-            KubernetesDiscovery(OF_POOL), lambda: 0.0, lease="l", elector=lambda: elector
-        )
+    async with electing(api, tmp_path, led.set) as status:
         assert samples(status) == {("leader_election_master_status", "l"): 0}
-        election = asyncio.create_task(elector.run())
-        try:
-            await led.wait()
-            page = status.page()
-            assert (page.lease, page.leader, page.is_leader) == ("l", "me", True)
-            assert page.lease_fault == ""
-            assert samples(status) == {("leader_election_master_status", "l"): 1}
-        finally:
-            election.cancel()
-            await asyncio.wait([election])
+        await led.wait()
+        page = status.page()
+        assert (page.lease, page.leader, page.is_leader) == ("l", "me", True)
+        assert page.lease_fault == ""
+        assert samples(status) == {("leader_election_master_status", "l"): 1}
 
 
 async def test_a_lease_that_cannot_be_read_says_why(
     api: FakeApi, tmp_path: Path, logs: Logs
 ) -> None:
     api.faults.denied = {("get", LEASES.plural)}
-    connection = await asyncio.to_thread(connect, tmp_path, api.url)
-    async with ApiClient(connection) as client:
-        elector = Elector(client, "d", "l", "me", changed=lambda: None)
-        status = KubernetesStatus(
-            KubernetesDiscovery(OF_POOL), lambda: 0.0, lease="l", elector=lambda: elector
-        )
-        election = asyncio.create_task(elector.run())
-        try:
-            await logs.until("lease not reached")
-            page = status.page()
-            assert "403" in page.lease_fault
-            assert (page.leader, page.is_leader) == ("", False)
-        finally:
-            election.cancel()
-            await asyncio.wait([election])
+    async with electing(api, tmp_path) as status:
+        await logs.until("lease not reached")
+        page = status.page()
+        assert "403" in page.lease_fault
+        assert (page.leader, page.is_leader) == ("", False)

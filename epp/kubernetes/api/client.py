@@ -23,6 +23,7 @@ from epp.kubernetes.api.errors import (
     UnreachableError,
     refusal,
 )
+from epp.kubernetes.api.http_clients import HttpClients
 from epp.kubernetes.api.resource import Call, Resource
 
 _T = TypeVar("_T")
@@ -52,15 +53,6 @@ class _ApiResourceList(msgspec.Struct):
     resources: list[_ApiResource] = []
 
 
-class _Connections:
-    """Connections with the same certificates, and how many calls use them."""
-
-    def __init__(self, connection: Connection, tls: ssl.SSLContext) -> None:
-        self.tls = tls
-        self.http = connection.open(tls)
-        self.calls = 0
-
-
 class ApiClient:
     """Calls one API server; an async context manager that closes its connections.
 
@@ -80,9 +72,7 @@ class ApiClient:
     def __init__(self, connection: Connection, *, timeout_seconds: float = _CALL_SECONDS) -> None:
         self.connection = connection
         self._timeout_seconds = timeout_seconds
-        self._newest = _Connections(connection, connection.tls.context)
-        self._former: list[_Connections] = []
-        """Those with former certificates, until their last call, perhaps a watch, has ended."""
+        self._http = HttpClients(connection)
 
     async def __aenter__(self) -> Self:
         return self
@@ -97,8 +87,7 @@ class ApiClient:
 
     async def close(self) -> None:
         """Close all connections; open watches fail."""
-        for each in (self._newest, *self._former):
-            await each.http.aclose()
+        await self._http.close()
 
     async def get(
         self,
@@ -218,7 +207,7 @@ class ApiClient:
         """
         call = Call(verb="watch", resource=resource, namespace=namespace)
         async with AsyncExitStack() as stack:
-            http = await stack.enter_async_context(self._connections())
+            http = await stack.enter_async_context(self._http.newest())
             request = self._request(http, call, {**params, "watch": "true"})
             with self._failures(_WATCH_OPEN_SECONDS):
                 async with asyncio.timeout(_WATCH_OPEN_SECONDS):
@@ -253,35 +242,13 @@ class ApiClient:
     ) -> bytes:
         """Make a call and return the body of its response."""
         limit = self._timeout_seconds if timeout_seconds is None else timeout_seconds
-        async with self._connections() as http:
+        async with self._http.newest() as http:
             request = self._request(http, call, params, content, content_type)
             with self._failures(limit):
                 async with asyncio.timeout(limit):
                     response = await http.send(request)
         _check(call, response)
         return response.content
-
-    @asynccontextmanager
-    async def _connections(self) -> AsyncGenerator[httpx2.AsyncClient]:
-        """Yield the HTTP client with the present certificates, for one call."""
-        tls = await self.connection.tls.current()
-        if tls is not self._newest.tls:
-            former, self._newest = self._newest, _Connections(self.connection, tls)
-            self._former.append(former)
-            await self._close_unused()
-        used = self._newest
-        used.calls += 1
-        try:
-            yield used.http
-        finally:
-            used.calls -= 1
-            await self._close_unused()
-
-    async def _close_unused(self) -> None:
-        unused = [each for each in self._former if not each.calls]
-        self._former = [each for each in self._former if each.calls]
-        for each in unused:
-            await each.http.aclose()
 
     def _request(
         self,

@@ -38,6 +38,7 @@ class FollowedTls:
         clock: Callable[[], float],
     ) -> None:
         self._paths = tuple(paths)
+        self._log = _log.bind(files=[str(path) for path in paths])
         self._make = make
         self._clock = clock
         self._contents = self._read()
@@ -62,16 +63,13 @@ class FollowedTls:
         except (ConfigError, OSError, ValueError) as error:
             if str(error) != self._problem:
                 self._problem = str(error)
-                _log.warning(
+                self._log.warning(
                     "new certificates for the Kubernetes API are unusable, the last ones stay",
-                    files=[str(path) for path in self._paths],
                     problem=self._problem,
                 )
             return
         self._contents, self._problem = contents, ""
-        _log.info(
-            "new certificates for the Kubernetes API", files=[str(path) for path in self._paths]
-        )
+        self._log.info("new certificates for the Kubernetes API")
 
     def _read(self) -> tuple[bytes, ...]:
         return tuple(path.read_bytes() for path in self._paths)
