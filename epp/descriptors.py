@@ -1,4 +1,4 @@
-"""Divide the process's file descriptors among its ports and the pool, and warn if too few."""
+"""Divide the process's file descriptors among its ports and its pools, and warn if too few."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -62,23 +62,23 @@ def share_descriptors(settings: ServeSettings, *, sources: int) -> tuple[Shares,
 
 
 class PoolDescriptors:
-    """Warns once if scraping the pool needs more descriptors than reserved for it.
+    """Warns once if scraping needs more descriptors than are reserved for it.
 
     Args:
-        store: The pool.
+        store: The pool to which endpoints are added.
         shares: Descriptors per purpose.
-        sources: Returns the number of data sources that scrape every endpoint.
+        scrapes: Returns the number of connections for scraping, of all pools of the process.
     """
 
-    def __init__(self, store: EndpointStore, shares: Shares, sources: Callable[[], int]) -> None:
+    def __init__(self, store: EndpointStore, shares: Shares, scrapes: Callable[[], int]) -> None:
         self._store = store
         self._shares = shares
-        self._sources = sources
+        self._scrapes = scrapes
         self._has_warned = False
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
         del endpoint
-        wanted = len(self._store.snapshot) * self._sources()
+        wanted = self._scrapes()
         if wanted > self._shares.scrapes and not self._has_warned:
             self._has_warned = True
             log.warning(

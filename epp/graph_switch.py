@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import structlog
 
@@ -32,6 +33,9 @@ from epp.scheduling import NullObserver
 from epp.settings import ServeSettings
 
 log = structlog.get_logger()
+
+ChooseFile = Callable[[], Path | None]
+"""Returns a configuration file; blocks."""
 
 
 class GraphSwitch:
@@ -81,10 +85,15 @@ class GraphSwitch:
         self.forget_previous()
         self._lifetimes.leave(self.graph)
 
-    def make_reloader(self) -> ConfigReloader | None:
-        """Return the task that follows the configuration file; None if there is no file."""
+    def make_reloader(self, choose: ChooseFile | None = None) -> ConfigReloader | None:
+        """Return the task that follows the configuration file; None if there is no file.
+
+        Args:
+            choose: Chooses the file while running, see :class:`ConfigReloader`; None if it is
+                always that of the settings.
+        """
         settings = self._settings
-        if settings.config_file is None:
+        if settings.config_file is None and choose is None:
             return None
         return ConfigReloader(
             settings.config_file,
@@ -94,6 +103,7 @@ class GraphSwitch:
             clock=time.monotonic,
             rollback=settings.rollback,
             poll_seconds=settings.config_poll_seconds,
+            **({} if choose is None else {"choose": choose}),
         )
 
     def build(self, config: LoadedConfig, types: PluginTypes) -> PluginGraph:

@@ -21,6 +21,7 @@ from epp.observability import (
     Metrics,
     MetricsServer,
     PortCollector,
+    Registry,
     TransportCollector,
 )
 from epp.settings import ServeSettings
@@ -54,6 +55,7 @@ async def port_servers(
     limits: PortLimits,
     *,
     metrics: Metrics,
+    pools: Callable[[], Mapping[str, Registry]],
     pages: DebugPagesCallback,
     admin: AdminCalls,
     authorizer: Authorizer | None,
@@ -68,6 +70,8 @@ async def port_servers(
         methods: Handlers of the ext_proc port, by gRPC method path.
         limits: Maximum number of connections of each port.
         metrics: Served on the metrics port.
+        pools: Returns the metrics of each pool, which are on the same page; none if there is only
+            one pool.
         pages: Returns the current debug pages.
         admin: The changing calls of the metrics port.
         authorizer: Decides about its other clients; None lets in all.
@@ -107,6 +111,7 @@ async def port_servers(
         metrics,
         host=settings.host,
         port=settings.metrics_port,
+        pools=pools,
         pages=pages,
         admin=admin,
         authorizer=authorizer,

@@ -8,7 +8,7 @@ from epp.config import LoadedConfig, RollbackSettings
 from epp.data_layer import DEFAULT_SHARE, DRAIN_LABEL, MAX_PAGE_BYTES
 from epp.ext_proc import ExtProcSettings
 from epp.inputs import MAX_PORT, Form, Option, Panel
-from epp.kubernetes.source import PodSource
+from epp.kubernetes.source import PodSource, PoolsSource
 from epp.observability import DEFAULT_PAGE_BYTES
 from epp.outlier_detection import OutlierSettings
 from epp.transport import TlsSettings, TransportSettings
@@ -84,8 +84,19 @@ class ServeSettings:
             metavar="NAME[:PORT]",
         ),
     ] = ()
-    pods: PodSource | None = None
+    pods: PodSource | PoolsSource | None = None
     """Where the endpoints are in a Kubernetes cluster; None if they come from elsewhere."""
+    pool_config_dir: Annotated[
+        Path | None,
+        Option(
+            "With several pools, the directory of their configurations: NAME.yaml is that of the"
+            " pool NAME, or of pools that name it in their label or annotation"
+            " llm-d.ai/endpoint-picker-config. Other pools have that of --config-file.",
+            panel=Panel.CONFIGURATION,
+            metavar="DIR",
+        ),
+    ] = None
+    """With several pools, the directory of their configurations."""
     elects_leader: Annotated[
         bool,
         Option(
@@ -98,9 +109,8 @@ class ServeSettings:
     ] = False
     drain_label: tuple[str, str] | None = DRAIN_LABEL
     """Name and value of the label of endpoints that get no new requests; None for no such label."""
-    pool_name: Annotated[
-        str, Option("Name of the pool in metrics.", panel=Panel.MODEL_SERVERS, metavar="NAME")
-    ] = "default"
+    pool_name: str = "default"
+    """Name of the pool in metrics; of no meaning with several pools."""
     host: Annotated[str, Option("Address to listen on.", panel=Panel.PORTS, metavar="ADDRESS")] = (
         "0.0.0.0"  # noqa: S104 - a gateway on another host has to reach it
     )

@@ -141,7 +141,7 @@ async def test_the_port_opens_when_there_are_endpoints_behind_it(
     stop, there = asyncio.Event(), list[int]()
 
     def ready(_: Ports) -> None:
-        there.append(len(app.store.snapshot))
+        there.append(len(app.pool.store.snapshot))
         stop.set()
 
     await app.run(stop, ready)
@@ -216,7 +216,7 @@ async def test_a_stream_in_its_response_is_ended_well_when_the_drain_time_is_ove
             answer.response_headers.headers.headers.add(key=":status", raw_value=b"200")
             await call.write(answer)
             assert (await call.read()).WhichOneof("response") == "response_headers"
-            assert sum(e.load.in_flight for e in epp.app.store.snapshot) == 1
+            assert sum(e.load.in_flight for e in epp.app.pool.store.snapshot) == 1
 
             epp.stop.set()
             assert await call.read() is aio.EOF
@@ -224,7 +224,7 @@ async def test_a_stream_in_its_response_is_ended_well_when_the_drain_time_is_ove
             await epp.task
         assert not epp.app.is_ready
         assert epp.app.service.open_streams == set()
-        assert sum(e.load.in_flight for e in epp.app.store.snapshot) == 0
+        assert sum(e.load.in_flight for e in epp.app.pool.store.snapshot) == 0
 
 
 async def test_new_requests_are_served_while_the_drain_is_delayed(logs: Logs) -> None:
@@ -337,7 +337,7 @@ async def test_endpoints_file_makes_the_pool(tmp_path: Path) -> None:
     await asyncio.to_thread(path.write_text, "endpoints: [{name: x, address: 127.0.0.1, port: 9}]")
     async with running(endpoints=(), endpoints_file=path) as epp:
         await epp.until_ready()
-        assert [e.address for e in epp.app.store.snapshot] == ["127.0.0.1:9"]
+        assert [e.address for e in epp.app.pool.store.snapshot] == ["127.0.0.1:9"]
 
 
 def test_no_endpoints_at_all_is_refused() -> None:
@@ -373,12 +373,12 @@ class Rewritten:
 
     async def becomes(self, app: App, text: str) -> None:
         """Write ``text`` and wait until ``app`` uses it."""
-        before = app.graph
+        before = app.pool.graph
         with watched_logs() as logs:
             await asyncio.to_thread(self.path.write_text, text)
             async with asyncio.timeout(10):
                 await logs.until("configuration reloaded")
-        assert app.graph is not before
+        assert app.pool.graph is not before
 
 
 @pytest.fixture
@@ -394,9 +394,9 @@ async def test_compat_has_flow_control_refuse_where_the_reference_does(
     ext_proc = ExtProcSettings(compat=compat)
     settings = make_settings(config=load_text(text, "test"), ext_proc=ext_proc)
     app = await asyncio.to_thread(App, settings)
-    assert app.flow.active is not None
-    assert app.flow.active.settings.displaces is is_ours
-    assert app.flow.active.settings.holds_filtered is is_ours
+    assert app.pool.flow.active is not None
+    assert app.pool.flow.active.settings.displaces is is_ours
+    assert app.pool.flow.active.settings.holds_filtered is is_ours
 
 
 async def test_reload_swaps_what_requests_run_on_and_keeps_what_plugins_know(
@@ -405,13 +405,13 @@ async def test_reload_swaps_what_requests_run_on_and_keeps_what_plugins_know(
     async with running(**await config.use(DEFAULT_CONFIG)) as epp:
         await epp.until_ready()
         app = epp.app
-        pipeline, endpoints = app.director.pipeline, app.store.snapshot
-        prefixes = app.graph.plugins["approx-prefix-cache-producer"]
+        pipeline, endpoints = app.pool.director.pipeline, app.pool.store.snapshot
+        prefixes = app.pool.graph.plugins["approx-prefix-cache-producer"]
         await config.becomes(app, DEFAULT_CONFIG.replace("weight: 2", "weight: 5"))
-        assert app.director.pipeline is not pipeline
-        assert app.director.pipeline.scheduler is app.graph.scheduler
-        assert app.graph.plugins["approx-prefix-cache-producer"] is prefixes
-        assert app.store.snapshot is endpoints
+        assert app.pool.director.pipeline is not pipeline
+        assert app.pool.director.pipeline.scheduler is app.pool.graph.scheduler
+        assert app.pool.graph.plugins["approx-prefix-cache-producer"] is prefixes
+        assert app.pool.store.snapshot is endpoints
 
 
 async def test_listener_that_a_reload_drops_hears_no_more_and_a_new_one_hears_of_all(
@@ -424,21 +424,21 @@ async def test_listener_that_a_reload_drops_hears_no_more_and_a_new_one_hears_of
     settings = await config.use(text) | {"endpoints": (), "endpoints_file": file}
     async with running(**settings) as epp:
         await epp.until_ready()
-        old = epp.app.graph.plugins[producer]
+        old = epp.app.pool.graph.plugins[producer]
         changed = text.replace(
             f"{{type: {producer}}}", f"{{type: {producer}, parameters: {{autoTune: false}}}}"
         )
         await config.becomes(epp.app, changed)
-        new = epp.app.graph.plugins[producer]
+        new = epp.app.pool.graph.plugins[producer]
         assert new is not old
-        listening = {id(listener) for listener in epp.app.store._listeners}
+        listening = {id(listener) for listener in epp.app.pool.store._listeners}
         assert id(new) in listening
         assert id(old) not in listening
 
 
 def scheduled(app: App) -> RoutedRequest:
     """Have a request decided; the caller closes it."""
-    exchange = app.director.handle(
+    exchange = app.pool.director.handle(
         request_id="r",
         headers={":path": "/v1/completions", "x-llm-d-inference-objective": "batch"},
         body=b'{"model": "m", "prompt": "x"}',
@@ -460,7 +460,7 @@ async def test_dropped_plugin_is_closed_when_its_last_request_has_ended(
     async with running(**settings, rollback=RollbackSettings(within_seconds=0)) as epp:
         await epp.until_ready()
         closed = asyncio.Event()
-        dropped = epp.app.graph.plugins["kv-cache-utilization-scorer"]
+        dropped = epp.app.pool.graph.plugins["kv-cache-utilization-scorer"]
         monkeypatch.setattr(dropped, "close", closed.set)
         first, second = scheduled(epp.app), scheduled(epp.app)
         await config.becomes(epp.app, WITHOUT_KV_SCORER)
@@ -472,7 +472,7 @@ async def test_dropped_plugin_is_closed_when_its_last_request_has_ended(
         second.close(EndCause.ENDED)
         async with asyncio.timeout(15):
             await closed.wait()
-        assert sum(e.load.in_flight for e in epp.app.store.snapshot) == 0
+        assert sum(e.load.in_flight for e in epp.app.pool.store.snapshot) == 0
 
 
 @pytest.mark.parametrize("next_step", ["reload", "stop"])
@@ -482,24 +482,24 @@ async def test_dropped_plugin_is_kept_while_the_reload_is_watched(
     async with running(**await config.use(DEFAULT_CONFIG)) as epp:
         await epp.until_ready()
         app, closed = epp.app, list[bool]()
-        dropped = app.graph.plugins["kv-cache-utilization-scorer"]
+        dropped = app.pool.graph.plugins["kv-cache-utilization-scorer"]
         monkeypatch.setattr(dropped, "close", lambda: closed.append(True))
-        assert app.director.previous_pipeline is None
-        pipeline = app.director.pipeline
+        assert app.pool.director.previous_pipeline is None
+        pipeline = app.pool.director.pipeline
         await config.becomes(app, WITHOUT_KV_SCORER)
         assert pipeline.open_requests == 0
         await asyncio.sleep(0)
         assert closed == []
-        previous = app.director.previous_pipeline
+        previous = app.pool.director.previous_pipeline
         assert previous is not None
         (profile,) = previous.scheduler.profiles.values()
         assert dropped in [each.scorer for each in profile.scorers]
         if next_step == "reload":
             await config.becomes(app, WITHOUT_KV_SCORER + "extensions: {}\n")
             assert closed == [True]
-            assert app.director.previous_pipeline is not previous
+            assert app.pool.director.previous_pipeline is not previous
     assert closed == [True]
-    assert app.director.previous_pipeline is None
+    assert app.pool.director.previous_pipeline is None
 
 
 async def test_reload_goes_on_if_the_graph_before_cannot_be_built_again(
@@ -507,7 +507,7 @@ async def test_reload_goes_on_if_the_graph_before_cannot_be_built_again(
 ) -> None:
     async with running(**await config.use(DEFAULT_CONFIG)) as epp:
         await epp.until_ready()
-        builder = epp.app._graphs._builder
+        builder = epp.app.pool.graphs._builder
         build = builder.build
 
         def refuse_the_first(loaded: LoadedConfig, *args: Any, **fields: Any) -> PluginGraph:
@@ -517,7 +517,7 @@ async def test_reload_goes_on_if_the_graph_before_cannot_be_built_again(
 
         monkeypatch.setattr(builder, "build", refuse_the_first)
         await config.becomes(epp.app, WITHOUT_KV_SCORER)
-        assert epp.app.director.previous_pipeline is None
+        assert epp.app.pool.director.previous_pipeline is None
         scheduled(epp.app).close(EndCause.ENDED)
 
 
@@ -543,19 +543,19 @@ async def test_reload_changes_the_discovery_without_an_empty_pool(
 
     async with running(**await config.use(text(first)) | {"endpoints": ()}) as epp:
         await epp.until_ready()
-        shared = epp.app.store.snapshot[1]
+        shared = epp.app.pool.store.snapshot[1]
         await config.becomes(epp.app, text(second))
-        assert [e.name for e in epp.app.store.snapshot] == ["default/b", "default/c"]
-        assert epp.app.store.snapshot[0] is shared
+        assert [e.name for e in epp.app.pool.store.snapshot] == ["default/b", "default/c"]
+        assert epp.app.pool.store.snapshot[0] is shared
 
-        graph = epp.app.graph
+        graph = epp.app.pool.graph
         with watched_logs() as logs:
             await asyncio.to_thread(config.path.write_text, text(tmp_path / "none.yaml"))
             await logs.until("configuration refused")
             await asyncio.to_thread(config.path.write_text, DEFAULT_CONFIG)
             await logs.until("no endpoints: give --endpoint HOST:PORT")
-        assert epp.app.graph is graph
-        assert [e.name for e in epp.app.store.snapshot] == ["default/b", "default/c"]
+        assert epp.app.pool.graph is graph
+        assert [e.name for e in epp.app.pool.store.snapshot] == ["default/b", "default/c"]
 
 
 async def test_reload_follows_another_dns_name(
@@ -578,19 +578,22 @@ async def test_reload_follows_another_dns_name(
         settings = await config.use(text("first.test.", server)) | {"endpoints": ()}
         async with running(**settings) as epp:
             await epp.until_ready()
-            shared = epp.app.store.snapshot[1]
+            shared = epp.app.pool.store.snapshot[1]
             await config.becomes(epp.app, text("second.test.", server))
-            assert [e.address for e in epp.app.store.snapshot] == ["127.0.0.2:9", "127.0.0.3:9"]
-            assert epp.app.store.snapshot[0] is shared
+            assert [e.address for e in epp.app.pool.store.snapshot] == [
+                "127.0.0.2:9",
+                "127.0.0.3:9",
+            ]
+            assert epp.app.pool.store.snapshot[0] is shared
 
             server.is_silent = True
             monkeypatch.setattr(discoveries, "FIRST_REPORT_SECONDS", 0.1)
-            graph = epp.app.graph
+            graph = epp.app.pool.graph
             with watched_logs() as logs:
                 await asyncio.to_thread(config.path.write_text, text("first.test.", server))
                 await logs.until("configuration refused")
-            assert epp.app.graph is graph
-            assert len(epp.app.store.snapshot) == 2
+            assert epp.app.pool.graph is graph
+            assert len(epp.app.pool.store.snapshot) == 2
 
 
 DISCOVERY = '''\
@@ -635,8 +638,8 @@ async def test_discovery_that_is_given_up_is_closed_after_it_has_ended(
     )
     async with running(**await config.use(DEFAULT_CONFIG)) as epp:
         await epp.until_ready()
-        graph, pipeline = epp.app.graph, epp.app.director.pipeline
-        endpoints, listeners = epp.app.store.snapshot, list(epp.app.store._listeners)
+        graph, pipeline = epp.app.pool.graph, epp.app.pool.director.pipeline
+        endpoints, listeners = epp.app.pool.store.snapshot, list(epp.app.pool.store._listeners)
         with watched_logs() as logs:
             text += "  discovery: {pluginRef: d}\nfeatureGates: [flowControl]\n"
             await asyncio.to_thread(config.path.write_text, text)
@@ -644,11 +647,11 @@ async def test_discovery_that_is_given_up_is_closed_after_it_has_ended(
         plugin = (await asyncio.to_thread(load_plugin_file, file, "Clashing")).plugin
         told = vars(sys.modules[plugin.__module__])["told"]
         assert told == ["ended", "closed"]
-        assert epp.app.graph is graph
-        assert epp.app.director.pipeline is pipeline
-        assert epp.app.store.snapshot is endpoints
-        assert epp.app.store._listeners == listeners
-        assert not epp.app.flow.active
+        assert epp.app.pool.graph is graph
+        assert epp.app.pool.director.pipeline is pipeline
+        assert epp.app.pool.store.snapshot is endpoints
+        assert epp.app.pool.store._listeners == listeners
+        assert not epp.app.pool.flow.active
 
 
 async def test_discovery_of_the_configuration_may_be_called_like_a_flag(
@@ -669,9 +672,9 @@ async def test_discovery_of_the_configuration_may_be_called_like_a_flag(
     async with running(**settings | {"endpoints": (), "endpoints_file": files[1]}) as epp:
         await epp.until_ready()
         async with asyncio.timeout(15):
-            while len(epp.app.store.snapshot) < 2:
+            while len(epp.app.pool.store.snapshot) < 2:
                 await epp.health()
-        assert [e.name for e in epp.app.store.snapshot] == ["default/a", "default/b"]
+        assert [e.name for e in epp.app.pool.store.snapshot] == ["default/a", "default/b"]
 
 
 async def test_plugin_that_was_disabled_is_called_again_after_a_reload(config: Rewritten) -> None:
@@ -687,15 +690,15 @@ async def test_plugin_that_requests_of_a_replaced_graph_disable_is_not_shown_as_
 ) -> None:
     async with running(**await config.use(DEFAULT_CONFIG)) as epp:
         app = epp.app
-        before = app.graph
+        before = app.pool.graph
         await config.becomes(app, DEFAULT_CONFIG + "extensions: {}\n")
-        scorer = app.graph.plugins["queue-scorer"]
+        scorer = app.pool.graph.plugins["queue-scorer"]
         assert before.plugins["queue-scorer"] is scorer
         gauge = app.metrics.plugins_disabled
         before.guards.observer.plugin_disabled(scorer, 10)
         (family,) = gauge.collect()
         assert family.samples == []
-        app.graph.guards.observer.plugin_disabled(scorer, 10)
+        app.pool.graph.guards.observer.plugin_disabled(scorer, 10)
         (family,) = gauge.collect()
         assert [sample.value for sample in family.samples] == [1]
 
@@ -763,7 +766,7 @@ async def test_plugins_are_closed_when_the_process_stops(
 ) -> None:
     async with running(**await config.use(DEFAULT_CONFIG)) as epp:
         closed: list[str] = []
-        for plugin in epp.app.graph.plugins.values():
+        for plugin in epp.app.pool.graph.plugins.values():
             monkeypatch.setattr(plugin, "close", lambda name=plugin.name: closed.append(name))
-        names = list(epp.app.graph.plugins)
+        names = list(epp.app.pool.graph.plugins)
     assert sorted(closed) == sorted(names)

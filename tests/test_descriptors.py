@@ -65,7 +65,7 @@ def test_a_pool_that_outgrows_its_share_is_warned_of_once() -> None:
     store = EndpointStore()
     shares = share_out(200, Demand(ext_proc=20, health=10, metrics=10, scrapes=10))
     assert shares.scrapes == 32
-    store.add_listener(PoolDescriptors(store, shares, lambda: 2))
+    store.add_listener(PoolDescriptors(store, shares, lambda: 2 * len(store.snapshot)))
 
     def grow_to(count: int) -> None:
         specs = [EndpointSpec(f"ns/{number}", f"10.0.0.1:{number + 1}") for number in range(count)]

@@ -38,9 +38,9 @@ def make_service(endpoints: int = 10) -> ExtProcService:
         )
     )
     specs = [EndpointSpec(f"default/server-{n}", each) for n, each in enumerate(addresses)]
-    app.store.replace_endpoints("test", specs)
+    app.pool.store.replace_endpoints("test", specs)
     now = time.monotonic()
-    for number, endpoint in enumerate(app.store.snapshot):
+    for number, endpoint in enumerate(app.pool.store.snapshot):
         page = EndpointMetrics(
             waiting_requests=number % 5,
             running_requests=number % 7,

@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import structlog
-import typer
 
 from epp.cli.settings_options import read_options
 from epp.cli.units import count
 from epp.inputs import MAX_PORT
 from epp.kubernetes.settings import KubernetesSettings
-from epp.kubernetes.source import PodSelection, PodSource, PoolRef
+from epp.kubernetes.source import PodSelection, PodSource, PoolRef, PoolsSource
 
 _log = structlog.get_logger(__name__)
 
@@ -30,16 +29,14 @@ _LABEL_SELECTOR: Final = re.compile(rf"{_REQUIREMENT}(?:,{_REQUIREMENT})*")
 
 
 def pods_and_pool_name(
-    ctx: typer.Context,
     values: Mapping[str, object],
     environ: Mapping[str, str],
     *,
     has_endpoints: bool,
-) -> tuple[PodSource | None, str]:
+) -> tuple[PodSource | PoolsSource | None, str]:
     """Return where the endpoints are in the cluster, if they are there, and the pool's name.
 
     Args:
-        ctx: Says whether ``--pool-name`` is given.
         values: Values of the command's parameters, by name.
         environ: For ``NAMESPACE`` and ``POD_NAME``.
         has_endpoints: Whether other options name the endpoints, so that no pods are used.
@@ -48,15 +45,14 @@ def pods_and_pool_name(
         ValueError: An option is invalid, missing, or contradicts another.
     """
     settings = KubernetesSettings(**read_options(KubernetesSettings, values))
-    pool_name = str(values["pool_name"])
-    source = ctx.get_parameter_source("pool_name")
-    is_given = source is not None and source.name != "DEFAULT"
-    pods = pod_source(settings, pool_name if is_given else "", environ)
+    pods = pod_source(settings, environ)
     if has_endpoints:
-        return None, pool_name
-    if pods is not None and pods.pool is None:
-        pool_name = _pool_name_of_pod(environ)
-    return pods, pool_name
+        if settings.all_pools:
+            raise ValueError("--all-pools needs pods: leave out the options that name endpoints")
+        return None, _one_name(settings)
+    if isinstance(pods, PodSource) and pods.pool is None:
+        return pods, _pool_name_of_pod(environ)
+    return pods, _one_name(settings)
 
 
 def warn_without_pods(values: Mapping[str, object], *, has_endpoints: bool) -> None:
@@ -75,13 +71,12 @@ def warn_without_pods(values: Mapping[str, object], *, has_endpoints: bool) -> N
 
 
 def pod_source(
-    settings: KubernetesSettings, pool_name: str, environ: Mapping[str, str]
-) -> PodSource | None:
-    """Return where the endpoints are in the cluster; None if neither pool nor labels are given.
+    settings: KubernetesSettings, environ: Mapping[str, str]
+) -> PodSource | PoolsSource | None:
+    """Return where the endpoints are in the cluster; None if neither pools nor labels are given.
 
     Args:
         settings: The options.
-        pool_name: Value of ``--pool-name``; "" if it is not given.
         environ: For ``NAMESPACE``.
 
     Raises:
@@ -91,8 +86,13 @@ def pod_source(
     if bool(selector) != bool(ports):
         raise ValueError("--endpoint-selector and --endpoint-target-ports: give both, or neither")
     namespace = settings.pool_namespace or environ.get("NAMESPACE") or "default"
+    names = tuple(dict.fromkeys(filter(None, settings.pool_name)))
+    if settings.all_pools and names:
+        raise ValueError("--all-pools and --pool-name exclude each other")
     if selector:
-        if pool_name:
+        if settings.all_pools:
+            raise ValueError("--all-pools and --endpoint-selector exclude each other")
+        if names:
             raise ValueError("--pool-name and --endpoint-selector exclude each other")
         if not _LABEL_SELECTOR.fullmatch(selector):
             raise ValueError(
@@ -100,9 +100,14 @@ def pod_source(
                 " app in (vllm, sglang),!canary"
             )
         return PodSource(namespace, selection=PodSelection(selector, _target_ports(ports)))
-    if not pool_name:
-        return None
-    return PodSource(namespace, PoolRef(pool_name, settings.pool_group))
+    if settings.all_pools or len(names) > 1:
+        return PoolsSource(namespace, settings.pool_group, names)
+    return PodSource(namespace, PoolRef(names[0], settings.pool_group)) if names else None
+
+
+def _one_name(settings: KubernetesSettings) -> str:
+    # Of repeated names the last one, as in the Go EPP, where there are no pods to choose by them.
+    return settings.pool_name[-1] if settings.pool_name else "default"
 
 
 def _pool_name_of_pod(environ: Mapping[str, str]) -> str:

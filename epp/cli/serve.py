@@ -79,6 +79,7 @@ from epp.cli.transport_options import (
 from epp.cli.units import duration, label, signed_duration, size
 from epp.ext_proc import ExtProcSettings
 from epp.kubernetes.settings import KubernetesSettings
+from epp.kubernetes.source import PoolsSource
 from epp.observability import configure
 from epp.outlier_detection import OutlierSettings
 from epp.transport import TlsSettings
@@ -168,19 +169,23 @@ def serve(
         outliers = OutlierSettings(**read_options(OutlierSettings, values))
         has_endpoints = any(derived[each] for each in _ENDPOINTS)
         pods, derived["pool_name"] = pods_and_pool_name(
-            ctx, values, os.environ, has_endpoints=has_endpoints
+            values, os.environ, has_endpoints=has_endpoints
         )
         is_authenticated = checks_tokens(metrics_endpoint_auth, has_pods=pods is not None)
     except ValueError as error:
         fail(str(error))
     if derived["enable_admin_writes"] and derived["admin_token_file"] is None:
         fail("--enable-admin-writes needs --admin-token-file, a file with the token of its clients")
+    if derived["pool_config_dir"] and not derived["pool_config_dir"].is_dir():
+        fail(f"--pool-config-dir: {derived['pool_config_dir']} is not a directory")
     if not (has_endpoints or pods or config_file or config_text):
         fail("\n".join(_NO_ENDPOINTS))
     configure(level=level, log_format=log_format, queue_bytes=queue_bytes, standard_streams=True)
     _log_ignored(given)
     if pods is None:
         warn_without_pods(values, has_endpoints=has_endpoints)
+    if derived["pool_config_dir"] and not isinstance(pods, PoolsSource):
+        log.warning("there is one pool at most, so --pool-config-dir has no effect")
     if tls is None:
         warn_of_unused(cert_path, tls_min_version, tls_cipher_suites or ())
 

@@ -52,7 +52,7 @@ class ConfigReloader:
     """Follows one configuration file and the plugin files it names.
 
     Args:
-        path: The configuration file.
+        path: The configuration file; None while there is none.
         user: Owns the graph in use.
         registry: Finds plugin classes.
         metrics: Counts reloads.
@@ -60,11 +60,13 @@ class ConfigReloader:
         rollback: When to roll a reload back.
         poll_seconds: Time between two polls of the files. A change is applied once two polls in a
             row find the same content, so that a half-written file is not read.
+        choose: Returns the file to follow from now on, and blocks; called at each poll. None, or no
+            callback, for the file that is followed already.
     """
 
     def __init__(
         self,
-        path: Path,
+        path: Path | None,
         user: GraphUser,
         *,
         registry: PluginRegistry,
@@ -72,6 +74,7 @@ class ConfigReloader:
         clock: Callable[[], float],
         rollback: RollbackSettings | None = None,
         poll_seconds: float = 0.5,
+        choose: Callable[[], Path | None] = lambda: None,
     ) -> None:
         self._path = path
         self._user = user
@@ -82,7 +85,8 @@ class ConfigReloader:
             rollback or RollbackSettings(), clock=clock, give_up=self._give_up
         )
         """Must be given the outcome of every request."""
-        self._files = frozenset({path})
+        self._choose = choose
+        self._files = frozenset(() if path is None else (path,))
         self._previous: PluginGraph | None = None
         self._refused_version = ""
         self._last_fault = ""
@@ -104,12 +108,19 @@ class ConfigReloader:
                 await self._roll_back(self._cause)
             if not self.outcomes.is_watching:
                 self._user.forget_previous()
-            is_change = await asyncio.to_thread(changes_of_files.poll, self._files)
-            if self._is_asked or is_change:
+            is_change = await asyncio.to_thread(self._poll, changes_of_files)
+            if self._path is not None and (self._is_asked or is_change):
                 changes_of_files.mark_handled()
                 is_asked, self._is_asked = self._is_asked, False
                 await self._reload(is_asked=is_asked)
             await self._tick()
+
+    def _poll(self, changes_of_files: SettledChanges) -> bool:
+        chosen = self._choose()
+        if chosen is not None and chosen != self._path:
+            self._path = chosen
+            self._files = frozenset({chosen})
+        return changes_of_files.poll(self._files)
 
     async def _tick(self) -> None:
         try:
@@ -145,9 +156,10 @@ class ConfigReloader:
         _log.info("configuration reloaded", **self._facts(graph), **_plugins_by_fate(before, graph))
 
     def _read(self) -> tuple[LoadedConfig, PluginTypes]:
-        inspect = self._registry.inspector(self._path.parent)
-        config = load_file(self._path, inspect=inspect)
-        self._files = frozenset({self._path, *plugin_files(config)})
+        path = self._path
+        assert path is not None  # noqa: S101 - without a file, nothing is reloaded
+        config = load_file(path, inspect=self._registry.inspector(path.parent))
+        self._files = frozenset({path, *plugin_files(config)})
         return config, self._registry.prepare(config)
 
     def _refuse_again(self, version: str) -> None:

@@ -72,7 +72,8 @@ class PoolPace:
     """
 
     def __init__(self, share: float = DEFAULT_SHARE) -> None:
-        self._share = share
+        self.share = share
+        """Share of one core for all scrapes together."""
         self.endpoint_share = share * ENDPOINT_PART
         """Limit for one source and endpoint."""
         self.cap = self.endpoint_share
@@ -87,7 +88,7 @@ class PoolPace:
         """Recompute the cap so that all scrapes fit into the share; call about once a second."""
         loads = sorted(pace.load for pace in paces)
         self.cap = self.endpoint_share
-        left, above = self._share, len(loads)
+        left, above = self.share, len(loads)
         if sum(loads) <= left:
             return
         for load in loads:  # scrapes below the cap keep their load

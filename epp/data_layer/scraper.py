@@ -131,6 +131,10 @@ class Scraper:
         for state, since in self._settings.waiting.items():
             yield state.endpoint, state.source, since
 
+    def limit_cpu(self, share: float) -> None:
+        """Let all scrapes together use this share of one core; the limit of each scrape stays."""
+        self._pool_pace.share = share
+
     def use(self, bindings: Iterable[Binding]) -> None:
         """Replace the bindings.
 

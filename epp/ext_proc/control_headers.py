@@ -8,6 +8,7 @@ that a client may set can be forwarded to a second endpoint picker (``--keep-con
 from collections.abc import Mapping
 from functools import lru_cache
 
+from epp.ext_proc.gateway_metadata import POOL
 from epp.ext_proc.processing_request import SERVED_KEY, SUBSET_KEY
 from epp.request_control.policies import (
     FAIRNESS,
@@ -28,6 +29,7 @@ CLIENT_CONTROL_HEADERS = frozenset(
         REWRITE,
         OLD_REWRITE,
         TTL_HEADER,
+        POOL,
         "x-llm-d-slo-ttft-ms",
         "x-slo-ttft-ms",
         "x-llm-d-slo-tpot-ms",

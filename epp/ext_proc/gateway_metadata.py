@@ -16,6 +16,10 @@ Without it the gateway gets one, because an ORIGINAL_DST cluster answers a list 
 HEDGING: Final = "x-gateway-hedging"
 """``true`` if the endpoint picker may set the headers of Envoy that begin a second try."""
 
+POOL: Final = "x-gateway-inference-pool"
+"""Name of the InferencePool of the gateway's route, ``NAME`` or ``NAMESPACE/NAME``, for an endpoint
+picker that serves several; as metadata of the stream, or as a header of the request."""
+
 _LIMIT: Final = 8
 
 

@@ -47,3 +47,21 @@ class RequestHandler(Protocol):
 
     def priority_of(self, headers: Mapping[str, str]) -> int:
         """Return the priority of a request with these headers."""
+
+
+class RequestHandlers(Protocol):
+    """Chooses what decides the requests of a stream: one pool, or one of several."""
+
+    def of_stream(self, headers: Mapping[str, str]) -> RequestHandler:
+        """Return the handler of a stream with these gRPC headers."""
+
+
+class OneHandler:
+    """Decides all requests by the same handler."""
+
+    def __init__(self, handler: RequestHandler) -> None:
+        self._handler = handler
+
+    def of_stream(self, headers: Mapping[str, str]) -> RequestHandler:
+        del headers
+        return self._handler

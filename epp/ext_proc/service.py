@@ -6,7 +6,7 @@ from math import inf
 
 from epp.ext_proc.gateway_metadata import abilities
 from epp.ext_proc.held_bytes import HeldBytes
-from epp.ext_proc.interfaces import RequestHandler, TransportStream
+from epp.ext_proc.interfaces import RequestHandlers, TransportStream
 from epp.ext_proc.pauses import ENDS_AT_ONCE, end_in_pauses, end_safely, let_messages_come
 from epp.ext_proc.settings import ExtProcSettings
 from epp.ext_proc.stream import ExtProcStream
@@ -24,7 +24,7 @@ class ExtProcService:
 
     def __init__(
         self,
-        handler: RequestHandler,
+        handlers: RequestHandlers,
         clock: Callable[[], float],
         *,
         settings: ExtProcSettings | None = None,
@@ -33,12 +33,12 @@ class ExtProcService:
         """Create a service without streams.
 
         Args:
-            handler: Decides requests.
+            handlers: Decide requests.
             clock: Monotonic seconds.
             settings: Limits, and the form of the answers; None for the defaults.
             metrics: Where refused streams are counted; None to count them nowhere.
         """
-        self._handler = handler
+        self._handlers = handlers
         self._clock = clock
         self._settings = settings or ExtProcSettings()
         # Without an OutcomeWatch: what Envoy sends says nothing about the EPP's configuration.
@@ -70,7 +70,7 @@ class ExtProcService:
         """Return the handler of a new stream with these gRPC headers."""
         opened = ExtProcStream(
             stream,
-            self._handler,
+            self._handlers.of_stream(headers),
             self._clock,
             self._closed,
             settings=self._settings,

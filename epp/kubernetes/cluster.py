@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry
 
-from epp.data_layer import ObjectStore
-from epp.kubernetes.api import ApiClient, ConfigurationError, load_connection
+from epp.data_layer import DiscoveryError, ObjectStore
+from epp.kubernetes.api import ConfigurationError, load_connection
 from epp.kubernetes.discovery import KubernetesDiscovery
 from epp.kubernetes.leader_election import Elector, make_identity
+from epp.kubernetes.namespace_objects import NamespaceObjects
+from epp.kubernetes.shared_client import SharedClient
 from epp.kubernetes.source import PodSource
 from epp.kubernetes.status import PATH, KubernetesStatus
 from epp.kubernetes.token_authorizer import TokenAuthorizer
@@ -20,63 +22,102 @@ class Cluster:
     """The cluster in which the endpoints are pods.
 
     Args:
-        source: The pool, or the pods.
-        policies: Gets the objectives and rewrites of the pool; None if they come from elsewhere.
+        namespace: Namespace of the pools and the pods.
         registry: Where its metrics are registered.
-        pool_name: Name of the pool, for the name of the Lease.
+        lease_of: What the name of the Lease is made of: the pools that this process serves.
         elects_leader: Whether one replica is ready, the leader, and the others wait.
+        shared_group: API group of the pools if several of them are served, so that they share
+            copies; "" for one.
+        has_policies: Whether objectives and rewrites come from the cluster.
         clock: Monotonic seconds.
     """
 
     def __init__(
         self,
-        source: PodSource,
-        policies: ObjectStore | None,
+        namespace: str,
         registry: CollectorRegistry,
         *,
-        pool_name: str,
+        lease_of: str,
         elects_leader: bool = False,
+        shared_group: str = "",
+        has_policies: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.discovery = KubernetesDiscovery(source, policies=policies)
-        self._lease = f"epp-{source.namespace}-{pool_name}.llm-d.ai"
+        self.namespace = namespace
+        """Namespace of the pools and the pods."""
+        self._client = SharedClient()
+        self.objects: NamespaceObjects | None = None
+        """Copies of all pools; None if each discovery has its own."""
+        if shared_group:
+            self.objects = NamespaceObjects(
+                self._client, namespace, shared_group, has_policies=has_policies
+            )
+        self._lease = f"epp-{namespace}-{lease_of}.llm-d.ai"
         self._elects_leader = elects_leader
         self._elector: Elector | None = None
         self._resigned = asyncio.Event()
+        self.discoveries: list[KubernetesDiscovery] = []
+        """The discovery of each pool."""
         self._status = KubernetesStatus(
-            self.discovery,
+            namespace,
+            lambda: self.discoveries,
             clock,
+            shared=self.objects,
             lease=self._lease if elects_leader else "",
             elector=lambda: self._elector,
         )
         registry.register(self._status)
 
     @property
-    def is_ready(self) -> bool:
-        """Whether there is a pool, and this replica is to serve."""
+    def leads(self) -> bool:
+        """Whether this replica is to serve."""
         elector = self._elector
-        leads = not self._elects_leader or (elector is not None and elector.is_leader)
-        return self.discovery.is_pool_known and leads
+        return not self._elects_leader or (elector is not None and elector.is_leader)
+
+    def discover(self, source: PodSource, policies: ObjectStore | None) -> KubernetesDiscovery:
+        """Return a discovery of the pool or the pods of ``source``; see :meth:`forget`.
+
+        Args:
+            source: The pool, or the pods.
+            policies: Gets the objectives and rewrites of the pool; None if they come from
+                elsewhere.
+        """
+        discovery = KubernetesDiscovery(
+            source, policies=policies, client=self._client, objects=self.objects
+        )
+        self.discoveries.append(discovery)
+        return discovery
+
+    def forget(self, discovery: KubernetesDiscovery) -> None:
+        """Leave a discovery that has ended out of metrics and pages."""
+        self.discoveries.remove(discovery)
 
     async def run(self) -> None:
-        """Take part in the election of a leader until cancelled, or until :meth:`resign`."""
-        if not self._elects_leader:
-            return
+        """Follow the shared copies, and take part in the election of a leader, until cancelled.
+
+        Raises:
+            DiscoveryError: It is not known where the API server is.
+        """
         try:
-            connection = await asyncio.to_thread(load_connection)
-        except ConfigurationError:  # the discovery reports it
-            return
-        async with ApiClient(connection) as client:
-            namespace = self.discovery.source.namespace
-            self._elector = Elector(
-                client, namespace, self._lease, make_identity(), changed=lambda: None
-            )
-            election = asyncio.create_task(self._elector.run(), name="leader election")
-            try:
-                await self._resigned.wait()
-            finally:
-                election.cancel()
-                await asyncio.wait([election])
+            async with self._client.use() as client, asyncio.TaskGroup() as tasks:
+                if self.objects is not None:
+                    tasks.create_task(self.objects.run(), name="namespace objects")
+                if self._elects_leader:
+                    self._elector = Elector(
+                        client, self.namespace, self._lease, make_identity(), changed=lambda: None
+                    )
+                    tasks.create_task(self._take_part(self._elector), name="leader election")
+        except ConfigurationError as error:
+            raise DiscoveryError(str(error)) from error
+
+    async def _take_part(self, elector: Elector) -> None:
+        """Run an elector until :meth:`resign`."""
+        election = asyncio.create_task(elector.run(), name="elector")
+        try:
+            await self._resigned.wait()
+        finally:
+            election.cancel()
+            await asyncio.wait([election])
 
     def resign(self) -> None:
         """Release the Lease: another replica may lead at once."""

@@ -6,7 +6,8 @@ API server is away, the last endpoints stay.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import ClassVar, Final
 
 import structlog
@@ -18,17 +19,12 @@ from epp.data_layer import (
     EndpointSpec,
     ObjectStore,
 )
-from epp.kubernetes.api import (
-    ApiClient,
-    ConfigurationError,
-    Connection,
-    ReflectorStatus,
-    load_connection,
-)
+from epp.kubernetes.api import ConfigurationError, ReflectorStatus
+from epp.kubernetes.namespace_objects import NamespaceObjects
 from epp.kubernetes.pod_endpoints import PodEndpoints
-from epp.kubernetes.policies import Policies
-from epp.kubernetes.pools import POOLS, Pool
-from epp.kubernetes.served_kind import ServedKind
+from epp.kubernetes.policies import followed_policies
+from epp.kubernetes.pools import Pool
+from epp.kubernetes.shared_client import SharedClient
 from epp.kubernetes.source import POOL_GROUP, PodSource
 
 _log = structlog.get_logger(__name__)
@@ -43,7 +39,8 @@ class KubernetesDiscovery(EndpointDiscovery):
     Args:
         source: The pool, or the pods.
         policies: Gets the objectives and rewrites of the pool; None if they come from elsewhere.
-        connect: Finds the API server; blocks.
+        client: The API server; None for that of the environment.
+        objects: Copies of all pools, if they are shared; None to follow this one.
     """
 
     type: ClassVar[str] = "kubernetes-discovery"
@@ -53,18 +50,26 @@ class KubernetesDiscovery(EndpointDiscovery):
         source: PodSource,
         *,
         policies: ObjectStore | None = None,
-        connect: Callable[[], Connection] = load_connection,
+        client: SharedClient | None = None,
+        objects: NamespaceObjects | None = None,
     ) -> None:
         self.name = SOURCE
-        self._connect = connect
         self.source = source
         """The pool, or the pods."""
         self._policies = policies
+        self._has_own_objects = objects is None
+        self._objects = objects or NamespaceObjects(
+            client or SharedClient(),
+            source.namespace,
+            POOL_GROUP if source.pool is None else source.pool.group,
+            pool_name="" if source.pool is None else source.pool.name,
+            has_policies=policies is not None,
+        )
         self.pool: Pool | None = None
         """The pool; None while there is none, and for a fixed selection of pods."""
-        self._pools: list[ServedKind[Pool]] = []
+        self._is_missing = False
+        """Whether it is known that there is no pool."""
         self._pods: PodEndpoints | None = None
-        self._followed_policies: Policies | None = None
 
     @property
     def is_pool_known(self) -> bool:
@@ -72,26 +77,20 @@ class KubernetesDiscovery(EndpointDiscovery):
         return self.source.selection is not None or self.pool is not None
 
     def statuses(self) -> Mapping[str, ReflectorStatus]:
-        """Return the state of each copy by the plural of its kind, for operators."""
-        policies = () if self._followed_policies is None else self._followed_policies.kinds
-        reflectors = [
-            *(kind.reflector for kind in self._pools),
-            *(kind.reflector for kind in policies),
-            None if self._pods is None else self._pods.reflector,
-        ]
-        return {
-            f"{each.resource.plural}.{each.resource.group}".rstrip("."): each.status
-            for each in reflectors
-            if each is not None
-        }
+        """Return the state of its own copies by the name of their kind, for operators."""
+        statuses = dict(self._objects.statuses()) if self._has_own_objects else {}
+        if self._pods is not None and self._pods.reflector is not None:
+            statuses[self._pods.reflector.resource.full_name] = self._pods.reflector.status
+        return statuses
 
     async def run(self, sink: EndpointSink) -> None:
-        source = self.source
-        try:
-            connection = await asyncio.to_thread(self._connect)
-        except ConfigurationError as error:
-            raise DiscoveryError(str(error)) from error
-        async with ApiClient(connection) as client, asyncio.TaskGroup() as tasks:
+        source, objects = self.source, self._objects
+        async with AsyncExitStack() as stack:
+            try:
+                client = await stack.enter_async_context(objects.client.use())
+            except ConfigurationError as error:
+                raise DiscoveryError(str(error)) from error
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
 
             def report(specs: Sequence[EndpointSpec]) -> None:
                 sink.replace_endpoints(SOURCE, specs)
@@ -99,55 +98,37 @@ class KubernetesDiscovery(EndpointDiscovery):
             self._pods = PodEndpoints(client, source.namespace, report, tasks)
             if source.pool is None:
                 self._pods.select(source.selection)
-                await asyncio.Event().wait()
-                return
-            for group in dict.fromkeys((source.pool.group, POOL_GROUP)):
-                if group in POOLS:
-                    self._pools.append(self._follow_pools(client, group, source.pool.name))
-            for kind in self._pools:
-                tasks.create_task(kind.run(), name="pool")
-            if self._policies is not None:
-                self._followed_policies = Policies(
-                    client, source.namespace, source.pool, self._policies
-                )
-                await self._followed_policies.run()
+            else:
+                if self._policies is not None and objects.policies is not None:
+                    stack.enter_context(
+                        followed_policies(objects.policies, source.pool, self._policies)
+                    )
+                objects.add_listener(self._select_pods)
+                stack.callback(objects.remove_listener, self._select_pods)
+                if self._has_own_objects:
+                    tasks.create_task(objects.run(), name="pool")
+                else:
+                    self._select_pods()
             await asyncio.Event().wait()
-
-    def _follow_pools(self, client: ApiClient, group: str, name: str) -> ServedKind[Pool]:
-        resource, type_ = POOLS[group]
-        return ServedKind(
-            client,
-            resource,
-            type_,
-            changed=self._select_pods,
-            namespace=self.source.namespace,
-            field_selector=f"metadata.name={name}",
-        )
 
     def _select_pods(self) -> None:
         """Follow the pods of the pool as it is now."""
         assert self._pods is not None  # noqa: S101 - made before the pools are followed
-        found = [
-            pool
-            for kind in self._pools
-            for pool in kind.objects.values()
-            if pool.metadata.deletion_timestamp is None
-        ]
-        if not found and self.pool is None and not all(kind.is_known for kind in self._pools):
+        assert self.source.pool is not None  # noqa: S101 - only a pool changes
+        found = self._objects.pool(self.source.pool.name)
+        if found is None and self.pool is None and not self._objects.are_pools_known:
             return  # perhaps there is one
-        before, self.pool = self.pool, found[0] if found else None
-        if self.pool == before:
-            if before is None:
-                self._log_missing()
+        before, self.pool = self.pool, found
+        if found == before and (found is not None or self._is_missing):
             return
-        if self.pool is None:
-            _log.warning("the pool is gone, and so are its endpoints", **self._place())
-        else:
+        self._is_missing = found is None
+        if found is not None:
             _log.info("pool found" if before is None else "pool changed", **self._place())
-        self._pods.select(None if self.pool is None else self.pool.selection())
-
-    def _log_missing(self) -> None:
-        _log.warning("there is no pool of this name; waiting for it", **self._place())
+        elif before is None:
+            _log.warning("there is no pool of this name; waiting for it", **self._place())
+        else:
+            _log.warning("the pool is gone, and so are its endpoints", **self._place())
+        self._pods.select(None if found is None else found.selection())
 
     def _place(self) -> Mapping[str, str]:
         pool = self.source.pool

@@ -6,7 +6,8 @@ without are never chosen.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated, Final, TypeVar
 
@@ -123,51 +124,76 @@ def _policy_meta(kind: str, meta: _Meta, ref: _PoolRef, pool: PoolRef) -> Policy
     )
 
 
-class Policies:
-    """Follows the objectives and rewrites of a pool.
+class PolicyKinds:
+    """Follows the objectives and rewrites of a namespace while :meth:`run` runs.
 
     Args:
-        client: The API server.
-        namespace: Namespace of the pool.
-        pool: The pool.
-        store: Gets them after each change. Those of a pool that is deleted stay, for the pool of
-            the same name that may follow.
+        namespace: The namespace.
     """
 
-    def __init__(
-        self, client: ApiClient, namespace: str, pool: PoolRef, store: ObjectStore
-    ) -> None:
+    def __init__(self, namespace: str) -> None:
         self._namespace = namespace
-        self._pool = pool
-        self._store = store
-        self._objectives = [
-            ServedKind(client, each, InferenceObjective, changed=self._changed, namespace=namespace)
-            for each in OBJECTIVES
-        ]
-        self._rewrites = [
-            ServedKind(
-                client, each, InferenceModelRewrite, changed=self._changed, namespace=namespace
-            )
-            for each in REWRITES
-        ]
+        self._objectives: list[ServedKind[InferenceObjective]] = []
+        self._rewrites: list[ServedKind[InferenceModelRewrite]] = []
+        self._listeners: list[Callable[[], None]] = []
 
     @property
     def kinds(self) -> Sequence[ServedKind[InferenceObjective] | ServedKind[InferenceModelRewrite]]:
         """The kinds that are followed."""
         return [*self._objectives, *self._rewrites]
 
-    async def run(self) -> None:
+    def of_pool(self, pool: PoolRef) -> list[Objective | Rewrite]:
+        """Return those that refer to ``pool``, sorted by name."""
+        objectives = (each.read(pool) for each in _first_served(self._objectives))
+        rewrites = (each.read(pool) for each in _first_served(self._rewrites))
+        found = [each for each in (*objectives, *rewrites) if each is not None]
+        return sorted(found, key=lambda policy: policy.meta.name)
+
+    def add_listener(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` after each change."""
+        self._listeners.append(changed)
+
+    def remove_listener(self, changed: Callable[[], None]) -> None:
+        """Undo :meth:`add_listener`."""
+        self._listeners.remove(changed)
+
+    async def run(self, client: ApiClient) -> None:
         """Follow them until cancelled."""
+        namespace, changed = self._namespace, self._changed
+        self._objectives = [
+            ServedKind(client, each, InferenceObjective, changed=changed, namespace=namespace)
+            for each in OBJECTIVES
+        ]
+        self._rewrites = [
+            ServedKind(client, each, InferenceModelRewrite, changed=changed, namespace=namespace)
+            for each in REWRITES
+        ]
         async with asyncio.TaskGroup() as tasks:
             for kind in self.kinds:
                 tasks.create_task(kind.run(), name=kind.resource.plural)
 
     def _changed(self) -> None:
-        objectives = (each.read(self._pool) for each in _first_served(self._objectives))
-        rewrites = (each.read(self._pool) for each in _first_served(self._rewrites))
-        found = [each for each in (*objectives, *rewrites) if each is not None]
-        found.sort(key=lambda policy: policy.meta.name)
-        self._store.replace(found)
+        for changed in list(self._listeners):
+            changed()
+
+
+@contextmanager
+def followed_policies(kinds: PolicyKinds, pool: PoolRef, store: ObjectStore) -> Iterator[None]:
+    """Pass the objectives and rewrites of ``pool`` to ``store`` within the block.
+
+    Those of a pool that is deleted stay, for the pool of the same name that may follow.
+    """
+
+    def update() -> None:
+        store.replace(kinds.of_pool(pool))
+
+    kinds.add_listener(update)
+    try:
+        if kinds.kinds:
+            update()
+        yield
+    finally:
+        kinds.remove_listener(update)
 
 
 def _first_served(kinds: Sequence[ServedKind[T]]) -> Iterable[T]:

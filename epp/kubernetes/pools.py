@@ -11,8 +11,35 @@ from epp.kubernetes.source import FORMER_POOL_GROUP, POOL_GROUP, PodSelection
 _Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
+CONFIG_KEY: Final = "llm-d.ai/endpoint-picker-config"
+"""Label or annotation of a pool: the name of its configuration."""
+HOSTS_KEY: Final = "llm-d.ai/endpoint-picker-hosts"
+"""Annotation of a pool: the hosts of its requests, separated by commas."""
+
+
+class _Labels(msgspec.Struct, frozen=True):
+    config: str = msgspec.field(name=CONFIG_KEY, default="")
+
+
+class _Annotations(_Labels, frozen=True):
+    hosts: str = msgspec.field(name=HOSTS_KEY, default="")
+
+
 class _PoolMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel"):
     deletion_timestamp: str | None = None
+    labels: _Labels = _Labels()
+    annotations: _Annotations = _Annotations()
+
+    @property
+    def config_name(self) -> str:
+        """Name of the pool's configuration; "" if it names none."""
+        return self.annotations.config or self.labels.config
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Hosts of the pool's requests, in lower case."""
+        found = (host.strip().lower() for host in self.annotations.hosts.split(","))
+        return tuple(host for host in found if host)
 
 
 class Pool(Protocol):
@@ -26,8 +53,23 @@ class Pool(Protocol):
     def app_protocol(self) -> str:
         """Protocol of its servers: ``http`` or ``kubernetes.io/h2c``."""
 
+    @property
+    def service(self) -> str:
+        """Name of the Service of its endpoint picker; "" if that is no Service."""
+
     def selection(self) -> PodSelection:
         """Return its pods."""
+
+
+class _ServiceRef(msgspec.Struct, frozen=True):
+    name: str = ""
+    group: str = ""
+    kind: str = "Service"
+
+    @property
+    def service(self) -> str:
+        """Name of the Service; "" if it refers to something else."""
+        return self.name if (self.group, self.kind) == ("", "Service") else ""
 
 
 class _Selector(msgspec.Struct, frozen=True, rename="camel"):
@@ -42,6 +84,7 @@ class _PoolSpec(msgspec.Struct, frozen=True, rename="camel"):
     selector: _Selector
     target_ports: Annotated[tuple[_TargetPort, ...], msgspec.Meta(min_length=1)]
     app_protocol: str = "http"
+    endpoint_picker_ref: _ServiceRef = _ServiceRef()
 
 
 class InferencePool(msgspec.Struct, frozen=True):
@@ -55,6 +98,11 @@ class InferencePool(msgspec.Struct, frozen=True):
         """Protocol of its servers."""
         return self.spec.app_protocol
 
+    @property
+    def service(self) -> str:
+        """Name of the Service of its endpoint picker."""
+        return self.spec.endpoint_picker_ref.service
+
     def selection(self) -> PodSelection:
         """Return its pods."""
         numbers = tuple(port.number for port in self.spec.target_ports)
@@ -64,6 +112,7 @@ class InferencePool(msgspec.Struct, frozen=True):
 class _FormerPoolSpec(msgspec.Struct, frozen=True, rename="camel"):
     selector: dict[str, str]
     target_port_number: _Port
+    extension_ref: _ServiceRef = _ServiceRef()
 
 
 class FormerInferencePool(msgspec.Struct, frozen=True):
@@ -76,6 +125,11 @@ class FormerInferencePool(msgspec.Struct, frozen=True):
     def app_protocol(self) -> str:
         """Protocol of its servers."""
         return "http"
+
+    @property
+    def service(self) -> str:
+        """Name of the Service of its endpoint picker."""
+        return self.spec.extension_ref.service
 
     def selection(self) -> PodSelection:
         """Return its pods."""

@@ -3,13 +3,28 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from epp.inputs import Option, Panel
+from epp.inputs import Form, Option, Panel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesSettings:
-    """Which pods are the endpoints: those of a pool, or those with some labels."""
+    """Which pods are the endpoints: those of one or more pools, or those with some labels."""
 
+    pool_name: Annotated[
+        tuple[str, ...],
+        Option(
+            "The InferencePool whose pods are the model servers; repeat it to serve several. With"
+            " other endpoints, the name of the pool in metrics.",
+            panel=Panel.KUBERNETES,
+            metavar="NAME",
+        ),
+    ] = ()
+    all_pools: Annotated[
+        bool,
+        Option(
+            "Serve all InferencePools of the namespace.", panel=Panel.KUBERNETES, form=Form.SWITCH
+        ),
+    ] = False
     pool_namespace: Annotated[
         str,
         Option(

@@ -1,10 +1,14 @@
 """Where the endpoints are in a cluster."""
 
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
 
 POOL_GROUP: Final = "inference.networking.k8s.io"
 FORMER_POOL_GROUP: Final = "inference.networking.x-k8s.io"
+
+_MAX_TITLE: Final = 128
+"""Characters of a title; it is part of the name of a Lease, which may have 253."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,27 @@ class PodSelection:
     """As in the API; empty for all pods of the namespace."""
     ports: tuple[int, ...]
     """One for each rank of a pod, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolsSource:
+    """Several pools of a namespace."""
+
+    namespace: str
+    group: str = POOL_GROUP
+    """API group of the pools."""
+    names: tuple[str, ...] = ()
+    """Their names; empty for all."""
+
+    @property
+    def title(self) -> str:
+        """A name for all of them together: two sources with different pools have different ones."""
+        if not self.names:
+            return "all-pools"
+        title = "-".join(sorted(self.names))
+        if len(title) <= _MAX_TITLE:
+            return title
+        return f"{title[:_MAX_TITLE]}-{sha256(title.encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What operators see of the copies of the cluster's objects: ``/debug/kubernetes`` and metrics."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -8,8 +8,11 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from epp.kubernetes.api import ReflectorStatus
 from epp.kubernetes.discovery import KubernetesDiscovery
 from epp.kubernetes.leader_election import Elector
+from epp.kubernetes.namespace_objects import NamespaceObjects
+from epp.observability import POOL_LABEL
 
 PATH: Final = "kubernetes"
 
@@ -17,6 +20,8 @@ PATH: Final = "kubernetes"
 class CopyLine(msgspec.Struct, frozen=True, kw_only=True):
     """The copy of all objects of a kind."""
 
+    pool: str = ""
+    """The pool whose pods they are, if several pools are served; "" for other objects."""
     resource: str
     """``PLURAL.GROUP``, or ``PLURAL`` in the core group."""
     synced: bool
@@ -32,12 +37,13 @@ class CopyLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KubernetesPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The pool, and the copies."""
+    """The pools, and the copies."""
 
     namespace: str
     pool: str
-    """"" if the pods are selected by labels."""
+    """"" if the pods are selected by labels, or several pools are served."""
     is_pool_known: bool
+    """Whether it is known which pods are endpoints; of several pools, of one of them."""
     lease: str
     """Name of the Lease that the leader holds; "" without leader election."""
     leader: str
@@ -50,36 +56,43 @@ class KubernetesPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KubernetesStatus(Collector):
-    """Shows the state of a discovery.
+    """Shows the state of the discoveries.
 
     Args:
-        discovery: The discovery.
+        namespace: Namespace of the pools.
+        discoveries: Returns the discovery of each pool.
         clock: Monotonic seconds.
+        shared: Copies that several pools share; None if there is one pool.
         lease: Name of the Lease; "" without leader election.
         elector: Returns the elector, None before it begins.
     """
 
     def __init__(
         self,
-        discovery: KubernetesDiscovery,
+        namespace: str,
+        discoveries: Callable[[], Sequence[KubernetesDiscovery]],
         clock: Callable[[], float],
         *,
+        shared: NamespaceObjects | None = None,
         lease: str = "",
         elector: Callable[[], Elector | None] = lambda: None,
     ) -> None:
-        self._discovery = discovery
+        self._namespace = namespace
+        self._discoveries = discoveries
         self._clock = clock
+        self._shared = shared
         self._lease = lease
         self._elector = elector
 
     def page(self) -> KubernetesPage:
         """Return the page."""
-        source, elector = self._discovery.source, self._elector()
+        discoveries, elector = self._discoveries(), self._elector()
         fault = None if elector is None else elector.status.fault
+        names = [] if self._shared is not None else [_pool_name(each) for each in discoveries]
         return KubernetesPage(
-            namespace=source.namespace,
-            pool=source.pool.name if source.pool else "",
-            is_pool_known=self._discovery.is_pool_known,
+            namespace=self._namespace,
+            pool="".join(names),
+            is_pool_known=any(each.is_pool_known for each in discoveries),
             lease=self._lease,
             leader="" if elector is None else elector.leader,
             is_leader=elector is not None and elector.is_leader,
@@ -89,19 +102,21 @@ class KubernetesStatus(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Read all states."""
-        synced = _gauge("synced", "1 if all objects of the resource have been read once.")
+        names = ["resource"] if self._shared is None else ["resource", POOL_LABEL]
+        synced = _gauge("synced", "1 if all objects of the resource have been read once.", names)
         age = _gauge(
             "contact_age_seconds",
             "Time since the API server has last confirmed or changed the copy of the resource.",
+            names,
         )
-        faulty = _gauge("faulty", "1 while the copy of the resource cannot be kept current.")
+        faulty = _gauge("faulty", "1 while the copy of the resource cannot be kept current.", names)
         relists = CounterMetricFamily(
             "llm_d_epp_kubernetes_relists",
             "How often all objects of the resource were read again.",
-            labels=["resource"],
+            labels=names,
         )
         for copy in self._copies():
-            labels = [copy.resource]
+            labels = [copy.resource, copy.pool][: len(names)]
             synced.add_metric(labels, copy.synced)
             faulty.add_metric(labels, bool(copy.fault))
             relists.add_metric(labels, copy.relists)
@@ -122,6 +137,7 @@ class KubernetesStatus(Collector):
         now = self._clock()
         return [
             CopyLine(
+                pool=pool,
                 resource=resource,
                 synced=status.is_synced,
                 contact_age_seconds=_age(status.last_contact, now),
@@ -129,12 +145,26 @@ class KubernetesStatus(Collector):
                 relists=status.relists,
                 undecodable=status.undecodable,
             )
-            for resource, status in self._discovery.statuses().items()
+            for pool, resource, status in self._statuses()
         ]
 
+    def _statuses(self) -> Iterator[tuple[str, str, ReflectorStatus]]:
+        """Yield the state of each copy: pool, resource, state."""
+        shared = self._shared
+        if shared is not None:
+            yield from (("", *each) for each in shared.statuses().items())
+        for discovery in self._discoveries():
+            pool = "" if shared is None else _pool_name(discovery)
+            yield from ((pool, *each) for each in discovery.statuses().items())
 
-def _gauge(name: str, text: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"llm_d_epp_kubernetes_{name}", text, labels=["resource"])
+
+def _pool_name(discovery: KubernetesDiscovery) -> str:
+    pool = discovery.source.pool
+    return "" if pool is None else pool.name
+
+
+def _gauge(name: str, text: str, labels: Sequence[str]) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"llm_d_epp_kubernetes_{name}", text, labels=labels)
 
 
 def _age(moment: float | None, now: float) -> float | None:

@@ -5,7 +5,7 @@ from epp.observability.authorization import AccessVerdict, Authorizer
 from epp.observability.bounded_text import MAX_ANSWER_CHARS, MAX_CHARS, cut, printable
 from epp.observability.config_metrics import ConfigMetrics, ReloadResult
 from epp.observability.debug_pages import DebugPage, DebugPagesCallback
-from epp.observability.exposition import Exposition
+from epp.observability.exposition import POOL_LABEL, Exposition, Registry
 from epp.observability.fault_log import FaultLog
 from epp.observability.flow_gauges import FlowCollector, FlowState
 from epp.observability.flow_metrics import FlowMetrics
@@ -39,6 +39,7 @@ __all__ = [
     "MAX_ANSWER_CHARS",
     "MAX_CHARS",
     "NO_PLUGIN_METRICS",
+    "POOL_LABEL",
     "AccessVerdict",
     "AdminAction",
     "AdminCalls",
@@ -71,6 +72,7 @@ __all__ = [
     "PoolCollector",
     "PortCollector",
     "PortError",
+    "Registry",
     "ReloadResult",
     "RequestMetrics",
     "RevocationMetrics",

@@ -35,8 +35,8 @@ Raises:
 class AdminCalls(NamedTuple):
     """The changing calls, and who may make them."""
 
-    actions: Mapping[str, AdminAction] = {}
-    """By path below ``/debug/``."""
+    actions: Callable[[], Mapping[str, AdminAction]] = dict
+    """Returns the present calls by path below ``/debug/``; called in another thread."""
     token_file: Path | None = None
     """File with the bearer token, read for each call; None if changing calls are off."""
 

@@ -119,6 +119,16 @@ class Mirror(Collector):
         self._empty = self._new()
         source.mirrored_by(self)
 
+    @property
+    def name(self) -> str:
+        """The former name."""
+        return self._name
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of its labels."""
+        return self._labels
+
     def cost(self, values: tuple[str, ...]) -> int:
         """Return an upper bound of the bytes that a source child with these label values adds."""
         return self._empty.cost(*self._pick(values))

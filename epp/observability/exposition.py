@@ -5,8 +5,8 @@ families of :mod:`.metric_families` write their own lines, and everything else g
 prometheus_client, one metric at a time. The result is identical, byte for byte.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
@@ -17,8 +17,15 @@ from epp.observability.deprecated_metrics import Mirror, MirroredCollector, mirr
 from epp.observability.metric_families import Family
 
 _EOF: Final = b"# EOF\n"
+POOL_LABEL: Final = "inference_pool"
+"""Label with the name of the pool."""
 _SAMPLES: Final = 200
 """Samples of one family in a piece: about 1 ms."""
+
+
+_Part: TypeAlias = Family[Any] | Mirror | Metric
+_PartOf: TypeAlias = "tuple[Registry, str, _Part]"
+"""A part of a pool's page; the pool is "" for the process."""
 
 
 class HasLength(Protocol):
@@ -37,7 +44,7 @@ class Composite(Protocol):
     def page_bytes(self) -> int:
         """The estimated length of these families."""
 
-    def parts(self) -> Iterable[Family[Any] | Mirror | Metric]:
+    def parts(self) -> Iterable[_Part]:
         """Return everything, in the order of the page."""
 
 
@@ -86,10 +93,19 @@ class Registry(CollectorRegistry):
 
 
 class Exposition:
-    """Writes the page of a registry."""
+    """Writes the page of a process.
 
-    def __init__(self, registry: Registry) -> None:
+    Args:
+        registry: Metrics of the process, or, with ``pools`` empty, all metrics.
+        pools: Returns the registry of each pool by the pool's name, if several pools are served.
+            Its samples get the label ``inference_pool``, unless they have it.
+    """
+
+    def __init__(
+        self, registry: Registry, pools: Callable[[], Mapping[str, Registry]] = dict
+    ) -> None:
         self._registry = registry
+        self._pools = pools
 
     def render(self, *, openmetrics: bool, names: Sequence[str]) -> Iterator[bytes]:
         """Yield the page in pieces of about 64 KB, each of which takes about a millisecond.
@@ -100,28 +116,81 @@ class Exposition:
             openmetrics: Use the OpenMetrics format instead of Prometheus's text format.
             names: Only samples of these names (``?name[]=``); empty for all.
         """
-        collected = 0
         wanted = set(names) or None
-        for part in self._parts():
-            if isinstance(part, Family | Mirror):
-                yield from part.lines(openmetrics=openmetrics, names=wanted)
-                continue
-            for piece in _lines(part, openmetrics=openmetrics, names=wanted):
-                collected += len(piece)
-                yield piece
+        pools = dict(self._pools())
+        collected = dict.fromkeys((self._registry, *pools.values()), 0)
+        for parts in self._families(pools):
+            has_header = False
+            for registry, pool, part in parts:
+                is_own = isinstance(part, Family | Mirror)
+                for piece in (
+                    part.lines(openmetrics=openmetrics, names=wanted)
+                    if isinstance(part, Family | Mirror)
+                    else _lines(part, openmetrics=openmetrics, names=wanted)
+                ):
+                    if not is_own:
+                        collected[registry] += len(piece)
+                    yield _of_pool(pool, part, piece, has_header=has_header) if pool else piece
+                    has_header = has_header or bool(piece)
         if openmetrics:
             yield _EOF
         if wanted is None:
-            self._registry.collected_bytes = collected
+            for registry, length in collected.items():
+                registry.collected_bytes = length
 
-    def _parts(self) -> Iterator[Family[Any] | Mirror | Metric]:
-        for collector in self._registry.collectors:
-            if isinstance(collector, Family | Mirror):
-                yield collector
-            elif isinstance(collector, Composite):
-                yield from collector.parts()
-            else:
-                yield from collector.collect()
+    def _families(self, pools: Mapping[str, Registry]) -> Iterator[Sequence[_PartOf]]:
+        """Yield the parts of each metric: that of the process, and those of the pools."""
+        if not pools:
+            yield from ([(self._registry, "", part)] for part in _parts(self._registry))
+            return
+        # All samples of a metric must stand together.
+        families: dict[str, list[_PartOf]] = {}
+        for pool, registry in (("", self._registry), *pools.items()):
+            for part in _parts(registry):
+                families.setdefault(part.name, []).append((registry, pool, part))
+        yield from families.values()
+
+
+def _parts(registry: Registry) -> Iterator[_Part]:
+    for collector in registry.collectors:
+        if isinstance(collector, Family | Mirror):
+            yield collector
+        elif isinstance(collector, Composite):
+            yield from collector.parts()
+        else:
+            yield from collector.collect()
+
+
+def _of_pool(pool: str, part: _Part, piece: bytes, *, has_header: bool) -> bytes:
+    """Return a piece of a pool's metric with the pool's label, as a further part of the metric.
+
+    It takes 0.3 us a line.
+    """
+    if POOL_LABEL in _label_names(part):
+        if not has_header:
+            return piece
+        opening = unlabelled = b""
+    else:
+        label = f'{POOL_LABEL}="{pool}"'.encode()
+        opening, unlabelled = b"{" + label + b",", b"{" + label + b"} "
+    lines = []
+    for line in piece.split(b"\n"):
+        if line.startswith(b"#"):
+            if not has_header:
+                lines.append(line)
+        elif opening and b"{" in line:
+            lines.append(line.replace(b"{", opening, 1))
+        elif opening and line:
+            lines.append(line.replace(b" ", unlabelled, 1))
+        else:
+            lines.append(line)
+    return b"\n".join(lines)
+
+
+def _label_names(part: _Part) -> Collection[str]:
+    if isinstance(part, Metric):
+        return part.samples[0].labels if part.samples else ()
+    return part.label_names
 
 
 class _Only:

@@ -5,6 +5,7 @@ import socket
 import ssl
 import time
 import zlib
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -23,7 +24,7 @@ from epp.observability.debug_pages import (
     name_of,
     no_pages,
 )
-from epp.observability.exposition import Exposition
+from epp.observability.exposition import Exposition, Registry
 from epp.observability.http_connection import HttpLimits, Request, Response, method_error
 from epp.observability.http_server import HttpServer
 from epp.observability.metrics import Metrics
@@ -69,6 +70,7 @@ class MetricsServer:
         *,
         host: str,
         port: int,
+        pools: Callable[[], Mapping[str, Registry]] = dict,
         pages: DebugPagesCallback = no_pages,
         admin: AdminCalls | None = None,
         authorizer: Authorizer | None = None,
@@ -80,6 +82,8 @@ class MetricsServer:
 
         Args:
             metrics: The metrics.
+            pools: Returns the metrics of each pool that are not among ``metrics``; called in
+                another thread.
             host: Address to listen on.
             port: Port to listen on; 0 for any free one.
             pages: Returns the current debug pages.
@@ -93,7 +97,7 @@ class MetricsServer:
         Raises:
             PortError: The port cannot be opened.
         """
-        self._exposition = Exposition(metrics.registry)
+        self._exposition = Exposition(metrics.registry, pools)
         self._pages = pages
         self._admin = admin or AdminCalls()
         self._authorizer = authorizer
@@ -152,7 +156,8 @@ class MetricsServer:
         path = unquote_to_bytes(raw).decode("utf-8", "replace")
         is_post = request.method == "POST"
         # A changing call has a token of its own, in the same header.
-        if self._authorizer is not None and not (is_post and name_of(path) in self._admin.actions):
+        is_change = is_post and name_of(path) in self._admin.actions()
+        if self._authorizer is not None and not is_change:
             refused = await refusal(self._authorizer, request, path)
             if refused is not None:
                 return refused
@@ -173,7 +178,7 @@ class MetricsServer:
         return Response(HTTPStatus.OK, form.content_type, body, headers)
 
     async def _act(self, request: Request, name: str, query: bytes) -> Response:
-        action = self._admin.actions.get(name)
+        action = self._admin.actions().get(name)
         if action is None or self._debug is None:
             return Response.of_error(*method_error(request.method))
         refusal = await self._admin.refusal(request)

@@ -1,5 +1,6 @@
 """One request from its headers to the end of its stream."""
 
+from epp.request_control.body_lanes import BodyLanes
 from epp.request_control.body_queue import BodyQueue
 from epp.request_control.decision import Decision
 from epp.request_control.director import Director
@@ -19,11 +20,13 @@ from epp.request_control.errors import (
     LimitError,
     NoCandidatesError,
     NoCandidatesForNoBodyError,
+    NoPoolMatchesError,
     NoServerRespondsError,
     NotCachedError,
     OutsideSubsetError,
     PartialBodyError,
     PluginFailedError,
+    PoolNotServedError,
     ProfileNotFoundError,
     QueueExpiredError,
     QueueFullError,
@@ -88,6 +91,7 @@ __all__ = [
     "AnsweredBy",
     "AsyncDataProducer",
     "BadRequestError",
+    "BodyLanes",
     "BodyQueue",
     "BodyTimeoutError",
     "BodyTooLargeError",
@@ -105,6 +109,7 @@ __all__ = [
     "LimitError",
     "NoCandidatesError",
     "NoCandidatesForNoBodyError",
+    "NoPoolMatchesError",
     "NoServerRespondsError",
     "NotCachedError",
     "OutcomeWatch",
@@ -113,6 +118,7 @@ __all__ = [
     "PendingDecision",
     "Pipeline",
     "PluginFailedError",
+    "PoolNotServedError",
     "PreRequest",
     "Producer",
     "ProducerFailure",

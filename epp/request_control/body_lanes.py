@@ -1,10 +1,13 @@
 """The lanes of the body queue: where requests wait, and what serves them."""
 
 import asyncio
+from collections.abc import Callable, Sequence
+from time import monotonic, thread_time
 from typing import Final
 
 from epp.request_control.body_work import BodyWork
 from epp.request_control.fair_queue import FairQueue
+from epp.request_control.memory import DEFAULT_SOURCE_HEADERS
 from epp.request_control.waiting_request import WaitingRequest
 
 REST_ABOVE_SECONDS: Final = 0.005
@@ -95,3 +98,35 @@ class Lane:
                 await asyncio.sleep(seconds if seconds > REST_ABOVE_SECONDS else 0)
         finally:
             self._task = None
+
+
+class BodyLanes:
+    """All lanes of a process: requests of all pools take turns on its event loop.
+
+    Args:
+        source_headers: Headers that name the source of a request, see
+            :func:`~epp.request_control.memory.source_of`.
+        clock: Monotonic seconds, for how long requests wait.
+        cpu_clock: CPU seconds of the calling thread, for the cost of requests.
+    """
+
+    __slots__ = ("clock", "long", "ordinary", "short", "source_headers", "work")
+
+    def __init__(
+        self,
+        *,
+        source_headers: Sequence[str] = DEFAULT_SOURCE_HEADERS,
+        clock: Callable[[], float] = monotonic,
+        cpu_clock: Callable[[], float] = thread_time,
+    ) -> None:
+        self.source_headers = source_headers
+        self.clock = clock
+        self.work = BodyWork(clock, cpu_clock)
+        self.short = ShortLane(self.work)
+        self.ordinary = Lane(self.work, "ordinary bodies")
+        self.long = Lane(self.work, "long and compressed bodies")
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait."""
+        return len(self.short.queue) + len(self.ordinary.queue) + len(self.long.queue)

@@ -17,18 +17,22 @@ All lanes serve the sources of requests in turn, by the CPU time that each has u
 time.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from time import monotonic, thread_time
 from typing import Final
 
 from epp.parsing import Decoding
-from epp.request_control.body_lanes import MAX_WAITING, REST_ABOVE_SECONDS, Lane, ShortLane
-from epp.request_control.body_work import SHORT_BODY_BYTES, BodyWork
+from epp.request_control.body_lanes import (
+    MAX_WAITING,
+    REST_ABOVE_SECONDS,
+    BodyLanes,
+    Lane,
+    ShortLane,
+)
+from epp.request_control.body_work import SHORT_BODY_BYTES
 from epp.request_control.director import Director
 from epp.request_control.errors import CostlyBodiesError, RequestError
 from epp.request_control.memory import (
-    DEFAULT_SOURCE_HEADERS,
     UNCOUNTED,
     RequestMemory,
     source_of,
@@ -44,35 +48,16 @@ LONG_BODY_BYTES: Final = 1 << 20
 
 
 class BodyQueue:
-    """Passes requests to the director; used in the event loop.
+    """Passes requests to the director of a pool; used in the event loop.
 
     Args:
         director: Decides.
-        source_headers: Headers that name the source of a request, see :func:`source_of`.
-        clock: Monotonic seconds, for how long requests wait.
-        cpu_clock: CPU seconds of the calling thread, for the cost of requests.
+        lanes: Where requests wait, shared with the queues of other pools.
     """
 
-    def __init__(
-        self,
-        director: Director,
-        *,
-        source_headers: Sequence[str] = DEFAULT_SOURCE_HEADERS,
-        clock: Callable[[], float] = monotonic,
-        cpu_clock: Callable[[], float] = thread_time,
-    ) -> None:
+    def __init__(self, director: Director, lanes: BodyLanes) -> None:
         self._director = director
-        self._source_headers = source_headers
-        self._clock = clock
-        self._work = work = BodyWork(director, clock, cpu_clock)
-        self._short = ShortLane(work)
-        self._ordinary = Lane(work, "ordinary bodies")
-        self._long = Lane(work, "long and compressed bodies")
-
-    @property
-    def waiting(self) -> int:
-        """The number of requests that wait."""
-        return len(self._short.queue) + len(self._ordinary.queue) + len(self._long.queue)
+        self._lanes = lanes
 
     def handle(
         self,
@@ -99,34 +84,37 @@ class BodyQueue:
                 subset=subset,
                 memory=memory,
             )
-        work = self._work
-        request = ReceivedRequest(request_id, headers, body, received_at, subset, memory)
+        lanes = self._lanes
+        work = lanes.work
+        request = ReceivedRequest(
+            self._director, request_id, headers, body, received_at, subset, memory
+        )
         if len(body) <= SHORT_BODY_BYTES and "content-encoding" not in headers:
-            if self._short.is_bypassed:
+            if lanes.short.is_bypassed:
                 return work.decide(request)
             request.body = bytes(body)
-            return self._wait(request, self._short)
+            return self._wait(request, lanes.short)
         if "content-encoding" in headers:
             work.begin_decoding(request)
         if request.decoding is None and isinstance(body, memoryview):
             request.copying = Decoding.copy_of(body)
         if request.unfinished or request.body_bytes > LONG_BODY_BYTES:
-            return self._wait(request, self._long)
-        if not self._ordinary.is_idle or not work.fits(request):
-            return self._wait(request, self._ordinary)
+            return self._wait(request, lanes.long)
+        if not lanes.ordinary.is_idle or not work.fits(request):
+            return self._wait(request, lanes.ordinary)
         try:
             return work.decide(request)
         finally:
             if work.turn.spent_seconds > REST_ABOVE_SECONDS:
-                self._ordinary.start(rest_seconds=work.turn.spent_seconds)
+                lanes.ordinary.start(rest_seconds=work.turn.spent_seconds)
 
     def priority_of(self, headers: Mapping[str, str]) -> int:
         """Return the priority of a request with these headers."""
         return self._director.priority_of(headers)
 
     def _wait(self, request: ReceivedRequest, lane: Lane | ShortLane) -> PendingDecision:
-        source = source_of(request.headers, self._source_headers)
-        waiting = WaitingRequest(request, self._clock(), partial(lane.queue.remove, source))
+        source = source_of(request.headers, self._lanes.source_headers)
+        waiting = WaitingRequest(request, self._lanes.clock(), partial(lane.queue.remove, source))
         displaced = lane.queue.push(source, waiting)
         if displaced is waiting:
             raise self._displaced(request)
@@ -137,4 +125,4 @@ class BodyQueue:
 
     def _displaced(self, request: ReceivedRequest) -> RequestError:
         why = f"{MAX_WAITING} requests with long or compressed bodies wait already"
-        return self._work.refuse(request, CostlyBodiesError(why))
+        return self._lanes.work.refuse(request, CostlyBodiesError(why))

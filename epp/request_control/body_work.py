@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Final
 
 from epp.parsing import Decoding
-from epp.request_control.director import Director
 from epp.request_control.errors import CostlyBodiesError, RequestError
 from epp.request_control.pending import PendingDecision
 from epp.request_control.routed_request import RoutedRequest
@@ -62,10 +61,9 @@ class LoopTurn:
 
 
 class BodyWork:
-    """Decodes bodies and passes requests to the director.
+    """Decodes bodies and passes requests to their directors.
 
     Args:
-        director: Decides.
         clock: Monotonic seconds, for how long requests wait.
         cpu_clock: CPU seconds of the calling thread, for the cost of requests: a busy machine is no
             reason to rest.
@@ -73,12 +71,10 @@ class BodyWork:
 
     def __init__(
         self,
-        director: Director,
         clock: Callable[[], float],
         cpu_clock: Callable[[], float],
     ) -> None:
         self.turn = LoopTurn()
-        self._director = director
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._seconds_per_byte = _FIRST_ESTIMATE
@@ -95,7 +91,7 @@ class BodyWork:
             RequestError: The error to answer with.
         """
         try:
-            request.decoding = decoding = self._director.decoding(request.headers, request.body)
+            request.decoding = decoding = request.director.decoding(request.headers, request.body)
             if decoding is None or len(request.body) > SHORT_BODY_BYTES:
                 return  # a long one may decode to nothing at all, 100 ms for each MiB received
             if self.turn.has_time:
@@ -118,7 +114,7 @@ class BodyWork:
         plain = decoding or request.copying
         began = self._cpu_clock()
         try:
-            return self._director.handle(
+            return request.director.handle(
                 request_id=request.request_id,
                 headers=request.headers,
                 body=request.body if plain is None else plain.body,
@@ -175,7 +171,7 @@ class BodyWork:
 
     def refuse(self, request: ReceivedRequest, error: Exception) -> RequestError:
         """Count and log a request that the director has not handled; return the error to answer."""
-        return self._director.refuse(
+        return request.director.refuse(
             error,
             request_id=request.request_id,
             headers=request.headers,

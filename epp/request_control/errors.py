@@ -43,6 +43,23 @@ class ProfileNotFoundError(RequestError):
     stage = "scheduling"
 
 
+class PoolNotServedError(RequestError):
+    """The gateway asks for a pool that this endpoint picker does not serve, or not yet."""
+
+    status = 503
+    code = "ServiceUnavailable"
+    stage = "pool"
+    drop_reason = "rejected-no-endpoints"
+
+
+class NoPoolMatchesError(RequestError):
+    """Several pools are served, and nothing says which of them the request is for."""
+
+    status = 404
+    code = "NotFound"
+    stage = "pool"
+
+
 class NoCandidatesError(RequestError):
     """The pool has no endpoint to choose from."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import structlog
 
 from epp.parsing import Decoding
+from epp.request_control.director import Director
 from epp.request_control.errors import RequestError
 from epp.request_control.memory import RequestMemory
 from epp.request_control.pending import PendingDecision
@@ -19,6 +20,8 @@ log = structlog.get_logger()
 class ReceivedRequest:
     """A request as it came, and what remains to be done before its body can be parsed."""
 
+    director: Director
+    """Decides it."""
     request_id: str
     headers: Mapping[str, str]
     body: bytes | memoryview

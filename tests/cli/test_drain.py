@@ -50,7 +50,7 @@ def picker(token_file: Path) -> Iterator[Picker]:
             host="127.0.0.1",
             port=0,
             pages=lambda: {"endpoints": DebugPage(view.page)},
-            admin=AdminCalls({PATH: calls.drain}, token_file),
+            admin=AdminCalls(lambda: {PATH: calls.drain}, token_file),
         ) as server:
             made.url = f"http://127.0.0.1:{server.port}"
             stops.append(lambda: loop.call_soon_threadsafe(stop.set))

@@ -53,7 +53,7 @@ async def clients(mode: Mode) -> AsyncIterator[Clients]:
 def turnstile(clients: Clients) -> Turnstile:
     """What every request of the module goes through."""
     made = Turnstile()
-    pipeline = clients.gateway.app.director.pipeline
+    pipeline = clients.gateway.app.pool.director.pipeline
     pipeline.admitters = GuardRails(observer=NullObserver()).guards("Admitter", Admitter, [made])
     return made
 

@@ -62,7 +62,7 @@ async def test_case_5_the_one_that_served_after_a_retry_is_told_and_holds_the_lo
         running_gateway({"primary": pool}, mode=mode) as gateway,
     ):
         dead.stop()
-        endpoint = pool.picker.app.store.find_address(dead.address)
+        endpoint = pool.picker.app.pool.store.find_address(dead.address)
         assert endpoint is not None
         session = {"x-session-token": b64encode(endpoint.name.encode()).decode()}
         with capture_logs() as lines:
@@ -72,7 +72,7 @@ async def test_case_5_the_one_that_served_after_a_retry_is_told_and_holds_the_lo
         echo = echo_in(answer)
         assert echo.headers[DESTINATION] == f"{dead.address},{alive.address}"
         assert answer.headers[SERVED] == echo.address == alive.address
-        served_by = pool.picker.app.store.find_address(alive.address)
+        served_by = pool.picker.app.pool.store.find_address(alive.address)
         assert served_by is not None
         assert [line["endpoint"] for line in lines if "outcome" in line] == [served_by.name]
 
@@ -136,7 +136,7 @@ async def test_case_9_failing_closed_nobody_answers_without_the_endpoint_picker(
 async def test_case_12_a_pool_without_endpoints_is_503(mode: Mode) -> None:
     server = EchoServer()
     async with running_pool(server, config=ANY) as pool:
-        pool.picker.app.store.replace_endpoints("--endpoint", [])
+        pool.picker.app.pool.store.replace_endpoints("--endpoint", [])
         async with running_gateway({"any": pool}, mode=mode) as gateway:
             bodyless = await gateway.client.get("/v1/models", headers={"host": "any.test"})
             for answer in (bodyless, await gateway.ask("any")):

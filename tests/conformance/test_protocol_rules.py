@@ -339,7 +339,7 @@ async def health_of(port: int) -> dict[str, int]:
 @pytest.mark.asyncio(loop_scope="module")
 async def test_e11_liveness_is_the_process_and_readiness_the_pool(picker: Picker) -> None:
     status = health_pb2.HealthCheckResponse
-    reported = picker.app.store.reported
+    reported = picker.app.pool.store.reported
     for synced in (True, False, True):
         reported.set() if synced else reported.clear()
         readiness = status.SERVING if synced else status.NOT_SERVING

@@ -8,7 +8,7 @@ import pytest
 from google.protobuf import json_format
 from structlog.testing import capture_logs
 
-from epp.ext_proc import ExtProcService, ExtProcSettings
+from epp.ext_proc import ExtProcService, ExtProcSettings, OneHandler
 from epp.parsing.plugins import AnswerReader, Usage
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import RoutedRequest
@@ -77,7 +77,7 @@ def reading(
 
     epp = epp or Epp(make_pool())
     service = ExtProcService(
-        Holding(epp.director, None, change),
+        OneHandler(Holding(epp.director, None, change)),
         epp.clock,
         settings=ExtProcSettings(sample_usage=sample_usage),
         metrics=epp.metrics,
@@ -442,7 +442,7 @@ def test_only_a_gateway_that_supports_lists_gets_one(is_list: bool, expected: st
     epp = Epp(make_pool())
     settings = ExtProcSettings(destination_list=is_list)
     handler = Holding(epp.director, None, change)
-    envoy = Envoy(epp, service=ExtProcService(handler, epp.clock, settings=settings))
+    envoy = Envoy(epp, service=ExtProcService(OneHandler(handler), epp.clock, settings=settings))
     (head, _) = envoy.post()
     headers, _ = changed_headers(head.request_headers.response)
     assert headers["x-gateway-destination-endpoint"] == expected

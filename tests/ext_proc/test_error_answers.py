@@ -26,6 +26,8 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.BadRequestError, 400, "BadRequest", ""),
     (errors.InvalidTtlError, 400, "BadRequest", ""),
     (errors.ProfileNotFoundError, 400, "BadRequest", ""),
+    (errors.PoolNotServedError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
+    (errors.NoPoolMatchesError, 404, "NotFound", ""),
     (errors.NoCandidatesError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
     (errors.NoCandidatesForNoBodyError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
     (errors.OutsideSubsetError, 503, "ServiceUnavailable", "rejected-no-endpoints"),

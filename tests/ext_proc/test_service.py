@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from epp.ext_proc import ExtProcService, ExtProcSettings, pauses
+from epp.ext_proc import ExtProcService, ExtProcSettings, OneHandler, pauses
 from epp.request_control import EndCause, RoutedRequest
 from epp.request_control.live_requests import LiveRequests
 from tools.harness.ext_proc import FULL_DUPLEX, Envoy, error_headers
@@ -31,7 +31,7 @@ async def end_of(task: "asyncio.Task[None]") -> None:
 
 def test_draining_nothing_ends_at_once(wire: Wire) -> None:
     epp = Epp(make_pool())
-    wire.run(ExtProcService(epp.director, epp.clock).drain(3600))
+    wire.run(ExtProcService(OneHandler(epp.director), epp.clock).drain(3600))
 
 
 def test_a_fault_at_the_end_of_one_stream_does_not_keep_the_others_open(

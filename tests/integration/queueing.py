@@ -67,7 +67,7 @@ def ask(
 
 async def waiting(gateway: Gateway, number: int) -> None:
     """Wait until exactly so many requests wait."""
-    await until(lambda: gateway.app.flow.waiting == number)
+    await until(lambda: gateway.app.pool.flow.waiting == number)
 
 
 async def queued(gateway: Gateway, number: int) -> list[asyncio.Task[httpx.Response]]:

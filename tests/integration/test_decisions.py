@@ -108,7 +108,7 @@ class Epp:
         server = self.servers[name]
         for key, value in fields.items():
             setattr(server, key, value)
-        (endpoint,) = (e for e in self.app.store.snapshot if e.name == f"default/{name}")
+        (endpoint,) = (e for e in self.app.pool.store.snapshot if e.name == f"default/{name}")
         await until(
             lambda: (
                 endpoint.metrics.waiting_requests == server.waiting

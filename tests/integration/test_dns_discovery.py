@@ -65,12 +65,12 @@ async def served(gateway: Gateway, requests: int = 24) -> set[tuple[int, str]]:
 
 async def until_pool_has(gateway: Gateway, *indexes: int) -> None:
     wanted = {gateway.fleet.servers[index].address for index in indexes}
-    await until(lambda: {each.address for each in gateway.app.store.snapshot} == wanted)
+    await until(lambda: {each.address for each in gateway.app.pool.store.snapshot} == wanted)
 
 
 async def test_a_server_that_appears_gets_traffic_and_one_that_leaves_gets_none() -> None:
     async with gateway() as (made, names):
-        store = made.app.store
+        store = made.app.pool.store
         publish(names, made.fleet, 0, 1)
         await until_pool_has(made, 0, 1)
         assert await served(made) == {(200, "endpoint-0"), (200, "endpoint-1")}

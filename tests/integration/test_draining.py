@@ -40,7 +40,7 @@ async def served(gateway: Gateway, requests: int, prompt: str = "Hello") -> set[
 async def test_a_draining_server_finishes_what_it_has_and_gets_nothing_new(mode: Mode) -> None:
     fleet = FleetConfig(endpoints=2)
     async with running(mode, fleet=fleet, labels={}) as gateway:
-        store = gateway.app.store
+        store = gateway.app.pool.store
         long = [
             asyncio.create_task(gateway.completion(prompt=f"{number} differs", max_tokens=200))
             for number in range(16)
@@ -150,7 +150,7 @@ async def test_if_all_are_drained_requests_are_refused_with_the_reason(two: Gate
 async def test_a_client_without_the_token_drains_nothing(two: Gateway) -> None:
     for token in ("", "other"):
         assert (await drain(two, "endpoint-0", token=token)).status_code == 401
-    assert len(two.app.store.serving) == 2
+    assert len(two.app.pool.store.serving) == 2
 
 
 async def test_calls_are_refused_unless_they_are_enabled(admin: dict[str, Any]) -> None:
@@ -159,7 +159,7 @@ async def test_calls_are_refused_unless_they_are_enabled(admin: dict[str, Any]) 
         answer = await drain(picker, fleet.servers[0].address)
         assert answer.status_code == 403
         assert "--enable-admin-writes" in answer.text
-        assert len(picker.app.store.serving) == 2
+        assert len(picker.app.pool.store.serving) == 2
 
 
 async def test_a_session_moves_from_a_drained_endpoint_and_stays_moved(

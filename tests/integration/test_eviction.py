@@ -144,7 +144,7 @@ async def test_an_answer_that_has_begun_is_left_alone(full: Gateway) -> None:
         async with first as leaves:
             assert (leaves.status_code, stays.status_code) == (200, 200)
             critical = asyncio.create_task(full.completion())
-            await until(lambda: full.app.flow.waiting == 1)
+            await until(lambda: full.app.pool.flow.waiting == 1)
             await sessions(full, 3)
             assert not critical.done()
         assert (await critical).status_code == 200
@@ -165,7 +165,7 @@ async def test_nobody_is_evicted_while_it_is_off(tmp_path: Path) -> None:
     async with two_places(tmp_path, Mode.LEAN, evicts=False) as gateway:
         first, second = await fill(gateway)
         critical = asyncio.create_task(gateway.completion())
-        await until(lambda: gateway.app.flow.waiting == 1)
+        await until(lambda: gateway.app.pool.flow.waiting == 1)
         await sessions(gateway, 3)
         assert not any(each.done() for each in (first, second, critical))
         assert value(gateway, "revocations_issued_total", priority="-1") == 0

@@ -35,7 +35,7 @@ async def gateway(shared: Gateway) -> AsyncIterator[Gateway]:
     yield shared
     await shared.settled()
     shared.assert_untouched()
-    assert shared.app.flow.waiting == 0
+    assert shared.app.pool.flow.waiting == 0
     assert await shared.faults() == NO_FAULTS
 
 
@@ -71,7 +71,7 @@ async def test_a_request_for_which_the_queue_has_no_room_is_refused_at_once(
     async with occupied(gateway):
         tasks = await queued(gateway, 4)
         answer = await ask(gateway)
-        assert gateway.app.flow.waiting == 4
+        assert gateway.app.pool.flow.waiting == 4
     assert reason(answer) == (429, "rejected-saturated")
     assert "4 requests wait, which is the limit" in answer.text
     assert {each.status_code for each in await asyncio.gather(*tasks)} == {200}
@@ -93,12 +93,12 @@ async def test_long_prompts_wait_and_arrive_whole(gateway: Gateway) -> None:
         for number, prompt in enumerate(prompts):
             tasks.append(ask(gateway, prompt=prompt))
             await waiting(gateway, number + 1)
-        assert control_of(gateway.app.flow).ledger.bands.size_bytes > sum(map(len, prompts))
+        assert control_of(gateway.app.pool.flow).ledger.bands.size_bytes > sum(map(len, prompts))
     answers = await asyncio.gather(*tasks)
     assert [answer.status_code for answer in answers] == [200, 200, 200]
     tokens = [answer.json()["usage"]["prompt_tokens"] for answer in answers]
     assert tokens == [len(prompt) // 4 for prompt in prompts]
-    assert control_of(gateway.app.flow).ledger.bands.size_bytes == 0
+    assert control_of(gateway.app.pool.flow).ledger.bands.size_bytes == 0
 
 
 async def test_a_faulty_time_limit_is_refused_and_says_how_to_write_it(gateway: Gateway) -> None:

@@ -48,7 +48,7 @@ async def test_a_stop_answers_everybody_who_gets_no_place(mode: Mode) -> None:
             reasons = Counter(reason(each) for each in await asyncio.gather(*tasks))
             assert reasons == {(503, "rejected-shutting-down"): 4}
             assert await anext(chunks)  # it goes on without the endpoint picker
-        assert gateway.app.flow.waiting == 0
+        assert gateway.app.pool.flow.waiting == 0
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ async def test_a_reload_loses_nobody_who_waits(tmp_path: Path, after: str) -> No
     async with running(fleet=ONE_SERVER, config=path) as gateway:
         async with occupied(gateway):
             tasks = await queued(gateway, 4)
-            before = gateway.app.graph
+            before = gateway.app.pool.graph
             await asyncio.to_thread(path.write_text, after)
-            await until(lambda: gateway.app.graph is not before)
+            await until(lambda: gateway.app.pool.graph is not before)
         answers = await asyncio.gather(*tasks)
         assert [answer.status_code for answer in answers] == [200] * 4
         await gateway.settled()

@@ -30,7 +30,7 @@ class Pool:
 
     async def empty(self) -> None:
         await self._write({"endpoints": []})
-        await until(lambda: not self._gateway.app.store.snapshot)
+        await until(lambda: not self._gateway.app.pool.store.snapshot)
 
     async def refill(self) -> None:
         await self._write(self._entries)
@@ -51,7 +51,7 @@ async def test_a_request_is_held_for_a_while_then_told_to_come_again(gateway: Ga
     await pool.empty()
     answer = await ask(gateway)
     await pool.refill()
-    await until(lambda: len(gateway.app.store.snapshot) == 1)
+    await until(lambda: len(gateway.app.pool.store.snapshot) == 1)
     assert reason(answer) == (503, "rejected-no-endpoints")
     assert answer.headers["retry-after"] == "1"
     waited = re.search(r"waited for ([\d.]+) s", answer.text)

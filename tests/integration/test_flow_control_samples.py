@@ -36,7 +36,7 @@ async def gateway(request: pytest.FixtureRequest) -> AsyncIterator[Gateway]:
         yield made
         await made.settled()
         made.assert_untouched()
-        assert made.app.flow.waiting == 0
+        assert made.app.pool.flow.waiting == 0
         assert await made.faults() == NO_FAULTS
 
 
@@ -79,10 +79,10 @@ async def waiting(
     gateway: Gateway, name: str, headers: dict[str, str], ended: list[str]
 ) -> "asyncio.Task[httpx.Response]":
     """Send a request that has to wait; ``ended`` gets its name when it is answered."""
-    before = gateway.app.flow.waiting
+    before = gateway.app.pool.flow.waiting
     task = asyncio.create_task(ask(gateway, name, headers))
     task.add_done_callback(lambda _: ended.append(name))
-    await until(lambda: gateway.app.flow.waiting == before + 1)
+    await until(lambda: gateway.app.pool.flow.waiting == before + 1)
     return task
 
 
@@ -112,7 +112,7 @@ async def test_a_client_that_leaves_the_queue_is_forgotten(gateway: Gateway) -> 
     async with hanging(gateway, ROOM):
         task = await waiting(gateway, "impatient", {}, [])
         task.cancel()
-        await until(lambda: gateway.app.flow.waiting == 0)
+        await until(lambda: gateway.app.pool.flow.waiting == 0)
     assert (await ask(gateway, "after it")).status_code == 200
 
 
@@ -121,7 +121,7 @@ async def test_a_stranger_waits_while_there_is_room(gateway: Gateway) -> None:
     async with hanging(gateway, 4, {TENANT: "stranger"}) as asking:
         fifth = await waiting(gateway, "the fifth", {TENANT: "stranger"}, [])
         assert (await ask(gateway, "mine", {TENANT: "gold"})).status_code == 200
-        assert gateway.app.flow.waiting == 1
+        assert gateway.app.pool.flow.waiting == 1
         asking[0].cancel()
         assert (await fifth).status_code == 200
 
@@ -147,7 +147,7 @@ async def test_the_spot_server_is_for_batch_when_the_others_are_full(gateway: Ga
         interactive = await waiting(gateway, "interactive", {}, [])
         batch = await ask(gateway, "batch", BATCH)
         assert batch.headers["x-served-by"] == spot
-        (parked,) = control_of(gateway.app.flow).ledger.parking.requests
+        (parked,) = control_of(gateway.app.pool.flow).ledger.parking.requests
         refusals = [each for each in parked.reasons if "non-preemptible" in each]
         assert len(refusals) == 1
         assert not interactive.done()

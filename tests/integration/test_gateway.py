@@ -205,7 +205,7 @@ async def test_garbled_metrics_keep_the_last_values(transport: Transport) -> Non
         gateway.fleet.servers[0].faults.garbled_metrics = True
         scrapes = gateway.fleet.servers[0].counters.scrapes
         await until(lambda: gateway.fleet.servers[0].counters.scrapes >= scrapes + 3)
-        assert gateway.app.store.snapshot[0].metrics.waiting_requests == 7
+        assert gateway.app.pool.store.snapshot[0].metrics.waiting_requests == 7
         assert (await gateway.completion()).status_code == 200
         page = await gateway.client.get(f"http://127.0.0.1:{gateway.ports.metrics}/metrics")
         labels = 'extractor_type="core-metrics-extractor",source_type="metrics-data-source"'
@@ -217,7 +217,7 @@ async def test_an_empty_fleet_is_a_503_with_its_reason(
     transport: Transport,
 ) -> None:
     async with running(Mode.LEAN, transport=transport) as gateway:
-        gateway.app.store.replace_endpoints("--endpoint", [])
+        gateway.app.pool.store.replace_endpoints("--endpoint", [])
         answer = await gateway.completion()
         assert answer.status_code == 503
         assert answer.headers["x-llm-d-request-dropped-reason"] == "rejected-no-endpoints"

@@ -57,7 +57,7 @@ async def served(gateway: Gateway) -> list[str]:
 
 async def test_one_response_is_enough_to_know_that_a_server_is_busy(unscraped: Gateway) -> None:
     set_waiting(unscraped, 5, 9)
-    while [e.metrics.waiting_requests for e in unscraped.app.store.snapshot] != [5, 9]:
+    while [e.metrics.waiting_requests for e in unscraped.app.pool.store.snapshot] != [5, 9]:
         assert (await unscraped.completion()).status_code == 200
     assert set(await served(unscraped)) == {"0"}
     # Server 0 tells so in the first response, and from then on the other one has less.
@@ -76,10 +76,10 @@ async def test_a_client_that_asks_for_the_report_gets_it(unscraped: Gateway) -> 
 
 
 async def test_a_stream_has_no_report_and_changes_nothing(unscraped: Gateway) -> None:
-    before = [endpoint.metrics for endpoint in unscraped.app.store.snapshot]
+    before = [endpoint.metrics for endpoint in unscraped.app.pool.store.snapshot]
     answer = await unscraped.completion(stream=True)
     assert answer.text.endswith("data: [DONE]\n\n")
-    assert [endpoint.metrics for endpoint in unscraped.app.store.snapshot] == before
+    assert [endpoint.metrics for endpoint in unscraped.app.pool.store.snapshot] == before
 
 
 async def test_the_metrics_page_counts_the_reports(unscraped: Gateway) -> None:

@@ -93,13 +93,13 @@ async def choosing(
         )
         async with serving(settings) as picker:
             app, port = picker.app, picker.ports.grpc
-            await until(lambda: len(app.store.snapshot) == len(clusters))
+            await until(lambda: len(app.pool.store.snapshot) == len(clusters))
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
                 yield Epp(app, clusters, channel)
 
 
 def queues(app: App) -> list[float | None]:
-    return [each.attribute(MULTICLUSTER_QUEUE_SIZE) for each in app.store.snapshot]
+    return [each.attribute(MULTICLUSTER_QUEUE_SIZE) for each in app.pool.store.snapshot]
 
 
 async def test_requests_go_to_the_cluster_with_room(tmp_path: Path) -> None:

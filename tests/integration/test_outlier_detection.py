@@ -32,9 +32,11 @@ async def four(request: pytest.FixtureRequest) -> AsyncIterator[Gateway]:
 
 
 def state_of(gateway: Gateway, number: int) -> HealthState:
-    assert gateway.app.outliers is not None
+    assert gateway.app.pool.outliers is not None
     address = gateway.fleet.servers[number].address
-    (health,) = [health for endpoint, health in gateway.app.outliers if endpoint.address == address]
+    (health,) = [
+        health for endpoint, health in gateway.app.pool.outliers if endpoint.address == address
+    ]
     return health.state
 
 
@@ -68,8 +70,8 @@ async def test_a_server_that_refuses_connections_gets_nothing_until_it_is_back(
     assert "endpoint-0" not in {server for _, server in answers}
     await four.fleet.servers[0].start()
     await until_state(four, 0, HealthState.HEALTHY)
-    assert four.app.outliers is not None
-    assert len(four.app.outliers.available()) == 4
+    assert four.app.pool.outliers is not None
+    assert len(four.app.pool.outliers.available()) == 4
 
 
 async def test_a_server_that_hangs_gets_nothing_until_it_is_back(four: Gateway) -> None:
@@ -131,10 +133,10 @@ async def test_a_server_whose_health_page_fails_gets_nothing_until_it_passes(
 async def test_responses_and_retries_are_counted_by_endpoint(four: Gateway) -> None:
     await four.fleet.servers[1].refuse()
     await until_state(four, 1, HealthState.EJECTED)
-    before = {e.address: list(e.responses) for e in four.app.store.snapshot}
+    before = {e.address: list(e.responses) for e in four.app.pool.store.snapshot}
     answers = await served(four, 20)
     await four.settled()
-    after = {e.address: list(e.responses) for e in four.app.store.snapshot}
+    after = {e.address: list(e.responses) for e in four.app.pool.store.snapshot}
     for server in four.fleet.servers:
         ours = [status for status, name in answers if name == server.name]
         assert after[server.address][2] - before[server.address][2] == len(ours)
@@ -217,7 +219,7 @@ async def test_requests_above_envoys_own_limits_eject_no_server(mode: Mode) -> N
 @pytest.mark.parametrize("mode", Mode)
 async def test_with_all_servers_gone_clients_are_told_and_asked_to_retry(mode: Mode) -> None:
     async with running(mode, fleet=FLEET, serve=EJECTING) as gateway:
-        outliers = gateway.app.outliers
+        outliers = gateway.app.pool.outliers
         assert outliers is not None
         for server in gateway.fleet.servers:
             await server.refuse()

@@ -95,7 +95,7 @@ async def test_rewrites_under_load_fail_no_request_and_lose_no_reservation(
     path = tmp_path / "config.yaml"
     await asyncio.to_thread(path.write_text, DEFAULT_CONFIG)
     async with running(config=path) as gateway:
-        prefixes = gateway.app.graph.plugins["approx-prefix-cache-producer"]
+        prefixes = gateway.app.pool.graph.plugins["approx-prefix-cache-producer"]
 
         async def load(seed: int) -> tuple[int, float]:
             """Send a second of load; return the requests and the share of cached tokens."""
@@ -138,7 +138,7 @@ async def test_rewrites_under_load_fail_no_request_and_lose_no_reservation(
             "failure": REWRITES // BROKEN_EVERY,
         }
         assert min(hit_rates) > 0.2
-        assert gateway.app.graph.plugins["approx-prefix-cache-producer"] is prefixes
+        assert gateway.app.pool.graph.plugins["approx-prefix-cache-producer"] is prefixes
         await gateway.settled()
         gateway.assert_untouched()
 
@@ -154,7 +154,7 @@ async def test_reload_that_fails_requests_is_taken_back_by_itself(tmp_path: Path
     # Captured: to render the tracebacks for a terminal takes longer than all the rest.
     with watched_logs() as logs:
         async with running(config=path, rollback=rollback) as gateway:
-            digest = gateway.app.graph.types.digest
+            digest = gateway.app.pool.graph.types.digest
             assert (await gateway.completion()).status_code == 200
             broken = ROUTER.replace("next(iter(results))", "next(iter(result))")
             await asyncio.to_thread(plugin.write_text, broken)
@@ -163,7 +163,7 @@ async def test_reload_that_fails_requests_is_taken_back_by_itself(tmp_path: Path
             while "rollback" not in results(gateway):
                 statuses.append((await gateway.completion()).status_code)
             assert set(statuses) == {500}
-            assert gateway.app.graph.types.digest == digest
+            assert gateway.app.pool.graph.types.digest == digest
             answers = await asyncio.gather(*(gateway.completion() for _ in range(20)))
             assert {answer.status_code for answer in answers} == {200}
             await gateway.settled()
@@ -296,7 +296,7 @@ async def test_reload_while_the_pool_is_full_is_not_taken_back(tmp_path: Path) -
     with watched_logs() as logs:
         async with running(config=path) as gateway:
             held = [
-                gateway.app.director.handle(
+                gateway.app.pool.director.handle(
                     request_id=f"held-{number}",
                     headers={":path": "/v1/completions"},
                     body=b'{"model": "tiny", "prompt": "x"}',

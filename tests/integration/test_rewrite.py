@@ -122,7 +122,7 @@ async def changing(mode: Mode, transport: Transport) -> AsyncIterator[Changing]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FakeServer, "_serve_generation", note_and_serve)
         async with running(mode, transport=transport, fleet=ROOMY) as gateway:
-            plugin, director = Everything(), gateway.app.director
+            plugin, director = Everything(), gateway.app.pool.director
             guards = GuardRails(observer=PluginWatch(gateway.app.metrics))
             director.pipeline = Pipeline.of(
                 [plugin],

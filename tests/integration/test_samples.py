@@ -88,7 +88,7 @@ def labelled(gateway: Gateway, key: str, value: str) -> set[str]:
     """Return the servers with a label."""
     return {
         endpoint.name.rpartition("/")[2]
-        for endpoint in gateway.app.store.snapshot
+        for endpoint in gateway.app.pool.store.snapshot
         if endpoint.labels.get(key) == value
     }
 
@@ -111,7 +111,9 @@ async def report_waiting(gateway: Gateway, *counts: int) -> None:
     for server, count in zip(gateway.fleet.servers, counts, strict=True):
         server.engine.config = replace(server.engine.config, phantom_waiting=count)
     await until(
-        lambda: [e.metrics.waiting_requests for e in gateway.app.store.snapshot] == list(counts)
+        lambda: (
+            [e.metrics.waiting_requests for e in gateway.app.pool.store.snapshot] == list(counts)
+        )
     )
 
 
@@ -512,7 +514,7 @@ async def test_the_server_with_the_idlest_gpu_is_chosen() -> None:
     async with exporter, running_sample(sample, change=change) as gateway:
 
         async def turns() -> set[str]:
-            pool = gateway.app.store.snapshot
+            pool = gateway.app.pool.store.snapshot
             await until(
                 lambda: (
                     [each.attribute(GPU_UTILIZATION) for each in pool]

@@ -51,7 +51,7 @@ async def gateway(shared: Gateway) -> AsyncIterator[Gateway]:
     yield shared
     await shared.settled()
     shared.assert_untouched()
-    assert shared.app.flow.waiting == 0
+    assert shared.app.pool.flow.waiting == 0
     assert await shared.faults() == NO_FAULTS
 
 

@@ -77,12 +77,12 @@ def selected(namespace: Namespace, selector: str, *ports: int) -> PodSource:
 
 def addresses(picker: Picker) -> list[str]:
     """Return the addresses of the picker's endpoints."""
-    return [endpoint.address for endpoint in picker.app.store.snapshot]
+    return [endpoint.address for endpoint in picker.app.pool.store.snapshot]
 
 
 def names(picker: Picker) -> list[str]:
     """Return the names of the picker's endpoints, without the namespace."""
-    return [endpoint.name.partition("/")[2] for endpoint in picker.app.store.snapshot]
+    return [endpoint.name.partition("/")[2] for endpoint in picker.app.pool.store.snapshot]
 
 
 @asynccontextmanager

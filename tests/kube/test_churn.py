@@ -107,7 +107,7 @@ class Churn:
         self.delays.append(time.monotonic() - began)
 
     def _has(self, ip: str) -> bool:
-        return self.picker.app.store.find_address(f"{ip}:{self.port}") is not None
+        return self.picker.app.pool.store.find_address(f"{ip}:{self.port}") is not None
 
 
 @dataclass
@@ -135,7 +135,7 @@ class Load:
                 self.statuses.append(answer.status_code)
                 server = self.addresses.get(answer.headers.get("x-served-by", ""), "")
                 left = self.churn.left_at.get(server)
-                is_endpoint = self.churn.picker.app.store.find_address(server) is not None
+                is_endpoint = self.churn.picker.app.pool.store.find_address(server) is not None
                 if left is not None and sent_at > left + LATE_SECONDS and not is_endpoint:
                     self.late.append(server)
 
@@ -157,7 +157,7 @@ async def test_changes_are_applied_at_once_and_no_request_fails(
         addresses = [address(number) for number in range(SERVERS)]
         fixed = Pod(name="fixed", labels=LABELS, ip=addresses.pop())
         await namespace.create_pods(fixed)
-        await until(lambda: len(picker.app.store.snapshot) == 1)
+        await until(lambda: len(picker.app.pool.store.snapshot) == 1)
         churn = Churn(namespace, picker, port, random.Random(1), free=addresses)
         by_name = {server.name: server.address for server in servers}
         load = Load(url, by_name, churn)
@@ -167,7 +167,7 @@ async def test_changes_are_applied_at_once_and_no_request_fails(
             *(load.run(deadline) for _ in range(CLIENTS)),
         )
         churn.pods[fixed.name] = fixed
-        endpoints = {endpoint.address for endpoint in picker.app.store.snapshot}
+        endpoints = {endpoint.address for endpoint in picker.app.pool.store.snapshot}
         assert endpoints == churn.expected()
         with capsys.disabled():
             print(

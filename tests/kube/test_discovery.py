@@ -72,7 +72,7 @@ async def test_ready_pods_of_the_pool_are_endpoints_one_for_each_port(cluster: C
             *("[fd00::2]:8000", "[fd00::2]:8001"),
         ]
         assert picker.app.is_ready
-        assert all(endpoint.labels == LABELS for endpoint in picker.app.store.snapshot)
+        assert all(endpoint.labels == LABELS for endpoint in picker.app.pool.store.snapshot)
 
 
 async def test_changes_of_a_pod_are_followed_and_keep_the_endpoint(cluster: Cluster) -> None:
@@ -81,10 +81,10 @@ async def test_changes_of_a_pod_are_followed_and_keep_the_endpoint(cluster: Clus
     await namespace.create_pods(Pod(name="a", labels=LABELS, ip="10.0.0.1"))
     async with cluster.picker() as picker:
         await until(lambda: addresses(picker) == ["10.0.0.1:8000"])
-        (first,) = picker.app.store.snapshot
+        (first,) = picker.app.pool.store.snapshot
         await namespace.patch_pods({"a": {"metadata": {"labels": {"zone": "x"}}}})
         await until(lambda: first.labels.get("zone") == "x")
-        assert picker.app.store.snapshot == (first,)
+        assert picker.app.pool.store.snapshot == (first,)
         for patch, expected in (
             (pod_status(ip="10.0.0.1", ready=False), []),
             (pod_status(ip="10.0.0.1", ready=True), ["10.0.0.1:8000"]),
@@ -145,12 +145,12 @@ async def test_a_pod_made_anew_under_its_name_is_another_server(cluster: Cluster
     await namespace.create_pods(Pod(name="a", labels=LABELS, ip="10.0.0.1"))
     async with cluster.picker() as picker:
         await until(lambda: len(addresses(picker)) == 1)
-        (first,) = picker.app.store.snapshot
+        (first,) = picker.app.pool.store.snapshot
         first.load.start(0.0)
         await namespace.delete_pods("a")
         await namespace.create_pods(Pod(name="a", labels=LABELS, ip="10.0.0.1"))
-        await until(lambda: picker.app.store.snapshot not in {(), (first,)})
-        (second,) = picker.app.store.snapshot
+        await until(lambda: picker.app.pool.store.snapshot not in {(), (first,)})
+        (second,) = picker.app.pool.store.snapshot
         assert (second.name, second.address) == (first.name, first.address)
         assert (second.load.in_flight, first.load.in_flight) == (0, 1)
 
@@ -221,7 +221,7 @@ async def test_objectives_and_rewrites_of_the_pool_apply(cluster: Cluster) -> No
         },
     )
     async with cluster.picker() as picker:
-        policies = picker.app._objects
+        policies = picker.app.pool.objects
         await until(lambda: policies.priority_of("batch") == -1)
         await until(lambda: policies.target_of("chat") == "chat-v2")
         assert policies.priority_of("foreign") == 0
@@ -242,8 +242,8 @@ async def test_where_a_group_has_objectives_those_of_the_former_one_do_not_count
     await namespace.create_objective("old", "pool", 5, kind=LEGACY_OBJECTIVE)
     await namespace.create_objective("new", "pool", 3)
     async with cluster.picker() as picker:
-        await until(lambda: picker.app._objects.priority_of("new") == 3)
-        assert picker.app._objects.priority_of("old") == 0
+        await until(lambda: picker.app.pool.objects.priority_of("new") == 3)
+        assert picker.app.pool.objects.priority_of("old") == 0
 
 
 async def test_the_role_of_the_go_epps_charts_suffices(cluster: Cluster) -> None:
@@ -254,7 +254,7 @@ async def test_the_role_of_the_go_epps_charts_suffices(cluster: Cluster) -> None
     await namespace.create_pods(pod_of(0))
     async with cluster.picker(token=cluster.server.tokens.issue(account)) as picker:
         await until(lambda: len(addresses(picker)) == 1)
-        await until(lambda: picker.app._objects.priority_of("batch") == -1)
+        await until(lambda: picker.app.pool.objects.priority_of("batch") == -1)
 
 
 async def test_routing_goes_on_while_the_api_server_is_away(cluster: Cluster) -> None:
@@ -265,7 +265,7 @@ async def test_routing_goes_on_while_the_api_server_is_away(cluster: Cluster) ->
         await until(lambda: len(addresses(picker)) == 1)
         cluster.server.kill()
         assert picker.app._cluster is not None
-        discovery = picker.app._cluster.discovery
+        (discovery,) = picker.app._cluster.discoveries
         await until(lambda: discovery.statuses()["pods"].fault is not None)
         url = f"http://127.0.0.1:{picker.ports.metrics}"
         async with httpx.AsyncClient(trust_env=False) as client:

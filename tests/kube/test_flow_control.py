@@ -47,17 +47,17 @@ async def test_requests_wait_for_a_pool_that_is_made_anew_and_keep_their_priorit
         await namespace.create_objective("urgent", "pool", 7)
         await namespace.create_pool("pool", LABELS, [servers[0].port])
         await namespace.create_pods(pod_of(0))
-        await until(lambda: len(picker.app.store.snapshot) == 1)
-        await until(lambda: picker.app._objects.priority_of("urgent") == 7)
+        await until(lambda: len(picker.app.pool.store.snapshot) == 1)
+        await until(lambda: picker.app.pool.objects.priority_of("urgent") == 7)
         await namespace.admin.delete(namespace.path(POOL, "pool"))
-        await until(lambda: not picker.app.store.snapshot)
+        await until(lambda: not picker.app.pool.store.snapshot)
         body = {"model": "tiny", "prompt": "Hello", "max_tokens": 4}
         headers = {"x-llm-d-inference-objective": "urgent"}
         waiting = [
             asyncio.create_task(client.post(f"{url}/v1/completions", json=body, headers=headers))
             for _ in range(4)
         ]
-        await until(lambda: picker.app.flow.waiting == 4)
+        await until(lambda: picker.app.pool.flow.waiting == 4)
         await namespace.create_pool("pool", LABELS, [servers[0].port])
         answers = await asyncio.gather(*waiting)
         assert {answer.status_code for answer in answers} == {200}

@@ -9,6 +9,7 @@ from pathlib import Path
 from epp.data_layer import EndpointSpec, ObjectStore
 from epp.kubernetes.discovery import SOURCE, KubernetesDiscovery
 from epp.kubernetes.pools import POOLS
+from epp.kubernetes.shared_client import SharedClient
 from epp.kubernetes.source import FORMER_POOL_GROUP, POOL_GROUP, PodSource, PoolRef
 
 from .conftest import connect
@@ -58,9 +59,8 @@ async def discovering(
 ) -> AsyncIterator[tuple[KubernetesDiscovery, Sink]]:
     """Run a discovery, whose kubeconfig is in ``folder``."""
     sink = Sink()
-    discovery = KubernetesDiscovery(
-        source, policies=policies, connect=lambda: connect(folder, api.url)
-    )
+    client = SharedClient(lambda: connect(folder, api.url))
+    discovery = KubernetesDiscovery(source, policies=policies, client=client)
     task = asyncio.create_task(discovery.run(sink))
     try:
         yield discovery, sink

@@ -15,6 +15,7 @@ from epp.kubernetes.api import ConfigurationError, Connection
 from epp.kubernetes.api.backoff import Backoff
 from epp.kubernetes.discovery import KubernetesDiscovery
 from epp.kubernetes.policies import OBJECTIVES, REWRITES
+from epp.kubernetes.shared_client import SharedClient
 from epp.kubernetes.source import (
     FORMER_POOL_GROUP,
     POOL_GROUP,
@@ -399,7 +400,7 @@ async def test_without_a_configuration_of_a_client_it_cannot_start() -> None:
     def fail() -> Connection:
         raise ConfigurationError("no configuration of a Kubernetes client found")
 
-    discovery = KubernetesDiscovery(OF_POOL, connect=fail)
+    discovery = KubernetesDiscovery(OF_POOL, client=SharedClient(fail))
     with pytest.raises(DiscoveryError, match="no configuration of a Kubernetes client found"):
         await discovery.run(Sink())
 

@@ -19,7 +19,8 @@ from epp.kubernetes.policies import (
     REWRITES,
     InferenceModelRewrite,
     InferenceObjective,
-    Policies,
+    PolicyKinds,
+    followed_policies,
 )
 from epp.kubernetes.source import FORMER_POOL_GROUP, PoolRef
 
@@ -141,10 +142,11 @@ class Store(ObjectStore):
 
 @asynccontextmanager
 async def following(client: ApiClient) -> AsyncIterator[Store]:
-    store = Store()
-    task = asyncio.create_task(Policies(client, "d", POOL, store).run())
+    store, kinds = Store(), PolicyKinds("d")
+    task = asyncio.create_task(kinds.run(client))
     try:
-        yield store
+        with followed_policies(kinds, POOL, store):
+            yield store
         assert not task.done()
     finally:
         task.cancel()

@@ -41,8 +41,9 @@ async def electing(
         elector = Elector(client, "d", "l", "me", changed=changed)
         election = asyncio.create_task(elector.run())
         try:
+            discovery = KubernetesDiscovery(OF_POOL)
             yield KubernetesStatus(
-                KubernetesDiscovery(OF_POOL), lambda: 0.0, lease="l", elector=lambda: elector
+                "d", lambda: [discovery], lambda: 0.0, lease="l", elector=lambda: elector
             )
         finally:
             election.cancel()
@@ -66,7 +67,7 @@ def samples(status: KubernetesStatus) -> dict[tuple[str, str], float]:
 
 
 def test_before_the_start_nothing_is_known() -> None:
-    status = KubernetesStatus(KubernetesDiscovery(OF_POOL), lambda: 0.0)
+    status = KubernetesStatus("d", lambda: [KubernetesDiscovery(OF_POOL)], lambda: 0.0)
     page = status.page()
     assert (page.namespace, page.pool, page.is_pool_known) == ("d", "pool", False)
     assert (page.copies, page.lease, page.leader, page.is_leader) == ([], "", "", False)
@@ -74,7 +75,7 @@ def test_before_the_start_nothing_is_known() -> None:
 
 
 def test_a_selection_of_pods_has_no_pool_and_is_known() -> None:
-    page = KubernetesStatus(KubernetesDiscovery(OF_LABELS), lambda: 0.0).page()
+    page = KubernetesStatus("d", lambda: [KubernetesDiscovery(OF_LABELS)], lambda: 0.0).page()
     assert (page.pool, page.is_pool_known) == ("", True)
 
 
@@ -83,7 +84,7 @@ async def test_current_copies_have_an_age_and_no_fault(api: FakeApi, tmp_path: P
         contact = discovery.statuses()["pods"].last_contact
         assert contact is not None
         now = contact + 7.0
-        status = KubernetesStatus(discovery, lambda: now)
+        status = KubernetesStatus("d", lambda: [discovery], lambda: now)
         assert status.page().is_pool_known
         assert copy_of(status, "pods") == CopyLine(
             resource="pods",
@@ -109,7 +110,7 @@ async def test_a_copy_that_cannot_be_kept_current_says_why(
         api.faults.denied = {("watch", "pods"), ("list", "pods")}
         api.cut_watches()
         await logs.until("objects not followed")
-        status = KubernetesStatus(discovery, lambda: 0.0)
+        status = KubernetesStatus("d", lambda: [discovery], lambda: 0.0)
         line = copy_of(status, "pods")
         assert "403" in line.fault
         assert "pods" in line.fault

@@ -34,7 +34,7 @@ def token_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def client(token_file: Path) -> AsyncIterator[httpx.AsyncClient]:
-    admin = AdminCalls({"thing/act": act}, token_file)
+    admin = AdminCalls(lambda: {"thing/act": act}, token_file)
     async with (
         MetricsServer(Metrics(), host="127.0.0.1", port=0, admin=admin) as server,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as http,
@@ -124,7 +124,7 @@ async def test_a_call_has_no_body(client: httpx.AsyncClient) -> None:
 async def test_a_call_that_the_event_loop_does_not_begin_in_time_is_not_made(
     token_file: Path,
 ) -> None:
-    admin = AdminCalls({"thing/act": act}, token_file)
+    admin = AdminCalls(lambda: {"thing/act": act}, token_file)
     async with MetricsServer(
         Metrics(), host="127.0.0.1", port=0, admin=admin, page_limit_seconds=0.05
     ) as server:
@@ -138,7 +138,7 @@ async def test_a_call_that_the_event_loop_does_not_begin_in_time_is_not_made(
 
 
 async def test_changing_calls_are_off_by_default() -> None:
-    admin = AdminCalls({"thing/act": act})
+    admin = AdminCalls(lambda: {"thing/act": act})
     async with (
         MetricsServer(Metrics(), host="127.0.0.1", port=0, admin=admin) as server,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as http,

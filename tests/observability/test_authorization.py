@@ -47,7 +47,7 @@ def doorkeeper() -> Doorkeeper:
 async def client(doorkeeper: Doorkeeper, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     token_file = tmp_path / "token"
     token_file.write_text("s3cret")
-    admin = AdminCalls({"thing/act": lambda _: {"done": True}}, token_file)
+    admin = AdminCalls(lambda: {"thing/act": lambda _: {"done": True}}, token_file)
     async with (
         MetricsServer(
             Metrics(),

@@ -59,7 +59,7 @@ class Stream:
 
 @pytest.mark.parametrize("running", COMPATS, indirect=True)
 async def test_the_second_request_waits_for_the_first(running: Running) -> None:
-    flow = running.app.flow
+    flow = running.app.pool.flow
     (address,) = running.names
     first, second = Stream(running), Stream(running)
     await first.send(*raw({"x-request-id": "first"}, BODY))
@@ -68,12 +68,12 @@ async def test_the_second_request_waits_for_the_first(running: Running) -> None:
     answered = asyncio.create_task(second.destination())
     await until(lambda: flow.waiting == 1)
     # Fresh metrics come meanwhile; they make no room.
-    scraped = running.app.store.snapshot[0].metrics
-    await until(lambda: running.app.store.snapshot[0].metrics is not scraped)
+    scraped = running.app.pool.store.snapshot[0].metrics
+    await until(lambda: running.app.pool.store.snapshot[0].metrics is not scraped)
     assert not answered.done()
     assert flow.waiting == 1
     await first.end()
     assert await answered == address
     await second.end()
     assert flow.waiting == 0
-    assert running.app.director.in_flight == 0
+    assert running.app.pool.director.in_flight == 0

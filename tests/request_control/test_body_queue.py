@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from epp.parsing import BodyLimits, Decoding
 from epp.request_control import (
     BadRequestError,
+    BodyLanes,
     BodyQueue,
     BodyTooLargeError,
     CostlyBodiesError,
@@ -90,7 +91,8 @@ class Asking:
     def __init__(self, *plugins: Async, epp: Epp | None = None) -> None:
         self.epp = epp or Epp(make_pool(), plugins=plugins)
         self.costs = Costs()
-        self.queue = BodyQueue(self.epp.director, clock=self.costs, cpu_clock=self.costs)
+        self.lanes = BodyLanes(clock=self.costs, cpu_clock=self.costs)
+        self.queue = BodyQueue(self.epp.director, self.lanes)
         self.decided: list[str] = []
         self.decodings = 0
         self.outcomes: dict[str, RoutedRequest | RequestError] = {}
@@ -167,7 +169,7 @@ async def test_one_long_body_is_decided_per_turn_in_the_order_in_which_they_came
     asking.costs.of_body[len(LONG)] = 0.001
     for name in "abcd":
         assert asking.ask(name) is not None
-    assert asking.queue.waiting == 4
+    assert asking.lanes.waiting == 4
     seen = [""]
     while len(asking.decided) < 4:
         await asyncio.sleep(0)
@@ -192,9 +194,9 @@ async def test_as_many_short_bodies_are_decided_in_a_turn_as_it_has_time_for() -
     asking.costs.of_body[len(SHORT)] = TURN_SECONDS * 0.4
     waits = [asking.ask(str(number), SHORT) is not None for number in range(9)]
     assert waits == [False] * 3 + [True] * 6
-    assert asking.queue.waiting == 6
+    assert asking.lanes.waiting == 6
     seen = {len(asking.decided)}
-    while asking.queue.waiting:
+    while asking.lanes.waiting:
         await asyncio.sleep(0)
         seen.add(len(asking.decided))
     assert seen == {3, 6, 9}
@@ -235,7 +237,7 @@ async def test_short_bodies_are_decided_at_once_where_too_many_wait() -> None:
     asking.costs.of_body[len(SHORT)] = 2 * TURN_SECONDS
     for number in range(1 + MAX_SHORT_WAITING):
         asking.ask(str(number), SHORT)
-    assert asking.queue.waiting == MAX_SHORT_WAITING
+    assert asking.lanes.waiting == MAX_SHORT_WAITING
     assert asking.ask("one more", SHORT) is None
     await asking.settled(2 + MAX_SHORT_WAITING)
     assert all(isinstance(each, RoutedRequest) for each in asking.outcomes.values())
@@ -249,7 +251,7 @@ async def test_a_short_body_whose_client_has_left_is_not_decided() -> None:
     waiting[1].cancel(EndCause.CLIENT_DISCONNECT)
     await asking.settled(2)
     assert asking.decided == ["a", "c"]
-    assert asking.queue.waiting == 0
+    assert asking.lanes.waiting == 0
 
 
 async def test_a_short_body_that_cannot_be_read_leaves_the_others_their_turn() -> None:
@@ -359,7 +361,7 @@ async def test_those_that_have_left_take_no_places() -> None:
     for each in flood[1:]:
         assert each is not None
         each.cancel(EndCause.CLIENT_DISCONNECT)
-    assert asking.queue.waiting == 1
+    assert asking.lanes.waiting == 1
     assert asking.ask("honest") is not None
     await asking.settled(2)
     assert asking.decided == ["flood 0", "honest"]
@@ -483,7 +485,7 @@ async def test_a_fault_of_the_queue_ends_one_request_and_no_other(
     if body is SHORT:
         asking.ask("before", SHORT)
         asking.decided.clear()
-    decide, calls = asking.queue._work.decide, 0
+    decide, calls = asking.lanes.work.decide, 0
 
     def broken(request: Any) -> Any:
         nonlocal calls
@@ -492,7 +494,7 @@ async def test_a_fault_of_the_queue_ends_one_request_and_no_other(
             raise ZeroDivisionError
         return decide(request)
 
-    monkeypatch.setattr(asking.queue._work, "decide", broken)
+    monkeypatch.setattr(asking.lanes.work, "decide", broken)
     asking.ask("a", body)
     asking.ask("b", body)
     with capture_logs() as lines:
@@ -553,7 +555,7 @@ async def test_one_that_leaves_between_two_slices_is_not_decoded_on() -> None:
     asking.ask("other", x_forwarded_for="10.0.0.7")
     await asking.settled(1)
     waiting.cancel(EndCause.CLIENT_DISCONNECT)
-    assert asking.queue.waiting == 0
+    assert asking.lanes.waiting == 0
     asking.ask("last")
     await asking.settled(2)
     assert asking.decided == ["other", "last"]

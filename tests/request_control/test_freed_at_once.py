@@ -29,20 +29,20 @@ class Pool:
             f"extensions: {{sessions: {{plugins: {{{sessions}}}}}}}\n"
         )
         self.app = App(ServeSettings(config=load_text(text, "test"), endpoints=(ADDRESS,)))
-        self.app.store.replace_endpoints("test", [EndpointSpec("default/a", ADDRESS)])
+        self.app.pool.store.replace_endpoints("test", [EndpointSpec("default/a", ADDRESS)])
         self.outcomes: list[str] = []
         self.is_over = asyncio.Event()
 
     def waits(self, queue: int) -> None:
         """Set the number of requests queued at the endpoint."""
-        (endpoint,) = self.app.store.snapshot
+        (endpoint,) = self.app.pool.store.snapshot
         now = asyncio.get_running_loop().time()
         endpoint.load.observe(waiting=queue, running=0, kv_cache_usage=0.0, requested_at=now)
-        self.app.flow.wake()
+        self.app.pool.flow.wake()
 
     def ask(self, headers: dict[str, str]) -> PendingDecision | None:
         """Send a request and record its outcome; return its pending decision."""
-        decision = self.app.director.handle(
+        decision = self.app.pool.director.handle(
             request_id="r", headers=HEADERS | headers, body=BODY, received_at=0.0
         )
         if isinstance(decision, RoutedRequest):

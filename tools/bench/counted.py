@@ -133,10 +133,10 @@ def _above_transport(
         for each in requests
     ]
     arguments = [("a-request", headers, body) for body in bodies]
-    read = app.director.pipeline.request_parser.parse
+    read = app.pool.director.pipeline.request_parser.parse
     chunk = one["response_body"][0] if "response_body" in one else bodies[0]
     metrics = app.metrics.for_request("m", "m", "f", 0)
-    plugin = next(iter(app.graph.plugins.values()))
+    plugin = next(iter(app.pool.graph.plugins.values()))
     time_plugin = PluginWatch(app.metrics).timer("Scorer", plugin)
     routed = partial(processing_response.routed, on_body=case.mode.value == "adaptive")
     echoed_request = partial(processing_response.echoed_request, end_of_stream=False)
@@ -186,7 +186,7 @@ def _schedule(
     app: App, requests: Sequence[LLMRequest], repeats: int, counts: Callable[..., float]
 ) -> list[Call]:
     """Time the cycle, the reservation and the log line; each takes what the one before made."""
-    graph, endpoints = build_graph(None), app.store.snapshot
+    graph, endpoints = build_graph(None), app.pool.store.snapshot
     producers = graph.implementing(DataProducer)
     (hook,) = graph.implementing(PostSchedule)
     made = graph.scheduler
@@ -201,7 +201,7 @@ def _schedule(
         produce(producers, request, endpoints, state)
         return state
 
-    pipeline = app.director.pipeline
+    pipeline = app.pool.director.pipeline
 
     def reserved(request: LLMRequest, state: CycleState, result: SchedulingResult) -> RoutedRequest:
         endpoint = result.endpoints[0].endpoint
@@ -226,7 +226,7 @@ def _schedule(
         )
         run = ProducerRun((), request, state)
         prepared = PreparedRequest(pipeline, run, None, None, now, None)
-        exchange = RoutedRequest(app.director._live, decision, prepared, pipeline, metrics)
+        exchange = RoutedRequest(app.pool.director._live, decision, prepared, pipeline, metrics)
         exchange.response_started(200)
         decision.reservation.release(now)
         return exchange

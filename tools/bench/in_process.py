@@ -223,7 +223,7 @@ def new_app() -> App:
     config = load_text(DEFAULT_CONFIG, "default")
     names = _addresses()
     app = App(ServeSettings(config=config, endpoints=tuple(names)))
-    app.store.replace_endpoints(
+    app.pool.store.replace_endpoints(
         "bench", [EndpointSpec(f"default/server-{n}", name) for n, name in enumerate(names)]
     )
     refresh(app)
@@ -233,7 +233,7 @@ def new_app() -> App:
 def refresh(app: App) -> None:
     """Scrape all endpoints, so that what was sent to them does not pile up unseen."""
     now = time.monotonic()
-    for number, endpoint in enumerate(app.store.snapshot):
+    for number, endpoint in enumerate(app.pool.store.snapshot):
         scraped(endpoint, number, now)
 
 

@@ -22,6 +22,7 @@ from rich.table import Table
 from epp.data_layer import EndpointListener, EndpointStore
 from epp.kubernetes.api import Connection, load_connection
 from epp.kubernetes.discovery import KubernetesDiscovery
+from epp.kubernetes.shared_client import SharedClient
 from epp.kubernetes.source import PodSelection, PodSource
 from epp.observability import configure
 from epp.scheduling import Endpoint
@@ -154,7 +155,7 @@ async def follow(connection: Connection, pods: int, *, traced: bool) -> Followed
     store.add_listener(reader)
     selector = ",".join(f"{name}={value}" for name, value in LABELS.items())
     source = PodSource("default", selection=PodSelection(selector, (8000,)))
-    discovery = KubernetesDiscovery(source, connect=lambda: connection)
+    discovery = KubernetesDiscovery(source, client=SharedClient(lambda: connection))
     if traced:
         tracemalloc.start()
     began, used = time.monotonic(), time.process_time()

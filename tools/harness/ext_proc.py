@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from epp.ext_proc import ExtProcService, ExtProcSettings
+from epp.ext_proc import ExtProcService, ExtProcSettings, OneHandler
 from epp.ext_proc.processing_response import DEFAULTS, refused
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import EndCause, RequestError, errors
@@ -68,7 +68,7 @@ class Envoy:
         self.epp = epp
         self.modes = modes
         self.service = service or ExtProcService(
-            epp.director, epp.clock, settings=settings, metrics=epp.metrics
+            OneHandler(epp.director), epp.clock, settings=settings, metrics=epp.metrics
         )
         self.line = self.wire.open(self.service)
         self.stream = self.line.stream

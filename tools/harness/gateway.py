@@ -64,7 +64,7 @@ class Picker:
 
     def in_flight(self) -> int:
         """What it holds reserved."""
-        return sum(endpoint.load.in_flight for endpoint in self.app.store.snapshot)
+        return sum(endpoint.load.in_flight for endpoint in self.app.pool.store.snapshot)
 
     def open_streams(self) -> int:
         """Streams whose HTTP requests are not over."""
@@ -89,7 +89,7 @@ class Picker:
     def assert_untouched(self) -> None:
         """Nothing is reserved and no stream is open; no connection was ended by this side."""
         assert self.open_streams() == 0
-        assert self.app.director.in_flight == self.in_flight() == 0
+        assert self.app.pool.director.in_flight == self.in_flight() == 0
         assert self.counted("streams") in {0, None}
         assert self.counted("waiting_bytes") in {0, None}
         assert self.counted("connections_ended_total") in {0, None}
@@ -145,7 +145,7 @@ async def serving(settings: ServeSettings) -> AsyncIterator[Picker]:
 
 def is_scraped(app: App, endpoints: int) -> bool:
     """Return whether the pool has so many endpoints, all of them scraped."""
-    pool = app.store.snapshot
+    pool = app.pool.store.snapshot
     return len(pool) == endpoints and all(e.metrics.requested_at is not None for e in pool)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from epp.ext_proc import ExtProcService, ExtProcSettings
+from epp.ext_proc import ExtProcService, ExtProcSettings, OneHandler
 from epp.request_control import (
     UNCOUNTED,
     Director,
@@ -116,7 +116,7 @@ class PatientEnvoy(Envoy):
     ) -> None:
         self.handler = Holding(epp.director, kind, change)
         service = service or ExtProcService(
-            self.handler, epp.clock, settings=settings, metrics=epp.metrics
+            OneHandler(self.handler), epp.clock, settings=settings, metrics=epp.metrics
         )
         super().__init__(epp, modes, service)
 

@@ -24,6 +24,11 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
+    def full_name(self) -> str:
+        """``PLURAL.GROUP``, or ``PLURAL`` in the core group."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
     def group_document(self) -> "Resource":
         """The document that lists the kinds of this version of the group (discovery)."""
         return Resource(self.group, self.version, "", "")

@@ -1,0 +1,305 @@
+"""Everything that serves the requests of one pool: its endpoints, queues, plugins and director.
+
+A process has one of these for each pool. What they share (the ports, the ext_proc service, the
+limits on request bodies, the process's own metrics) belongs to :mod:`.app`.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from epp.building import make_builder, make_random
+from epp.config import PluginGraph, PluginRegistry
+from epp.data_layer import (
+    DataLayerRuntime,
+    DrainCalls,
+    DrainMarks,
+    EndpointStore,
+    EndpointsView,
+    HealthCheck,
+    LoadReport,
+    ObjectFiles,
+    ObjectStore,
+    ScrapeObservers,
+    Scraper,
+    configured_names,
+    fixed_discoveries,
+    polled,
+    served_names,
+)
+from epp.data_layer.drain_calls import PATH as DRAIN_PATH
+from epp.data_layer.endpoints_page import PATH as ENDPOINTS_PAGE
+from epp.flow_control import FlowController
+from epp.flow_control.controller import WakeOnPage
+from epp.flow_control.views.flow_views import debug_pages, flow_gauges
+from epp.graph_switch import ChooseFile, GraphSwitch, pipeline_of
+from epp.observability import (
+    AdminAction,
+    DebugPage,
+    FlowCollector,
+    FlowMetrics,
+    Metrics,
+    PluginMetricsCollector,
+    RevocationMetrics,
+)
+from epp.outlier_detection import OutlierDetector, OutlierSettings
+from epp.parsing import BodyLimits
+from epp.request_control import BodyLanes, BodyQueue, Director
+from epp.scheduling import Endpoint
+from epp.settings import ServeSettings
+
+if TYPE_CHECKING:
+    from epp.kubernetes.discovery import KubernetesDiscovery
+
+log = structlog.get_logger()
+
+Discover = Callable[[ObjectStore | None], "KubernetesDiscovery"]
+"""Makes the discovery of a pool's pods.
+
+Its argument gets the pool's objectives and rewrites; None if they come from elsewhere."""
+
+
+class PoolRuntime:
+    """One pool, with all that its requests need.
+
+    Args:
+        settings: Settings of the process, with the pool's name and configuration.
+        metrics: Metrics of the pool.
+        registry: Plugin classes.
+        lanes: Where requests with long bodies wait, shared by all pools.
+        discover: Makes the discovery of the pool's pods, unless its configuration has a discovery;
+            None if the settings name the endpoints.
+        choose_config: Chooses the configuration file while running; None if it is always that of
+            the settings.
+
+    Raises:
+        ConfigError: The configuration is invalid.
+        DataLayerError: There are no endpoints, or one is invalid.
+    """
+
+    def __init__(
+        self,
+        settings: ServeSettings,
+        metrics: Metrics,
+        *,
+        registry: PluginRegistry,
+        lanes: BodyLanes,
+        discover: Discover | None = None,
+        choose_config: ChooseFile | None = None,
+    ) -> None:
+        self.settings = settings
+        self.metrics = metrics
+        self.store = EndpointStore(
+            DrainMarks(settings.drain_label),
+            serving_changed=lambda: self.flow.pool_changed(),  # noqa: PLW0108 - it is made below
+        )
+        plugin_metrics = PluginMetricsCollector(
+            metrics.budget, has_former_names=settings.has_deprecated_metrics
+        )
+        metrics.registry.register(plugin_metrics)
+        builder = make_builder(
+            settings.seed,
+            registry,
+            metrics=plugin_metrics,
+            report_load=self._take_report,
+            max_page_bytes=settings.max_scrape_page_bytes,
+            compat=settings.ext_proc.compat,
+            experimental="allow" if settings.allow_experimental_plugins else "refuse",
+        )
+
+        def whole_pool() -> Sequence[Endpoint]:
+            return self.store.serving
+
+        pool = whole_pool
+        self.outliers: OutlierDetector | None = None
+        """None if outlier detection is off."""
+        if settings.outliers.outlier_detection and settings.ext_proc.compat != "reference":
+            self.outliers = OutlierDetector(
+                whole_pool,
+                settings=settings.outliers,
+                clock=time.monotonic,
+                rng=make_random(settings.seed, "outliers"),
+                waiting=lambda: self._scraper.waiting(),  # noqa: PLW0108 - it is made below
+                changed=lambda: self.flow.wake(),  # noqa: PLW0108 - both are made below
+            )
+            pool = self.outliers.available
+        self.flow = FlowController(
+            pool=pool,
+            clock=time.monotonic,
+            observer=FlowMetrics(metrics, settings.pool_name),
+            revocations=RevocationMetrics(metrics.registry, settings.pool_name),
+            why_none_serves=self.store.why_none_serves,
+        )
+        """Queues requests while the pool is saturated."""
+        self.graphs = GraphSwitch(
+            settings,
+            builder,
+            metrics=metrics,
+            flow=self.flow,
+            data_layer=lambda: self._data_layer,
+            director=lambda: self.director,
+        )
+        """Owns the plugin graph in use."""
+        metrics.registry.register(FlowCollector(settings.pool_name, lambda: flow_gauges(self.flow)))
+        self.store.add_listener(self.flow)
+        scrape_events = ScrapeObservers(metrics, WakeOnPage(self.flow.wake))
+        if self.outliers is not None:
+            self.store.add_listener(self.outliers)
+            scrape_events = ScrapeObservers(self.outliers, scrape_events)
+        self._scraper = Scraper(
+            self.store,
+            interval_seconds=settings.refresh_metrics_interval_seconds,
+            staleness_seconds=settings.scoring_staleness_seconds,
+            clock=time.monotonic,
+            observer=scrape_events,
+            cpu_share=settings.max_scrape_cpu_percent / 100,
+            is_adaptive=settings.scrape == "adaptive" and settings.ext_proc.compat != "reference",
+        )
+        metrics.watch_scrapes(self._scraper.intervals)
+        self.objects = ObjectStore(
+            pool_name=settings.pool_name,
+            rng=make_random(settings.seed, "objects"),
+            rewritten=metrics.model_rewritten,
+        )
+        """Objectives and rewrites."""
+        fixed = fixed_discoveries(
+            builder, settings.endpoints, settings.endpoints_file, settings.endpoint_dns
+        )
+        has_policies = bool(settings.objects)
+        self._is_known: Callable[[], bool] = lambda: True
+        if discover is not None and self.graph.discovery is None:
+            discovery = discover(None if settings.objects else self.objects)
+            self._is_known = lambda: discovery.is_pool_known
+            fixed.append(discovery)
+            has_policies = True
+        health_checks = [] if self.outliers is None else _health_checks(settings.outliers)
+        self._data_layer = DataLayerRuntime(
+            self.store, self._scraper, self.graph, fixed, health_checks
+        )
+        metrics.watch_pool(
+            settings.pool_name,
+            lambda: self.store.snapshot,
+            staleness_seconds=settings.metrics_staleness_seconds,
+            outliers=self.outliers,
+        )
+        self.store.add_listener(metrics.attempts)
+        self._endpoints_view = EndpointsView(self.store, self.outliers, time.monotonic)
+        self._drain_calls = DrainCalls(
+            self.store, line=self._endpoints_view.line, clock=time.monotonic
+        )
+        self.store.add_listener(self._drain_calls)
+        for source in (
+            lambda: served_names(self.store.snapshot),
+            lambda: configured_names(self.graph.config),
+            self.objects.names,
+        ):
+            metrics.names.learn_from(source)
+        self._object_files = ObjectFiles(settings.objects)
+        self._reloader = self.graphs.make_reloader(choose_config)
+        self.director = Director(
+            pool=pool,
+            whole_pool=whole_pool,
+            why_none_serves=self.store.why_none_serves,
+            find_address=self.store.find_address,
+            pipeline=pipeline_of(self.graph),
+            metrics=metrics,
+            clock=time.monotonic,
+            policies=self.objects if has_policies else None,
+            outcomes=None if self._reloader is None else self._reloader.outcomes,
+            flow=self.flow,
+            outliers=self.outliers,
+            hedging_budget=settings.hedging_budget_percent / 100.0,
+            emit_endpoint_scores=settings.emit_endpoint_scores,
+            follow_subset_hint=not settings.ignore_subset_hint,
+            body_limits=BodyLimits(
+                settings.ext_proc.max_decompressed_bytes,
+                settings.ext_proc.max_compression_ratio,
+                settings.ext_proc.max_json_values,
+            ),
+        )
+        self.handler = BodyQueue(self.director, lanes)
+        """Decides the pool's requests."""
+
+    @property
+    def graph(self) -> PluginGraph:
+        """The plugin graph in use."""
+        return self.graphs.graph
+
+    @property
+    def polled_sources(self) -> int:
+        """The number of data sources that scrape every endpoint."""
+        return len(polled(self.graph.sources))
+
+    @property
+    def scrapes(self) -> int:
+        """The number of connections for scraping."""
+        return len(self.store.snapshot) * self.polled_sources
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is known which endpoints there are, even if there are none."""
+        return self.store.synced and self._is_known()
+
+    def share_limits(self, pools: int) -> None:
+        """Take an equal share of the limits of the process, of which there are ``pools``."""
+        self._scraper.limit_cpu(self.settings.max_scrape_cpu_percent / 100 / pools)
+        self.metrics.budget.max_bytes = self.settings.max_metrics_page_bytes // pools
+
+    def reload_now(self) -> None:
+        """Reload the configuration, even if its file is unchanged."""
+        if self._reloader is None:
+            log.warning("nothing to reload, the configuration does not come from a file")
+        else:
+            self._reloader.reload_now()
+
+    def debug_pages(self) -> Mapping[str, DebugPage]:
+        """Return the pages for operators by path."""
+        return {**debug_pages(self.flow), ENDPOINTS_PAGE: DebugPage(self._endpoints_view.page)}
+
+    def admin_actions(self) -> Mapping[str, AdminAction]:
+        """Return the changing calls by path."""
+        return {DRAIN_PATH: self._drain_calls.drain}
+
+    async def load(self) -> None:
+        """Read the files of objectives and rewrites, before :meth:`run`.
+
+        Raises:
+            ObjectFileError: One of them is invalid.
+        """
+        await self._object_files.load(self.objects)
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for name, run in self._tasks().items():
+                tasks.create_task(run(), name=name)
+
+    def close(self) -> None:
+        """Close the plugins, unless open requests still use them."""
+        self.graphs.close()
+
+    def _tasks(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
+        tasks: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+            "data layer": self._data_layer.run,
+            "objects": partial(self._object_files.run, self.objects),
+        }
+        if self.outliers is not None:
+            tasks["outlier detection"] = self.outliers.run
+        if self._reloader is not None:
+            tasks["config"] = self._reloader.run
+        return tasks
+
+    def _take_report(self, endpoint: Endpoint, report: LoadReport) -> None:
+        self._scraper.take_report(endpoint, report)
+        self.flow.wake()  # capacity may be free
+
+
+def _health_checks(settings: OutlierSettings) -> list[HealthCheck]:
+    if not settings.health_check_path:
+        return []
+    interval = settings.health_check_interval_seconds
+    return [HealthCheck(settings.health_check_path, interval, time.monotonic)]

@@ -1,0 +1,117 @@
+"""The pools that a process serves: what the application needs of them, and the case of one pool."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from epp.descriptors import PoolDescriptors
+from epp.ext_proc import OneHandler, RequestHandler, RequestHandlers
+from epp.observability import AdminAction, DebugPage, Registry
+from epp.pool_runtime import PoolRuntime
+from epp.sockets import Shares
+
+
+class ServedPools(RequestHandlers, Protocol):
+    """One pool, or several."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests can be decided."""
+
+    @property
+    def polled_sources(self) -> int:
+        """The number of data sources that scrape every endpoint; of several pools, the most."""
+
+    @property
+    def in_flight(self) -> int:
+        """The number of requests at model servers."""
+
+    @property
+    def summary(self) -> Mapping[str, object]:
+        """What is served, for the log."""
+
+    def use_descriptors(self, shares: Shares) -> None:
+        """Warn if scraping needs more descriptors than ``shares`` has for it."""
+
+    def registries(self) -> Mapping[str, Registry]:
+        """Return the metrics of each pool; none if they are among those of the process."""
+
+    def debug_pages(self) -> Mapping[str, DebugPage]:
+        """Return the pages for operators by path."""
+
+    def admin_actions(self) -> Mapping[str, AdminAction]:
+        """Return the changing calls by path."""
+
+    def reload_now(self) -> None:
+        """Reload the configurations, even if their files are unchanged."""
+
+    async def load(self) -> None:
+        """Read what must be valid at the start, before :meth:`run`."""
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+
+    async def until_reported(self) -> None:
+        """Wait until it is known which endpoints there are."""
+
+    def close(self) -> None:
+        """Close the plugins."""
+
+
+class OnePool:
+    """One pool, which decides every request.
+
+    Args:
+        pool: The pool.
+    """
+
+    def __init__(self, pool: PoolRuntime) -> None:
+        self.pool = pool
+        self._handlers = OneHandler(pool.handler)
+
+    @property
+    def is_ready(self) -> bool:
+        return self.pool.is_ready
+
+    @property
+    def polled_sources(self) -> int:
+        return self.pool.polled_sources
+
+    @property
+    def in_flight(self) -> int:
+        return self.pool.director.in_flight
+
+    @property
+    def summary(self) -> Mapping[str, object]:
+        graph = self.pool.graph
+        return {"config": graph.config.source, "plugins": sorted(graph.plugins)}
+
+    def of_stream(self, headers: Mapping[str, str]) -> RequestHandler:
+        return self._handlers.of_stream(headers)
+
+    def use_descriptors(self, shares: Shares) -> None:
+        pool = self.pool
+        pool.store.add_listener(PoolDescriptors(pool.store, shares, lambda: pool.scrapes))
+
+    def registries(self) -> Mapping[str, Registry]:
+        return {}
+
+    def debug_pages(self) -> Mapping[str, DebugPage]:
+        return self.pool.debug_pages()
+
+    def admin_actions(self) -> Mapping[str, AdminAction]:
+        return self.pool.admin_actions()
+
+    def reload_now(self) -> None:
+        self.pool.reload_now()
+
+    async def load(self) -> None:
+        await self.pool.load()
+
+    async def run(self) -> None:
+        await self.pool.run()
+
+    async def until_reported(self) -> None:
+        await self.pool.store.reported.wait()
+
+    def close(self) -> None:
+        self.pool.close()
