@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from epp.config import PluginRegistry
+from epp.building import InstalledPlugins
 from epp.data_layer import DiscoveryError
 from epp.descriptors import PortLimits, share_descriptors
 from epp.ext_proc import LAST_CHUNK_SECONDS, METHOD, ExtProcService
@@ -116,7 +116,7 @@ class App:
 
     def _make_pools(self) -> ServedPools:
         settings, source, cluster = self.settings, self.settings.pods, self._cluster
-        registry = PluginRegistry.from_entry_points()
+        installed = InstalledPlugins.load()
         if isinstance(source, PoolsSource):
             assert cluster is not None  # noqa: S101 - several pools are always in a cluster
             return SeveralPools(
@@ -124,7 +124,7 @@ class App:
                 source,
                 cluster,
                 metrics=self.metrics,
-                registry=registry,
+                installed=installed,
                 lanes=self._lanes,
             )
         discover = None
@@ -132,7 +132,7 @@ class App:
             discover = partial(cluster.discover, source)
         return OnePool(
             PoolRuntime(
-                settings, self.metrics, registry=registry, lanes=self._lanes, discover=discover
+                settings, self.metrics, installed=installed, lanes=self._lanes, discover=discover
             )
         )
 

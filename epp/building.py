@@ -7,7 +7,7 @@ and factories.
 import random
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Self
 
 from epp.config import Experimental, GraphBuilder, PluginRegistry
 from epp.data_layer import (
@@ -53,10 +53,29 @@ KINDS: dict[str, type[Plugin]] = {
 """Classes of the plugin roles outside scheduling profiles."""
 
 
+class InstalledPlugins(NamedTuple):
+    """The plugins of all installed packages, read once for all pools."""
+
+    registry: PluginRegistry
+    """Plugin classes."""
+    session_plans: SessionPlanMaker
+    """Makes plans of the session plugins."""
+
+    @classmethod
+    def load(cls) -> Self:
+        """Read them; blocks.
+
+        Raises:
+            ConfigError: Two installed plugins have the same type or name.
+        """
+        return cls(PluginRegistry.from_entry_points(), SessionPlanMaker())
+
+
 def make_builder(
     seed: int | None = None,
     registry: PluginRegistry | None = None,
     *,
+    session_plans: SessionPlanMaker | None = None,
     metrics: PluginMetrics = NO_PLUGIN_METRICS,
     report_load: ReportLoad = ignore_report,
     max_page_bytes: int = MAX_PAGE_BYTES,
@@ -68,6 +87,7 @@ def make_builder(
     Args:
         seed: Makes every random choice reproducible.
         registry: Finds plugin classes; default: all installed ones.
+        session_plans: Makes plans of session plugins; default: with all installed ones.
         metrics: Registers the plugins' own metrics.
         report_load: Applies the load reports that plugins receive.
         max_page_bytes: Longest response of an endpoint to a data source.
@@ -92,7 +112,7 @@ def make_builder(
         registry or PluginRegistry.from_entry_points(),
         services=services,
         kinds=KINDS,
-        makers={SECTION: SessionPlanMaker()},
+        makers={SECTION: session_plans or SessionPlanMaker()},
         experimental=experimental,
     )
 

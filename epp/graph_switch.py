@@ -50,6 +50,7 @@ class GraphSwitch:
         flow: FlowController,
         data_layer: Callable[[], DataLayerRuntime],
         director: Callable[[], Director],
+        types: PluginTypes | None = None,
     ) -> None:
         """Build the first graph, and configure ``flow`` with it.
 
@@ -60,6 +61,8 @@ class GraphSwitch:
             flow: Flow control.
             data_layer: Returns the data layer; called on a reload.
             director: Returns the director; called on a reload.
+            types: Plugin classes of the first graph; None to read its plugin files here, which
+                blocks.
 
         Raises:
             ConfigError: The configuration is invalid.
@@ -72,7 +75,9 @@ class GraphSwitch:
         self._data_layer = data_layer
         self._director = director
         self._lifetimes = PluginLifetimes()
-        self.graph = builder.build(settings.config, observer=self._watch(settings.config))
+        self.graph = builder.build(
+            settings.config, types=types, observer=self._watch(settings.config)
+        )
         """The plugin graph in use."""
         self._lifetimes.enter(self.graph)
         self._previous: PluginGraph | None = None

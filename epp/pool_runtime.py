@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from epp.building import make_builder, make_random
-from epp.config import PluginGraph, PluginRegistry
+from epp.building import InstalledPlugins, make_builder, make_random
+from epp.config import PluginGraph, PluginTypes
 from epp.data_layer import (
     DataLayerRuntime,
     DrainCalls,
@@ -69,12 +69,15 @@ class PoolRuntime:
     Args:
         settings: Settings of the process, with the pool's name and configuration.
         metrics: Metrics of the pool.
-        registry: Plugin classes.
+        installed: Plugins of installed packages.
         lanes: Where requests with long bodies wait, shared by all pools.
         discover: Makes the discovery of the pool's pods, unless its configuration has a discovery;
             None if the settings name the endpoints.
         choose_config: Chooses the configuration file while running; None if it is always that of
             the settings.
+        types: Plugin classes of the first configuration; None to read its plugin files here, which
+            blocks.
+        is_one_of_several: Whether the process serves other pools, too: log lines name the pool.
 
     Raises:
         ConfigError: The configuration is invalid.
@@ -86,10 +89,12 @@ class PoolRuntime:
         settings: ServeSettings,
         metrics: Metrics,
         *,
-        registry: PluginRegistry,
+        installed: InstalledPlugins,
         lanes: BodyLanes,
         discover: Discover | None = None,
         choose_config: ChooseFile | None = None,
+        types: PluginTypes | None = None,
+        is_one_of_several: bool = False,
     ) -> None:
         self.settings = settings
         self.metrics = metrics
@@ -103,7 +108,8 @@ class PoolRuntime:
         metrics.registry.register(plugin_metrics)
         builder = make_builder(
             settings.seed,
-            registry,
+            installed.registry,
+            session_plans=installed.session_plans,
             metrics=plugin_metrics,
             report_load=self._take_report,
             max_page_bytes=settings.max_scrape_page_bytes,
@@ -142,6 +148,7 @@ class PoolRuntime:
             flow=self.flow,
             data_layer=lambda: self._data_layer,
             director=lambda: self.director,
+            types=types,
         )
         """Owns the plugin graph in use."""
         metrics.registry.register(FlowCollector(settings.pool_name, lambda: flow_gauges(self.flow)))
@@ -214,6 +221,7 @@ class PoolRuntime:
             outliers=self.outliers,
             hedging_budget=settings.hedging_budget_percent / 100.0,
             emit_endpoint_scores=settings.emit_endpoint_scores,
+            log_fields={"pool": settings.pool_name} if is_one_of_several else {},
             follow_subset_hint=not settings.ignore_subset_hint,
             body_limits=BodyLimits(
                 settings.ext_proc.max_decompressed_bytes,

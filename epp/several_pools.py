@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
-from epp.config import ConfigError, LoadedConfig, PluginRegistry, load_file
+from epp.building import InstalledPlugins
+from epp.config import ConfigError, LoadedConfig, PluginTypes, load_file
 from epp.data_layer import DataLayerError, ObjectStore
 from epp.descriptors import PoolDescriptors
 from epp.ext_proc import MatchedPool, PoolMatcher, RequestHandler
@@ -89,7 +90,7 @@ class SeveralPools:
         source: The pools.
         cluster: Where they are; it has shared copies of them.
         metrics: Metrics of the process.
-        registry: Plugin classes.
+        installed: Plugins of installed packages.
         lanes: Where requests with long bodies wait.
         clock: Monotonic seconds.
     """
@@ -101,7 +102,7 @@ class SeveralPools:
         cluster: "Cluster",
         *,
         metrics: Metrics,
-        registry: PluginRegistry,
+        installed: InstalledPlugins,
         lanes: BodyLanes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -110,7 +111,7 @@ class SeveralPools:
         self._source = source
         self._cluster = cluster
         self._objects: NamespaceObjects = cluster.objects
-        self._registry = registry
+        self._installed = installed
         self._lanes = lanes
         self._clock = clock
         self._shares: Shares | None = None
@@ -149,7 +150,7 @@ class SeveralPools:
         return {name: pool.metrics.registry for name, pool in self.pools.items()}
 
     def debug_pages(self) -> Mapping[str, DebugPage]:
-        pages = {PAGE: DebugPage(self._lines)}
+        pages = {PAGE: DebugPage(self.lines)}
         for name, pool in self.pools.items():
             pages |= {f"{PAGE}/{name}/{path}": page for path, page in pool.debug_pages().items()}
         return pages
@@ -230,7 +231,7 @@ class SeveralPools:
 
     async def _make(self, name: str) -> "tuple[PoolRuntime, KubernetesDiscovery | None]":
         settings = self._settings
-        config, file = await asyncio.to_thread(self._first_config, name)
+        config, file, types = await asyncio.to_thread(self._first_config, name)
         ref = PodSource(self._source.namespace, PoolRef(name, self._source.group))
         made: list[KubernetesDiscovery] = []
 
@@ -244,9 +245,11 @@ class SeveralPools:
                 max_page_bytes=settings.max_metrics_page_bytes,
                 has_former_names=settings.has_deprecated_metrics,
             ),
-            registry=self._registry,
+            installed=self._installed,
             lanes=self._lanes,
             discover=discover,
+            types=types,
+            is_one_of_several=True,
             choose_config=partial(self._choose_again, name) if settings.pool_config_dir else None,
         )
         try:
@@ -256,16 +259,18 @@ class SeveralPools:
             raise
         return runtime, made[0] if made else None
 
-    def _first_config(self, name: str) -> tuple[LoadedConfig, Path | None]:
-        """Read the configuration of a pool; return it with its file.
+    def _first_config(self, name: str) -> tuple[LoadedConfig, Path | None, PluginTypes]:
+        """Read the configuration of a pool; return it with its file and its plugin classes.
 
         Raises:
             ConfigError: It is invalid.
         """
-        file = self._chosen_file(name)
-        if file is None or file == self._settings.config_file:
-            return self._settings.config, self._settings.config_file
-        return load_file(file, inspect=self._registry.inspector(file.parent)), file
+        settings, registry = self._settings, self._installed.registry
+        file = self._chosen_file(name) or settings.config_file
+        config = settings.config
+        if file is not None and file != settings.config_file:
+            config = load_file(file, inspect=registry.inspector(file.parent))
+        return config, file, registry.prepare(config)
 
     def _chosen_file(self, name: str) -> Path | None:
         """Return the file of a pool's configuration; None for the one of the process.
@@ -347,7 +352,8 @@ class SeveralPools:
             self._faults[name] = text
             _log.error("pool cannot be served", pool=name, problems=text.splitlines())
 
-    def _lines(self) -> list[PoolLine]:
+    def lines(self) -> list[PoolLine]:
+        """Return the page of all pools."""
         names = sorted({*self._running, *self._faults, *self._source.names})
         return [self._line(name) for name in names]
 

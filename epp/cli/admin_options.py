@@ -8,6 +8,12 @@ import typer
 DEFAULT_ADMIN = "http://127.0.0.1:9090"
 
 Admin = Annotated[str, typer.Option(help="URL of the port with /metrics and the debug pages.")]
+Pool = Annotated[
+    str,
+    typer.Option(
+        help="The InferencePool, where the endpoint picker serves several.", metavar="NAME"
+    ),
+]
 AdminCaFile = Annotated[
     str,
     typer.Option(

@@ -1,7 +1,7 @@
 """Client for the debug pages of a running endpoint picker."""
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import httpx
@@ -39,12 +39,19 @@ class DebugClient:
     """Fetches debug pages from the metrics port."""
 
     def __init__(
-        self, admin: str, *, ca_file: str = "", cert_file: str = "", token_file: Path | None = None
+        self,
+        admin: str,
+        *,
+        pool: str = "",
+        ca_file: str = "",
+        cert_file: str = "",
+        token_file: Path | None = None,
     ) -> None:
         """Parse the address of the metrics port, and load certificates.
 
         Args:
             admin: The address.
+            pool: Name of the pool whose pages to fetch, where several are served; "" otherwise.
             ca_file: Certificate authorities of the server, PEM; "" for well-known ones.
             cert_file: Certificate and key of the client, PEM; "" for none.
             token_file: File with the bearer token for pages; None for none.
@@ -52,6 +59,7 @@ class DebugClient:
         Raises:
             PageError: The address or a certificate is invalid, or the token cannot be read.
         """
+        self._pool = pool
         self._headers: dict[str, str] = {}
         if token_file is not None:
             try:
@@ -88,7 +96,7 @@ class DebugClient:
     def _call(
         self, method: str, page: str, parameters: Mapping[str, str], headers: Mapping[str, str]
     ) -> bytes:
-        path = f"/debug/{page}"
+        path = f"/debug/pools/{self._pool}/{page}" if self._pool else f"/debug/{page}"
         target = self._base.copy_with(path=self._base.path.rstrip("/") + path)
         shown = self.shown + path
         try:
@@ -119,7 +127,22 @@ class DebugClient:
                 f"{shown}: {plain(told.error)}; an endpoint picker has its debug pages at /debug/"
                 " of its --metrics-port"
             )
+        pools = _pools(told.pages)
+        if pools and self._pool not in pools:
+            but = f", but not {plain(self._pool)}" if self._pool else ""
+            raise PageError(
+                f"{self.shown}: this endpoint picker serves several pools{but}: give --pool with"
+                f" one of {', '.join(map(plain, pools))}"
+            )
+        if self._pool and not pools:
+            raise PageError(f"{self.shown}: this endpoint picker serves one pool: leave out --pool")
         raise NoSuchPageError(f"{shown}: {plain(told.error)}")
+
+
+def _pools(pages: Sequence[str]) -> Sequence[str]:
+    """Return the names of the pools that have pages of their own."""
+    parts = (page.split("/") for page in pages)
+    return sorted({part[3] for part in parts if part[1:3] == ["debug", "pools"] and part[4:]})
 
 
 def _tls_context(ca_file: str, cert_file: str) -> ssl.SSLContext:

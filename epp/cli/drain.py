@@ -13,6 +13,7 @@ from epp.cli.admin_options import (
     AdminCaFile,
     AdminCertFile,
     PageTokenFile,
+    Pool,
 )
 from epp.cli.debug_pages import DebugClient, PageError
 from epp.cli.explain import endpoints_of
@@ -22,7 +23,7 @@ from epp.data_layer.drain_calls import PATH, Drained
 from epp.data_layer.endpoints_page import EndpointLine
 
 _POLL_SECONDS = 1.0
-_NOT_FOUND = 404
+_NOT_FOUND, _NO_SUCH_CALL = 404, 405
 
 
 def drain(
@@ -38,6 +39,7 @@ def drain(
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until its requests have ended.")
     ] = False,
+    pool: Pool = "",
     admin: Admin = DEFAULT_ADMIN,
     admin_ca_file: AdminCaFile = "",
     admin_cert_file: AdminCertFile = "",
@@ -65,6 +67,7 @@ def drain(
             parameters["seconds"] = str(from_flag("--for", _positive, time_limit))
         client = DebugClient(
             admin,
+            pool=pool,
             ca_file=admin_ca_file,
             cert_file=admin_cert_file,
             token_file=page_token_file,
@@ -89,6 +92,10 @@ def drain(
 def _called(client: DebugClient, parameters: dict[str, str], token: str) -> Drained:
     try:
         return msgspec.json.decode(client.post(PATH, parameters, token), type=Drained)
+    except PageError as error:
+        if error.status == _NO_SUCH_CALL:
+            endpoints_of(client)  # its error says what is wrong with --pool
+        raise
     except msgspec.MsgspecError:
         raise PageError(f"{client.shown}: the response to the call cannot be read") from None
 

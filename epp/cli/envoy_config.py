@@ -76,6 +76,13 @@ def envoy_config(
             help="Send a streamed request whose response is late to a second model server, too.",
         ),
     ] = False,
+    pool: Annotated[
+        str,
+        groups.gateway(
+            help="InferencePool of the requests, for an endpoint picker that serves several.",
+            metavar="NAME",
+        ),
+    ] = "",
     buffer_limit: Annotated[
         str,
         groups.gateway(
@@ -186,6 +193,7 @@ def envoy_config(
             retries=retries,
             retry_resets=retry_resets,
             hedging=hedging,
+            pool=pool,
             buffer_limit_bytes=from_flag("--buffer-limit", size, buffer_limit),
             headers=header_rules(client_headers, keep_header, strip_header, set_header),
             trusted_hops=trusted_hops,

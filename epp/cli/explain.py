@@ -16,6 +16,7 @@ from epp.cli.admin_options import (
     AdminCaFile,
     AdminCertFile,
     PageTokenFile,
+    Pool,
 )
 from epp.cli.debug_pages import DebugClient, NoSuchPageError, PageError
 from epp.cli.options import finite
@@ -41,6 +42,7 @@ def endpoint(
     address: Annotated[
         str, typer.Argument(metavar="ADDRESS", help="Only this one: HOST:PORT or a name.")
     ] = "",
+    pool: Pool = "",
     admin: Admin = DEFAULT_ADMIN,
     admin_ca_file: AdminCaFile = "",
     admin_cert_file: AdminCertFile = "",
@@ -54,6 +56,7 @@ def endpoint(
     try:
         client = DebugClient(
             admin,
+            pool=pool,
             ca_file=admin_ca_file,
             cert_file=admin_cert_file,
             token_file=page_token_file,
@@ -136,6 +139,7 @@ def _draining(endpoint: EndpointLine) -> str:
 
 @explain.command("queue")
 def queue(
+    pool: Pool = "",
     admin: Admin = DEFAULT_ADMIN,
     admin_ca_file: AdminCaFile = "",
     admin_cert_file: AdminCertFile = "",
@@ -157,6 +161,7 @@ def queue(
     try:
         client = DebugClient(
             admin,
+            pool=pool,
             ca_file=admin_ca_file,
             cert_file=admin_cert_file,
             token_file=page_token_file,

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -45,6 +46,9 @@ def pods_and_pool_name(
         ValueError: An option is invalid, missing, or contradicts another.
     """
     settings = KubernetesSettings(**read_options(KubernetesSettings, values))
+    folder = values["pool_config_dir"]
+    if isinstance(folder, Path) and not folder.is_dir():
+        raise ValueError(f"--pool-config-dir: {folder} is not a directory")
     pods = pod_source(settings, environ)
     if has_endpoints:
         if settings.all_pools:
@@ -55,19 +59,24 @@ def pods_and_pool_name(
     return pods, _one_name(settings)
 
 
-def warn_without_pods(values: Mapping[str, object], *, has_endpoints: bool) -> None:
-    """Warn of options without effect, where the endpoints are not pods.
+def warn_of_unused_kubernetes_options(
+    values: Mapping[str, object], pods: PodSource | PoolsSource | None, *, has_endpoints: bool
+) -> None:
+    """Warn of options without effect.
 
     Args:
         values: Values of the command's parameters, by name.
+        pods: Where the endpoints are in the cluster.
         has_endpoints: Whether endpoints are given on the command line.
     """
-    if has_endpoints and values["endpoint_selector"]:
+    if pods is None and has_endpoints and values["endpoint_selector"]:
         _log.warning("endpoints are named, so --endpoint-selector has no effect")
-    if values["elects_leader"] in {True, "true"}:
+    if pods is None and values["elects_leader"] in {True, "true"}:
         _log.warning(
             "endpoints do not come from Kubernetes, so --ha-enable-leader-election has no effect"
         )
+    if values["pool_config_dir"] and not isinstance(pods, PoolsSource):
+        _log.warning("at most one pool is served, so --pool-config-dir has no effect")
 
 
 def pod_source(

@@ -19,7 +19,7 @@ from epp.cli.ext_proc_options import (
     ext_proc_settings,
 )
 from epp.cli.go_flags import CommandLine, stray_words
-from epp.cli.kubernetes_options import pods_and_pool_name, warn_without_pods
+from epp.cli.kubernetes_options import pods_and_pool_name, warn_of_unused_kubernetes_options
 from epp.cli.metrics_options import (
     DeprecatedMetrics,
     MetricsCertDir,
@@ -79,7 +79,6 @@ from epp.cli.transport_options import (
 from epp.cli.units import duration, label, signed_duration, size
 from epp.ext_proc import ExtProcSettings
 from epp.kubernetes.settings import KubernetesSettings
-from epp.kubernetes.source import PoolsSource
 from epp.observability import configure
 from epp.outlier_detection import OutlierSettings
 from epp.transport import TlsSettings
@@ -176,16 +175,11 @@ def serve(
         fail(str(error))
     if derived["enable_admin_writes"] and derived["admin_token_file"] is None:
         fail("--enable-admin-writes needs --admin-token-file, a file with the token of its clients")
-    if derived["pool_config_dir"] and not derived["pool_config_dir"].is_dir():
-        fail(f"--pool-config-dir: {derived['pool_config_dir']} is not a directory")
     if not (has_endpoints or pods or config_file or config_text):
         fail("\n".join(_NO_ENDPOINTS))
     configure(level=level, log_format=log_format, queue_bytes=queue_bytes, standard_streams=True)
     _log_ignored(given)
-    if pods is None:
-        warn_without_pods(values, has_endpoints=has_endpoints)
-    if derived["pool_config_dir"] and not isinstance(pods, PoolsSource):
-        log.warning("there is one pool at most, so --pool-config-dir has no effect")
+    warn_of_unused_kubernetes_options(values, pods, has_endpoints=has_endpoints)
     if tls is None:
         warn_of_unused(cert_path, tls_min_version, tls_cipher_suites or ())
 

@@ -217,15 +217,21 @@ class CanonicalLine:
 
     It uses the logging configuration at its construction. The caller must truncate fields from
     clients; the length of the line is limited here.
+
+    Args:
+        event: The event.
+        constants: Fields of all its lines.
     """
 
-    __slots__ = ("_direct", "_event", "_log", "_tail", "enabled")
+    __slots__ = ("_constants", "_direct", "_event", "_log", "_tail", "enabled")
 
-    def __init__(self, event: str) -> None:
+    def __init__(self, event: str, **constants: str) -> None:
         self._event = event
+        self._constants = constants
         self._log = structlog.get_logger()
         self._direct = _direct
-        self._tail = b',"event":' + _ENCODER.encode(event) + b',"level":"info","timestamp":'
+        after = {**constants, "event": event, "level": "info"}
+        self._tail = b"," + _ENCODER.encode(after)[1:-1] + b',"timestamp":'
         self.enabled: bool = self._log.is_enabled_for(logging.INFO)
         """Whether lines are written; check it before creating the fields."""
 
@@ -243,7 +249,7 @@ class CanonicalLine:
                     stamp = _ENCODER.encode(datetime.now(UTC))
                     self._direct.put(b"".join((line[:-1], self._tail, stamp, b"}\n")))
                     return
-        self._log.info(self._event, **msgspec.to_builtins(fields))
+        self._log.info(self._event, **msgspec.to_builtins(fields), **self._constants)
 
 
 # 3 us a line where the standard library's json takes 12 (20 fields).

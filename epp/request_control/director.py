@@ -49,6 +49,7 @@ from epp.request_control.prepared_request import PreparedRequest, RawRequest
 from epp.request_control.producer_run import ProducerRun
 from epp.request_control.queued_decision import QueuedDecision, ttl_of
 from epp.request_control.refusals import Refusals
+from epp.request_control.request_log import NO_FIELDS
 from epp.request_control.routed_request import RoutedRequest
 from epp.scheduling import (
     CycleState,
@@ -79,6 +80,7 @@ class Director:
         body_limits: BodyLimits | None = None,
         whole_pool: Callable[[], Sequence[Endpoint]] | None = None,
         why_none_serves: Callable[[], str] = lambda: "",
+        log_fields: Mapping[str, str] = NO_FIELDS,
     ) -> None:
         """Wire the director.
 
@@ -102,6 +104,7 @@ class Director:
                 for a request that fits no other one; None if ``pool`` does.
             why_none_serves: Returns why ``pool`` returns no endpoint although there are some; ""
                 if there are none.
+            log_fields: Fields of every log line of a request.
         """
         self._pool = pool
         self._policies = policies or NoPolicies()
@@ -115,7 +118,7 @@ class Director:
             body_limits=self._body_limits,
             follow_subset_hint=follow_subset_hint,
         )
-        self._refusals = Refusals(metrics, clock, outcomes, self._dry_runs)
+        self._refusals = Refusals(metrics, clock, outcomes, self._dry_runs, log_fields)
         self._live = LiveRequests(
             find_address=find_address,
             metrics=metrics,
@@ -124,6 +127,7 @@ class Director:
             refusals=self._refusals,
             outliers=outliers,
             hedging=Hedging(hedging_budget, metrics.hedged) if hedging_budget else None,
+            log_fields=log_fields,
         )
         self._decider = Decider(
             pipeline,

@@ -1,6 +1,6 @@
 """Routed requests from their decision to their end: reservations, flow control, metrics, log."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final
 
@@ -11,7 +11,7 @@ from epp.request_control.errors import NoServerRespondsError, RequestError
 from epp.request_control.hedging import Hedge, Hedging
 from epp.request_control.plugins import EndCause
 from epp.request_control.refusals import Refusals
-from epp.request_control.request_log import finished_line
+from epp.request_control.request_log import NO_FIELDS, finished_line
 from epp.request_control.routed_request import AnsweredBy, RoutedRequest
 from epp.scheduling import Endpoint
 
@@ -48,6 +48,7 @@ class LiveRequests:
         refusals: Refusals,
         outliers: OutlierDetector | None = None,
         hedging: Hedging | None = None,
+        log_fields: Mapping[str, str] = NO_FIELDS,
     ) -> None:
         self.in_flight = 0
         """Routed requests not yet closed."""
@@ -58,7 +59,7 @@ class LiveRequests:
         self._refusals = refusals
         self._outliers = outliers
         self._hedging = hedging
-        self._finished = CanonicalLine("request finished")
+        self._finished = CanonicalLine("request finished", **log_fields)
         self._response_seconds = metrics.response_processing.observe
 
     def began(self, routed: RoutedRequest) -> None:

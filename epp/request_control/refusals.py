@@ -10,7 +10,7 @@ from epp.request_control.errors import InternalError, LimitError, RequestError
 from epp.request_control.plugins import EndCause
 from epp.request_control.policies import DEFAULT_FAIRNESS_ID, OutcomeWatch, fairness_id
 from epp.request_control.prepared_request import PreparedRequest, RawRequest
-from epp.request_control.request_log import refused_line
+from epp.request_control.request_log import NO_FIELDS, refused_line
 from epp.scheduling import LLMRequest, described
 
 _HANGS_AFTER_SECONDS = 5.0
@@ -29,13 +29,14 @@ class Refusals:
         clock: Callable[[], float],
         outcomes: OutcomeWatch | None = None,
         dry_runs: DryRuns | None = None,
+        log_fields: Mapping[str, str] = NO_FIELDS,
     ) -> None:
         self._metrics = metrics
         self._clock = clock
         self._outcomes = outcomes
         self._dry_runs = dry_runs
         self._log = structlog.get_logger()
-        self._line = CanonicalLine("request refused")
+        self._line = CanonicalLine("request refused", **log_fields)
         self._faults = FaultLog()
 
     def refused(

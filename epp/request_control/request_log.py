@@ -4,6 +4,8 @@ Values that clients choose are cut to a maximum length here.
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
@@ -13,6 +15,9 @@ from epp.request_control.plugins import PRODUCER_FAILURES, EndCause
 from epp.request_control.policies import DEFAULT_FAIRNESS_ID
 from epp.request_control.routed_request import RoutedRequest
 from epp.scheduling import LLMRequest, ShadowPick
+
+NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})
+"""No fields in addition to those of the lines below."""
 
 
 class RequestFinished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -21,7 +21,9 @@ TOKEN = "s3cret"
 class Picker:
     """A pool of two endpoints, and the URL of its metrics port."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        """Of the paths of its pages and calls."""
         self.store = EndpointStore(DrainMarks(("drain", "true")))
         specs = [EndpointSpec(f"default/{name}", f"10.0.0.{name}:80") for name in "12"]
         self.store.replace_endpoints("test", specs)
@@ -36,8 +38,9 @@ def token_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def picker(token_file: Path) -> Iterator[Picker]:
-    made, started = Picker(), threading.Event()
+def picker(token_file: Path, request: pytest.FixtureRequest) -> Iterator[Picker]:
+    """Run a picker; the parameter is the prefix of its pages."""
+    made, started = Picker(getattr(request, "param", "")), threading.Event()
     stops: list[Callable[[], object]] = []
 
     async def serve() -> None:
@@ -49,8 +52,8 @@ def picker(token_file: Path) -> Iterator[Picker]:
             Metrics(),
             host="127.0.0.1",
             port=0,
-            pages=lambda: {"endpoints": DebugPage(view.page)},
-            admin=AdminCalls(lambda: {PATH: calls.drain}, token_file),
+            pages=lambda: {f"{made.prefix}endpoints": DebugPage(view.page)},
+            admin=AdminCalls(lambda: {f"{made.prefix}{PATH}": calls.drain}, token_file),
         ) as server:
             made.url = f"http://127.0.0.1:{server.port}"
             stops.append(lambda: loop.call_soon_threadsafe(stop.set))
@@ -221,3 +224,37 @@ def test_a_drained_endpoint_that_returns_to_the_pool_takes_requests(
     store.replace_endpoints("test", specs[1:])
     store.replace_endpoints("test", specs)
     assert len(store.serving) == 2
+
+
+one_of_several = pytest.mark.parametrize("picker", ["pools/chat/"], indirect=True)
+
+
+@one_of_several
+def test_an_endpoint_of_one_of_several_pools_is_drained(picker: Picker, token_file: Path) -> None:
+    status, out, _ = run(picker, token_file, "1", "--pool", "chat")
+    assert status == 0
+    assert out.startswith("default/1 drains (epp drain)")
+    assert [endpoint.name for endpoint in picker.store.serving] == ["default/2"]
+
+
+@one_of_several
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ((), "serves several pools: give --pool with one of chat"),
+        (("--pool", "code"), "serves several pools, but not code: give --pool with one of chat"),
+    ],
+    ids=["no pool", "another pool"],
+)
+def test_the_error_names_the_pools_that_there_are(
+    picker: Picker, token_file: Path, options: tuple[str, ...], problem: str
+) -> None:
+    status, _, error = run(picker, token_file, "1", *options)
+    assert status == 2
+    assert problem in error
+
+
+def test_a_pool_may_not_be_named_where_there_is_only_one(picker: Picker, token_file: Path) -> None:
+    status, _, error = run(picker, token_file, "1", "--pool", "chat")
+    assert status == 2
+    assert "serves one pool: leave out --pool" in error

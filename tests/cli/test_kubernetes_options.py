@@ -1,5 +1,6 @@
 """Where ``epp serve`` looks for pods: a pool, or the pods that a label selector matches."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from epp.kubernetes.source import (
     PodSelection,
     PodSource,
     PoolRef,
+    PoolsSource,
 )
 
 from .served import ENDPOINT, Outcome, Serve, serve
@@ -72,6 +74,27 @@ def _outside_of_kubernetes(monkeypatch: pytest.MonkeyPatch) -> None:
             id="a group",
         ),
         pytest.param(
+            ["--pool-name=a", "--pool-name=b", "--pool-name=a"],
+            {"NAMESPACE": "prod"},
+            PoolsSource("prod", names=("a", "b")),
+            "a",
+            id="several pools",
+        ),
+        pytest.param(
+            ["--all-pools", f"--pool-group={FORMER_POOL_GROUP}"],
+            {},
+            PoolsSource("default", FORMER_POOL_GROUP),
+            "default",
+            id="all pools of a namespace",
+        ),
+        pytest.param(
+            [*ENDPOINT, "--pool-name=a", "--pool-name=b"],
+            {},
+            None,
+            "b",
+            id="of names in metrics the last one",
+        ),
+        pytest.param(
             SELECTED,
             DEPLOYMENT,
             PodSource("default", selection=PodSelection("app=vllm", (8000,))),
@@ -104,7 +127,7 @@ def _outside_of_kubernetes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_the_endpoints_are(
     args: list[str],
     env: dict[str, str],
-    source: PodSource | None,
+    source: PodSource | PoolsSource | None,
     pool_name: str,
     serve: Serve,
 ) -> None:
@@ -120,6 +143,30 @@ def test_where_the_endpoints_are(
             DEPLOYMENT,
             "--pool-name and --endpoint-selector exclude each other",
             id="a pool and pods",
+        ),
+        pytest.param(
+            ["--all-pools", "--pool-name=p"],
+            {},
+            "--all-pools and --pool-name exclude each other",
+            id="all pools and one",
+        ),
+        pytest.param(
+            ["--all-pools", *SELECTED],
+            DEPLOYMENT,
+            "--all-pools and --endpoint-selector exclude each other",
+            id="all pools and pods",
+        ),
+        pytest.param(
+            ["--all-pools", *ENDPOINT],
+            {},
+            "--all-pools needs pods: leave out the options that name endpoints",
+            id="all pools and an endpoint",
+        ),
+        pytest.param(
+            ["--all-pools", "--pool-config-dir=/dev/null"],
+            {},
+            "--pool-config-dir: /dev/null is not a directory",
+            id="a file in place of a directory",
         ),
         pytest.param(
             ["--endpoint-selector=app=vllm"],
@@ -236,3 +283,15 @@ def test_a_selector_beside_an_endpoint_is_named_as_without_effect(serve: Serve) 
     event = "endpoints are named, so --endpoint-selector has no effect"
     assert serve("serve", *ENDPOINT, *SELECTED).logged(event)
     assert not serve("serve", *ENDPOINT, "--pool-name=p").logged(event)
+
+
+def test_a_directory_of_configurations_has_no_effect_with_one_pool(
+    serve: Serve, tmp_path: Path
+) -> None:
+    outcome = serve("serve", "--pool-name=p", f"--pool-config-dir={tmp_path}")
+    assert started(outcome).pool_config_dir == tmp_path
+    assert [line["event"] for line in outcome.logs if line["log_level"] == "warning"] == [
+        "at most one pool is served, so --pool-config-dir has no effect"
+    ]
+    several = serve("serve", "--all-pools", f"--pool-config-dir={tmp_path}")
+    assert not [line for line in several.logs if line["log_level"] == "warning"]

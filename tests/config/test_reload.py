@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from epp.config import (
     PluginTypes,
     RollbackSettings,
     load_file,
+    load_text,
 )
 from epp.flow_control.session_plugins import session_plan
 from epp.observability import ConfigMetrics, ReloadResult
@@ -72,7 +73,7 @@ class User:
 class Followed:
     """A configuration file that is followed."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, choose: Callable[[], Path | None] = lambda: None) -> None:
         self.path = path
         self.user = User(load_file(path))
         self.metrics = Metrics()
@@ -85,6 +86,7 @@ class Followed:
             clock=lambda: self.now,
             rollback=RollbackSettings(requests=10),
             poll_seconds=0.01,
+            choose=choose,
         )
 
     async def result(self) -> str:
@@ -110,8 +112,10 @@ class Followed:
 
 
 @asynccontextmanager
-async def following(path: Path) -> AsyncIterator[Followed]:
-    followed = await asyncio.to_thread(Followed, path)
+async def following(
+    path: Path, choose: Callable[[], Path | None] = lambda: None
+) -> AsyncIterator[Followed]:
+    followed = await asyncio.to_thread(Followed, path, choose)
     task = asyncio.create_task(followed.reloader.run(), name="config")
     try:
         assert await followed.result() == "unchanged"  # the first settled look
@@ -437,3 +441,55 @@ async def test_failure_to_take_back_is_told_of_and_following_goes_on(path: Path)
             await followed.write(ONE)
             assert await followed.result() == "success"
     assert "configuration not taken back" in str(logs.entries)
+
+
+async def test_another_file_may_be_chosen_while_running(path: Path, tmp_path: Path) -> None:
+    other, chosen = tmp_path / "other.yaml", [path]
+    async with following(path, lambda: chosen[-1]) as followed:
+        chosen.append(other)
+        assert await followed.result() == "failure"  # there is no such file
+        assert followed.names == {"a"}
+        await asyncio.to_thread(other.write_text, TWO)
+        assert await followed.result() == "success"
+        assert followed.names == {"a", "queue-scorer"}
+        chosen.append(path)
+        assert await followed.result() == "success"
+        assert followed.names == {"a"}
+
+
+async def test_without_a_file_nothing_is_loaded_until_one_is_chosen(path: Path) -> None:
+    chosen: list[Path] = []
+    looks = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def choose() -> Path | None:
+        loop.call_soon_threadsafe(looks.set)
+        return chosen[0] if chosen else None
+
+    user = await asyncio.to_thread(User, load_text(TWO, "built-in"))
+    metrics = Metrics()
+    registry = (await asyncio.to_thread(make_builder)).registry
+    reloader = ConfigReloader(
+        None,
+        user,
+        registry=registry,
+        metrics=metrics,
+        clock=lambda: 0.0,
+        poll_seconds=0.01,
+        choose=choose,
+    )
+    task = asyncio.create_task(reloader.run(), name="config")
+    try:
+        async with asyncio.timeout(10):
+            for _ in range(4):
+                await looks.wait()
+                looks.clear()
+            reloader.reload_now()
+            await looks.wait()
+            assert metrics.results.empty()
+            chosen.append(path)
+            assert await metrics.results.get() == "success"
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+    assert "queue-scorer" not in user.graph.plugins

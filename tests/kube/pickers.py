@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from epp.app import ServeSettings
 from epp.config import DEFAULT_CONFIG, load_text
-from epp.kubernetes.source import PodSelection, PodSource, PoolRef
+from epp.kubernetes.source import PodSelection, PodSource, PoolRef, PoolsSource
 from epp.lab.envoy import EnvoyProcess, GatewayConfig
 from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.names import LISTENER
@@ -28,7 +28,7 @@ async def cluster_picker(
     api_server: ApiServer,
     monkeypatch: Any,
     folder: Path,
-    source: PodSource,
+    source: PodSource | PoolsSource,
     *,
     token: str = "",
     **settings: Any,
@@ -39,19 +39,20 @@ async def cluster_picker(
         api_server: The API server.
         monkeypatch: Sets ``KUBECONFIG``.
         folder: For the kubeconfig.
-        source: The pool or the pods.
+        source: The pool, several pools, or the pods.
         token: Of a service account; the administrator's if it is empty.
         settings: More settings.
     """
     kubeconfig = folder / f"kubeconfig-{random.randrange(10**9)}"
     api_server.write_kubeconfig(kubeconfig, **({"token": token} if token else {}))
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    pool_name = source.pool.name if isinstance(source, PodSource) and source.pool else "selected"
     async with serving(
         ServeSettings(
             **{
                 "config": load_text(DEFAULT_CONFIG, "test"),
                 "pods": source,
-                "pool_name": source.pool.name if source.pool else "selected",
+                "pool_name": pool_name,
                 "host": "127.0.0.1",
                 "grpc_port": 0,
                 "grpc_health_port": 0,

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from epp.kubernetes.pools import POOLS
+from epp.kubernetes.pools import CONFIG_KEY, HOSTS_KEY, POOLS
 from epp.kubernetes.source import FORMER_POOL_GROUP, POOL_GROUP, PodSelection
 
 SELECTOR = {"selector": {"matchLabels": {"a": "b"}}}
@@ -77,3 +77,52 @@ def test_a_pool_without_ports_or_labels_is_refused(
 ) -> None:
     with pytest.raises(msgspec.ValidationError, match=fault):
         decode(group, spec)
+
+
+def metadata(**given: dict[str, str]) -> Any:
+    """Return the decoded metadata of a pool."""
+    _, type_ = POOLS[POOL_GROUP]
+    spec = SELECTOR | {"targetPorts": [{"number": 1}]}
+    document = {"metadata": {"name": "p", "namespace": "d", **given}, "spec": spec}
+    return msgspec.json.decode(msgspec.json.encode(document), type=type_).metadata
+
+
+@pytest.mark.parametrize(
+    ("group", "reference", "service"),
+    [
+        pytest.param(POOL_GROUP, {"name": "epp"}, "epp", id="a Service"),
+        pytest.param(
+            POOL_GROUP, {"name": "epp", "kind": "Service", "group": ""}, "epp", id="spelled out"
+        ),
+        pytest.param(POOL_GROUP, {"name": "epp", "kind": "Picker"}, "", id="another kind"),
+        pytest.param(POOL_GROUP, {"name": "epp", "group": "x.io"}, "", id="another group"),
+        pytest.param(POOL_GROUP, None, "", id="none"),
+        pytest.param(FORMER_POOL_GROUP, {"name": "e"}, "e", id="former group"),
+        pytest.param(FORMER_POOL_GROUP, None, "", id="none in the former group"),
+    ],
+)
+def test_the_service_of_the_endpoint_picker(
+    group: str, reference: dict[str, str] | None, service: str
+) -> None:
+    is_former = group == FORMER_POOL_GROUP
+    spec: dict[str, Any] = (
+        {"selector": {"a": "b"}, "targetPortNumber": 1}
+        if is_former
+        else SELECTOR | {"targetPorts": [{"number": 1}]}
+    )
+    if reference is not None:
+        spec["extensionRef" if is_former else "endpointPickerRef"] = reference
+    assert decode(group, spec).service == service
+
+
+def test_the_configuration_of_a_pool_is_named_by_an_annotation_or_a_label() -> None:
+    assert metadata().config_name == ""
+    assert metadata(labels={CONFIG_KEY: "fast"}).config_name == "fast"
+    both = metadata(labels={CONFIG_KEY: "fast"}, annotations={CONFIG_KEY: "slow"})
+    assert both.config_name == "slow"
+
+
+def test_the_hosts_of_a_pool_are_separated_by_commas() -> None:
+    assert metadata().hosts == ()
+    hosts = metadata(annotations={HOSTS_KEY: " Chat.example.com, *.chat.example.com,,"}).hosts
+    assert hosts == ("chat.example.com", "*.chat.example.com")

@@ -1,11 +1,16 @@
 """The page in pieces is the page of prometheus_client, byte for byte."""
 
 import gc
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import Metric, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics_format
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as openmetrics_families,
+)
+from prometheus_client.parser import text_string_to_metric_families
 
 from epp.observability import (
     Exposition,
@@ -131,3 +136,81 @@ def test_the_length_of_the_page_is_known_beforehand() -> None:
     metrics = filled(sets=100)
     length = len(ours(metrics, openmetrics=False))
     assert metrics.registry.page_bytes == pytest.approx(length, rel=0.1)
+
+
+def of_pools(
+    pools: Mapping[str, Metrics], *names: str, openmetrics: bool = False
+) -> tuple[bytes, Metrics]:
+    """Return the page of a process that serves pools, and the metrics of the process."""
+    process = Metrics()
+    process.for_refusal("", "", "default-flow", 0).error("NotFound")
+    registries = {name: metrics.registry for name, metrics in pools.items()}
+    pieces = Exposition(process.registry, lambda: registries).render(
+        openmetrics=openmetrics, names=names
+    )
+    return b"".join(pieces), process
+
+
+def parsed(page: bytes, *, openmetrics: bool) -> dict[str, Metric]:
+    """Return the metrics of a page by name; each may stand on it only once."""
+    parse = openmetrics_families if openmetrics else text_string_to_metric_families
+    families = list(parse(page.decode()))
+    found = {family.name: family for family in families}
+    assert len(found) == len(families)
+    return found
+
+
+@pytest.mark.parametrize("openmetrics", [False, True], ids=["text", "OpenMetrics"])
+def test_the_samples_of_several_pools_have_their_name(*, openmetrics: bool) -> None:
+    pools = {"chat": filled(), "code": filled(5)}
+    for metrics in pools.values():
+        metrics.registry.register(PluginMetricsCollector(metrics.budget))
+    page, _ = of_pools(pools, openmetrics=openmetrics)
+    families = parsed(page, openmetrics=openmetrics)
+    models: dict[str, set[str]] = {"": set(), "chat": set(), "code": set()}
+    for sample in families["llm_d_epp_request"].samples:
+        models[sample.labels.get("inference_pool", "")].add(sample.labels["model_name"])
+    assert models["code"] - models["chat"] == {"model-3", "model-4"}
+    (refused,) = (
+        sample
+        for sample in families["llm_d_epp_request_error"].samples
+        if "inference_pool" not in sample.labels
+    )
+    assert refused.labels["error_code"] == "NotFound"
+    buckets = families["llm_d_epp_request_duration_seconds"].samples
+    assert {sample.labels.get("inference_pool") for sample in buckets} >= {"chat", "code"}
+    plain = families["llm_d_epp_scheduler_e2e_duration_seconds"].samples
+    assert {sample.labels.get("inference_pool") for sample in plain} == {None, "chat", "code"}
+    per_endpoint = families["llm_d_epp_ready_endpoints"].samples
+    assert {sample.labels["inference_pool"] for sample in per_endpoint} == {"chat", "code"}
+
+
+def test_a_metric_that_has_the_name_of_the_pool_keeps_it() -> None:
+    pools = {name: Metrics() for name in ("chat", "code")}
+    for name, metrics in pools.items():
+        FlowMetrics(metrics, f"own-{name}").passed(make_request())
+    page, _ = of_pools(pools)
+    counted = parsed(page, openmetrics=False)[
+        "llm_d_epp_flow_control_request_queue_duration_seconds"
+    ]
+    assert {sample.labels["inference_pool"] for sample in counted.samples} == {
+        "own-chat",
+        "own-code",
+    }
+
+
+def test_some_names_of_several_pools() -> None:
+    pools = {"chat": filled(), "code": filled()}
+    page, _ = of_pools(pools, "llm_d_epp_request_running")
+    (family,) = parsed(page, openmetrics=False).values()
+    assert family.name == "llm_d_epp_request_running"
+    found = {sample.labels.get("inference_pool") for sample in family.samples}
+    assert found == {None, "chat", "code"}
+
+
+def test_each_pool_measures_its_own_part_of_the_page() -> None:
+    pools = {"chat": filled(), "code": Metrics()}
+    _, process = of_pools(pools)
+    chat, code, own = (each.registry.collected_bytes for each in (*pools.values(), process))
+    assert chat > 100 * 500  # lines of 500 endpoints
+    assert code == own == 0

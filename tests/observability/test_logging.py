@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import datetime
 
 import pytest
@@ -78,20 +79,26 @@ class Fields(msgspec.Struct):
     status: int | None
     seconds: float = 0.5
 
-line = CanonicalLine("request finished")
+line = CanonicalLine("request finished", **{constants!r})
 configure(level={level!r}, log_format={log_format!r})
-line = line if {made_first} else CanonicalLine("request finished")
+line = line if {made_first} else CanonicalLine("request finished", **{constants!r})
 log = structlog.get_logger()
 for fields in (Fields("a/b \\u4f60", 200), Fields("\\udc80", None)):
     line.write(fields) if line.enabled else print("not made")
-    log.info("request finished", **msgspec.structs.asdict(fields))
+    log.info("request finished", **msgspec.structs.asdict(fields), **{constants!r})
 """
 
 
 def canonical(
-    level: str = "info", log_format: str = "json", *, made_first: bool = False
+    level: str = "info",
+    log_format: str = "json",
+    *,
+    made_first: bool = False,
+    constants: Mapping[str, str] | None = None,
 ) -> list[str]:
-    script = CANONICAL.format(level=level, log_format=log_format, made_first=made_first)
+    script = CANONICAL.format(
+        level=level, log_format=log_format, made_first=made_first, constants=dict(constants or {})
+    )
     return lines_of(script)
 
 
@@ -125,6 +132,18 @@ def test_a_canonical_line_is_the_one_structlog_writes(level: str, *, made_first:
     )
     assert without_time(not_text) == without_time(same_not_text)
     assert json.loads(not_text)["endpoint"] == "\udc80"
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+@pytest.mark.parametrize("made_first", [False, True], ids=["configured", "made before"])
+def test_fields_of_all_lines_come_last(log_format: str, *, made_first: bool) -> None:
+    constants = {"pool": 'c"hat', "zone": "a"}
+    lines = canonical(log_format=log_format, made_first=made_first, constants=constants)
+    assert [without_time(line) for line in lines[::2]] == [
+        without_time(line) for line in lines[1::2]
+    ]
+    if log_format == "json":
+        assert '"seconds":0.5,"pool":"c\\"hat","zone":"a","event"' in lines[0]
 
 
 def test_a_canonical_line_is_readable_on_a_console() -> None:

@@ -127,6 +127,10 @@ class GatewayConfig:
     epp_client_key_file: str = ""
     """Private key of the client certificate."""
 
+    pool: str = ""
+    """Name of the InferencePool of all requests, for an endpoint picker that serves several; it is
+    sent as gRPC metadata."""
+
     message_timeout_seconds: float = 1000.0
     """Maximum time for an answer of the endpoint picker, where a request may wait in a queue."""
 

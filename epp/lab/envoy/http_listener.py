@@ -31,6 +31,7 @@ from epp.lab.envoy.names import (
     LISTENER,
     MAX_DESTINATIONS,
     MODEL_SERVERS_CLUSTER,
+    POOL,
     RESPONSE_DETAILS,
     SERVED_ADDRESS,
     SERVED_HEADER,
@@ -168,6 +169,8 @@ def _grpc_service(cluster: str, config: GatewayConfig) -> core.GrpcService:
         service.initial_metadata = [core.HeaderValue(key=MAX_DESTINATIONS, value=value)]
     if config.hedging:
         service.initial_metadata.append(core.HeaderValue(key=HEDGING, value="true"))
+    if config.pool:
+        service.initial_metadata.append(core.HeaderValue(key=POOL, value=config.pool))
     return service
 
 

@@ -23,6 +23,8 @@ STEERING_HEADERS = (
 endpoint picker may set them, so the gateway removes those of a client. The endpoint picker cannot
 do that when the gateway fails open."""
 
+POOL = "x-gateway-inference-pool"
+"""gRPC metadata with the InferencePool of a gateway's requests."""
 HEDGING = "x-gateway-hedging"
 """gRPC metadata of a gateway in which the endpoint picker may set the headers for hedging."""
 
