@@ -13,7 +13,7 @@ from kube.pickers import cluster_picker, pod_of, pod_servers
 from prometheus_client.parser import text_string_to_metric_families
 
 from epp.app import App
-from epp.config import DEFAULT_CONFIG
+from epp.config import DEFAULT_CONFIG, load_text
 from epp.kubernetes.pools import CONFIG_KEY, HOSTS_KEY
 from epp.kubernetes.source import PoolsSource
 from epp.lab.envoy import EnvoyProcess, GatewayConfig
@@ -28,6 +28,17 @@ from tools.harness.kube.objects import MERGE_PATCH, Namespace
 from tools.harness.kube.server import ApiServer
 
 QUEUED = DEFAULT_CONFIG + "featureGates: [flowControl]\n"
+ONE_AT_A_TIME = """
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+featureGates: [flowControl]
+plugins:
+- {type: concurrency-detector, parameters: {maxConcurrency: 1}}
+- {type: queue-scorer}
+flowControl:
+  saturationDetector: {pluginRef: concurrency-detector}
+"""
+"""Each server gets one request at a time."""
 METADATA = "x-gateway-inference-pool"
 CHAT, CODE = {"app": "chat"}, {"app": "code"}
 ROUTE = "type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExtProcPerRoute"
@@ -385,3 +396,61 @@ async def test_objectives_and_metrics_are_those_of_the_pool(pools: Pools, serve:
             ("chat", "pods"),
             ("code", "pods"),
         ]
+
+
+async def test_a_full_pool_does_not_hold_up_the_other(pools: Pools, serve: Any) -> None:
+    config = load_text(ONE_AT_A_TIME, "test")
+    for server in pools.servers[:2]:
+        server.faults.hang_generation = True
+    async with (
+        serve(config=config) as picker,
+        gateway(picker, pools.servers) as client,
+    ):
+        await both(pools, picker)
+        chat = served(picker)["chat"]
+        stuck = [
+            asyncio.create_task(ask(client, x_gateway_inference_pool="chat")) for _ in range(4)
+        ]
+        try:
+            await until(lambda: (chat.director.in_flight, chat.flow.waiting) == (2, 2))
+            answers = [await ask(client, x_gateway_inference_pool="code") for _ in range(4)]
+            assert [pool_of(answer) for answer in answers] == ["code"] * 4
+            assert (chat.director.in_flight, chat.flow.waiting) == (2, 2)
+            queues = await page(picker, "debug/pools/chat/session")
+            assert queues["waiting"] == 2
+        finally:
+            for task in stuck:
+                task.cancel()
+            await asyncio.gather(*stuck, return_exceptions=True)
+        await until(lambda: chat.director.in_flight == chat.flow.waiting == 0)
+
+
+async def test_an_endpoint_is_drained_in_its_pool(pools: Pools, serve: Any, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("s3cret")
+    async with serve(enable_admin_writes=True, admin_token_file=token) as picker:
+        await both(pools, picker)
+        call = f"http://127.0.0.1:{picker.ports.metrics}/debug/pools/code/endpoints/drain"
+        async with httpx.AsyncClient(trust_env=False) as client:
+            answer = await client.post(
+                call,
+                params={"endpoint": "vllm-2-rank-0"},
+                headers={"authorization": "Bearer s3cret"},
+            )
+        assert answer.status_code == 200, answer.text
+        serving = {name: len(pool.store.serving) for name, pool in served(picker).items()}
+        assert serving == {"chat": 2, "code": 1}
+
+
+async def test_one_replica_leads_for_all_pools(pools: Pools, serve: Any) -> None:
+    async with serve(elects_leader=True) as first:
+        await both(pools, first)
+        await until(lambda: first.app.is_ready)
+        async with serve(elects_leader=True) as second:
+            await until(lambda: sizes(second) == {"chat": 2, "code": 2})
+            state = await page(second, "debug/kubernetes")
+            assert state["lease"] == f"epp-{pools.namespace.name}-all-pools.llm-d.ai"
+            assert state["is_pool_known"]
+            assert not second.app.is_ready
+            first.stop.set()
+            await until(lambda: second.app.is_ready)
