@@ -11,6 +11,7 @@ import httpx
 import pytest
 from kube.pickers import cluster_picker, pod_of, pod_servers
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 
 from epp.app import App
 from epp.config import DEFAULT_CONFIG, load_text
@@ -454,3 +455,25 @@ async def test_one_replica_leads_for_all_pools(pools: Pools, serve: Any) -> None
             assert not second.app.is_ready
             first.stop.set()
             await until(lambda: second.app.is_ready)
+
+
+async def test_a_pool_that_fails_concerns_no_other_and_is_made_anew(
+    pools: Pools, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, failed = PoolRuntime.run, asyncio.Event()
+
+    async def fail_once(runtime: PoolRuntime) -> None:
+        if runtime.settings.pool_name == "code" and not failed.is_set():
+            failed.set()
+            raise RuntimeError("a bug")
+        await run(runtime)
+
+    monkeypatch.setattr(PoolRuntime, "run", fail_once)
+    with capture_logs() as logs:
+        async with serve() as picker, gateway(picker, pools.servers) as client:
+            await both(pools, picker)
+            assert failed.is_set()
+            assert pool_of(await ask(client, x_gateway_inference_pool="code")) == "code"
+            assert pool_of(await ask(client, x_gateway_inference_pool="chat")) == "chat"
+    (line,) = (line for line in logs if line["event"] == "pool failed, it is made anew")
+    assert line["pool"] == "code"
