@@ -22,6 +22,7 @@ from epp.data_layer import (
     EndpointsView,
     HealthCheck,
     LoadReport,
+    ObjectFeed,
     ObjectFiles,
     ObjectStore,
     ScrapeObservers,
@@ -177,15 +178,17 @@ class PoolRuntime:
             builder, settings.endpoints, settings.endpoints_file, settings.endpoint_dns
         )
         has_policies = bool(settings.objects)
+        plugin_objects: ObjectFeed | None = None
         self._is_known: Callable[[], bool] = lambda: True
         if discover is not None and self.graph.discovery is None:
             discovery = discover(None if settings.objects else self.objects)
             self._is_known = lambda: discovery.is_pool_known
             fixed.append(discovery)
+            plugin_objects = discovery.plugin_objects
             has_policies = True
         health_checks = [] if self.outliers is None else _health_checks(settings.outliers)
         self._data_layer = DataLayerRuntime(
-            self.store, self._scraper, self.graph, fixed, health_checks
+            self.store, self._scraper, self.graph, fixed, health_checks, objects=plugin_objects
         )
         metrics.watch_pool(
             settings.pool_name,

@@ -22,6 +22,8 @@ from epp.data_layer.plugins import (
     EndpointListener,
     EndpointSource,
     Extractor,
+    ObjectListener,
+    ObjectSource,
 )
 from epp.flow_control.plugins import (
     EvictionFilter,
@@ -68,7 +70,15 @@ ROLES: Final[Mapping[str, tuple[type[Plugin], ...]]] = {
     "Data producers": (Producer,),
     "Screeners": (Screener,),
     "Admitters": (Admitter,),
-    "Data layer": (DataSource, EndpointSource, Extractor, EndpointDiscovery, EndpointListener),
+    "Data layer": (
+        DataSource,
+        EndpointSource,
+        ObjectSource,
+        Extractor,
+        EndpointDiscovery,
+        EndpointListener,
+        ObjectListener,
+    ),
     "Request hooks": (
         RequestHeaderProcessor,
         PreSchedule,

@@ -33,16 +33,18 @@ from epp.scheduling import Filter, Picker, Plugin, ProfileHandler, Scorer
 
 Kinds = Mapping[str, type[Plugin]]
 """Classes of the roles that this layer knows by name only: ``detector``, ``discovery``,
-``source``, ``extractor``, ``endpoint source``, ``endpoint listener``, ``parser``, ``fairness``,
-``ordering``, ``usage limit``, ``eviction filter`` and ``eviction order``."""
+``source``, ``extractor``, ``endpoint source``, ``endpoint listener``, ``object source``, ``object
+listener``, ``parser``, ``fairness``, ``ordering``, ``usage limit``, ``eviction filter`` and
+``eviction order``."""
 
 _PICKER = "max-score-picker"
 _HANDLER = "single-profile-handler"
 _SOURCE = "metrics-data-source"
 _EXTRACTOR = "core-metrics-extractor"
-_ENDPOINT_SOURCE = "endpoint source"
-ENDPOINT_LISTENER = "endpoint listener"
-"""Role of an endpoint source's extractors; the pool notifies those that no source lists."""
+_LISTENERS = {"endpoint source": "endpoint listener", "object source": "object listener"}
+"""Role of the extractors of each source that notifies instead of polling."""
+LISTENERS = frozenset(_LISTENERS.values())
+"""Roles of plugins that are notified even if no source lists them."""
 
 
 @dataclass(slots=True)
@@ -271,12 +273,9 @@ def _sources(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> tuple[Source
                 f"source `{source.plugin_ref}` is listed before; list all its extractors there",
             )
         seen.add(source.plugin_ref)
-        is_endpoint_source = _ENDPOINT_SOURCE in kinds and plan.is_a(
-            source.plugin_ref, kinds[_ENDPOINT_SOURCE]
-        )
-        if not is_endpoint_source:
+        role = _extractor_role(plan, kinds, source.plugin_ref)
+        if role == "extractor":
             check_role(plan, kinds, "source", source.plugin_ref, f"{where}.pluginRef")
-        role = ENDPOINT_LISTENER if is_endpoint_source else "extractor"
         for below, extractor in enumerate(source.extractors):
             path = f"{where}.extractors[{below}].pluginRef"
             check_role(plan, kinds, role, extractor.plugin_ref, path)
@@ -286,6 +285,14 @@ def _sources(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> tuple[Source
     source_name = _first_of_type(plan, _SOURCE) or add_default(plan, registry, _SOURCE)
     extractor_name = _first_of_type(plan, _EXTRACTOR) or add_default(plan, registry, _EXTRACTOR)
     return (*section.sources, SourceEntry(source_name, (ReferredPlugin(extractor_name),)))
+
+
+def _extractor_role(plan: Plan, kinds: Kinds, source: str) -> str:
+    """Return the role of the extractors of ``source``."""
+    for role, listeners in _LISTENERS.items():
+        if role in kinds and plan.is_a(source, kinds[role]):
+            return listeners
+    return "extractor"
 
 
 def _check_discovery(plan: Plan, kinds: Kinds) -> None:

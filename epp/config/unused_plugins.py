@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping
 from epp.config.extension_points import extension_points_of
 from epp.config.flow_control import GATE
 from epp.config.instances import Instance
-from epp.config.plan import ENDPOINT_LISTENER, Kinds, Plan
+from epp.config.plan import LISTENERS, Kinds, Plan
 from epp.scheduling import Filter, Picker, Plugin, Scorer, StageDecider
 
 _NAMED_BY_PROFILES = (Filter, Scorer, Picker)
 _PLACES = {
     "detector": "`flowControl.saturationDetector` does not name it",
     "endpoint source": "`dataLayer.sources` does not name it",
+    "object source": "`dataLayer.sources` does not name it",
     "source": "`dataLayer.sources` does not name it",
     "extractor": "no entry of `dataLayer.sources` lists it",
     "discovery": "`dataLayer.discovery` does not name it",
@@ -72,7 +73,7 @@ def _missing(plan: Plan, plugin: type[Plugin], kinds: Kinds) -> tuple[str, ...]:
             missing["no profile handler names it"] = None
             continue
         role = next((role for role, kind in kinds.items() if issubclass(point, kind)), None)
-        if role is None or role == ENDPOINT_LISTENER:
+        if role is None or role in LISTENERS:
             return ()
         is_off = role in _GATED and not plan.config.has_gate(GATE)
         missing[_GATE_OFF if is_off else _PLACES[role]] = None

@@ -18,6 +18,7 @@ from epp.data_layer.health_check import HealthCheck
 from epp.data_layer.http_calls import HttpCalls
 from epp.data_layer.http_client import MAX_PAGE_BYTES, HttpClient, page_opener
 from epp.data_layer.object_files import ObjectFiles
+from epp.data_layer.object_notifications import ObjectFeed
 from epp.data_layer.objects import Objective, ObjectStore, PolicyMeta, Rewrite, RewriteRule
 from epp.data_layer.operator_names import configured_names, served_names
 from epp.data_layer.plugins import (
@@ -31,6 +32,11 @@ from epp.data_layer.plugins import (
     EndpointSpec,
     Extractor,
     LoadReport,
+    ObjectChange,
+    ObjectEvent,
+    ObjectKind,
+    ObjectListener,
+    ObjectSource,
     OpenPage,
     Page,
     PageClient,
@@ -75,8 +81,14 @@ __all__ = [
     "LoadReport",
     "MetricsAge",
     "NullScrapeObserver",
+    "ObjectChange",
+    "ObjectEvent",
+    "ObjectFeed",
     "ObjectFileError",
     "ObjectFiles",
+    "ObjectKind",
+    "ObjectListener",
+    "ObjectSource",
     "ObjectStore",
     "Objective",
     "OpenPage",

@@ -1,12 +1,12 @@
 """The extension points of the data layer.
 
-They cover discovering endpoints, listening to changes of the pool, polling endpoints and extracting
-values from the responses.
+They cover discovering endpoints, listening to changes of the pool and of Kubernetes objects,
+polling endpoints and extracting values from the responses.
 """
 
 import ssl
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
@@ -42,6 +42,11 @@ __all__ = [
     "GrpcCaller",
     "HttpCaller",
     "LoadReport",
+    "ObjectChange",
+    "ObjectEvent",
+    "ObjectKind",
+    "ObjectListener",
+    "ObjectSource",
     "OpenCaller",
     "OpenGrpcCaller",
     "OpenPage",
@@ -155,6 +160,96 @@ class EndpointSource(Plugin):
     @abstractmethod
     def notify(self, event: EndpointEvent) -> EndpointEvent | None:
         """Return the event to pass to the extractors: ``event``, another one, or None for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKind:
+    """A kind of Kubernetes object in one version of its API group."""
+
+    group: str
+    """"" for the core group."""
+    version: str
+    kind: str
+    """Such as ``Pod``."""
+
+    def __str__(self) -> str:
+        """Return the kind as messages name it, such as ``Pod (v1)``."""
+        version = f"{self.group}/{self.version}" if self.group else self.version
+        return f"{self.kind} ({version})"
+
+
+class ObjectChange(Enum):
+    """What happened to a Kubernetes object."""
+
+    UPDATED = "updated"
+    """It is new to the listener or has changed."""
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectEvent:
+    """A change of a Kubernetes object."""
+
+    change: ObjectChange
+    kind: ObjectKind
+    namespace: str
+    """"" for kinds without a namespace."""
+    name: str
+    uid: str
+    """Differs for an object that has taken the name of another one."""
+    object: Mapping[str, Any]
+    """The object as in the API, with the fields that listeners of its kind declare, as far as it
+    has them; the last known state of a deleted one. It must not be changed."""
+
+
+class ObjectListener(Plugin):
+    """Is notified of the Kubernetes objects of one kind.
+
+    The objects are those of the pool's namespace, or of the cluster if the kind has no namespace.
+    The listener is first notified of those that exist, and then of each change. Changes that follow
+    one another closely may come as one. After a reload, or if the API server was away, an object
+    may be reported again without a change. If the endpoints do not come from the Kubernetes API
+    there are no objects.
+
+    Attributes:
+        object_kind: The kind; None for no objects.
+        object_fields: Fields of ``ObjectEvent.object`` that it reads, besides the name, namespace
+            and UID: paths such as ``metadata.labels`` or ``spec.nodeName``. What no listener reads
+            is dropped on arrival, because a whole pod takes 20 KB.
+        needs_objects: Whether it is of little use without objects.
+    """
+
+    object_kind: ObjectKind | None
+    object_fields: tuple[str, ...] = ()
+    needs_objects: ClassVar[bool] = True
+
+    @abstractmethod
+    def object_changed(self, event: ObjectEvent) -> None:
+        """Process the change of an object of ``object_kind``."""
+
+
+class ObjectSource(Plugin):
+    """Filters changes of Kubernetes objects for the listeners that are its extractors.
+
+    A listener that no source lists receives every change of its kind. If several sources list a
+    listener, the first one applies.
+
+    Attributes:
+        object_kind: Kind of the objects.
+    """
+
+    object_kind: ObjectKind
+
+    @abstractmethod
+    def notify_object(self, event: ObjectEvent) -> ObjectEvent | None:
+        """Return the event to pass to the extractors: ``event``, another one, or None for none."""
+
+    def extractor_faults(self, extractors: Sequence[Plugin]) -> Iterator[str]:
+        """Yield why plugins that the configuration lists as extractors cannot be extractors."""
+        for each in extractors:
+            kind = each.object_kind if isinstance(each, ObjectListener) else self.object_kind
+            if kind is not None and kind != self.object_kind:
+                yield f"`{each.name}` reads objects of kind {kind}, not {self.object_kind}"
 
 
 class PageClient(Protocol):

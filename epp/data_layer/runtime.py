@@ -1,7 +1,8 @@
 """Run the data layer across configuration reloads.
 
 The store, its endpoints and their load outlive every plugin graph. The discovery, listeners,
-sources and extractors of a new graph replace those of the previous one.
+sources and extractors of a new graph replace those of the previous one. So do the kinds of
+Kubernetes objects that are followed for its plugins.
 """
 
 import asyncio
@@ -11,7 +12,13 @@ from epp.config import PluginGraph, SourceBinding
 from epp.data_layer.discoveries import Discoveries
 from epp.data_layer.errors import DiscoveryError
 from epp.data_layer.notifications import Notifications
-from epp.data_layer.plugins import DataSource, EndpointDiscovery, EndpointListener
+from epp.data_layer.object_notifications import ObjectFeed, ObjectNotifications
+from epp.data_layer.plugins import (
+    DataSource,
+    EndpointDiscovery,
+    EndpointListener,
+    ObjectListener,
+)
 from epp.data_layer.scraper import Binding, Scraper
 from epp.data_layer.store import EndpointStore
 
@@ -25,6 +32,7 @@ class DataLayerRuntime:
         graph: The first graph.
         fixed: Discoveries from the command line, which no reload changes.
         own_sources: Data sources that do not come from a graph.
+        objects: Follows Kubernetes objects; None if the endpoints do not come from that API.
 
     Raises:
         DiscoveryError: Neither the graph nor ``fixed`` has a discovery.
@@ -37,19 +45,25 @@ class DataLayerRuntime:
         graph: PluginGraph,
         fixed: Iterable[EndpointDiscovery],
         own_sources: Iterable[DataSource] = (),
+        *,
+        objects: ObjectFeed | None = None,
     ) -> None:
         self._scraper = scraper
         self._own_sources = [SourceBinding(source, ()) for source in own_sources]
         self._fixed = tuple(fixed)
         self._discoveries = Discoveries(store, self._fixed, self._discovery_of(graph))
         self._notifications = Notifications(store)
+        self._objects = objects
+        self._object_notifications = ObjectNotifications(objects)
         self._listen(graph)
 
     async def run(self) -> None:
-        """Run discoveries and scrapes until cancelled."""
+        """Run discoveries and scrapes, and follow objects, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._discoveries.run(), name="discoveries")
             tasks.create_task(self._scraper.run(), name="scraper")
+            if self._objects is not None:
+                tasks.create_task(self._objects.run(), name="objects of plugins")
 
     async def prepare(self, graph: PluginGraph) -> None:
         """Start the discovery of ``graph`` and wait for its first report.
@@ -71,6 +85,7 @@ class DataLayerRuntime:
 
     def _listen(self, graph: PluginGraph) -> None:
         self._notifications.use(graph.implementing(EndpointListener), graph.sources)
+        self._object_notifications.use(graph.implementing(ObjectListener), graph.sources)
         self._scraper.use([*polled(graph.sources), *self._own_sources])
 
     def _discovery_of(self, graph: PluginGraph) -> EndpointDiscovery | None:

@@ -35,10 +35,10 @@ class ServedKind(Generic[T]):
 
     Args:
         client: The API server.
-        resource: The kind.
+        resource: The kind; the API server knows its plural.
         type_: Struct to decode objects into.
         changed: Called after changes of ``objects`` and of ``is_known``.
-        namespace: The namespace.
+        namespace: The namespace; without effect for a kind whose objects have none.
         field_selector: Such as ``metadata.name=x``; empty for all.
         sleep: Waits between two looks.
         rng: Source of jitter.
@@ -57,6 +57,7 @@ class ServedKind(Generic[T]):
         rng: random.Random | None = None,
     ) -> None:
         self.resource = resource
+        """The kind, as the API server has it once it has been found."""
         self.is_served: bool | None = None
         """Whether the API server has the kind; None if it has not answered yet."""
         self.reflector: Reflector[T] | None = None
@@ -64,7 +65,7 @@ class ServedKind(Generic[T]):
         self._client = client
         self._type = type_
         self._changed = changed
-        self._namespace = namespace
+        self._namespace: str | None = namespace
         self._field_selector = field_selector
         self._sleep = sleep
         self._rng = rng or random.Random()  # noqa: S311 - jitter
@@ -115,22 +116,27 @@ class ServedKind(Generic[T]):
     async def _look(self) -> bool | None:
         """Return whether the kind is served; the last answer if the API server gives none."""
         try:
-            is_served = await self._client.serves(self.resource)
+            found = await self._client.find(self.resource)
         except KubernetesApiError as error:
             if not self._fault:
                 self._fault = str(error)
                 _log.warning("kinds of the API server unknown", error=self._fault)
             return self.is_served
         self._fault = ""
-        if not is_served and self.reflector is not None and not _is_unreadable(self.reflector):
+        if found is not None:
+            self.resource = found.resource
+            if not found.is_namespaced:
+                self._namespace = None
             return True
-        if not is_served and self.is_served is not False:
+        if self.reflector is not None and not _is_unreadable(self.reflector):
+            return True
+        if self.is_served is not False:
             _log.info(
                 "the API server does not have a kind; it is used as soon as it is installed",
                 kind=self.resource.kind,
                 api_version=self.resource.api_version,
             )
-        return is_served
+        return False
 
 
 def _is_unreadable(reflector: Reflector[T]) -> bool:

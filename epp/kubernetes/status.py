@@ -21,9 +21,11 @@ class CopyLine(msgspec.Struct, frozen=True, kw_only=True):
     """The copy of all objects of a kind."""
 
     pool: str = ""
-    """The pool whose pods they are, if several pools are served; "" for other objects."""
+    """The pool whose pods they are, or whose plugins read them, if several pools are served; ""
+    for other objects."""
     resource: str
-    """``PLURAL.GROUP``, or ``PLURAL`` in the core group."""
+    """``PLURAL.GROUP``, or ``PLURAL`` in the core group; ``plugins: KIND (VERSION)`` for objects
+    that plugins read."""
     synced: bool
     """Whether all objects have been read once."""
     contact_age_seconds: float | None

@@ -20,6 +20,8 @@ from .fake_state import Change, FakeState, Json, Key, Matches, RefusedError, sel
 
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 PODS: Final = Resource("", "v1", "pods", "Pod")
+NODES: Final = Resource("", "v1", "nodes", "Node")
+"""Have no namespace."""
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 EVENTS: Final = Resource("", "v1", "events", "Event")
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview")
@@ -354,7 +356,9 @@ class FakeApi:
             "kind": "APIResourceList",
             "groupVersion": found[0].api_version,
             "resources": [
-                {"name": each.plural, "kind": each.kind, "namespaced": True} for each in found
+                {"name": f"{each.plural}{part}", "kind": each.kind, "namespaced": each != NODES}
+                for each in found
+                for part in ("/status", "")
             ],
         }
 
@@ -523,7 +527,7 @@ def _respond(
 
 @asynccontextmanager
 async def fake_api(
-    resources: Iterable[Resource] = (CONFIG_MAPS, PODS, LEASES, EVENTS, GADGETS),
+    resources: Iterable[Resource] = (CONFIG_MAPS, PODS, NODES, LEASES, EVENTS, GADGETS),
     *,
     tls: ssl.SSLContext | None = None,
     port: int = 0,

@@ -5,6 +5,7 @@ import base64
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from epp.kubernetes.api import (
     ConnectionFailedError,
     ObjectMeta,
     Resource,
+    ServedResource,
     UnreachableError,
     load_connection,
 )
 from epp.kubernetes.api.followed_tls import CHECK_SECONDS
 
 from .conftest import connect, write_kubeconfig
-from .fake_api import CONFIG_MAPS, GADGETS, LEASES, FakeApi, fake_api
+from .fake_api import CONFIG_MAPS, GADGETS, LEASES, NODES, FakeApi, fake_api
 from .fake_state import RefusedError
 
 
@@ -223,18 +225,20 @@ async def test_a_server_that_is_not_there_is_unreachable(server: str, tmp_path: 
 
 async def test_discovery_finds_the_kinds_of_a_group(api: FakeApi, client: ApiClient) -> None:
     other = Resource("example.com", "v1alpha1", "others", "Other")
-    assert await client.serves(GADGETS)
+    found = await client.find(replace(GADGETS, plural=""))
+    assert found == ServedResource(GADGETS, is_namespaced=True)
     assert api.requests[-1].path == "/apis/example.com/v1alpha1"
-    assert await client.serves(CONFIG_MAPS)
+    assert await client.find(CONFIG_MAPS) == ServedResource(CONFIG_MAPS, is_namespaced=True)
     assert api.requests[-1].path == "/api/v1"
-    assert not await client.serves(other)
+    assert await client.find(NODES) == ServedResource(NODES, is_namespaced=False)
+    assert await client.find(other) is None
     api.withdraw(GADGETS)
-    assert not await client.serves(GADGETS)
+    assert await client.find(GADGETS) is None
     api.faults.refusals.append(RefusedError(403, "Forbidden", "no"))
     with pytest.raises(
         ApiError, match=r"cannot get /apis/example\.com/v1alpha1: 403 Forbidden: no$"
     ):
-        await client.serves(GADGETS)
+        await client.find(GADGETS)
 
 
 async def test_names_are_quoted_in_paths(api: FakeApi, client: ApiClient) -> None:

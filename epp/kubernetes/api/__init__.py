@@ -29,7 +29,7 @@ from epp.kubernetes.api.errors import (
     UnreachableError,
 )
 from epp.kubernetes.api.reflector import Reflector, ReflectorStatus
-from epp.kubernetes.api.resource import HasMetadata, ObjectMeta, Resource
+from epp.kubernetes.api.resource import HasMetadata, ObjectMeta, Resource, ServedResource
 
 __all__ = [
     "ApiClient",
@@ -43,6 +43,7 @@ __all__ = [
     "Reflector",
     "ReflectorStatus",
     "Resource",
+    "ServedResource",
     "UnreachableError",
     "load_connection",
 ]

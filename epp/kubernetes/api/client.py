@@ -8,6 +8,7 @@ import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from dataclasses import replace
 from errno import errorcode
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -24,7 +25,7 @@ from epp.kubernetes.api.errors import (
     refusal,
 )
 from epp.kubernetes.api.http_clients import HttpClients
-from epp.kubernetes.api.resource import Call, Resource
+from epp.kubernetes.api.resource import Call, Resource, ServedResource
 
 _T = TypeVar("_T")
 
@@ -46,7 +47,9 @@ _METHODS: Final = {
 
 
 class _ApiResource(msgspec.Struct):
+    name: str
     kind: str
+    namespaced: bool = True
 
 
 class _ApiResourceList(msgspec.Struct):
@@ -219,17 +222,26 @@ class ApiClient:
             batches = self._batches(response, idle_seconds)
             yield await stack.enter_async_context(aclosing(batches))
 
-    async def serves(self, resource: Resource) -> bool:
-        """Return whether the server has the kind in that version of its group (discovery)."""
+    async def find(self, resource: Resource) -> ServedResource | None:
+        """Return the kind as the server has it in that version of its group (discovery).
+
+        Args:
+            resource: Its plural does not count.
+
+        Returns:
+            None if the server does not have the kind.
+        """
         call = Call(verb="get", resource=resource.group_document, namespace=None)
         try:
             content = await self._fetch(call)
         except ApiError as error:
             if error.status == _NOT_FOUND:
-                return False
+                return None
             raise
-        kinds = self._decode(content, _ApiResourceList, call)
-        return any(each.kind == resource.kind for each in kinds.resources)
+        for each in self._decode(content, _ApiResourceList, call).resources:
+            if each.kind == resource.kind and "/" not in each.name:  # no subresource
+                return ServedResource(replace(resource, plural=each.name), each.namespaced)
+        return None
 
     async def _fetch(
         self,

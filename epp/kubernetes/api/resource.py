@@ -15,7 +15,7 @@ class Resource:
     """Empty for the core group."""
     version: str
     plural: str
-    """Name in paths and in RBAC rules, such as ``pods``."""
+    """Name in paths and in RBAC rules, such as ``pods``; "" if only the kind is known."""
     kind: str
 
     @property
@@ -53,6 +53,14 @@ class Resource:
         if subresource is not None:
             parts.append(subresource)
         return "/".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedResource:
+    """A kind of object as an API server has it."""
+
+    resource: Resource
+    is_namespaced: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
