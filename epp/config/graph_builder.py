@@ -23,6 +23,7 @@ from epp.config.plan import Kinds, Plan, make_plan
 from epp.config.producers import add_producers, ordered, warn_of_keys
 from epp.config.registry import PluginRegistry, PluginTypes
 from epp.config.shadows import add_twins, only_in_shadows, twin_name
+from epp.config.sources import check_sources, warn_of_objects
 from epp.config.unused_plugins import warn_of_unused
 from epp.config.wiring import guard_rails, make_profiles, make_scheduler, make_shadows
 from epp.scheduling import Plugin, PluginObserver, ProfileHandler
@@ -98,11 +99,13 @@ class GraphBuilder:
             plugins = ordered(plan, maker.instances)
             add_twins(plan, maker)
             _check_profiles(plan, maker.instances)
+            check_sources(plan, maker.instances)
             make_extensions(self._makers, plan, types, previous)
             report_experimental(plan, self._experimental)
             _refuse_faulty(plan)
             warn_of_unused(plan, maker.instances, self._kinds)
             warn_of_keys(plan, maker.instances)
+            warn_of_objects(plan, maker.instances)
             _warn_of_parameters(plan, maker.instances)
             return self._wired(plan, maker.instances, plugins, types, observer or self._observer)
         except BaseException:

@@ -72,10 +72,6 @@ NOT_SUPPORTED_YET: Final = frozenset(
         "p2p-source-producer",
         "precise-prefix-cache-producer",
         "predicted-latency-producer",
-        # screeners
-        "disaggregatedset-rollout-screener",
-        # data layer
-        "k8s-notification-source",
         # its newer releases
         "models-responder",
         "multicluster-topology-scorer",

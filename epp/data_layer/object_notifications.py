@@ -50,9 +50,15 @@ class ObjectNotifications:
         self._feed = feed
         self._ways: dict[int, _ObjectWay] = {}
         """By identity of the listener: plugins may compare equal or be unhashable."""
+        self._without: dict[int, ObjectListener | ObjectSource] = {}
+        """The plugins of the current graph that get no objects, by identity."""
 
     def use(self, listeners: Iterable[ObjectListener], bindings: Iterable[Binding]) -> None:
         """Replace the listeners; a new one is notified of every object of its kind."""
+        listeners, bindings = tuple(listeners), tuple(bindings)
+        if self._feed is None:
+            self._tell_of_no_objects(listeners, bindings)
+            return
         sources = _sources_by_listener(bindings)
         before, self._ways = self._ways, {}
         wanted: dict[ObjectKind, frozenset[str]] = {}
@@ -62,9 +68,6 @@ class ObjectNotifications:
                 self._ways[id(listener)] = _ObjectWay(kind, listener, sources.get(id(listener)))
                 wanted[kind] = wanted.get(kind, frozenset()).union(listener.object_fields)
         new = [way for key, way in self._ways.items() if key not in before]
-        if self._feed is None:
-            _tell_of_no_objects(new)
-            return
         self._feed.follow(wanted, self._tell)
         for way in new:
             for event in self._feed.present(way.kind):
@@ -74,6 +77,24 @@ class ObjectNotifications:
         for way in tuple(self._ways.values()):
             if way.kind == event.kind:
                 way.notify(event)
+
+    def _tell_of_no_objects(
+        self, listeners: Iterable[ObjectListener], bindings: Iterable[Binding]
+    ) -> None:
+        """Log each plugin that gets no objects, once."""
+        plugins = [*(each.source for each in bindings), *listeners]
+        before = self._without
+        self._without = {
+            id(each): each for each in plugins if isinstance(each, ObjectListener | ObjectSource)
+        }
+        for key, plugin in self._without.items():
+            if key not in before and plugin.object_kind is not None:
+                tell = _log.warning if plugin.needs_objects else _log.info
+                tell(
+                    "plugin gets no Kubernetes objects, as the endpoints are not from that API",
+                    plugin=plugin.name,
+                    kind=str(plugin.object_kind),
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +119,6 @@ class _ObjectWay:
                 kind=str(self.kind),
                 object=f"{event.namespace}/{event.name}",
             )
-
-
-def _tell_of_no_objects(ways: Iterable[_ObjectWay]) -> None:
-    for way in ways:
-        tell = _log.warning if way.listener.needs_objects else _log.info
-        tell(
-            "the endpoints do not come from the Kubernetes API, so a plugin gets no objects",
-            plugin=way.listener.name,
-            kind=str(way.kind),
-        )
 
 
 def _sources_by_listener(bindings: Iterable[Binding]) -> dict[int, ObjectSource]:

@@ -6,7 +6,7 @@ polling endpoints and extracting values from the responses.
 
 import ssl
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
@@ -239,17 +239,18 @@ class ObjectSource(Plugin):
     """
 
     object_kind: ObjectKind
+    needs_objects: ClassVar[bool] = True
 
     @abstractmethod
     def notify_object(self, event: ObjectEvent) -> ObjectEvent | None:
         """Return the event to pass to the extractors: ``event``, another one, or None for none."""
 
-    def extractor_faults(self, extractors: Sequence[Plugin]) -> Iterator[str]:
-        """Yield why plugins that the configuration lists as extractors cannot be extractors."""
-        for each in extractors:
-            kind = each.object_kind if isinstance(each, ObjectListener) else self.object_kind
-            if kind is not None and kind != self.object_kind:
-                yield f"`{each.name}` reads objects of kind {kind}, not {self.object_kind}"
+    def extractor_fault(self, extractor: Plugin) -> str:
+        """Return why ``extractor``, which the configuration lists, cannot be one; "" if it can."""
+        kind = extractor.object_kind if isinstance(extractor, ObjectListener) else None
+        if kind is None or kind == self.object_kind:
+            return ""
+        return f"it reads objects of kind {kind}, not {self.object_kind}"
 
 
 class PageClient(Protocol):

@@ -17,6 +17,7 @@ from epp_plugins.data_sources.dns_discovery import DnsDiscovery
 from epp_plugins.data_sources.endpoint_notifications import EndpointNotificationSource
 from epp_plugins.data_sources.file_discovery import FileDiscovery
 from epp_plugins.data_sources.http_sources import MetricsDataSource, ModelsDataSource
+from epp_plugins.data_sources.k8s_notifications import K8sNotificationSource
 from epp_plugins.data_sources.models import ModelsDataExtractor
 from epp_plugins.data_sources.orca_load_metrics import OrcaLoadMetricsReader
 from epp_plugins.data_sources.topology import TopologyExtractor
@@ -104,6 +105,7 @@ from epp_plugins.scorers.running_requests import RunningRequestsScorer
 from epp_plugins.scorers.session_affinity import SessionAffinityScorer
 from epp_plugins.scorers.token_load import TokenLoadScorer
 from epp_plugins.scorers.topology_affinity import TopologyAffinityScorer
+from epp_plugins.screeners.disaggregatedset_rollout import DisaggregatedSetRolloutScreener
 
 PLUGINS: tuple[type[Plugin], ...] = (
     ActiveRequestScorer,
@@ -125,6 +127,7 @@ PLUGINS: tuple[type[Plugin], ...] = (
     DestinationEndpointServedVerifier,
     DisaggHeadersHandler,
     DisaggProfileHandler,
+    DisaggregatedSetRolloutScreener,
     DnsDiscovery,
     DpRankHeaderHandler,
     EdfOrderingPolicy,
@@ -140,6 +143,7 @@ PLUGINS: tuple[type[Plugin], ...] = (
     HeaderLabelAffinityScorer,
     HeaderProfileHandler,
     InflightLoadProducer,
+    K8sNotificationSource,
     KvCacheUtilizationScorer,
     LabelSelectorFilter,
     LatencySloAdmitter,

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from epp.scheduling import CycleState, Endpoint, Filter, LLMRequest
-from epp_plugins.filters.label_selectors import LabelSelector, matcher_of
+from epp_plugins.label_selectors import LabelSelector, matcher_of
 
 
 class Params(LabelSelector, frozen=True):

@@ -5,7 +5,7 @@ import pytest
 from epp.scheduling import CycleState, NoEndpointsError
 from epp.testing import make_endpoint, make_plugin, make_profile, make_request, run_filter
 from epp_plugins.filters.label_selector import LabelSelectorFilter, Params
-from epp_plugins.filters.label_selectors import LabelSelector, matcher_of
+from epp_plugins.label_selectors import LabelSelector, matcher_of
 
 ENDPOINTS = [
     make_endpoint("decode-a", labels={"role": "decode", "zone": "a"}),

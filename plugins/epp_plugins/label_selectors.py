@@ -2,7 +2,8 @@
 
 A selector matches if all its ``matchLabels`` and all its ``matchExpressions`` match. An empty
 selector matches everything, a missing one (None) nothing. Selectors that Kubernetes refuses are
-refused when the parameters are read, so that the error names the place.
+refused when the parameters are read, so that the error names the place. A selector may also be a
+text, as in ``kubectl --selector`` (``labels.Parse``).
 """
 
 import re
@@ -18,6 +19,14 @@ _WITH_VALUES = ("In", "NotIn")
 _WITHOUT_VALUES = ("Exists", "DoesNotExist")
 _OPERATORS = (*_WITH_VALUES, *_WITHOUT_VALUES)
 
+_REQUIREMENT = re.compile(
+    r"\s*(?:!\s*(?P<absent>[^\s,=!<>()]+)"
+    r"|(?P<key>[^\s,=!<>()]+)(?:\s*(?P<sign>==|=|!=|<|>)\s*(?P<value>[^\s,=!<>()]*)"
+    r"|\s+(?P<word>in|notin)\s*\((?P<values>[^()]*)\))?)\s*(?P<end>,|\Z)"
+)
+"""One of the comma-separated conditions of a selector as text."""
+
+_INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
 _MAX_NAME = 63
 _MAX_PREFIX = 253
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -69,6 +78,60 @@ def matcher_of(selector: LabelSelector | None) -> Matches:
     if len(tests) == 1:
         return tests[0]
     return lambda labels: all(test(labels) for test in tests)
+
+
+def matcher_of_text(text: str) -> Matches:
+    """Return a function that tests whether labels match a selector as text.
+
+    The conditions, all of which must hold, are ``a=b``, ``a==b``, ``a!=b``, ``a in (b,c)``,
+    ``a notin (b,c)``, ``a``, ``!a``, ``a>1`` and ``a<1``. As with ``matchExpressions``, ``!=`` and
+    ``notin`` also match if the label is absent.
+
+    Raises:
+        ValueError: It is no selector.
+    """
+    tests: list[Matches] = []
+    position, is_complete = 0, False
+    while not is_complete:
+        found = _REQUIREMENT.match(text, position)
+        if found is None:
+            raise ValueError(
+                f"{text!r} is no label selector: cannot read {text[position:]!r}; conditions are"
+                " `a=b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`, `a` and `!a`, separated by commas"
+            )
+        tests.append(_test_of_condition(found))
+        position, is_complete = found.end(), not found["end"]
+    return lambda labels: all(test(labels) for test in tests)
+
+
+def _test_of_condition(found: re.Match[str]) -> Matches:
+    if found["absent"]:
+        return _test_of(LabelRequirement(found["absent"], "DoesNotExist"))
+    key, sign, word = found["key"], found["sign"], found["word"]
+    if sign in {"<", ">"}:
+        return _compared(key, sign, found["value"])
+    if sign:
+        return _test_of(LabelRequirement(key, "NotIn" if sign == "!=" else "In", (found["value"],)))
+    if word:
+        values = tuple(each.strip() for each in found["values"].split(","))
+        return _test_of(LabelRequirement(key, "NotIn" if word == "notin" else "In", values))
+    return _test_of(LabelRequirement(key, "Exists"))
+
+
+def _compared(key: str, sign: str, text: str) -> Matches:
+    """Return a test whether a label is a whole number above or below one."""
+    _check_key("key", key)
+    if not _INTEGER.fullmatch(text):
+        raise ValueError(f"{text!r} is no whole number, but {key!r} is compared with it")
+    limit = int(text)
+
+    def matches(labels: Labels) -> bool:
+        value = labels.get(key, "")
+        if not _INTEGER.fullmatch(value):
+            return False
+        return int(value) > limit if sign == ">" else int(value) < limit
+
+    return matches
 
 
 def _test_of(requirement: LabelRequirement) -> Matches:
