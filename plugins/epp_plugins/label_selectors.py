@@ -122,7 +122,7 @@ def _compared(key: str, sign: str, text: str) -> Matches:
     """Return a test whether a label is a whole number above or below one."""
     _check_key("key", key)
     if not _INTEGER.fullmatch(text):
-        raise ValueError(f"{text!r} is no whole number, but {key!r} is compared with it")
+        raise ValueError(f"{text!r} is no whole number, but the label {key!r} is compared with it")
     limit = int(text)
 
     def matches(labels: Labels) -> bool:

@@ -6,10 +6,11 @@ import pytest
 from config.graphs import load
 
 from epp.building import make_builder
-from epp.data_layer import EndpointSpec, EndpointStore
+from epp.data_layer import EndpointSpec, EndpointStore, ObjectChange, ObjectEvent
 from epp.scheduling import Endpoint
 from epp.testing import check, make_endpoint, make_plugin
 from epp_plugins.data_sources.topology import TopologyExtractor
+from epp_plugins.pods import POD
 from epp_plugins.state_keys import TOPOLOGY, Topology, topology_of
 
 STANDARD = {
@@ -111,6 +112,98 @@ def test_an_extractor_that_a_reload_replaces_leaves_the_new_ones_attributes() ->
     store.replace_endpoints("file", [EndpointSpec("a", "1:1", labels)])
     old.close()
     assert store.snapshot[0].attribute(TOPOLOGY) == Topology("node-1", "r1", "here", "eu-1")
+
+
+UPDATED, DELETED = ObjectChange.UPDATED, ObjectChange.DELETED
+
+
+def pod(
+    name: str = "a", node: str = "", change: ObjectChange = UPDATED, uid: str = "1", **spec: str
+) -> ObjectEvent:
+    document = {"metadata": {"name": name}, "spec": spec | ({"nodeName": node} if node else {})}
+    return ObjectEvent(change, POD, "ns", name, uid, document)
+
+
+def join(store: EndpointStore, *ranks: int, uid: str = "1", **labels: str) -> list[Endpoint]:
+    """Report the ranks of pod ``ns/a``."""
+    store.replace_endpoints(
+        "kubernetes",
+        [
+            EndpointSpec(f"ns/a-rank-{rank}", f"10.0.0.1:{8000 + rank}", labels, incarnation=uid)
+            for rank in ranks
+        ],
+    )
+    return list(store.snapshot)
+
+
+def hosts(endpoints: list[Endpoint]) -> list[str | None]:
+    found = [endpoint.attribute(TOPOLOGY) for endpoint in endpoints]
+    return [None if each is None else each.hostname for each in found]
+
+
+@pytest.mark.parametrize("order", ["pod first", "endpoint first", "not bound yet"])
+def test_the_host_is_the_node_of_the_pod_in_any_order_of_events(order: str) -> None:
+    store, plugin = EndpointStore(), extractor()
+    store.add_listener(plugin)
+    if order == "pod first":
+        plugin.object_changed(pod(node="node-1"))
+    if order == "not bound yet":
+        plugin.object_changed(pod())
+    endpoints = join(store, 0, 1)
+    if order != "pod first":
+        assert hosts(endpoints) == [None, None]
+        plugin.object_changed(pod(node="node-1"))
+    assert hosts(endpoints) == ["node-1", "node-1"]
+    plugin.object_changed(pod("b", "node-2"))
+    plugin.object_changed(pod("a-rank-0", "node-3"))
+    assert hosts(endpoints) == ["node-1", "node-1"]
+
+
+def test_the_label_of_the_host_comes_before_the_node_and_other_levels_stay() -> None:
+    store, plugin = EndpointStore(), extractor()
+    store.add_listener(plugin)
+    plugin.object_changed(pod(node="node-1"))
+    zone = {"topology.kubernetes.io/zone": "z"}
+    (endpoint,) = join(store, 0, **zone, **{"kubernetes.io/hostname": "labelled"})
+    assert endpoint.attribute(TOPOLOGY) == Topology("labelled", zone="z")
+    join(store, 0, **zone)
+    assert endpoint.attribute(TOPOLOGY) == Topology("node-1", zone="z")
+    plugin.object_changed(pod(change=DELETED, node="node-1"))
+    assert endpoint.attribute(TOPOLOGY) == Topology(zone="z")
+
+
+def test_a_pod_made_anew_under_its_name_does_not_have_the_old_ones_node() -> None:
+    store, plugin = EndpointStore(), extractor()
+    store.add_listener(plugin)
+    plugin.object_changed(pod(node="node-1"))
+    assert hosts(join(store, 0, uid="2")) == [None]
+    plugin.object_changed(pod(change=DELETED, node="node-1"))
+    plugin.object_changed(pod(node="node-2", uid="2"))
+    assert hosts(list(store.snapshot)) == ["node-2"]
+
+
+def test_an_endpoint_that_has_left_is_not_written_to() -> None:
+    store, plugin = EndpointStore(), extractor()
+    store.add_listener(plugin)
+    first, second = join(store, 0, 1)
+    assert join(store, 1) == [second]
+    plugin.object_changed(pod(node="node-1"))
+    assert hosts([first, second]) == [None, "node-1"]
+    join(store)
+    plugin.object_changed(pod(node="node-2"))
+    assert hosts([first, second]) == [None, "node-1"]
+
+
+def test_in_the_go_epps_way_the_host_is_the_pods_own_name() -> None:
+    store = EndpointStore()
+    plugin = make_plugin(TopologyExtractor, name="topology-extractor", compat="reference")
+    assert (plugin.object_fields, extractor().object_fields) == (
+        ("spec.hostname",),
+        ("spec.nodeName",),
+    )
+    store.add_listener(plugin)
+    plugin.object_changed(pod(node="node-1", hostname="worker-0"))
+    assert hosts(join(store, 0)) == ["worker-0"]
 
 
 @pytest.mark.parametrize(
