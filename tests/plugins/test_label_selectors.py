@@ -55,9 +55,7 @@ def test_a_selector_matches_as_in_kubernetes(text: str, want: str) -> None:
         pytest.param("A.b/c/d", "must be a lower-case DNS name", id="bad prefix"),
         pytest.param("a=b_", "'b_' is no label value", id="bad value"),
         pytest.param("a in (b c)", "'b c' is no label value", id="bad value in a list"),
-        pytest.param(
-            "a>b", "'b' is no whole number, but the label 'a' is compared with it", id="no number"
-        ),
+        pytest.param("a>b", "'b' is no whole number", id="no number"),
         pytest.param("-a>1", "'-a' is no label name", id="bad key of a comparison"),
     ],
 )

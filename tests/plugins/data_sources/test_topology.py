@@ -138,7 +138,7 @@ def join(store: EndpointStore, *ranks: int, uid: str = "1", **labels: str) -> li
 
 def hosts(endpoints: list[Endpoint]) -> list[str | None]:
     found = [endpoint.attribute(TOPOLOGY) for endpoint in endpoints]
-    return [None if each is None else each.hostname for each in found]
+    return [None if each is None else each.host for each in found]
 
 
 @pytest.mark.parametrize("order", ["pod first", "endpoint first", "not bound yet"])
