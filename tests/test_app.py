@@ -734,6 +734,39 @@ async def test_what_is_odd_about_a_configuration_is_told_at_the_start() -> None:
     assert "apiVersion: is deprecated" in told["problem"]
 
 
+READERS_OF_OBJECTS = """
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- {type: queue-scorer}
+- {type: topology-extractor}
+- {type: k8s-notification-source, parameters: {version: v1, kind: Pod}}
+- type: disaggregatedset-rollout-screener
+  parameters:
+    scope: {labelSelector: app=vllm}
+    revisionGating: {mode: sum, requireRoles: {values: [prefill, decode]}}
+dataLayer:
+  sources: [{pluginRef: k8s-notification-source}]
+"""
+
+
+async def test_without_a_cluster_plugins_that_read_objects_are_told_of_and_get_none() -> None:
+    with watched_logs() as logs:
+        async with (
+            Fleet(FleetConfig(endpoints=2)) as fleet,
+            running(config=load_text(READERS_OF_OBJECTS, "test"), endpoints=fleet.addresses) as epp,
+        ):
+            await epp.until_ready()
+            assert len(epp.app.store.snapshot) == 2
+    event = "plugin gets no Kubernetes objects, as the endpoints are not from that API"
+    told = [each for each in logs.entries if each["event"] == event]
+    assert sorted((each["plugin"], each["log_level"]) for each in told) == [
+        ("disaggregatedset-rollout-screener", "warning"),
+        ("k8s-notification-source", "warning"),
+        ("topology-extractor", "info"),
+    ]
+
+
 async def test_asking_for_a_reload_without_a_file_is_told_to_be_in_vain() -> None:
     app = await asyncio.to_thread(App, make_settings())
     with watched_logs() as logs:

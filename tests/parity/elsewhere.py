@@ -7,6 +7,8 @@ _SETUPS = "tests/config/test_reference_setups.py"
 _SETUP = f"{_SETUPS}::test_setup_means_what_it_means_to_the_reference"
 _AFFINITY = "tests/plugins/test_session_affinity.py"
 _SCRAPER = "tests/data_layer/test_scraper.py"
+_NOTIFIED = "tests/data_layer/test_object_notifications.py"
+_WATCHES = "tests/kubernetes/test_object_watches.py"
 _OBJECTS = "tests/data_layer/test_objects.py"
 _QUEUED = "tests/request_control/test_queued_decision.py"
 _COMPAT = "tests/ext_proc/test_compat.py"
@@ -67,6 +69,20 @@ SHOWN_BY: Mapping[str, str] = {
     "data layer: an extractor that fails": (
         f"{_SCRAPER}::test_the_bugs_of_plugins_stay_with_them_and_are_told_once"
     ),
+    "data layer: notifications": f"{_WATCHES}::test_objects_and_their_changes_are_reported",
+    "data layer: several extractors of notifications": (
+        f"{_NOTIFIED}::test_every_listener_hears_of_the_objects_of_its_kind"
+    ),
+    "data layer: kinds of objects": (
+        f"{_NOTIFIED}::test_a_kind_is_followed_once_with_the_fields_of_all_its_listeners"
+    ),
+    "datastore: ports shrink and grow": (
+        "tests/kubernetes/test_discovery.py"
+        "::test_other_ports_of_the_pool_apply_without_reading_the_pods_again"
+    ),
+    "datastore: annotation of active ports": (
+        "tests/kubernetes/test_pods.py::test_an_annotation_says_which_ports_are_active"
+    ),
     "director: weights of targets": f"{_OBJECTS}::test_targets_are_drawn_by_their_shares",
     "director: some targets without a weight": (
         "tests/data_layer/test_object_documents.py::test_a_wrong_file_is_refused_with_its_place"
@@ -83,6 +99,9 @@ SHOWN_BY: Mapping[str, str] = {
         f"{_QUEUED}::test_a_request_goes_when_the_one_before_it_has_ended"
     ),
     "health: without leader election": ("tests/test_health.py::test_readiness_follows_the_process"),
+    "health: with leader election": (
+        "tests/kube/test_replicas.py::test_one_replica_is_ready_and_another_one_when_it_stops"
+    ),
     "errors: status of every code": (f"{_COMPAT}::test_an_error_is_answered_as_the_reference_does"),
     "errors: headers": f"{_COMPAT}::test_an_error_is_answered_as_the_reference_does",
     "errors: no cached prefix where one is asked for": (
@@ -122,6 +141,10 @@ SHOWN_BY: Mapping[str, str] = {
     ),
     "e2e: pod killed": (f"{_GATEWAY}::test_an_endpoint_that_refuses_costs_its_own_requests_only"),
     "e2e: all pods gone": f"{_GATEWAY}::test_an_empty_fleet_is_a_503_with_its_reason",
+    "e2e: leader election": (
+        "tests/kube/test_leader_election.py"
+        "::test_the_lease_of_a_killed_leader_is_taken_when_it_has_expired"
+    ),
     "e2e: EPP killed": (
         "tests/deploy/test_envoy_files.py::test_without_the_endpoint_picker_only_fail_open_answers"
     ),
@@ -138,7 +161,7 @@ class Need:
     """A plugin that comes with it, and is refused by name until then."""
 
 
-KUBERNETES = Need("Kubernetes", "k8s-notification-source")
+PROTOCOLS = Need("readiness that depends on the protocol of the pool")
 TRACING = Need("tracing")
 PREDICTIONS = Need("predictions of latency", "predicted-latency-producer")
 CACHE_EVENTS = Need("events of the engines' caches", "precise-prefix-cache-producer")
@@ -148,14 +171,7 @@ ENGINES = Need("model servers on accelerators, with the sidecars that move their
 WAITING: Mapping[str, Need] = {
     "http: spans of a request": TRACING,
     "well-known: predicted-latency-slo": PREDICTIONS,
-    "data layer: notifications": KUBERNETES,
-    "data layer: several extractors of notifications": KUBERNETES,
-    "data layer: kinds of objects": KUBERNETES,
-    "health: with leader election": KUBERNETES,
-    "health: protocols of the pool": KUBERNETES,
-    "datastore: ports shrink and grow": KUBERNETES,
-    "datastore: annotation of active ports": KUBERNETES,
-    "e2e: leader election": KUBERNETES,
+    "health: protocols of the pool": PROTOCOLS,
     "e2e: prefill and decode with a connector": ENGINES,
     "e2e: encode, prefill, decode with engines": ENGINES,
     "e2e: KV-aware, external tokenizer": CACHE_EVENTS,

@@ -51,6 +51,7 @@ Example::
 """
 
 import random
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, ClassVar, Final, Literal
@@ -66,6 +67,8 @@ from epp_plugins.pods import POD, READINESS_FIELDS, is_ready, labels_of
 
 _REVISION_LABEL: Final = "disaggregatedset.x-k8s.io/revision"
 _ROLE_LABEL: Final = "disaggregatedset.x-k8s.io/role"
+
+_HEADER_NAME: Final = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # RFC 9110 §5.6.2
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -85,12 +88,16 @@ class HeaderSelector(msgspec.Struct, frozen=True, forbid_unknown_fields=True, re
 
     name: _Text
     """Name of the selector in metrics."""
-    header_name: Annotated[str, msgspec.Meta(pattern="^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")]
+    header_name: _Text
     """The header; case-insensitive."""
     label_key: _Text
     """The label."""
     mode: Literal["strict", "prefer"]
     """``strict``: endpoints with another value are removed; ``prefer``: they are not."""
+
+    def __post_init__(self) -> None:
+        if not _HEADER_NAME.fullmatch(self.header_name):
+            raise ValueError(f"headerName {self.header_name!r} is no name of a header")
 
 
 class RequiredRoles(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

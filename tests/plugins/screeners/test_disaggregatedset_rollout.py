@@ -388,7 +388,7 @@ ROLES = {"values": ["prefill", "decode"]}
         ),
         pytest.param(
             {"headerSelectors": [{**STRICT, "headerName": "x y"}]},
-            r"matching regex .*headerSelectors\[0\]\.headerName",
+            r"headerName 'x y' is no name of a header - at `\$\.headerSelectors\[",
             id="no header",
         ),
         pytest.param({"revisionGating": None}, "Expected `object`, got `null`", id="no gating"),
