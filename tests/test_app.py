@@ -757,7 +757,7 @@ async def test_without_a_cluster_plugins_that_read_objects_are_told_of_and_get_n
             running(config=load_text(READERS_OF_OBJECTS, "test"), endpoints=fleet.addresses) as epp,
         ):
             await epp.until_ready()
-            assert len(epp.app.store.snapshot) == 2
+            assert len(epp.app.pool.store.snapshot) == 2
     event = "plugin gets no Kubernetes objects, as the endpoints are not from that API"
     told = [each for each in logs.entries if each["event"] == event]
     assert sorted((each["plugin"], each["log_level"]) for each in told) == [

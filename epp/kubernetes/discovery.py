@@ -84,7 +84,7 @@ class KubernetesDiscovery(EndpointDiscovery):
         statuses = dict(self._objects.statuses()) if self._has_own_objects else {}
         if self._pods is not None and self._pods.reflector is not None:
             statuses[self._pods.reflector.resource.full_name] = self._pods.reflector.status
-        return statuses | self.plugin_objects.statuses()
+        return {**statuses, **self.plugin_objects.statuses()}
 
     async def run(self, sink: EndpointSink) -> None:
         source, objects = self.source, self._objects

@@ -89,14 +89,15 @@ def serve(
 
 
 def heard(picker: Picker, name: str = "diary") -> list[tuple[str, str, Any]]:
-    found: list[tuple[str, str, Any]] = getattr(picker.app.graph.plugins[name], "heard")  # noqa: B009 - of a plugin file
+    found: list[tuple[str, str, Any]] = getattr(picker.app.pool.graph.plugins[name], "heard")  # noqa: B009 - of a plugin file
     return found
 
 
 def watches(picker: Picker) -> list[str]:
     """Return what is followed for plugins."""
     assert picker.app._cluster is not None
-    return list(picker.app._cluster.objects.statuses())
+    (discovery,) = picker.app._cluster.discoveries
+    return list(discovery.plugin_objects.statuses())
 
 
 async def test_custom_resources_reach_a_plugin_and_a_reload_ends_their_watch(
@@ -114,14 +115,14 @@ async def test_custom_resources_reach_a_plugin_and_a_reload_ends_their_watch(
         await namespace.admin.delete(path)
         await until(lambda: heard(picker)[-1] == ("deleted", "early", {"priority": 7}))
         assert ("updated", "late", {"priority": 2}) in heard(picker)
-        diary, watch = picker.app.graph.plugins["diary"], watches(picker)
+        diary, watch = picker.app.pool.graph.plugins["diary"], watches(picker)
         assert watch == [WATCH_OF_OBJECTIVES]
         # What stays is not read again; a new reader hears of what is there.
         more = '- {type: "file:diary.py:Diary", name: more}\n- type: k8s-'
         file.write_text(HEAD + OBJECTIVES.replace("- type: k8s-", more))
-        await until(lambda: "more" in picker.app.graph.plugins)
+        await until(lambda: "more" in picker.app.pool.graph.plugins)
         assert heard(picker, "more") == [("updated", "late", {"priority": 2})]
-        assert picker.app.graph.plugins["diary"] is diary
+        assert picker.app.pool.graph.plugins["diary"] is diary
         count = len(heard(picker))
         file.write_text(HEAD + NOTHING)
         await until(lambda: not watches(picker))
@@ -141,7 +142,7 @@ async def test_a_kind_that_may_not_be_read_is_named_and_the_rest_works(
     account = await create_account(namespace, "epp", PICKER_RULES[:2])
     token = api_server.tokens.issue(account)
     async with serve(OBJECTIVES, token=token) as picker:
-        await until(lambda: len(picker.app.store.snapshot) == 1)
+        await until(lambda: len(picker.app.pool.store.snapshot) == 1)
         await logs.until('resources: ["inferenceobjectives"], verbs: ["watch"]')
         assert heard(picker) == []
 
@@ -186,7 +187,7 @@ async def test_hosts_of_endpoints_are_the_nodes_of_their_pods(
         return endpoint.attribute(TOPOLOGY)
 
     async with serve(TOPOLOGIES) as picker:
-        store = picker.app.store
+        store = picker.app.pool.store
         await until(
             lambda: (
                 [topology(each) for each in store.snapshot[:2]]
@@ -237,7 +238,7 @@ async def test_requests_stay_within_the_complete_revisions_of_a_rollout(
         gateway(picker, servers) as url,
         httpx.AsyncClient(timeout=10.0, trust_env=False) as client,
     ):
-        rollout = picker.app.graph.plugins["rollout"]
+        rollout = picker.app.pool.graph.plugins["rollout"]
         assert isinstance(rollout, DisaggregatedSetRolloutScreener)
 
         async def revisions(**headers: str) -> set[str]:
@@ -257,12 +258,12 @@ async def test_requests_stay_within_the_complete_revisions_of_a_rollout(
         await namespace.create_pods(pod(0, "a", "prefill"), pod(1, "a", "decode"))
         await namespace.create_pods(pod(2, "b", "decode"), pod(3, "b", "prefill", ready=False))
         await until(lambda: shares() == {"a": 1.0, "b": 0.0})
-        await until(lambda: len(picker.app.store.snapshot) == 3)
+        await until(lambda: len(picker.app.pool.store.snapshot) == 3)
         assert await revisions() == {"a"}
         assert await revisions(**{"x-disagg-revision": "b"}) == {"503"}
         await namespace.patch_pods({"vllm-3": pod_status(ip=pod_of(3).ip, ready=True)})
         await until(lambda: shares() == {"a": 0.5, "b": 0.5})
-        await until(lambda: len(picker.app.store.snapshot) == 4)
+        await until(lambda: len(picker.app.pool.store.snapshot) == 4)
         assert await revisions() == {"a", "b"}
         assert await revisions(**{"x-disagg-revision": "b"}) == {"b"}
         await namespace.delete_pods("vllm-0")

@@ -13,6 +13,7 @@ from log_watch import Logs
 from epp.data_layer import ObjectChange, ObjectEvent, ObjectKind
 from epp.kubernetes.api import ConfigurationError
 from epp.kubernetes.object_watches import ObjectWatches
+from epp.kubernetes.shared_client import SharedClient
 
 from .conftest import connect
 from .fake_api import CONFIG_MAPS, GADGETS, NODES, PODS, FakeApi
@@ -63,7 +64,7 @@ class Plugins:
 async def following(
     api: FakeApi, folder: Path, wanted: Mapping[ObjectKind, frozenset[str]] = DATA
 ) -> AsyncIterator[Plugins]:
-    watches = ObjectWatches("d", connect=lambda: connect(folder, api.url))
+    watches = ObjectWatches(SharedClient(lambda: connect(folder, api.url)), "d")
     plugins = Plugins(watches)
     plugins.follow(wanted)
     task = asyncio.create_task(watches.run())
@@ -242,7 +243,7 @@ async def test_without_a_configuration_of_a_client_there_are_no_objects() -> Non
     def connect_nowhere() -> Any:
         raise ConfigurationError("no configuration")
 
-    watches = ObjectWatches("d", connect=connect_nowhere)
+    watches = ObjectWatches(SharedClient(connect_nowhere), "d")
     plugins = Plugins(watches)
     plugins.follow(DATA)
     await watches.run()  # the discovery reports it
