@@ -88,9 +88,13 @@ def serve(
     return serve
 
 
-def heard(picker: Picker, name: str = "diary") -> list[tuple[str, str, Any]]:
-    found: list[tuple[str, str, Any]] = getattr(picker.app.pool.graph.plugins[name], "heard")  # noqa: B009 - of a plugin file
+def heard_by(diary: object) -> list[tuple[str, str, Any]]:
+    found: list[tuple[str, str, Any]] = diary.heard  # type: ignore[attr-defined]  # of a plugin file
     return found
+
+
+def heard(picker: Picker, name: str = "diary") -> list[tuple[str, str, Any]]:
+    return heard_by(picker.app.pool.graph.plugins[name])
 
 
 def watches(picker: Picker) -> list[str]:
@@ -112,6 +116,7 @@ async def test_custom_resources_reach_a_plugin_and_a_reload_ends_their_watch(
         path = namespace.path(OBJECTIVE, "early")
         patch = {"spec": {"priority": 7}}
         (await namespace.admin.patch(path, json=patch, headers=MERGE_PATCH)).raise_for_status()
+        await until(lambda: ("updated", "early", {"priority": 7}) in heard(picker))
         await namespace.admin.delete(path)
         await until(lambda: heard(picker)[-1] == ("deleted", "early", {"priority": 7}))
         assert ("updated", "late", {"priority": 2}) in heard(picker)
@@ -127,11 +132,6 @@ async def test_custom_resources_reach_a_plugin_and_a_reload_ends_their_watch(
         file.write_text(HEAD + NOTHING)
         await until(lambda: not watches(picker))
         assert len(heard_by(diary)) == count
-
-
-def heard_by(diary: object) -> list[Any]:
-    found: list[Any] = diary.heard  # type: ignore[attr-defined]  # of a plugin file
-    return found
 
 
 async def test_a_kind_that_may_not_be_read_is_named_and_the_rest_works(

@@ -62,9 +62,12 @@ class Plugins:
 
 @asynccontextmanager
 async def following(
-    api: FakeApi, folder: Path, wanted: Mapping[ObjectKind, frozenset[str]] = DATA
+    api: FakeApi,
+    folder: Path,
+    wanted: Mapping[ObjectKind, frozenset[str]] = DATA,
+    client: SharedClient | None = None,
 ) -> AsyncIterator[Plugins]:
-    watches = ObjectWatches(SharedClient(lambda: connect(folder, api.url)), "d")
+    watches = ObjectWatches(client or SharedClient(lambda: connect(folder, api.url)), "d")
     plugins = Plugins(watches)
     plugins.follow(wanted)
     task = asyncio.create_task(watches.run())
@@ -141,6 +144,20 @@ async def test_without_a_wanted_kind_nothing_is_asked_of_the_server(
         api.create(CONFIG_MAPS, "a")
         plugins.follow(DATA)
         await plugins.until_heard("+a")
+
+
+async def test_pools_that_share_a_client_have_objects_of_their_own(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    api.create(CONFIG_MAPS, "a")
+    client = SharedClient(lambda: connect(tmp_path, api.url))
+    async with following(api, tmp_path, client=client) as one:
+        await one.until_heard("+a")
+        async with following(api, tmp_path, client=client) as two:
+            await two.until_heard("+a")
+        api.create(CONFIG_MAPS, "b")
+        await one.until_heard("+a", "+b")
+        assert two.heard == ["+a"]
 
 
 async def test_a_reload_stops_what_is_not_wanted_and_keeps_what_is(
