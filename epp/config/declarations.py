@@ -41,6 +41,22 @@ def instance_faults(plugin: object, wanted: type[Plugin], name: str) -> Iterator
     if getattr(plugin, "name", None) != name:
         yield f"{wanted.__name__}.__init__ must set `self.name = name`"
     yield from declared_faults(plugin)
+    if hasattr(plugin, "needs_objects"):
+        yield from _object_faults(plugin)
+
+
+def _object_faults(plugin: object) -> Iterator[str]:
+    """Yield the faults in which Kubernetes objects a plugin says that it reads."""
+    kind = getattr(plugin, "object_kind", "")
+    if kind is not None and not _is_text(getattr(kind, "kind", "")):
+        yield "`object_kind` must be set, to an `ObjectKind` or None"
+    fields = getattr(plugin, "object_fields", ())
+    if not isinstance(fields, tuple) or not all(map(_is_path, fields)):
+        yield "`object_fields` must be a tuple of paths, such as `('metadata.labels',)`"
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and all(value.split("."))
 
 
 def _type_of(plugin: Plugin | type[Plugin]) -> object:

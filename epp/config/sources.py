@@ -32,8 +32,9 @@ def check_sources(plan: Plan, instances: Mapping[str, Instance]) -> None:
         if source is None or not isinstance(source.plugin, ChecksExtractors):
             continue
         for below, each in enumerate(entry.extractors):
-            extractor = instances.get(each.plugin_ref)
-            text = extractor and source.plugin.extractor_fault(extractor.plugin)
+            if each.plugin_ref not in instances:
+                continue  # its fault has been reported
+            text = source.plugin.extractor_fault(instances[each.plugin_ref].plugin)
             if text:
                 path = f"dataLayer.sources[{place}].extractors[{below}].pluginRef"
                 plan.report(path, f"`{each.plugin_ref}` cannot be an extractor here: {text}")

@@ -236,6 +236,7 @@ class ObjectSource(Plugin):
 
     Attributes:
         object_kind: Kind of the objects.
+        needs_objects: As for :class:`ObjectListener`.
     """
 
     object_kind: ObjectKind

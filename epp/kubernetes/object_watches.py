@@ -30,14 +30,16 @@ class ObjectWatches:
     def __init__(self, shared_client: SharedClient, namespace: str) -> None:
         self._shared_client = shared_client
         self._namespace = namespace
-        self._watches: dict[ObjectKind, _ObjectWatch] = {}
+        self._watches: Mapping[ObjectKind, _ObjectWatch] = {}
+        """Replaced, never changed: the metrics are read by another thread."""
         self._is_needed = asyncio.Event()
         self._client: ApiClient | None = None
         self._tasks: asyncio.TaskGroup | None = None
 
     def follow(self, wanted: Mapping[ObjectKind, frozenset[str]], tell: TellOfObject) -> None:
         """Follow these kinds from now on, and no others; see ``ObjectFeed``."""
-        before, self._watches = self._watches, {}
+        before = dict(self._watches)
+        watches: dict[ObjectKind, _ObjectWatch] = {}
         for kind, fields in wanted.items():
             watch = before.pop(kind, None)
             if watch is None or not fields <= watch.fields:
@@ -45,9 +47,10 @@ class ObjectWatches:
                 watch = _ObjectWatch(kind, fields, told)
                 self._start(watch)
             watch.tell = tell
-            self._watches[kind] = watch
+            watches[kind] = watch
         for dropped in before.values():
             dropped.end()
+        self._watches = watches
         if wanted:
             self._is_needed.set()
 

@@ -152,7 +152,7 @@ async def test_the_role_that_the_documentation_gives_suffices(
 ) -> None:
     await namespace.create_pool("pool", LABELS, [8000])
     await namespace.create_objective("a", "pool", 1)
-    rules = (*PICKER_RULES[:2], rule("llm-d.ai", ["inferenceobjectives"]))
+    rules = (*PICKER_RULES[:2], rule("llm-d.ai", ["inferenceobjectives"], ["list", "watch"]))
     token = api_server.tokens.issue(await create_account(namespace, "epp", rules))
     async with serve(OBJECTIVES, token=token) as picker:
         await until(lambda: heard(picker) == [("updated", "a", {"priority": 1})])

@@ -9,8 +9,8 @@ The Go EPP requires some plugins to be listed as extractors; here every such plu
 listed or not, so that ``topology-extractor`` and ``disaggregatedset-rollout-screener`` need no
 source. An extractor of another kind is refused.
 
-The endpoint picker needs the rights ``get``, ``list`` and ``watch`` for the kind; the log names
-those that are missing. Without the Kubernetes API, as with endpoints from a file, there are no
+The endpoint picker needs the rights ``list`` and ``watch`` for the kind; the log names those that
+are missing. Without the Kubernetes API, as with endpoints from a file, there are no
 objects, and the log says so.
 
 Example::

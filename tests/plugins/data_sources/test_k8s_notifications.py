@@ -1,10 +1,10 @@
 """``k8s-notification-source``: its parameters, its extractors, and what a configuration says."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from config.graphs import load
-from data_layer.object_feed import GADGET, ObjectDiary, changed, deleted
+from data_layer.object_feed import GADGET, ObjectDiary, Params, changed, deleted
 
 from epp.building import make_builder
 from epp.config import ConfigError, PluginGraph, PluginRegistry
@@ -111,6 +111,36 @@ def test_every_reader_of_pods_may_be_listed() -> None:
 def test_what_cannot_be_an_extractor_is_refused(plugins: str, sources: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build(plugins, sources)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "message"),
+    [
+        ("object_kind", "Pod", "`object_kind` must be set, to an `ObjectKind` or None"),
+        ("object_kind", ..., "`object_kind` must be set, to an `ObjectKind` or None"),
+        ("object_fields", "spec.nodeName", "`object_fields` must be a tuple of paths"),
+        ("object_fields", ("spec.",), "`object_fields` must be a tuple of paths"),
+        ("object_fields", (1,), "`object_fields` must be a tuple of paths"),
+    ],
+)
+def test_a_listener_that_does_not_say_what_it_reads_is_refused(
+    attribute: str, value: object, message: str
+) -> None:
+    class Vague(ObjectDiary):
+        type: ClassVar[str] = "vague"
+
+        def __init__(self, name: str, params: Params) -> None:
+            super().__init__(name, params)
+            if value is ...:
+                delattr(self, attribute)
+            else:
+                setattr(self, attribute, value)
+
+    registry = PluginRegistry.from_entry_points()
+    registry.add(Vague)
+    with pytest.raises(ConfigError, match=r"plugins\[0\]: `vague` cannot be used") as caught:
+        make_builder(0, registry).build(load("plugins: [{type: vague}]\n"))
     assert message in str(caught.value)
 
 
