@@ -127,12 +127,17 @@ class App:
                 installed=installed,
                 lanes=self._lanes,
             )
-        discover = None
+        discover, plugin_objects = None, None
         if cluster is not None and source is not None:
-            discover = partial(cluster.discover, source)
+            discover, plugin_objects = partial(cluster.discover, source), cluster.plugin_objects()
         return OnePool(
             PoolRuntime(
-                settings, self.metrics, installed=installed, lanes=self._lanes, discover=discover
+                settings,
+                self.metrics,
+                installed=installed,
+                lanes=self._lanes,
+                discover=discover,
+                plugin_objects=plugin_objects,
             )
         )
 

@@ -74,6 +74,8 @@ class PoolRuntime:
         lanes: Where requests with long bodies wait, shared by all pools.
         discover: Makes the discovery of the pool's pods, unless its configuration has a discovery;
             None if the settings name the endpoints.
+        plugin_objects: Follows the Kubernetes objects that plugins read; not used if the
+            configuration has a discovery.
         choose_config: Chooses the configuration file while running; None if it is always that of
             the settings.
         types: Plugin classes of the first configuration; None to read its plugin files here, which
@@ -93,6 +95,7 @@ class PoolRuntime:
         installed: InstalledPlugins,
         lanes: BodyLanes,
         discover: Discover | None = None,
+        plugin_objects: ObjectFeed | None = None,
         choose_config: ChooseFile | None = None,
         types: PluginTypes | None = None,
         is_one_of_several: bool = False,
@@ -178,17 +181,17 @@ class PoolRuntime:
             builder, settings.endpoints, settings.endpoints_file, settings.endpoint_dns
         )
         has_policies = bool(settings.objects)
-        plugin_objects: ObjectFeed | None = None
+        objects: ObjectFeed | None = None
         self._is_known: Callable[[], bool] = lambda: True
         if discover is not None and self.graph.discovery is None:
             discovery = discover(None if settings.objects else self.objects)
             self._is_known = lambda: discovery.is_pool_known
             fixed.append(discovery)
-            plugin_objects = discovery.plugin_objects
+            objects = plugin_objects
             has_policies = True
         health_checks = [] if self.outliers is None else _health_checks(settings.outliers)
         self._data_layer = DataLayerRuntime(
-            self.store, self._scraper, self.graph, fixed, health_checks, objects=plugin_objects
+            self.store, self._scraper, self.graph, fixed, health_checks, objects=objects
         )
         metrics.watch_pool(
             settings.pool_name,

@@ -248,6 +248,7 @@ class SeveralPools:
             installed=self._installed,
             lanes=self._lanes,
             discover=discover,
+            plugin_objects=self._cluster.plugin_objects(),
             types=types,
             is_one_of_several=True,
             choose_config=partial(self._choose_again, name) if settings.pool_config_dir else None,

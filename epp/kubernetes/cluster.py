@@ -11,6 +11,7 @@ from epp.kubernetes.api import ConfigurationError, load_connection
 from epp.kubernetes.discovery import KubernetesDiscovery
 from epp.kubernetes.leader_election import Elector, make_identity
 from epp.kubernetes.namespace_objects import NamespaceObjects
+from epp.kubernetes.object_watches import ObjectWatches, PluginObjects
 from epp.kubernetes.shared_client import SharedClient
 from epp.kubernetes.source import PodSource
 from epp.kubernetes.status import PATH, KubernetesStatus
@@ -52,6 +53,7 @@ class Cluster:
             self.objects = NamespaceObjects(
                 self._client, namespace, shared_group, has_policies=has_policies
             )
+        self._watches = ObjectWatches(namespace)
         self._lease = f"epp-{namespace}-{lease_of}.llm-d.ai"
         self._elects_leader = elects_leader
         self._elector: Elector | None = None
@@ -63,6 +65,7 @@ class Cluster:
             lambda: self.discoveries,
             clock,
             shared=self.objects,
+            plugin_objects=self._watches,
             lease=self._lease if elects_leader else "",
             elector=lambda: self._elector,
         )
@@ -88,18 +91,23 @@ class Cluster:
         self.discoveries.append(discovery)
         return discovery
 
+    def plugin_objects(self) -> PluginObjects:
+        """Return what follows the objects that the plugins of a pool read."""
+        return PluginObjects(self._watches)
+
     def forget(self, discovery: KubernetesDiscovery) -> None:
         """Leave a discovery that has ended out of metrics and pages."""
         self.discoveries.remove(discovery)
 
     async def run(self) -> None:
-        """Follow the shared copies, and take part in the election of a leader, until cancelled.
+        """Follow what pools share, and take part in the election of a leader, until cancelled.
 
         Raises:
             DiscoveryError: It is not known where the API server is.
         """
         try:
             async with self._client.use() as client, asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._watches.run(client), name="objects of plugins")
                 if self.objects is not None:
                     tasks.create_task(self.objects.run(), name="namespace objects")
                 if self._elects_leader:

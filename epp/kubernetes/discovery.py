@@ -21,7 +21,6 @@ from epp.data_layer import (
 )
 from epp.kubernetes.api import ConfigurationError, ReflectorStatus
 from epp.kubernetes.namespace_objects import NamespaceObjects
-from epp.kubernetes.object_watches import ObjectWatches
 from epp.kubernetes.pod_endpoints import PodEndpoints
 from epp.kubernetes.policies import followed_policies
 from epp.kubernetes.pools import Pool
@@ -66,8 +65,6 @@ class KubernetesDiscovery(EndpointDiscovery):
             pool_name="" if source.pool is None else source.pool.name,
             has_policies=policies is not None,
         )
-        self.plugin_objects = ObjectWatches(self._objects.client, source.namespace)
-        """Follows the objects that plugins of the pool read."""
         self.pool: Pool | None = None
         """The pool; None while there is none, and for a fixed selection of pods."""
         self._is_missing = False
@@ -84,7 +81,7 @@ class KubernetesDiscovery(EndpointDiscovery):
         statuses = dict(self._objects.statuses()) if self._has_own_objects else {}
         if self._pods is not None and self._pods.reflector is not None:
             statuses[self._pods.reflector.resource.full_name] = self._pods.reflector.status
-        return {**statuses, **self.plugin_objects.statuses()}
+        return statuses
 
     async def run(self, sink: EndpointSink) -> None:
         source, objects = self.source, self._objects

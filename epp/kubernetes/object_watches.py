@@ -1,61 +1,90 @@
 """Follow the objects that plugins ask for: each kind by one watch, however many plugins want it.
 
-A watch is limited to the pool's namespace, unless the objects of the kind have none. It runs on
-every replica, whether it leads or not, so a replica that takes over knows the objects. The API
-server is not connected to until a plugin asks for a kind.
+A process has one :class:`ObjectWatches`, and each of its pools a :class:`PluginObjects`, through
+which the plugins of the pool say what they want and get the events. A watch is limited to the
+namespace of the pools, unless the objects of the kind have none. It runs on every replica, whether
+it leads or not, so a replica that takes over knows the objects. Nothing is asked of the API server
+before a plugin wants a kind.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Iterable, Iterator, Mapping
 
 from epp.data_layer import ObjectChange, ObjectEvent, ObjectKind
 from epp.data_layer.object_notifications import TellOfObject
-from epp.kubernetes.api import ApiClient, ConfigurationError, ReflectorStatus, Resource
+from epp.kubernetes.api import ApiClient, ReflectorStatus, Resource
 from epp.kubernetes.object_fields import KeptObject, kept_object, plain_object
 from epp.kubernetes.served_kind import ServedKind
-from epp.kubernetes.shared_client import SharedClient
 
 _Key = tuple[str, str]
 
 
-class ObjectWatches:
-    """The watches of one pool's plugins; an :class:`~epp.data_layer.ObjectFeed`.
+class PluginObjects:
+    """The objects that the plugins of one pool want; an :class:`~epp.data_layer.ObjectFeed`.
 
     Args:
-        shared_client: The API server.
-        namespace: The pool's namespace.
+        watches: The watches of the process.
     """
 
-    def __init__(self, shared_client: SharedClient, namespace: str) -> None:
-        self._shared_client = shared_client
-        self._namespace = namespace
-        self._watches: Mapping[ObjectKind, _ObjectWatch] = {}
-        """Replaced, never changed: the metrics are read by another thread."""
-        self._is_needed = asyncio.Event()
-        self._client: ApiClient | None = None
-        self._tasks: asyncio.TaskGroup | None = None
+    def __init__(self, watches: "ObjectWatches") -> None:
+        self.wanted: Mapping[ObjectKind, frozenset[str]] = {}
+        """The fields of each kind that is followed."""
+        self.tell: TellOfObject = lambda event: None
+        """Receives the events."""
+        self._watches = watches
+        self._is_running = False
 
     def follow(self, wanted: Mapping[ObjectKind, frozenset[str]], tell: TellOfObject) -> None:
         """Follow these kinds from now on, and no others; see ``ObjectFeed``."""
-        before = dict(self._watches)
-        watches: dict[ObjectKind, _ObjectWatch] = {}
-        for kind, fields in wanted.items():
-            watch = before.pop(kind, None)
-            if watch is None or not fields <= watch.fields:
-                told: dict[_Key, KeptObject] = {} if watch is None else watch.end()
-                watch = _ObjectWatch(kind, fields, told)
-                self._start(watch)
-            watch.tell = tell
-            watches[kind] = watch
-        for dropped in before.values():
-            dropped.end()
-        self._watches = watches
-        if wanted:
-            self._is_needed.set()
+        self.wanted, self.tell = wanted, tell
+        if self._is_running:
+            self._watches.use(self)
 
-    def present(self, kind: ObjectKind) -> Iterator[ObjectEvent]:
+    def present(self, kind: ObjectKind) -> Iterable[ObjectEvent]:
         """Return an event for each object that has been reported; see ``ObjectFeed``."""
+        return self._watches.present(kind) if self._is_running else ()
+
+    async def run(self) -> None:
+        """Follow the objects until cancelled."""
+        self._is_running = True
+        self._watches.use(self)
+        try:
+            for kind in self.wanted:
+                for event in self.present(kind):  # another pool may have asked for the kind
+                    self.tell(event)
+            await asyncio.Event().wait()
+        finally:
+            self._is_running = False
+            self._watches.forget(self)
+
+
+class ObjectWatches:
+    """Follows the objects that the plugins of all pools want while :meth:`run` runs.
+
+    Args:
+        namespace: The namespace of the pools.
+    """
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self._users: dict[int, PluginObjects] = {}
+        """By identity."""
+        self._watches: Mapping[ObjectKind, _ObjectWatch] = {}
+        """Replaced, never changed: the metrics are read by another thread."""
+        self._running: tuple[ApiClient, asyncio.TaskGroup] | None = None
+
+    def use(self, user: PluginObjects) -> None:
+        """Follow what ``user`` wants now, until :meth:`forget`."""
+        self._users[id(user)] = user
+        self._update()
+
+    def forget(self, user: PluginObjects) -> None:
+        """Stop following what only ``user`` wants."""
+        self._users.pop(id(user), None)
+        self._update()
+
+    def present(self, kind: ObjectKind) -> Iterable[ObjectEvent]:
+        """Return an event for each object of a kind that is followed, as last reported."""
         return self._watches[kind].present()
 
     def statuses(self) -> Mapping[str, ReflectorStatus]:
@@ -66,22 +95,45 @@ class ObjectWatches:
             if watch.status is not None
         }
 
-    async def run(self) -> None:
+    async def run(self, client: ApiClient) -> None:
         """Follow the objects until cancelled."""
-        await self._is_needed.wait()
-        async with AsyncExitStack() as stack:
+        async with asyncio.TaskGroup() as tasks:
+            self._running = client, tasks
             try:
-                self._client = await stack.enter_async_context(self._shared_client.use())
-            except ConfigurationError:  # the discovery reports it
-                return
-            self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
-            for watch in self._watches.values():
+                for watch in self._watches.values():
+                    self._start(watch)
+                await asyncio.Event().wait()
+            finally:
+                self._running = None
+
+    def _update(self) -> None:
+        """Follow what is wanted now; a watch that has all fields goes on."""
+        wanted: dict[ObjectKind, frozenset[str]] = {}
+        for user in self._users.values():
+            for kind, fields in user.wanted.items():
+                wanted[kind] = wanted.get(kind, frozenset()) | fields
+        before = dict(self._watches)
+        watches: dict[ObjectKind, _ObjectWatch] = {}
+        for kind, fields in wanted.items():
+            watch = before.pop(kind, None)
+            if watch is None or not fields <= watch.fields:
+                told: dict[_Key, KeptObject] = {} if watch is None else watch.end()
+                watch = _ObjectWatch(kind, fields, told, self._tell)
                 self._start(watch)
-            await asyncio.Event().wait()
+            watches[kind] = watch
+        for dropped in before.values():
+            dropped.end()
+        self._watches = watches
 
     def _start(self, watch: "_ObjectWatch") -> None:
-        if self._client is not None and self._tasks is not None:
-            watch.start(self._client, self._namespace, self._tasks)
+        if self._running is not None:
+            client, tasks = self._running
+            watch.start(client, self._namespace, tasks)
+
+    def _tell(self, event: ObjectEvent) -> None:
+        for user in tuple(self._users.values()):
+            if event.kind in user.wanted:
+                user.tell(event)
 
 
 class _ObjectWatch:
@@ -92,14 +144,18 @@ class _ObjectWatch:
         fields: The fields of its objects that are kept.
         told: The objects that an earlier watch with fewer fields has reported; they are reported
             again, or reported as deleted.
+        tell: Receives the events.
     """
 
     def __init__(
-        self, kind: ObjectKind, fields: frozenset[str], told: dict[_Key, KeptObject]
+        self,
+        kind: ObjectKind,
+        fields: frozenset[str],
+        told: dict[_Key, KeptObject],
+        tell: TellOfObject,
     ) -> None:
         self.fields = fields
-        self.tell: TellOfObject = lambda event: None
-        """Receives the events."""
+        self._tell = tell
         self._kind = kind
         self._type = kept_object(fields)
         self._told = told
@@ -144,15 +200,15 @@ class _ObjectWatch:
             return
         objects, told = served.objects, self._told
         for key in told.keys() - objects.keys():
-            self.tell(self._event(ObjectChange.DELETED, told.pop(key)))
+            self._tell(self._event(ObjectChange.DELETED, told.pop(key)))
         for key, each in objects.items():
             known = told.get(key)
             if known is each:  # an object that has not changed stays the same instance
                 continue
             if known is not None and known.metadata.uid != each.metadata.uid:
-                self.tell(self._event(ObjectChange.DELETED, known))
+                self._tell(self._event(ObjectChange.DELETED, known))
             told[key] = each
-            self.tell(self._event(ObjectChange.UPDATED, each))
+            self._tell(self._event(ObjectChange.UPDATED, each))
 
     def _event(self, change: ObjectChange, each: KeptObject) -> ObjectEvent:
         meta = each.metadata

@@ -12,6 +12,7 @@ from epp.kubernetes.api import ReflectorStatus
 from epp.kubernetes.discovery import KubernetesDiscovery
 from epp.kubernetes.leader_election import Elector
 from epp.kubernetes.namespace_objects import NamespaceObjects
+from epp.kubernetes.object_watches import ObjectWatches
 from epp.observability import POOL_LABEL
 
 PATH: Final = "kubernetes"
@@ -21,8 +22,7 @@ class CopyLine(msgspec.Struct, frozen=True, kw_only=True):
     """The copy of all objects of a kind."""
 
     pool: str = ""
-    """The pool whose pods they are, or whose plugins read them, if several pools are served; ""
-    for other objects."""
+    """The pool whose pods they are, if several pools are served; "" for other objects."""
     resource: str
     """``PLURAL.GROUP``, or ``PLURAL`` in the core group; ``plugins: KIND (VERSION)`` for objects
     that plugins read."""
@@ -65,6 +65,7 @@ class KubernetesStatus(Collector):
         discoveries: Returns the discovery of each pool.
         clock: Monotonic seconds.
         shared: Copies that several pools share; None if there is one pool.
+        plugin_objects: Copies that plugins read; None if there are none.
         lease: Name of the Lease; "" without leader election.
         elector: Returns the elector, None before it begins.
     """
@@ -76,6 +77,7 @@ class KubernetesStatus(Collector):
         clock: Callable[[], float],
         *,
         shared: NamespaceObjects | None = None,
+        plugin_objects: ObjectWatches | None = None,
         lease: str = "",
         elector: Callable[[], Elector | None] = lambda: None,
     ) -> None:
@@ -83,6 +85,7 @@ class KubernetesStatus(Collector):
         self._discoveries = discoveries
         self._clock = clock
         self._shared = shared
+        self._plugin_objects = plugin_objects
         self._lease = lease
         self._elector = elector
 
@@ -155,6 +158,8 @@ class KubernetesStatus(Collector):
         shared = self._shared
         if shared is not None:
             yield from (("", *each) for each in shared.statuses().items())
+        if self._plugin_objects is not None:
+            yield from (("", *each) for each in self._plugin_objects.statuses().items())
         for discovery in self._discoveries():
             pool = "" if shared is None else _pool_name(discovery)
             yield from ((pool, *each) for each in discovery.statuses().items())

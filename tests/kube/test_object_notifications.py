@@ -100,8 +100,7 @@ def heard(picker: Picker, name: str = "diary") -> list[tuple[str, str, Any]]:
 def watches(picker: Picker) -> list[str]:
     """Return what is followed for plugins."""
     assert picker.app._cluster is not None
-    (discovery,) = picker.app._cluster.discoveries
-    return list(discovery.plugin_objects.statuses())
+    return list(picker.app._cluster._watches.statuses())
 
 
 async def test_custom_resources_reach_a_plugin_and_a_reload_ends_their_watch(
@@ -122,6 +121,13 @@ async def test_custom_resources_reach_a_plugin_and_a_reload_ends_their_watch(
         assert ("updated", "late", {"priority": 2}) in heard(picker)
         diary, watch = picker.app.pool.graph.plugins["diary"], watches(picker)
         assert watch == [WATCH_OF_OBJECTIVES]
+        async with httpx.AsyncClient(trust_env=False) as client:
+            address = f"http://127.0.0.1:{picker.ports.metrics}"
+            page = (await client.get(f"{address}/debug/kubernetes")).json()
+            metrics = (await client.get(f"{address}/metrics")).text
+        synced = {copy["resource"]: copy["synced"] for copy in page["copies"]}
+        assert synced[WATCH_OF_OBJECTIVES]
+        assert f'llm_d_epp_kubernetes_synced{{resource="{WATCH_OF_OBJECTIVES}"}} 1.0' in metrics
         # What stays is not read again; a new reader hears of what is there.
         more = '- {type: "file:diary.py:Diary", name: more}\n- type: k8s-'
         file.write_text(HEAD + OBJECTIVES.replace("- type: k8s-", more))

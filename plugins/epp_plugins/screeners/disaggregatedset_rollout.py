@@ -51,12 +51,9 @@ Example::
 """
 
 import random
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, ClassVar, Final, Literal
-
-import msgspec
+from typing import ClassVar
 
 from epp.data_layer.plugins import ObjectChange, ObjectEvent, ObjectListener
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
@@ -64,91 +61,7 @@ from epp.request_control.plugins import ResponseHead, ResponseHeader, Screener
 from epp.scheduling import CycleState, Endpoint, LLMRequest, StateKey
 from epp_plugins.label_selectors import matcher_of_text
 from epp_plugins.pods import POD, READINESS_FIELDS, is_ready, labels_of
-
-_REVISION_LABEL: Final = "disaggregatedset.x-k8s.io/revision"
-_ROLE_LABEL: Final = "disaggregatedset.x-k8s.io/role"
-
-_HEADER_NAME: Final = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # RFC 9110 §5.6.2
-
-_Text = Annotated[str, msgspec.Meta(min_length=1)]
-
-
-class Scope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Which pods count."""
-
-    label_selector: _Text
-    """Label selector as in ``kubectl --selector``: ``a=b,c!=d,e in (f,g),!h``."""
-
-    def __post_init__(self) -> None:
-        matcher_of_text(self.label_selector)
-
-
-class HeaderSelector(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A header of requests and responses, and the label of endpoints that belongs to it."""
-
-    name: _Text
-    """Name of the selector in metrics."""
-    header_name: _Text
-    """The header; case-insensitive."""
-    label_key: _Text
-    """The label."""
-    mode: Literal["strict", "prefer"]
-    """``strict``: endpoints with another value are removed; ``prefer``: they are not."""
-
-    def __post_init__(self) -> None:
-        if not _HEADER_NAME.fullmatch(self.header_name):
-            raise ValueError(f"headerName {self.header_name!r} is no name of a header")
-
-
-class RequiredRoles(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The roles that a complete revision has."""
-
-    values: Annotated[tuple[_Text, ...], msgspec.Meta(min_length=1)]
-    """Values of the role label, without duplicates."""
-
-    def __post_init__(self) -> None:
-        _refuse_duplicates("values", self.values)
-
-
-class RevisionGating(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """How a revision is chosen."""
-
-    mode: Literal["sum", "max-role", "disabled"]
-    """What the weight of a revision is; ``disabled`` for no choice."""
-    revision_label_key: str = _REVISION_LABEL
-    """Label with the revision of a pod; "" stands for the default."""
-    role_label_key: str = _ROLE_LABEL
-    """Label with the role of a pod; "" stands for the default."""
-    require_roles: RequiredRoles | None = None
-    """The roles of a complete revision; required unless disabled."""
-
-    def __post_init__(self) -> None:
-        if self.mode != "disabled" and self.require_roles is None:
-            raise ValueError(
-                f"mode {self.mode!r} needs requireRoles, such as {{values: [prefill, decode]}}"
-            )
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        """The required roles; () if no revision is chosen."""
-        is_active = self.mode != "disabled" and self.require_roles is not None
-        return self.require_roles.values if is_active and self.require_roles else ()
-
-
-class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Parameters of ``disaggregatedset-rollout-screener``."""
-
-    scope: Scope
-    """Which pods count."""
-    revision_gating: RevisionGating
-    """How a revision is chosen."""
-    header_selectors: tuple[HeaderSelector, ...] = ()
-    """Headers that choose endpoints by a label, and are set in the response."""
-
-    def __post_init__(self) -> None:
-        _refuse_duplicates("headerSelectors: name", (each.name for each in self.header_selectors))
-        headers = (each.header_name.lower() for each in self.header_selectors)
-        _refuse_duplicates("headerSelectors: headerName", headers)
+from epp_plugins.screeners.rollout_params import Params
 
 
 class DisaggregatedSetRolloutScreener(Screener, ResponseHeader, ObjectListener):
@@ -176,8 +89,8 @@ class DisaggregatedSetRolloutScreener(Screener, ResponseHeader, ObjectListener):
         self._selects = matcher_of_text(params.scope.label_selector)
         self._roles = gating.roles
         self._mode = gating.mode
-        self._revision_label = gating.revision_label_key or _REVISION_LABEL
-        self._role_label = gating.role_label_key or _ROLE_LABEL
+        self._revision_label = gating.revision_label
+        self._role_label = gating.role_label
         self._headers = [(each.header_name.lower(), each) for each in params.header_selectors]
         self._strict = [(header, each) for header, each in self._headers if each.mode == "strict"]
         self._rng = rng
@@ -293,9 +206,3 @@ class DisaggregatedSetRolloutScreener(Screener, ResponseHeader, ObjectListener):
             (drawn,) = self._rng.choices(revisions, [self._weights[each] for each in revisions])
             state.write(self._drawn, drawn)
         return [endpoint for endpoint in endpoints if endpoint.labels[label] == drawn]
-
-
-def _refuse_duplicates(what: str, names: Iterable[str]) -> None:
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise ValueError(f"{what} {name!r} is there twice; keep one")
