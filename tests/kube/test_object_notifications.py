@@ -11,7 +11,9 @@ from kube.pickers import LABELS, cluster_picker, gateway, pod_of, pod_servers, p
 from log_watch import Logs
 
 from epp.config import load_text
+from epp.kubernetes.source import PoolsSource
 from epp.scheduling import Endpoint
+from epp.several_pools import SeveralPools
 from epp_plugins.screeners.disaggregatedset_rollout import DisaggregatedSetRolloutScreener
 from epp_plugins.state_keys import TOPOLOGY, Topology
 from tools.harness.gateway import Picker, until
@@ -138,6 +140,23 @@ async def test_custom_resources_reach_a_plugin_and_a_reload_ends_their_watch(
         file.write_text(HEAD + NOTHING)
         await until(lambda: not watches(picker))
         assert len(heard_by(diary)) == count
+
+
+async def test_plugins_of_each_of_several_pools_hear_of_the_objects(
+    serve: Serve, namespace: Namespace
+) -> None:
+    for name in ("one", "two"):
+        await namespace.create_pool(name, {"app": name}, [8000])
+    await namespace.create_objective("a", "one", 1)
+    several = PoolsSource(namespace.name, names=("one", "two"))
+    async with serve(OBJECTIVES, pods=several) as picker:
+        pools = picker.app.pools
+        assert isinstance(pools, SeveralPools)
+        await until(lambda: pools.pools.keys() == {"one", "two"})
+        one, two = (pool.graph.plugins["diary"] for pool in pools.pools.values())
+        assert one is not two
+        await until(lambda: heard_by(one) == heard_by(two) == [("updated", "a", {"priority": 1})])
+        assert watches(picker) == [WATCH_OF_OBJECTIVES]
 
 
 async def test_a_kind_that_may_not_be_read_is_named_and_the_rest_works(

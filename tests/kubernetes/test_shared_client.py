@@ -34,10 +34,10 @@ async def test_users_share_one_client_until_the_last_has_left(api: FakeApi, tmp_
     async with shared.use() as first:
         async with shared.use() as second:
             assert second is first
-        await first.serves(PODS)  # still open
+        await first.find(PODS)  # still open
     assert connects.calls == 1
     with pytest.raises(Exception, match="closed"):
-        await first.serves(PODS)
+        await first.find(PODS)
     async with shared.use() as third:
         assert third is not first
     assert connects.calls == 2
@@ -51,7 +51,7 @@ async def test_users_that_come_at_the_same_time_wait_for_one_client(
 
     async def use() -> int:
         async with shared.use() as client:
-            await client.serves(PODS)
+            await client.find(PODS)
             return id(client)
 
     assert len(set(await asyncio.gather(*(use() for _ in range(5))))) == 1
@@ -67,4 +67,4 @@ async def test_after_a_failure_the_next_user_tries_again(api: FakeApi, tmp_path:
             pass
     connects.fails = False
     async with shared.use() as client:
-        await client.serves(PODS)
+        await client.find(PODS)
