@@ -131,6 +131,11 @@ class SettledChanges:
         self._seen = now
         return is_settled and now != self._handled
 
+    @property
+    def is_unhandled(self) -> bool:
+        """Whether the last poll has found content that has not been handled, settled or not."""
+        return self._seen != self._handled
+
     def mark_handled(self) -> None:
         """Record that the content found by the last poll has been handled."""
         self._handled = self._seen

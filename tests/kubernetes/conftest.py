@@ -28,6 +28,30 @@ def connect(folder: Path, server: str, user: str = "{}") -> Connection:
     return load_connection({"KUBECONFIG": str(path)})
 
 
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+CLIENT_CERTIFICATE = "{client-certificate: leaf.crt, client-key: leaf.key}"
+
+
+def tls_config(folder: Path, cluster: str, user: str = CLIENT_CERTIFICATE) -> dict[str, str]:
+    """Write a kubeconfig with a cluster and a user, both YAML; return the environment."""
+    path = folder / "config"
+    path.write_text(
+        f"current-context: c\nclusters: [{{name: k, cluster: {{{cluster}}}}}]\n"
+        f"users: [{{name: u, user: {user}}}]\n"
+        "contexts: [{name: c, context: {cluster: k, user: u}}]\n"
+    )
+    return {"KUBECONFIG": str(path)}
+
+
 @pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:
     async with fake_api() as server:

@@ -41,7 +41,7 @@ def test_a_pod_uses_its_service_account(tmp_path: Path, account: Path) -> None:
     found = load_connection(IN_CLUSTER, home=tmp_path, service_account=account)
     assert found.server == "https://10.0.0.1:443"
     assert found.namespace == "models"
-    assert found.tls.context.get_ca_certs()
+    assert found.tls.get_ca_certs()
     assert asyncio.run(_token(found.auth)) == "Bearer secret"
     assert str(account) in found.source
 

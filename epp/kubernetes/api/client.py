@@ -73,9 +73,13 @@ class ApiClient:
     """
 
     def __init__(self, connection: Connection, *, timeout_seconds: float = _CALL_SECONDS) -> None:
-        self.connection = connection
         self._timeout_seconds = timeout_seconds
         self._http = HttpClients(connection)
+
+    @property
+    def connection(self) -> Connection:
+        """Server and credentials; another object after a change of their files."""
+        return self._http.connection
 
     async def __aenter__(self) -> Self:
         return self
@@ -211,7 +215,9 @@ class ApiClient:
         call = Call(verb="watch", resource=resource, namespace=namespace)
         async with AsyncExitStack() as stack:
             http = await stack.enter_async_context(self._http.newest())
-            request = self._request(http, call, {**params, "watch": "true"})
+            request = self._request(
+                http, call, {**params, "watch": "true"}, limit_seconds=_WATCH_OPEN_SECONDS
+            )
             with self._failures(_WATCH_OPEN_SECONDS):
                 async with asyncio.timeout(_WATCH_OPEN_SECONDS):
                     response = await http.send(request, stream=True)
@@ -255,7 +261,7 @@ class ApiClient:
         """Make a call and return the body of its response."""
         limit = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         async with self._http.newest() as http:
-            request = self._request(http, call, params, content, content_type)
+            request = self._request(http, call, params, content, content_type, limit_seconds=limit)
             with self._failures(limit):
                 async with asyncio.timeout(limit):
                     response = await http.send(request)
@@ -269,8 +275,11 @@ class ApiClient:
         params: Mapping[str, str | int] | None,
         content: bytes | None = None,
         content_type: str = "application/json",
+        *,
+        limit_seconds: float,
     ) -> httpx2.Request:
-        extensions: dict[str, Any] = {"timeout": {"connect": _CONNECT_SECONDS}}
+        connect_seconds = _connect_seconds(limit_seconds)
+        extensions: dict[str, Any] = {"timeout": {"connect": connect_seconds}}
         if self.connection.server_name is not None:
             extensions["sni_hostname"] = self.connection.server_name
         return http.build_request(
@@ -304,7 +313,8 @@ class ApiClient:
         try:
             yield
         except httpx2.ConnectTimeout as error:
-            text = f"cannot connect to {server}: no response for {_CONNECT_SECONDS:g} s"
+            wait = _connect_seconds(timeout_seconds)
+            text = f"cannot connect to {server}: no response for {wait:g} s"
             raise UnreachableError(text) from error
         except (httpx2.ConnectError, httpx2.ProxyError) as error:
             raise UnreachableError(f"cannot connect to {server}: {_reason(error)}") from error
@@ -324,6 +334,12 @@ class ApiClient:
         except msgspec.DecodeError as error:
             text = f"unexpected response of {self.connection.server} to {call.path}: {error}"
             raise ConnectionFailedError(text) from error
+
+
+def _connect_seconds(limit_seconds: float) -> float:
+    """Return the limit of the TCP connection, and again of the TLS handshake, within a call's."""
+    # A handshake that the call's own limit cancels would leave its socket to the garbage collector.
+    return min(_CONNECT_SECONDS, limit_seconds / 2)
 
 
 def _check(call: Call, response: httpx2.Response) -> None:

@@ -23,7 +23,7 @@ from lightkube.config.models import NameValue, User, UserExec
 from lightkube.core.exceptions import ConfigError
 
 from epp.kubernetes.api.errors import ConfigurationError
-from epp.kubernetes.api.followed_tls import FollowedTls
+from epp.kubernetes.api.followed_files import FollowedFiles
 from epp.kubernetes.api.kubeconfig import KubeconfigCluster, Selected, read_kubeconfig
 from epp.kubernetes.api.token_file import TokenFileAuth
 
@@ -76,19 +76,22 @@ class Connection:
     """Where the configuration was found, for messages."""
     namespace: str | None
     """Of the current context or of the pod; None if it names none."""
-    tls: FollowedTls
+    tls: ssl.SSLContext
     auth: httpx2.Auth | None
     server_name: str | None
     """The name to expect in the server's certificate instead of the host's."""
     proxy: str | None
     user_agent: str
+    files: tuple[FollowedFiles, ...]
+    """What it was read from, but for the token, which is read again by itself; one client follows
+    them."""
+    reload: Callable[[], "Connection"]
+    """Read the same context of the files again; blocks, and may raise ``ConfigurationError``."""
+    clock: Callable[[], float]
+    """Monotonic seconds, for the age of what was read."""
 
-    def open(self, tls: ssl.SSLContext) -> httpx2.AsyncClient:
-        """Return a client; the caller closes it, and sets the time limits of calls.
-
-        Args:
-            tls: The current context of :attr:`tls`.
-        """
+    def open(self) -> httpx2.AsyncClient:
+        """Return a client; the caller closes it, and sets the time limits of calls."""
         return httpx2.AsyncClient(
             base_url=self.server,
             auth=self.auth,
@@ -96,7 +99,7 @@ class Connection:
             timeout=None,
             trust_env=False,  # it would read ~/.netrc in each call
             transport=httpx2.AsyncHTTPTransport(
-                verify=tls,
+                verify=self.tls,
                 proxy=self.proxy,
                 socket_options=_socket_options(),
                 # Each watch occupies a connection.
@@ -118,7 +121,7 @@ def load_connection(
         environ: For ``KUBECONFIG`` and ``KUBERNETES_SERVICE_HOST`` and ``_PORT``.
         home: For ``.kube/config``; None for that of the user.
         service_account: Folder with ``token``, ``ca.crt`` and ``namespace``.
-        clock: Monotonic clock in seconds, for the age of the token and of the certificates.
+        clock: Monotonic clock in seconds, for the age of the token and of the other files.
 
     Raises:
         ConfigurationError: There is none, or it is unusable.
@@ -143,10 +146,18 @@ def load_connection(
     )
 
 
-def _of_files(paths: list[Path], clock: Callable[[], float]) -> Connection:
-    selected = read_kubeconfig(paths)
+def _of_files(paths: list[Path], clock: Callable[[], float], context_name: str = "") -> Connection:
+    kubeconfig = FollowedFiles(paths)
+    selected = read_kubeconfig(paths, context_name)
     names = ", ".join(map(str, paths))
-    return _connection(selected, f"{names}, context {selected.context_name}", clock)
+    return _connection(
+        selected,
+        f"{names}, context {selected.context_name}",
+        kubeconfig,
+        # Not another context: `kubectl config use-context` is not about running processes.
+        lambda: _of_files(paths, clock, selected.context_name),
+        clock,
+    )
 
 
 def _in_cluster(
@@ -162,29 +173,42 @@ def _in_cluster(
         namespace = ""  # it only provides a default
     user = User(token_file=str(service_account / "token"))
     selected = Selected("in-cluster", cluster, user, namespace or None)
-    return _connection(selected, f"service account in {service_account}", clock)
+    return _connection(
+        selected,
+        f"service account in {service_account}",
+        FollowedFiles([]),
+        lambda: _in_cluster(host, port, service_account, clock),
+        clock,
+    )
 
 
-def _connection(selected: Selected, source: str, clock: Callable[[], float]) -> Connection:
+def _connection(
+    selected: Selected,
+    source: str,
+    kubeconfig: FollowedFiles,
+    reload: Callable[[], Connection],
+    clock: Callable[[], float],
+) -> Connection:
     cluster, user = selected.cluster, selected.user
     if cluster.certificate_auth_data:
         cluster.certificate_auth = None  # as for kubectl; lightkube would prefer the file
     try:
         _check_completeness(cluster, user)
-        tls = FollowedTls(
-            _files(cluster, user),
-            lambda: verify_cluster(cluster, user, lambda path: path),  # paths are absolute already
-            clock,
-        )
+        certificates = FollowedFiles(_files(cluster, user))
+        for path in certificates.paths:
+            path.read_bytes()  # OpenSSL's own error does not name the file
         return Connection(
             server=cluster.server,
             source=source,
             namespace=selected.namespace,
-            tls=tls,
+            tls=verify_cluster(cluster, user, lambda path: path),  # paths are absolute already
             auth=_auth(user, clock),
             server_name=cluster.tls_server_name or None,
             proxy=cluster.proxy_url or None,
             user_agent=f"epp/{version('endpoint-picker')}",
+            files=(kubeconfig, certificates),
+            reload=reload,
+            clock=clock,
         )
     # ssl.SSLError is an OSError; bad base64 is a ValueError.
     except (ConfigError, httpx2.InvalidURL, OSError, ValueError) as error:

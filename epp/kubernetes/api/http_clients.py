@@ -1,25 +1,25 @@
-"""The HTTP client of an API server, replaced when the certificates change."""
+"""The HTTP client of an API server, replaced when the connection is made anew."""
 
-import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import httpx2
 
 from epp.kubernetes.api.connection import Connection
+from epp.kubernetes.api.followed_connection import FollowedConnection
 
 
 class _Counted:
-    """An HTTP client, and how many calls use it."""
+    """The HTTP client of a connection, and how many calls use it."""
 
-    def __init__(self, http: httpx2.AsyncClient, tls: ssl.SSLContext) -> None:
-        self.http = http
-        self.tls = tls
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.http = connection.open()
         self.calls = 0
 
 
 class HttpClients:
-    """The client with the present certificates, and those whose last call has not ended.
+    """The client of the present connection, and those whose last call has not ended.
 
     A kept connection stays authenticated by the certificate with which it was opened, so new calls
     need new connections.
@@ -29,17 +29,22 @@ class HttpClients:
     """
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._newest = self._open(connection.tls.context)
+        self._followed = FollowedConnection(connection)
+        self._newest = _Counted(connection)
         self._former: list[_Counted] = []
+
+    @property
+    def connection(self) -> Connection:
+        """The present connection."""
+        return self._newest.connection
 
     @asynccontextmanager
     async def newest(self) -> AsyncGenerator[httpx2.AsyncClient]:
-        """Yield the client with the present certificates, for one call."""
-        tls = await self._connection.tls.current()
-        if tls is not self._newest.tls:
+        """Yield the client of the present connection, for one call."""
+        connection = await self._followed.current()
+        if connection is not self._newest.connection:
             self._former.append(self._newest)
-            self._newest = self._open(tls)
+            self._newest = _Counted(connection)
             await self._close_unused()
         used = self._newest
         used.calls += 1
@@ -53,9 +58,6 @@ class HttpClients:
         """Close all connections; open calls fail."""
         for each in (self._newest, *self._former):
             await each.http.aclose()
-
-    def _open(self, tls: ssl.SSLContext) -> _Counted:
-        return _Counted(self._connection.open(tls), tls)
 
     async def _close_unused(self) -> None:
         unused = [each for each in self._former if not each.calls]

@@ -59,19 +59,19 @@ class Selected:
     namespace: str | None
 
 
-def read_kubeconfig(paths: Sequence[Path]) -> Selected:
-    """Merge the files that exist and return their current context; blocks.
+def read_kubeconfig(paths: Sequence[Path], context_name: str = "") -> Selected:
+    """Merge the files that exist and return their current context, or another one; blocks.
 
     As with kubectl, the first file that has a name or a current context determines it, and relative
     paths are relative to the file that has them.
 
     Raises:
-        ConfigurationError: A file is unreadable or invalid, or the current context is incomplete.
+        ConfigurationError: A file is unreadable or invalid, or the context is incomplete.
     """
     clusters: dict[str, KubeconfigCluster] = {}
     users: dict[str, User] = {}
     contexts: dict[str, Context] = {}
-    current = ""
+    current = context_name
     for path in paths:
         if not path.exists():
             continue
