@@ -112,6 +112,7 @@ class App:
             elects_leader=settings.elects_leader,
             shared_group="" if several is None else several.group,
             has_policies=not settings.objects,
+            writes_status=settings.writes_object_status,
         )
 
     def _make_pools(self) -> ServedPools:

@@ -50,6 +50,7 @@ class GraphSwitch:
         flow: FlowController,
         data_layer: Callable[[], DataLayerRuntime],
         director: Callable[[], Director],
+        swapped: Callable[[], None],
         types: PluginTypes | None = None,
     ) -> None:
         """Build the first graph, and configure ``flow`` with it.
@@ -61,6 +62,7 @@ class GraphSwitch:
             flow: Flow control.
             data_layer: Returns the data layer; called on a reload.
             director: Returns the director; called on a reload.
+            swapped: Called after each reload.
             types: Plugin classes of the first graph; None to read its plugin files here, which
                 blocks.
 
@@ -74,6 +76,7 @@ class GraphSwitch:
         self._flow = flow
         self._data_layer = data_layer
         self._director = director
+        self._swapped = swapped
         self._lifetimes = PluginLifetimes()
         self.graph = builder.build(
             settings.config, types=types, observer=self._watch(settings.config)
@@ -123,12 +126,13 @@ class GraphSwitch:
         """Replace the current graph; requests in flight finish on the previous one.
 
         Raises:
-            ConfigError: Its discovery failed; the current graph stays in use.
+            ConfigError: Its discovery failed, or needs a restart; the current graph stays in use.
         """
         loop = asyncio.get_running_loop()
         data_layer, director = self._data_layer(), self._director()
         self._lifetimes.enter(graph)
         try:
+            self._check_discovery(graph)
             following = pipeline_of(graph)
             await data_layer.prepare(graph)
             use_flow = self._prepare_flow(graph)
@@ -146,6 +150,7 @@ class GraphSwitch:
         before.guards.observer.retire()
         self._metrics.plugins_disabled.clear()
         self._announce(graph)
+        self._swapped()
 
         def leave() -> None:
             # One iteration later, as above: tasks of dropped discoveries and sources end first.
@@ -160,6 +165,20 @@ class GraphSwitch:
         if previous is not None:
             self._director().previous_pipeline = None
             self._lifetimes.leave(previous)
+
+    def _check_discovery(self, graph: PluginGraph) -> None:
+        """Refuse to leave or join the cluster: leader election and metrics rights go with it."""
+        if self._settings.pods is None or (graph.discovery is None) is (
+            self.graph.discovery is None
+        ):
+            return
+        text = (
+            "without it, endpoints come from the Kubernetes API; restart to remove it"
+            if graph.discovery is None
+            else "endpoints come from the Kubernetes API; restart to take them from here instead"
+        )
+        problem = graph.config.problem("dataLayer.discovery", text, on_key=True)
+        raise ConfigError.of(graph.config.source, [problem])
 
     def _keep_for_dry_runs(self, before: PluginGraph) -> None:
         try:

@@ -58,10 +58,11 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-Discover = Callable[[ObjectStore | None], "KubernetesDiscovery"]
+Discover = Callable[[ObjectStore | None, Callable[[], bool]], "KubernetesDiscovery"]
 """Makes the discovery of a pool's pods.
 
-Its argument gets the pool's objectives and rewrites; None if they come from elsewhere."""
+Its arguments: what gets the pool's objectives and rewrites, None if they come from elsewhere; and
+whether a replica that does not lead knows the endpoints, too."""
 
 
 class PoolRuntime:
@@ -152,6 +153,7 @@ class PoolRuntime:
             flow=self.flow,
             data_layer=lambda: self._data_layer,
             director=lambda: self.director,
+            swapped=self._graph_swapped,
             types=types,
         )
         """Owns the plugin graph in use."""
@@ -182,11 +184,14 @@ class PoolRuntime:
         )
         has_policies = bool(settings.objects)
         objects: ObjectFeed | None = None
-        self._is_known: Callable[[], bool] = lambda: True
+        self._discovery: KubernetesDiscovery | None = None
+        """The discovery of its pods; None if the endpoints come from elsewhere."""
         if discover is not None and self.graph.discovery is None:
-            discovery = discover(None if settings.objects else self.objects)
-            self._is_known = lambda: discovery.is_pool_known
-            fixed.append(discovery)
+            self._discovery = discover(
+                None if settings.objects else self.objects,
+                lambda: self.graph.config.has_gate("haPopulateNonLeaderDatastore"),
+            )
+            fixed.append(self._discovery)
             objects = plugin_objects
             has_policies = True
         health_checks = [] if self.outliers is None else _health_checks(settings.outliers)
@@ -255,8 +260,13 @@ class PoolRuntime:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is known which endpoints there are, even if there are none."""
-        return self.store.synced and self._is_known()
+        """Whether it is known which endpoints there are, even if there are none.
+
+        The protocol of a pool must suit the parsers, too.
+        """
+        pods = self._discovery
+        is_known = pods is None or (pods.is_pool_known and pods.suits(self.graph.parsers))
+        return self.store.synced and is_known
 
     def share_limits(self, pools: int) -> None:
         """Take an equal share of the limits of the process, of which there are ``pools``."""
@@ -306,6 +316,10 @@ class PoolRuntime:
         if self._reloader is not None:
             tasks["config"] = self._reloader.run
         return tasks
+
+    def _graph_swapped(self) -> None:
+        if self._discovery is not None:
+            self._discovery.populate()  # a feature gate may have changed
 
     def _take_report(self, endpoint: Endpoint, report: LoadReport) -> None:
         self._scraper.take_report(endpoint, report)

@@ -107,6 +107,16 @@ class ServeSettings:
             flag="--ha-enable-leader-election",
         ),
     ] = False
+    writes_object_status: Annotated[
+        bool,
+        Option(
+            "With an InferencePool, write the conditions Accepted and ResolvedRefs of its"
+            " InferenceObjectives and InferenceModelRewrites, if RBAC allows it.",
+            panel=Panel.KUBERNETES,
+            form=Form.BOOLEAN,
+            flag="--write-object-status",
+        ),
+    ] = True
     drain_label: tuple[str, str] | None = DRAIN_LABEL
     """Name and value of the label of endpoints that get no new requests; None for no such label."""
     pool_name: str = "default"

@@ -235,8 +235,10 @@ class SeveralPools:
         ref = PodSource(self._source.namespace, PoolRef(name, self._source.group))
         made: list[KubernetesDiscovery] = []
 
-        def discover(policies: ObjectStore | None) -> "KubernetesDiscovery":
-            made.append(self._cluster.discover(ref, policies))
+        def discover(
+            policies: ObjectStore | None, populates_standbys: Callable[[], bool]
+        ) -> "KubernetesDiscovery":
+            made.append(self._cluster.discover(ref, policies, populates_standbys))
             return made[0]
 
         runtime = PoolRuntime(

@@ -33,11 +33,19 @@ from epp.data_layer import DataLayerError, DataLayerRuntime, discoveries
 from epp.ext_proc import METHOD, ExtProcSettings
 from epp.ext_proc.settings import Compat
 from epp.health import EXT_PROC_SERVICE
+from epp.kubernetes.source import PodSource, PoolRef
 from epp.lab.fleet import Fleet, FleetConfig
 from epp.observability import LoopWatchdog, PortError
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import EndCause, RoutedRequest
 from epp.transport import ListenError, TlsSettings, load_certificate
+
+WITH_FILE_DISCOVERY = (
+    DEFAULT_CONFIG.replace(
+        "plugins:\n", "plugins:\n- {type: file-discovery, parameters: {path: e.yaml}}\n", 1
+    )
+    + "  discovery: {pluginRef: file-discovery}\n"
+)
 
 
 def make_settings(**fields: Any) -> ServeSettings:
@@ -556,6 +564,41 @@ async def test_reload_changes_the_discovery_without_an_empty_pool(
             await logs.until("no endpoints: give --endpoint HOST:PORT")
         assert epp.app.pool.graph is graph
         assert [e.name for e in epp.app.pool.store.snapshot] == ["default/b", "default/c"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "problem"),
+    [
+        pytest.param(
+            DEFAULT_CONFIG,
+            WITH_FILE_DISCOVERY,
+            "dataLayer.discovery: endpoints come from the Kubernetes API; restart to take them from"
+            " here instead",
+            id="added",
+        ),
+        pytest.param(
+            WITH_FILE_DISCOVERY,
+            DEFAULT_CONFIG,
+            "dataLayer.discovery: without it, endpoints come from the Kubernetes API; restart to"
+            " remove it",
+            id="removed",
+        ),
+    ],
+)
+async def test_reload_neither_leaves_nor_joins_the_cluster(
+    first: str, second: str, problem: str
+) -> None:
+    settings = make_settings(
+        config=load_text(first, "test"), pods=PodSource("d", PoolRef("pool")), endpoints=()
+    )
+    app = await asyncio.to_thread(App, settings)
+    before, graphs = app.pool.graph, app.pool.graphs
+    config = load_text(second, "changed.yaml")
+    graph = graphs.build(config, graphs._builder.registry.prepare(config))
+    with pytest.raises(ConfigError, match=rf"^changed.yaml:\d+:\d+: {problem}$"):
+        await graphs.swap(graph)
+    assert app.pool.graph is before
+    assert app.pool._data_layer._discoveries._next is None
 
 
 async def test_reload_follows_another_dns_name(

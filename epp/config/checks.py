@@ -85,10 +85,6 @@ def warnings(file: Raw) -> Iterator[Fault]:
         text = "is deprecated; use `flowControl.saturationDetector`"
         yield Fault("saturationDetector", text, on_key=True)
     yield from _gated(file)
-    for path, text in _gate_texts(file):
-        name, _, value = text.partition("=")
-        if name != "flowControl" and _boolean(value) is not FEATURE_GATES[name]:
-            yield Fault(path, f"feature gate `{text}` has no effect")
 
 
 def _gated(file: Raw) -> Iterator[Fault]:

@@ -7,7 +7,7 @@ Go EPP uses the same order.
 """
 
 import random
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -131,23 +131,31 @@ class ObjectStore:
             priorities=set(self._priorities.values()),
         )
 
-    def replace(self, objects: Iterable[Objective | Rewrite]) -> None:
+    def replace(self, objects: Iterable[Objective | Rewrite]) -> Mapping[str, Mapping[str, str]]:
         """Replace all objects; ``objects`` are in file order.
 
         Objects of another pool and duplicates (same kind and name) are ignored, with one warning.
+
+        Returns:
+            By the name of a rewrite: the models that it matches in vain ("" for all models), each
+            with the name of the rewrite that decides instead.
         """
         wanted = self._sorted_out(objects)
         self._priorities = {o.meta.name: o.priority for o in wanted if isinstance(o, Objective)}
         self._exact = {}
         self._generic = None
+        in_vain: dict[str, dict[str, str]] = {}
         rewrites = [o for o in wanted if isinstance(o, Rewrite)]
         rewrites.sort(key=lambda rewrite: rewrite.meta.created_at or _NEWEST)  # stable
         for name, rule in ((each.meta.name, rule) for each in rewrites for rule in each.rules):
             draw = _Draw(name, rule, self._rng)
-            for model in rule.models:
-                self._exact.setdefault(model, draw)
-            if not rule.models and self._generic is None:
-                self._generic = draw
+            winners = {model: self._exact.setdefault(model, draw) for model in rule.models}
+            if not rule.models:
+                winners[""] = self._generic = self._generic or draw
+            for model, winner in winners.items():
+                if winner.name != name:
+                    in_vain.setdefault(name, {})[model] = winner.name
+        return in_vain
 
     def _sorted_out(self, objects: Iterable[Objective | Rewrite]) -> Sequence[Objective | Rewrite]:
         wanted: dict[tuple[str, str], Objective | Rewrite] = {}

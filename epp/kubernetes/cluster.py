@@ -30,6 +30,7 @@ class Cluster:
         shared_group: API group of the pools if several of them are served, so that they share
             copies; "" for one.
         has_policies: Whether objectives and rewrites come from the cluster.
+        writes_status: Whether to write their status.
         clock: Monotonic seconds.
     """
 
@@ -42,16 +43,22 @@ class Cluster:
         elects_leader: bool = False,
         shared_group: str = "",
         has_policies: bool = True,
+        writes_status: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.namespace = namespace
         """Namespace of the pools and the pods."""
         self._client = SharedClient()
+        self._may_write_status = (lambda: self.leads) if writes_status else None
         self.objects: NamespaceObjects | None = None
         """Copies of all pools; None if each discovery has its own."""
         if shared_group:
             self.objects = NamespaceObjects(
-                self._client, namespace, shared_group, has_policies=has_policies
+                self._client,
+                namespace,
+                shared_group,
+                has_policies=has_policies,
+                may_write_status=self._may_write_status,
             )
         self._watches = ObjectWatches(namespace)
         self._lease = f"epp-{namespace}-{lease_of}.llm-d.ai"
@@ -73,20 +80,33 @@ class Cluster:
 
     @property
     def leads(self) -> bool:
-        """Whether this replica is to serve."""
+        """Whether this replica is to serve, and to write; all are without an election."""
         elector = self._elector
         return not self._elects_leader or (elector is not None and elector.is_leader)
 
-    def discover(self, source: PodSource, policies: ObjectStore | None) -> KubernetesDiscovery:
+    def discover(
+        self,
+        source: PodSource,
+        policies: ObjectStore | None,
+        populates_standbys: Callable[[], bool],
+    ) -> KubernetesDiscovery:
         """Return a discovery of the pool or the pods of ``source``; see :meth:`forget`.
 
         Args:
             source: The pool, or the pods.
             policies: Gets the objectives and rewrites of the pool; None if they come from
                 elsewhere.
+            populates_standbys: Whether a replica that does not lead knows the endpoints, too. After
+                a change of it, the discovery is to be populated.
         """
         discovery = KubernetesDiscovery(
-            source, policies=policies, client=self._client, objects=self.objects
+            source,
+            policies=policies,
+            client=self._client,
+            objects=self.objects,
+            may_write_status=self._may_write_status,
+            # A leader that stops serves its last requests.
+            is_populated=lambda: self.leads or self._resigned.is_set() or populates_standbys(),
         )
         self.discoveries.append(discovery)
         return discovery
@@ -112,7 +132,11 @@ class Cluster:
                     tasks.create_task(self.objects.run(), name="namespace objects")
                 if self._elects_leader:
                     self._elector = Elector(
-                        client, self.namespace, self._lease, make_identity(), changed=lambda: None
+                        client,
+                        self.namespace,
+                        self._lease,
+                        make_identity(),
+                        changed=self._leadership_changed,
                     )
                     tasks.create_task(self._take_part(self._elector), name="leader election")
         except ConfigurationError as error:
@@ -125,7 +149,11 @@ class Cluster:
             await self._resigned.wait()
         finally:
             election.cancel()
-            await asyncio.wait([election])
+            await _end_of(election)
+
+    def _leadership_changed(self) -> None:
+        for discovery in self.discoveries:
+            discovery.populate()
 
     def resign(self) -> None:
         """Release the Lease: another replica may lead at once."""
@@ -139,3 +167,18 @@ class Cluster:
     def debug_pages(self) -> Mapping[str, DebugPage]:
         """Return the pages for operators by path."""
         return {PATH: DebugPage(self._status.page)}
+
+
+async def _end_of(task: asyncio.Task[None]) -> None:
+    """Wait until the task has ended, also while being cancelled.
+
+    Without open streams the process ends at once, and the Lease has to be released before.
+    """
+    cancellation: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancellation = error
+    if cancellation is not None:
+        raise cancellation

@@ -6,7 +6,7 @@ API server is away, the last endpoints stay.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import ClassVar, Final
 
@@ -20,12 +20,14 @@ from epp.data_layer import (
     ObjectStore,
 )
 from epp.kubernetes.api import ConfigurationError, ReflectorStatus
+from epp.kubernetes.app_protocol import AppProtocolCheck
 from epp.kubernetes.namespace_objects import NamespaceObjects
 from epp.kubernetes.pod_endpoints import PodEndpoints
-from epp.kubernetes.policies import followed_policies
+from epp.kubernetes.policies import PoolPolicies
 from epp.kubernetes.pools import Pool
 from epp.kubernetes.shared_client import SharedClient
 from epp.kubernetes.source import POOL_GROUP, PodSource
+from epp.scheduling import Plugin
 
 _log = structlog.get_logger(__name__)
 
@@ -41,6 +43,10 @@ class KubernetesDiscovery(EndpointDiscovery):
         policies: Gets the objectives and rewrites of the pool; None if they come from elsewhere.
         client: The API server; None for that of the environment.
         objects: Copies of all pools, if they are shared; None to follow this one.
+        may_write_status: Whether this replica writes the status of objectives and rewrites now;
+            None if no replica does. Not used with shared ``objects``, which write it themselves.
+        is_populated: Whether this replica knows endpoints, objectives and rewrites now; otherwise
+            it reports none. After a change of it, :meth:`populate` is to be called.
     """
 
     type: ClassVar[str] = "kubernetes-discovery"
@@ -52,6 +58,8 @@ class KubernetesDiscovery(EndpointDiscovery):
         policies: ObjectStore | None = None,
         client: SharedClient | None = None,
         objects: NamespaceObjects | None = None,
+        may_write_status: Callable[[], bool] | None = None,
+        is_populated: Callable[[], bool] = lambda: True,
     ) -> None:
         self.name = SOURCE
         self.source = source
@@ -64,17 +72,38 @@ class KubernetesDiscovery(EndpointDiscovery):
             POOL_GROUP if source.pool is None else source.pool.group,
             pool_name="" if source.pool is None else source.pool.name,
             has_policies=policies is not None,
+            may_write_status=may_write_status,
         )
+        self._is_populated = is_populated
+        self._was_populated: bool | None = None
+        self._specs: Sequence[EndpointSpec] | None = None
+        """The endpoints; None while they are unknown."""
+        self._sink: EndpointSink | None = None
         self.pool: Pool | None = None
         """The pool; None while there is none, and for a fixed selection of pods."""
         self._is_missing = False
         """Whether it is known that there is no pool."""
         self._pods: PodEndpoints | None = None
+        self._followed_policies: PoolPolicies | None = None
+        self._protocol = AppProtocolCheck(lambda: self.pool)
 
     @property
     def is_pool_known(self) -> bool:
         """Whether it is known which pods are endpoints."""
         return self.source.selection is not None or self.pool is not None
+
+    def suits(self, parsers: Iterable[Plugin]) -> bool:
+        """Return whether the pool's ``appProtocol`` suits these parsers; True without a pool."""
+        return self._protocol.is_met_by(parsers)
+
+    def populate(self) -> None:
+        """Report all that is known, or nothing: whether this replica is to know it has changed."""
+        if self._is_populated() is self._was_populated:
+            return
+        if self._specs is not None:
+            self._report(self._specs)
+        if self._followed_policies is not None:
+            self._followed_policies.review()
 
     def statuses(self) -> Mapping[str, ReflectorStatus]:
         """Return the state of its own copies by the name of their kind, for operators."""
@@ -92,31 +121,51 @@ class KubernetesDiscovery(EndpointDiscovery):
                 raise DiscoveryError(str(error)) from error
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
 
-            def report(specs: Sequence[EndpointSpec]) -> None:
-                sink.replace_endpoints(SOURCE, specs)
-
-            self._pods = PodEndpoints(client, source.namespace, report, tasks)
+            self._sink = sink
+            self._pods = PodEndpoints(client, source.namespace, self._report, tasks)
             if source.pool is None:
                 self._pods.select(source.selection)
             else:
                 if self._policies is not None and objects.policies is not None:
-                    stack.enter_context(
-                        followed_policies(objects.policies, source.pool, self._policies)
+                    self._followed_policies = PoolPolicies(
+                        objects.policies,
+                        source.pool,
+                        self._policies,
+                        pool_exists=self._pool_exists,
+                        is_populated=self._is_populated,
                     )
-                objects.add_listener(self._select_pods)
-                stack.callback(objects.remove_listener, self._select_pods)
+                    stack.enter_context(self._followed_policies.followed())
+                objects.add_listener(self._pool_changed)
+                stack.callback(objects.remove_listener, self._pool_changed)
                 if self._has_own_objects:
                     tasks.create_task(objects.run(), name="pool")
                 else:
-                    self._select_pods()
+                    self._pool_changed()
             await asyncio.Event().wait()
+
+    def _report(self, specs: Sequence[EndpointSpec]) -> None:
+        assert self._sink is not None  # noqa: S101 - set before pods are followed
+        self._specs = specs
+        self._was_populated = self._is_populated()
+        self._sink.replace_endpoints(SOURCE, specs if self._was_populated else ())
+
+    def _pool_exists(self) -> bool | None:
+        """Return whether there is the pool; None while that is unknown."""
+        if self.pool is None and not self._objects.are_pools_known:
+            return None
+        return self.pool is not None
+
+    def _pool_changed(self) -> None:
+        self._select_pods()
+        if self._followed_policies is not None:
+            self._followed_policies.review()
 
     def _select_pods(self) -> None:
         """Follow the pods of the pool as it is now."""
         assert self._pods is not None  # noqa: S101 - made before the pools are followed
         assert self.source.pool is not None  # noqa: S101 - only a pool changes
         found = self._objects.pool(self.source.pool.name)
-        if found is None and self.pool is None and not self._objects.are_pools_known:
+        if found is None and self._pool_exists() is None:
             return  # perhaps there is one
         before, self.pool = self.pool, found
         if found == before and (found is not None or self._is_missing):

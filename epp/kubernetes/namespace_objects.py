@@ -24,6 +24,7 @@ class NamespaceObjects:
         group: API group of the pools. If it has no pool of a name, v1 is read.
         pool_name: Follow only the pool of this name; "" for all.
         has_policies: Whether to follow objectives and rewrites.
+        may_write_status: Whether this replica writes their status now; None if no replica does.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class NamespaceObjects:
         *,
         pool_name: str = "",
         has_policies: bool,
+        may_write_status: Callable[[], bool] | None = None,
     ) -> None:
         self.client = client
         """The API server."""
@@ -41,8 +43,10 @@ class NamespaceObjects:
         """The namespace."""
         self.group = group
         """API group of the pools."""
-        self.policies: PolicyKinds | None = PolicyKinds(namespace) if has_policies else None
+        self.policies: PolicyKinds | None = None
         """Objectives and rewrites; None if they come from elsewhere."""
+        if has_policies:
+            self.policies = PolicyKinds(namespace, may_write_status=may_write_status)
         self._selector = f"metadata.name={pool_name}" if pool_name else ""
         self._kinds: list[ServedKind[Pool]] = []
         self._listeners: list[Callable[[], None]] = []

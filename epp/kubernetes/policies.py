@@ -1,127 +1,32 @@
-"""InferenceObjectives and InferenceModelRewrites of a pool.
+"""Follow the InferenceObjectives and InferenceModelRewrites of a namespace, and pass them to pools.
 
-Objects whose ``poolRef`` names another pool, or that are being deleted, do not count. Neither does
-a match without a model, as in the Go EPP. If only some targets of a rule have a weight, those
-without are never chosen.
+:class:`PolicyKinds` has all objects of the namespace, in each API group that has the kind, however
+many pools the process serves. :class:`PoolPolicies` passes those that refer to a pool to its store
+after each change, and judges them: whether they are in use, and whether the pool exists.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
-from typing import Annotated, Final, TypeVar
+from itertools import chain
 
-import msgspec
-
-from epp.data_layer import Objective, ObjectStore, PolicyMeta, Rewrite, RewriteRule
-from epp.kubernetes.api import ApiClient, HasMetadata, ObjectMeta, Resource
+from epp.data_layer import Objective, ObjectStore, Rewrite
+from epp.kubernetes.api import ApiClient, Resource
+from epp.kubernetes.conditions import Condition, ObjectStatus
+from epp.kubernetes.policy_objects import (
+    OBJECTIVES,
+    REWRITES,
+    InferenceModelRewrite,
+    InferenceObjective,
+    UnreadablePolicy,
+)
+from epp.kubernetes.policy_status import accepted, invalid, resolved_refs, superseded
 from epp.kubernetes.served_kind import ServedKind
-from epp.kubernetes.source import FORMER_POOL_GROUP, POOL_GROUP, PoolRef
+from epp.kubernetes.source import PoolRef
+from epp.kubernetes.status_writer import StatusWriter
 
-T = TypeVar("T", bound=HasMetadata)
-
-LLM_D_GROUP: Final = "llm-d.ai"
-_VERSION: Final = "v1alpha2"
-
-OBJECTIVES: Final = tuple(
-    Resource(group, _VERSION, "inferenceobjectives", "InferenceObjective")
-    for group in (LLM_D_GROUP, FORMER_POOL_GROUP)
-)
-"""Where objectives are read; of several groups that have them, the first one counts."""
-
-REWRITES: Final = tuple(
-    Resource(group, _VERSION, "inferencemodelrewrites", "InferenceModelRewrite")
-    for group in (LLM_D_GROUP, FORMER_POOL_GROUP)
-)
-"""The same for rewrites."""
-
-
-class _PoolRef(msgspec.Struct, frozen=True):
-    name: str = ""
-    group: str = POOL_GROUP
-
-
-class _Meta(ObjectMeta, frozen=True, kw_only=True, rename="camel"):
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: str | None = None
-
-
-class _ObjectiveSpec(msgspec.Struct, frozen=True, rename="camel"):
-    pool_ref: _PoolRef = _PoolRef()
-    priority: int | None = None
-
-
-class InferenceObjective(msgspec.Struct, frozen=True):
-    """The priority of requests."""
-
-    metadata: _Meta
-    spec: _ObjectiveSpec = _ObjectiveSpec()
-
-    def read(self, pool: PoolRef) -> Objective | None:
-        """Return the objective, None if it is not one of ``pool``."""
-        meta = _policy_meta("InferenceObjective", self.metadata, self.spec.pool_ref, pool)
-        return None if meta is None else Objective(meta, self.spec.priority or 0)
-
-
-class _Model(msgspec.Struct, frozen=True):
-    value: str = ""
-
-
-class _Match(msgspec.Struct, frozen=True):
-    model: _Model | None = None
-
-
-class _Target(msgspec.Struct, frozen=True, rename="camel"):
-    model_rewrite: str
-    weight: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
-
-
-class _Rule(msgspec.Struct, frozen=True):
-    matches: tuple[_Match, ...] = ()
-    targets: tuple[_Target, ...] = ()
-
-
-class _RewriteSpec(msgspec.Struct, frozen=True, rename="camel"):
-    pool_ref: _PoolRef = _PoolRef()
-    rules: tuple[_Rule, ...] = ()
-
-
-class InferenceModelRewrite(msgspec.Struct, frozen=True):
-    """Other names for models."""
-
-    metadata: _Meta
-    spec: _RewriteSpec = _RewriteSpec()
-
-    def read(self, pool: PoolRef) -> Rewrite | None:
-        """Return the rewrite, None if it is not one of ``pool``."""
-        meta = _policy_meta("InferenceModelRewrite", self.metadata, self.spec.pool_ref, pool)
-        return None if meta is None else Rewrite(meta, tuple(_rules(self.spec)))
-
-
-def _rules(spec: _RewriteSpec) -> Iterator[RewriteRule]:
-    for rule in spec.rules:
-        models = tuple(match.model.value for match in rule.matches if match.model is not None)
-        if rule.matches and not models:
-            continue
-        weighted = [target for target in rule.targets if target.weight is not None]
-        targets = weighted or rule.targets
-        yield RewriteRule(
-            models,
-            tuple(target.model_rewrite for target in targets),
-            tuple(target.weight for target in weighted if target.weight is not None),
-        )
-
-
-def _policy_meta(kind: str, meta: _Meta, ref: _PoolRef, pool: PoolRef) -> PolicyMeta | None:
-    if (ref.name, ref.group) != (pool.name, pool.group) or meta.deletion_timestamp is not None:
-        return None
-    return PolicyMeta(
-        kind=kind,
-        name=meta.name,
-        origin=f"{kind} {meta.namespace}/{meta.name}",
-        pool=pool.name,
-        created_at=meta.creation_timestamp,
-    )
+_Object = InferenceObjective | InferenceModelRewrite
+_Kind = ServedKind[InferenceObjective] | ServedKind[InferenceModelRewrite]
 
 
 class PolicyKinds:
@@ -129,25 +34,57 @@ class PolicyKinds:
 
     Args:
         namespace: The namespace.
+        may_write_status: Whether this replica writes their status now; None if no replica does.
     """
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(
+        self, namespace: str, *, may_write_status: Callable[[], bool] | None = None
+    ) -> None:
+        self.writer = None if may_write_status is None else StatusWriter(may_write_status)
+        """Writes their status; None if nobody does."""
         self._namespace = namespace
-        self._objectives: list[ServedKind[InferenceObjective]] = []
-        self._rewrites: list[ServedKind[InferenceModelRewrite]] = []
+        self._families: Sequence[Sequence[_Kind]] = ()
+        """Objectives, and rewrites, each in all API groups."""
         self._listeners: list[Callable[[], None]] = []
 
     @property
-    def kinds(self) -> Sequence[ServedKind[InferenceObjective] | ServedKind[InferenceModelRewrite]]:
+    def kinds(self) -> Sequence[_Kind]:
         """The kinds that are followed."""
-        return [*self._objectives, *self._rewrites]
+        return [kind for kinds in self._families for kind in kinds]
 
-    def of_pool(self, pool: PoolRef) -> list[Objective | Rewrite]:
-        """Return those that refer to ``pool``, sorted by name."""
-        objectives = (each.read(pool) for each in _first_served(self._objectives))
-        rewrites = (each.read(pool) for each in _first_served(self._rewrites))
-        found = [each for each in (*objectives, *rewrites) if each is not None]
-        return sorted(found, key=lambda policy: policy.meta.name)
+    @property
+    def are_looked_for(self) -> bool:
+        """Whether it is known which API groups have the kinds, and thus which group counts."""
+        return bool(self._families) and all(kind.is_served is not None for kind in self.kinds)
+
+    def of_pool(self, pool: PoolRef) -> list[tuple[Resource, _Object, Objective | Rewrite]]:
+        """Return those that refer to ``pool``: kind, object and what is read of it, by name."""
+        found = [
+            (kind.resource, each, policy)
+            for kinds in self._families
+            if (kind := _first_served(kinds)) is not None
+            for each in kind.objects.values()
+            if (policy := each.read(pool)) is not None
+        ]
+        return sorted(found, key=lambda each: each[2].meta.name)
+
+    def superseded(self, pool: PoolRef) -> Iterator[tuple[Resource, _Object, Resource]]:
+        """Yield the objects of ``pool`` in a group that does not count, and the kind that does."""
+        for kinds in self._families:
+            used = _first_served(kinds)
+            for kind in kinds:
+                if used is not None and kind is not used:
+                    for each in kind.objects.values():
+                        if each.read(pool) is not None:
+                            yield kind.resource, each, used.resource
+
+    def unreadable(self, pool: PoolRef) -> Iterator[tuple[Resource, UnreadablePolicy, str]]:
+        """Yield the objects of ``pool`` that have another form than expected, and why."""
+        for kind in self.kinds:
+            for refused in kind.undecodable.values():
+                found = refused.object
+                if isinstance(found, UnreadablePolicy) and found.is_of(pool):
+                    yield kind.resource, found, refused.reason
 
     def add_listener(self, changed: Callable[[], None]) -> None:
         """Call ``changed`` after each change."""
@@ -159,43 +96,123 @@ class PolicyKinds:
 
     async def run(self, client: ApiClient) -> None:
         """Follow them until cancelled."""
-        namespace, changed = self._namespace, self._changed
-        self._objectives = [
-            ServedKind(client, each, InferenceObjective, changed=changed, namespace=namespace)
+        objectives = [
+            ServedKind(
+                client,
+                each,
+                InferenceObjective,
+                changed=self._changed,
+                fallback=UnreadablePolicy,
+                namespace=self._namespace,
+            )
             for each in OBJECTIVES
         ]
-        self._rewrites = [
-            ServedKind(client, each, InferenceModelRewrite, changed=changed, namespace=namespace)
+        rewrites = [
+            ServedKind(
+                client,
+                each,
+                InferenceModelRewrite,
+                changed=self._changed,
+                fallback=UnreadablePolicy,
+                namespace=self._namespace,
+            )
             for each in REWRITES
         ]
+        self._families = (objectives, rewrites)
         async with asyncio.TaskGroup() as tasks:
             for kind in self.kinds:
                 tasks.create_task(kind.run(), name=kind.resource.plural)
+            if self.writer is not None:
+                tasks.create_task(self.writer.run(client), name="object status")
 
     def _changed(self) -> None:
         for changed in list(self._listeners):
             changed()
 
 
-@contextmanager
-def followed_policies(kinds: PolicyKinds, pool: PoolRef, store: ObjectStore) -> Iterator[None]:
-    """Pass the objectives and rewrites of ``pool`` to ``store`` within the block.
+class PoolPolicies:
+    """Passes the objectives and rewrites of a pool to its store, and judges them.
 
-    Those of a pool that is deleted stay, for the pool of the same name that may follow.
+    Args:
+        kinds: Those of the namespace.
+        pool: The pool.
+        store: Gets them after each change. Those of a pool that is deleted stay, for the pool of
+            the same name that may follow.
+        pool_exists: Returns whether there is the pool, None while that is unknown.
+        is_populated: Whether the store is to have them now; otherwise it is emptied.
     """
 
-    def update() -> None:
-        store.replace(kinds.of_pool(pool))
+    def __init__(
+        self,
+        kinds: PolicyKinds,
+        pool: PoolRef,
+        store: ObjectStore,
+        *,
+        pool_exists: Callable[[], bool | None] = lambda: None,
+        is_populated: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._kinds = kinds
+        self._pool = pool
+        self._store = store
+        self._pool_exists = pool_exists
+        self._is_populated = is_populated
 
-    kinds.add_listener(update)
-    try:
-        if kinds.kinds:
-            update()
-        yield
-    finally:
-        kinds.remove_listener(update)
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Follow changes of them within the block."""
+        self._kinds.add_listener(self.review)
+        try:
+            if self._kinds.kinds:
+                self.review()
+            yield
+        finally:
+            self._kinds.remove_listener(self.review)
+            if self._kinds.writer is not None:
+                self._kinds.writer.submit(self._pool, ())
+
+    def review(self) -> None:
+        """Pass them to the store, and judge them.
+
+        To be called after changes of ``pool_exists`` and of ``is_populated``.
+        """
+        if not self._is_populated():
+            self._store.replace([])
+            return
+        found = self._kinds.of_pool(self._pool)
+        in_vain = self._store.replace([policy for _, _, policy in found])
+        exists, writer = self._pool_exists(), self._kinds.writer
+        if writer is not None and exists is not None and self._kinds.are_looked_for:
+            refs = resolved_refs(self._pool, exists=exists)
+            in_use = (
+                _status(resource, each, accepted(policy, in_vain.get(policy.meta.name, {})), refs)
+                for resource, each, policy in found
+            )
+            writer.submit(self._pool, chain(in_use, self._left_out(refs)))
+
+    def _left_out(self, refs: Condition) -> Iterator[ObjectStatus]:
+        """Yield the statuses of the pool's objects that the store does not get."""
+        for resource, each, used in self._kinds.superseded(self._pool):
+            yield _status(resource, each, superseded(used), refs)
+        for resource, unreadable, reason in self._kinds.unreadable(self._pool):
+            yield _status(resource, unreadable, invalid(reason), refs)
 
 
-def _first_served(kinds: Sequence[ServedKind[T]]) -> Iterable[T]:
-    """Return the objects of the first group that has the kind."""
-    return next((kind.objects.values() for kind in kinds if kind.is_served), ())
+def _status(
+    resource: Resource, policy: _Object | UnreadablePolicy, *conditions: Condition
+) -> ObjectStatus:
+    meta = policy.metadata
+    return ObjectStatus(
+        resource=resource,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        generation=meta.generation,
+        wanted=conditions,
+        found=policy.status,
+    )
+
+
+def _first_served(kinds: Iterable[_Kind]) -> _Kind | None:
+    """Return the kind in the first group that has it."""
+    return next((kind for kind in kinds if kind.is_served), None)

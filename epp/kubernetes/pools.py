@@ -51,7 +51,7 @@ class Pool(Protocol):
 
     @property
     def app_protocol(self) -> str:
-        """Protocol of its servers: ``http`` or ``kubernetes.io/h2c``."""
+        """Protocol of its servers: ``http`` or ``kubernetes.io/h2c``; "" if it names none."""
 
     @property
     def service(self) -> str:
@@ -123,8 +123,8 @@ class FormerInferencePool(msgspec.Struct, frozen=True):
 
     @property
     def app_protocol(self) -> str:
-        """Protocol of its servers."""
-        return "http"
+        """Empty: such a pool names none."""
+        return ""
 
     @property
     def service(self) -> str:

@@ -12,9 +12,11 @@ from epp.kubernetes.api import (
     ApiClient,
     ApiError,
     HasMetadata,
+    Identified,
     KubernetesApiError,
     Reflector,
     Resource,
+    Undecodable,
 )
 
 _log = structlog.get_logger(__name__)
@@ -37,7 +39,8 @@ class ServedKind(Generic[T]):
         client: The API server.
         resource: The kind; the API server knows its plural.
         type_: Struct to decode objects into.
-        changed: Called after changes of ``objects`` and of ``is_known``.
+        changed: Called after changes of ``objects``, ``undecodable`` and ``is_known``.
+        fallback: Struct with fewer demands, for objects that cannot be decoded into ``type_``.
         namespace: The namespace; without effect for a kind whose objects have none.
         field_selector: Such as ``metadata.name=x``; empty for all.
         sleep: Waits between two looks.
@@ -51,6 +54,7 @@ class ServedKind(Generic[T]):
         type_: type[T],
         *,
         changed: Callable[[], None],
+        fallback: type[HasMetadata] = Identified,
         namespace: str,
         field_selector: str = "",
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
@@ -65,6 +69,7 @@ class ServedKind(Generic[T]):
         self._client = client
         self._type = type_
         self._changed = changed
+        self._fallback = fallback
         self._namespace: str | None = namespace
         self._field_selector = field_selector
         self._sleep = sleep
@@ -75,6 +80,11 @@ class ServedKind(Generic[T]):
     def objects(self) -> Mapping[tuple[str, str], T]:
         """The objects by namespace and name."""
         return _NO_OBJECTS if self.reflector is None else self.reflector.objects
+
+    @property
+    def undecodable(self) -> Mapping[tuple[str, str], Undecodable]:
+        """The objects that do not have the declared form, by namespace and name."""
+        return _NO_OBJECTS if self.reflector is None else self.reflector.undecodable
 
     @property
     def is_known(self) -> bool:
@@ -107,6 +117,7 @@ class ServedKind(Generic[T]):
             self.resource,
             self._type,
             changed=self._changed,
+            fallback=self._fallback,
             namespace=self._namespace,
             field_selector=self._field_selector,
             sleep=self._sleep,

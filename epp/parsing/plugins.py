@@ -7,7 +7,7 @@ that the path ends with, or else the parser without claims. A request without a 
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
 
 from epp.parsing.errors import (
     FieldMissingError,
@@ -20,6 +20,7 @@ from epp.parsing.json_density import estimate_values
 from epp.scheduling import LLMRequest, Plugin
 
 __all__ = [
+    "H2C",
     "AnswerReader",
     "FieldMissingError",
     "HttpCall",
@@ -31,6 +32,10 @@ __all__ = [
     "Usage",
     "estimate_values",
 ]
+
+
+H2C: Final = "kubernetes.io/h2c"
+"""The ``appProtocol`` of servers of HTTP/2 without TLS, such as gRPC."""
 
 
 @dataclass(slots=True)
@@ -77,9 +82,12 @@ class Parser(Plugin):
         claims: Suffixes of the paths it reads, such as ``/chat/completions``; empty for a parser of
             all paths that no other parser claims. Of two parsers with the same claim, the first one
             in the configuration is used.
+        app_protocols: The values of an InferencePool's ``appProtocol`` with which its servers read
+            such requests; empty for any.
     """
 
     claims: ClassVar[tuple[str, ...]] = ()
+    app_protocols: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def parse(self, call: HttpCall) -> LLMRequest:

@@ -21,6 +21,7 @@ Kubernetes: --ha-enable-leader-election true|false = 'false'
 Kubernetes: --pool-group GROUP = 'inference.networking.k8s.io'
 Kubernetes: --pool-name NAME repeatable = None
 Kubernetes: --pool-namespace NAME = ''
+Kubernetes: --write-object-status true|false = 'true'
 Limits on requests: --body-min-rate SIZE = '1KiB'
 Limits on requests: --body-timeout-seconds SECONDS 0.0.. = 30.0
 Limits on requests: --max-body-bytes SIZE = '64MiB'

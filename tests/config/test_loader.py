@@ -147,17 +147,6 @@ def test_what_has_no_effect_is_warned_of_line_by_line() -> None:
             HEAD + "parser: {pluginRef: openai-parser}\n",
             "f:3:1: parser: is deprecated; use `requestHandler.parsers`",
         ),
-        (
-            HEAD + "featureGates: [haPopulateNonLeaderDatastore=F]\n",
-            "f:3:16: featureGates[0]: feature gate `haPopulateNonLeaderDatastore=F` has no effect",
-        ),
-        (
-            HEAD + "featureGates: [haPopulateNonLeaderDatastore= FaLse]\n",
-            (
-                "f:3:16: featureGates[0]: feature gate `haPopulateNonLeaderDatastore= FaLse` has no"
-                " effect"
-            ),
-        ),
     ],
 )
 def test_what_is_deprecated_is_warned_of(text: str, said: str) -> None:

@@ -5,7 +5,7 @@ import contextlib
 import errno
 import os
 import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -24,9 +24,10 @@ class Store(ObjectStore):
         super().__init__(pool_name="pool", rng=random.Random(1))
         self.replaced = asyncio.Event()
 
-    def replace(self, objects: Iterable[Objective | Rewrite]) -> None:
-        super().replace(objects)
+    def replace(self, objects: Iterable[Objective | Rewrite]) -> Mapping[str, Mapping[str, str]]:
+        in_vain = super().replace(objects)
         self.replaced.set()
+        return in_vain
 
     async def until_replaced(self) -> None:
         await self.replaced.wait()

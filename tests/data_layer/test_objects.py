@@ -94,6 +94,15 @@ def test_the_precedence_of_rewrite_rules(rewrites: list[Rewrite], expected: str 
     assert store.target_of("x") == expected
 
 
+def test_models_that_an_older_rewrite_decides_about_are_returned() -> None:
+    rewrites = [
+        make_rewrite("young", rule("y", "a", "b"), rule("y"), created="2024-01-01"),
+        make_rewrite("old", rule("o", "a"), rule("o"), rule("o", "a"), created="2023-01-01"),
+    ]
+    assert make_store().replace(rewrites) == {"young": {"a": "old", "": "old"}}
+    assert make_store().replace(rewrites[:1]) == {}
+
+
 def test_only_a_rule_without_models_is_for_all_of_them() -> None:
     store = make_store()
     assert not store.renames_all()

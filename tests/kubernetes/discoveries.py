@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from epp.data_layer import EndpointSpec, ObjectStore
 from epp.kubernetes.discovery import SOURCE, KubernetesDiscovery
@@ -55,12 +56,16 @@ def _has(sink: Sink, addresses: list[str]) -> bool:
 
 @asynccontextmanager
 async def discovering(
-    api: FakeApi, folder: Path, source: PodSource = OF_POOL, policies: ObjectStore | None = None
+    api: FakeApi,
+    folder: Path,
+    source: PodSource = OF_POOL,
+    policies: ObjectStore | None = None,
+    **how: Any,
 ) -> AsyncIterator[tuple[KubernetesDiscovery, Sink]]:
     """Run a discovery, whose kubeconfig is in ``folder``."""
     sink = Sink()
     client = SharedClient(lambda: connect(folder, api.url))
-    discovery = KubernetesDiscovery(source, policies=policies, client=client)
+    discovery = KubernetesDiscovery(source, policies=policies, client=client, **how)
     task = asyncio.create_task(discovery.run(sink))
     try:
         yield discovery, sink

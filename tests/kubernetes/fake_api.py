@@ -69,7 +69,7 @@ class Faults:
     """What goes wrong until the test sets it right."""
 
     denied: set[tuple[str, str]] = field(default_factory=set)
-    """Verbs and plurals that the client's role lacks."""
+    """Verbs and resources that the client's role lacks, such as ``gadgets/status``."""
     denied_groups: set[str] = field(default_factory=set)
     """API groups of which the client's role has nothing."""
     refusals: list[RefusedError] = field(default_factory=list)
@@ -323,9 +323,8 @@ class FakeApi:
     def _authorize(self, verb: str, target: "_Target") -> None:
         resource = target.resource
         faults = self.faults
-        if (verb, resource.plural) not in faults.denied and (
-            resource.group not in faults.denied_groups
-        ):
+        rule = "/".join(filter(None, (resource.plural, target.subresource)))
+        if (verb, rule) not in faults.denied and (resource.group not in faults.denied_groups):
             return
         scope = f'in the namespace "{target.namespace}"' if target.namespace else "cluster-wide"
         user = "system:serviceaccount:d:epp"
@@ -333,7 +332,7 @@ class FakeApi:
             403,
             "Forbidden",
             f'{resource.plural} is forbidden: User "{user}" cannot {verb} resource '
-            f'"{resource.plural}" in API group "{resource.group}" {scope}',
+            f'"{rule}" in API group "{resource.group}" {scope}',
         )
 
     def _target(self, path: str) -> _Target:
@@ -347,6 +346,8 @@ class FakeApi:
                 namespace, words = words[1], words[2:]
             if words[0] == resource.plural:
                 name, subresource = [*words[1:], None, None][:2]
+                if subresource is not None and resource not in self.state.has_status:
+                    break
                 return _Target(resource, namespace, name, subresource)
         raise RefusedError(404, "NotFound", "the server could not find the requested resource")
 

@@ -94,6 +94,8 @@ class FakeState:
             raise RefusedError(409, "AlreadyExists", text)
         metadata = body["metadata"] | {"uid": str(uuid4())}
         metadata["creationTimestamp"] = self.now
+        if resource in self.has_status:
+            metadata["generation"] = 1
         if namespace:
             metadata["namespace"] = namespace
         head = {"apiVersion": resource.api_version, "kind": resource.kind}
@@ -112,7 +114,7 @@ class FakeState:
         if status:
             after = before | {"status": body.get("status")}
         else:
-            kept = ("uid", "creationTimestamp", "namespace", "name")
+            kept = ("uid", "creationTimestamp", "namespace", "name", "generation")
             metadata = body["metadata"] | {
                 name: before["metadata"][name] for name in kept if name in before["metadata"]
             }
@@ -121,6 +123,8 @@ class FakeState:
             if resource in self.has_status:
                 after.pop("status", None)
                 after |= {"status": before["status"]} if "status" in before else {}
+                if after.get("spec") != before.get("spec"):
+                    metadata["generation"] += 1
         return self._store(resource, key, before, after)
 
     def patch(self, resource: Resource, key: Key, patch: Json, *, status: bool = False) -> Json:

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 from data_layer.certificates import make_ca, make_leaf
-from log_watch import Logs
 
 from epp.kubernetes.api import (
     ApiClient,
@@ -24,9 +23,8 @@ from epp.kubernetes.api import (
     UnreachableError,
     load_connection,
 )
-from epp.kubernetes.api.followed_tls import CHECK_SECONDS
 
-from .conftest import connect, write_kubeconfig
+from .conftest import Clock, connect, tls_config, write_kubeconfig
 from .fake_api import CONFIG_MAPS, GADGETS, LEASES, NODES, FakeApi, fake_api
 from .fake_state import RefusedError
 
@@ -138,7 +136,7 @@ async def test_who_calls_is_told(api: FakeApi, client: ApiClient) -> None:
 async def test_a_refused_right_is_named_as_a_rule(
     namespace: str | None, rule: str, api: FakeApi, client: ApiClient
 ) -> None:
-    api.faults.denied.add(("patch", "gadgets"))
+    api.faults.denied.add(("patch", "gadgets/status"))
     with pytest.raises(ApiError) as refused:
         await client.patch(GADGETS, {}, Gadget, namespace=namespace, name="g", subresource="status")
     error = refused.value
@@ -193,6 +191,24 @@ async def test_a_server_that_does_not_answer_fails_in_time(api: FakeApi, client:
     async with ApiClient(client.connection, timeout_seconds=0.05) as impatient:
         with pytest.raises(ConnectionFailedError, match=r"sent nothing for 0\.05 s"):
             await impatient.get(CONFIG_MAPS, Gadget, namespace="d", name="a")
+
+
+async def test_a_handshake_that_is_not_answered_ends_with_its_socket(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        ended.set()
+        writer.close()
+
+    async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        connection = await asyncio.to_thread(connect, tmp_path, url)
+        async with ApiClient(connection, timeout_seconds=0.1) as client:
+            text = f"cannot connect to {url}: no response for 0.05 s"
+            with pytest.raises(UnreachableError, match=text):
+                await client.get(CONFIG_MAPS, Gadget, namespace="d", name="a")
+            await ended.wait()
 
 
 async def test_a_call_given_up_does_not_leave_its_response_to_the_next(
@@ -260,14 +276,6 @@ async def test_the_kernel_watches_the_connection(client: ApiClient, api: FakeApi
 
 
 # Credentials
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def _sent(api: FakeApi) -> list[str]:
@@ -376,19 +384,6 @@ async def tls_api(tmp_path: Path) -> AsyncIterator[FakeApi]:
         yield api
 
 
-_CERTIFICATE = "{client-certificate: leaf.crt, client-key: leaf.key}"
-
-
-def _tls_config(folder: Path, cluster: str, user: str = _CERTIFICATE) -> dict[str, str]:
-    path = folder / "config"
-    path.write_text(
-        f"current-context: c\nclusters: [{{name: k, cluster: {{{cluster}}}}}]\n"
-        f"users: [{{name: u, user: {user}}}]\n"
-        "contexts: [{name: c, context: {cluster: k, user: u}}]\n"
-    )
-    return {"KUBECONFIG": str(path)}
-
-
 @pytest.mark.parametrize(
     "cluster",
     [
@@ -398,7 +393,7 @@ def _tls_config(folder: Path, cluster: str, user: str = _CERTIFICATE) -> dict[st
     ],
 )
 async def test_tls_is_as_configured(cluster: str, tls_api: FakeApi, tmp_path: Path) -> None:
-    environ = _tls_config(tmp_path, f"server: '{tls_api.url}', {cluster}")
+    environ = tls_config(tmp_path, f"server: '{tls_api.url}', {cluster}")
     connection = await asyncio.to_thread(load_connection, environ)
     async with ApiClient(connection) as client:
         assert await client.get(CONFIG_MAPS, Gadget, namespace="d", name="a")
@@ -411,7 +406,7 @@ async def test_certificates_may_be_in_the_kubeconfig_itself(
         base64.b64encode((tmp_path / name).read_bytes()).decode()
         for name in ("ca.crt", "leaf.crt", "leaf.key")
     )
-    environ = _tls_config(
+    environ = tls_config(
         tmp_path,
         f"server: '{tls_api.url}', certificate-authority-data: {authority}, "
         "certificate-authority: missing.crt",
@@ -425,7 +420,7 @@ async def test_certificates_may_be_in_the_kubeconfig_itself(
 async def test_a_client_without_a_certificate_is_turned_away(
     tls_api: FakeApi, tmp_path: Path
 ) -> None:
-    environ = _tls_config(tmp_path, f"server: '{tls_api.url}', certificate-authority: ca.crt", "{}")
+    environ = tls_config(tmp_path, f"server: '{tls_api.url}', certificate-authority: ca.crt", "{}")
     connection = await asyncio.to_thread(load_connection, environ)
     async with ApiClient(connection) as client:
         with pytest.raises(ConnectionFailedError):
@@ -438,85 +433,8 @@ async def test_a_client_without_a_certificate_is_turned_away(
 async def test_a_server_that_cannot_prove_its_name_is_not_trusted(
     cluster: str, tls_api: FakeApi, tmp_path: Path
 ) -> None:
-    environ = _tls_config(tmp_path, f"server: '{tls_api.url}', {cluster}")
+    environ = tls_config(tmp_path, f"server: '{tls_api.url}', {cluster}")
     connection = await asyncio.to_thread(load_connection, environ)
     async with ApiClient(connection) as client:
         with pytest.raises(UnreachableError, match="certificate verify failed"):
             await client.get(CONFIG_MAPS, Gadget, namespace="d", name="a")
-
-
-class Rotation:
-    """A server whose authority, and with it every certificate, is replaced."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self.rotate()
-
-    def rotate(self) -> None:
-        """Replace all files; new connections of the server use them."""
-        authority = make_ca()
-        (self._folder / "ca.crt").write_bytes(authority.pem)
-        self.context.load_cert_chain(*make_leaf(authority, self._folder, address="127.0.0.1"))
-
-
-def _events(logs: Logs) -> list[str]:
-    return [entry["event"] for entry in logs.entries]
-
-
-async def test_new_files_of_certificates_are_used(tmp_path: Path, logs: Logs) -> None:
-    rotation = await asyncio.to_thread(Rotation, tmp_path)
-    clock = Clock()
-    async with fake_api(tls=rotation.context) as api:
-        api.create(CONFIG_MAPS, "a")
-        environ = _tls_config(tmp_path, f"server: '{api.url}', certificate-authority: ca.crt")
-        connection = await asyncio.to_thread(load_connection, environ, clock=clock)
-        async with ApiClient(connection) as client:
-
-            async def get() -> None:
-                assert await client.get(CONFIG_MAPS, Gadget, namespace="d", name="a")
-
-            former = client._http._newest.http
-            async with client.watch(CONFIG_MAPS, namespace="d", params={}, idle_seconds=9) as batch:
-                await anext(batch)
-                await asyncio.to_thread(rotation.rotate)
-                clock.now = CHECK_SECONDS - 0.1
-                # The watch occupies the one connection, and a new one finds the new authority.
-                with pytest.raises(UnreachableError, match="certificate verify failed"):
-                    await get()
-                clock.now = CHECK_SECONDS
-                await get()
-                assert "new certificates for the Kubernetes API" in _events(logs)
-                assert not former.is_closed  # the watch goes on
-                api.create(CONFIG_MAPS, "b")
-                assert b'"b"' in (await anext(batch))[0]
-            assert former.is_closed
-            await get()
-
-
-async def test_unusable_files_of_certificates_change_nothing(tmp_path: Path, logs: Logs) -> None:
-    rotation = await asyncio.to_thread(Rotation, tmp_path)
-    clock = Clock()
-    key = tmp_path / "leaf.key"
-    async with fake_api(tls=rotation.context) as api:
-        api.create(CONFIG_MAPS, "a")
-        environ = _tls_config(tmp_path, f"server: '{api.url}', certificate-authority: ca.crt")
-        connection = await asyncio.to_thread(load_connection, environ, clock=clock)
-        usable = connection.tls.context
-        async with ApiClient(connection) as client:
-            good = await asyncio.to_thread(key.read_bytes)
-            for broken in (b"half a key", b"half a key", None):
-                if broken is None:
-                    await asyncio.to_thread(key.unlink)
-                else:
-                    await asyncio.to_thread(key.write_bytes, broken)
-                clock.now += CHECK_SECONDS
-                assert await client.get(CONFIG_MAPS, Gadget, namespace="d", name="a")
-                assert connection.tls.context is usable
-            warning = "new certificates for the Kubernetes API are unusable, the last ones stay"
-            assert _events(logs) == [warning, warning]  # one for each kind of fault
-            assert str(key) in logs.entries[0]["files"]
-            await asyncio.to_thread(key.write_bytes, good)
-            clock.now += CHECK_SECONDS
-            assert await client.get(CONFIG_MAPS, Gadget, namespace="d", name="a")
-            assert connection.tls.context is usable  # the files are those of before

@@ -14,7 +14,7 @@ from epp.data_layer import DiscoveryError, ObjectStore
 from epp.kubernetes.api import ConfigurationError, Connection
 from epp.kubernetes.api.backoff import Backoff
 from epp.kubernetes.discovery import KubernetesDiscovery
-from epp.kubernetes.policies import OBJECTIVES, REWRITES
+from epp.kubernetes.policy_objects import OBJECTIVES, REWRITES
 from epp.kubernetes.shared_client import SharedClient
 from epp.kubernetes.source import (
     FORMER_POOL_GROUP,
@@ -248,6 +248,35 @@ async def test_a_pool_that_does_not_exist_is_awaited(
         assert of_pods(api) == []
         create_pool(api)
         await sink.until("10.0.0.1:8000")
+
+
+async def test_a_replica_that_is_to_know_nothing_reports_nothing_until_it_is(
+    api: FakeApi, discover: Discover
+) -> None:
+    api.serve(OBJECTIVES[0])
+    api.create(OBJECTIVES[0], "batch", spec={"poolRef": {"name": "pool"}, "priority": -1})
+    create_pool(api)
+    create_pods(api, 1)
+    store = ObjectStore(pool_name="pool", rng=Random(0))
+    knows = False
+    async with discover(policies=store, is_populated=lambda: knows) as (discovery, sink):
+        await sink.until()
+        await api.until(lambda: api.watches == 3)
+        create_pods(api, 2)
+        await sink.until_true(lambda: len(sink.reports) == 2)
+        assert sink.addresses == []
+        assert store.priority_of("batch") == 0
+        assert discovery.is_pool_known
+        knows = True
+        discovery.populate()
+        assert sink.addresses == ["10.0.0.1:8000", "10.0.0.2:8000"]
+        assert store.priority_of("batch") == -1
+        reports = len(sink.reports)
+        discovery.populate()
+        assert len(sink.reports) == reports
+        knows = False
+        discovery.populate()
+        assert (sink.addresses, store.priority_of("batch")) == ([], 0)
 
 
 async def test_another_pool_of_the_namespace_does_not_count(

@@ -26,7 +26,7 @@ def make_copy() -> LocalCopy[Thing]:
         pytest.param(Deleted(make_thing("99", "before")), id="an older deletion"),
         pytest.param(Deleted(make_thing("101", name="b")), id="a deletion of an unknown object"),
         pytest.param(
-            Undecodable(ThingMeta(name="a", namespace="d", resource_version="99"), ""),
+            Undecodable(make_thing("99", "before"), ""),
             id="an older state, undecodable",
         ),
     ],

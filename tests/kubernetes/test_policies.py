@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -14,13 +14,12 @@ from log_watch import Logs
 
 from epp.data_layer import Objective, ObjectStore, PolicyMeta, Rewrite, RewriteRule
 from epp.kubernetes.api import ApiClient, Resource
-from epp.kubernetes.policies import (
+from epp.kubernetes.policies import PolicyKinds, PoolPolicies
+from epp.kubernetes.policy_objects import (
     OBJECTIVES,
     REWRITES,
     InferenceModelRewrite,
     InferenceObjective,
-    PolicyKinds,
-    followed_policies,
 )
 from epp.kubernetes.source import FORMER_POOL_GROUP, PoolRef
 
@@ -129,10 +128,11 @@ class Store(ObjectStore):
         self.reports = 0
         self._news = asyncio.Event()
 
-    def replace(self, objects: Iterable[Objective | Rewrite]) -> None:
-        super().replace(objects)
+    def replace(self, objects: Iterable[Objective | Rewrite]) -> Mapping[str, Mapping[str, str]]:
+        in_vain = super().replace(objects)
         self.reports += 1
         self._news.set()
+        return in_vain
 
     async def until(self, holds: Callable[[], bool]) -> None:
         while not holds():
@@ -145,7 +145,7 @@ async def following(client: ApiClient) -> AsyncIterator[Store]:
     store, kinds = Store(), PolicyKinds("d")
     task = asyncio.create_task(kinds.run(client))
     try:
-        with followed_policies(kinds, POOL, store):
+        with PoolPolicies(kinds, POOL, store).followed():
             yield store
         assert not task.done()
     finally:

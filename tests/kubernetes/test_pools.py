@@ -46,7 +46,7 @@ def decode(group: str, spec: dict[str, Any]) -> Any:
             FORMER_POOL_GROUP,
             {"selector": {"app": "vllm"}, "targetPortNumber": 8000, "extensionRef": {"name": "e"}},
             PodSelection("app=vllm", (8000,)),
-            "http",
+            "",
             id="former group",
         ),
     ],

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import socket
+import time
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from epp.kubernetes.api import (
 from .conftest import connect
 from .fake_api import CONFIG_MAPS, GADGETS, FakeApi, Request, fake_api
 from .fake_state import RefusedError, expired
-from .followed import Thing, following
+from .followed import Followed, Thing, following
 
 FORGOTTEN = expired()
 
@@ -450,6 +451,27 @@ async def test_objects_outlive_a_fault(api: FakeApi, client: ApiClient) -> None:
         await followed.until(lambda: not followed.names)
         assert status.last_contact == 200.0
         assert status.relists == 0
+
+
+async def test_clocks_may_jump(
+    api: FakeApi, client: ApiClient, monkeypatch: pytest.MonkeyPatch, logs: Logs
+) -> None:
+    wall, now = time.time(), 10_000.0
+    async with following(client, CONFIG_MAPS, Thing, clock=lambda: now) as followed:
+        await followed.synced()
+        before = len(api.requests)
+        for number, hours in enumerate((1, -1, 0)):
+            # The wall clock, and its own, which only tells the age of the copy.
+            now = 10_000.0 + hours * 3600
+            monkeypatch.setattr(time, "time", lambda jump=hours * 3600: wall + jump)
+            api.create(CONFIG_MAPS, f"c{number}")
+            await followed.until(partial(_has, followed, number + 1))
+        assert followed.reflector.status.last_contact == now
+        assert (len(api.requests), logs.entries) == (before, [])
+
+
+def _has(followed: Followed[Thing], count: int) -> bool:
+    return len(followed.names) == count
 
 
 async def test_another_fault_is_logged_and_a_repeated_one_is_not(

@@ -28,6 +28,7 @@ from epp.kubernetes.api.errors import (
     KubernetesApiError,
     UnreachableError,
 )
+from epp.kubernetes.api.events import Identified, Undecodable
 from epp.kubernetes.api.reflector import Reflector, ReflectorStatus
 from epp.kubernetes.api.resource import HasMetadata, ObjectMeta, Resource, ServedResource
 
@@ -38,12 +39,14 @@ __all__ = [
     "Connection",
     "ConnectionFailedError",
     "HasMetadata",
+    "Identified",
     "KubernetesApiError",
     "ObjectMeta",
     "Reflector",
     "ReflectorStatus",
     "Resource",
     "ServedResource",
+    "Undecodable",
     "UnreachableError",
     "load_connection",
 ]

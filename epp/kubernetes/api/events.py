@@ -69,8 +69,8 @@ class Failed(msgspec.Struct, tag_field="type", tag="ERROR"):
     object: Status
 
 
-class _Identified(msgspec.Struct):
-    """What is read of an undecodable object."""
+class Identified(msgspec.Struct):
+    """What is read of an undecodable object, unless a caller wants more."""
 
     metadata: ObjectMeta
 
@@ -79,7 +79,8 @@ class _Identified(msgspec.Struct):
 class Undecodable:
     """An object, new or modified, that does not have the declared form."""
 
-    metadata: ObjectMeta
+    object: HasMetadata
+    """What can be read of it."""
     reason: str
 
 
@@ -113,13 +114,14 @@ class ObjectDecoder(Generic[T]):
 
     Args:
         type_: A Struct with the field ``metadata``.
+        fallback: A Struct with fewer demands, for objects that cannot be decoded into ``type_``.
     """
 
-    def __init__(self, type_: type[T]) -> None:
+    def __init__(self, type_: type[T], fallback: type[HasMetadata] = Identified) -> None:
         self._event = _event_decoder(type_)
-        self._identified_event = _event_decoder(_Identified)
+        self._fallback_event = _event_decoder(fallback)
         self._object = msgspec.json.Decoder(type_)
-        self._identified = msgspec.json.Decoder(_Identified)
+        self._fallback = msgspec.json.Decoder(fallback)
         typed_list: Any = _List
         self._list: msgspec.json.Decoder[_List[T]] = msgspec.json.Decoder(typed_list[type_])
         self._raw_list = msgspec.json.Decoder(_List[msgspec.Raw])
@@ -133,9 +135,9 @@ class ObjectDecoder(Generic[T]):
         try:
             event: Event[T] = self._event.decode(line)
         except msgspec.ValidationError as error:
-            event = self._identified_event.decode(line)
+            event = self._fallback_event.decode(line)
             if isinstance(event, Changed):
-                return Undecodable(event.object.metadata, str(error))
+                return Undecodable(event.object, str(error))
         return event
 
     def page(self, body: bytes) -> Page[T]:
@@ -157,8 +159,7 @@ class ObjectDecoder(Generic[T]):
                 try:
                     items.append(self._object.decode(each))
                 except msgspec.ValidationError as error:
-                    identified = self._identified.decode(each)
-                    undecodable.append(Undecodable(identified.metadata, str(error)))
+                    undecodable.append(Undecodable(self._fallback.decode(each), str(error)))
         return Page(items, undecodable, metadata.resource_version, metadata.continue_)
 
 

@@ -15,28 +15,31 @@ class LocalCopy(Generic[T]):
     """Objects as of a resource version."""
 
     objects: dict[Key, T] = field(default_factory=dict)
-    undecodable: dict[Key, str] = field(default_factory=dict)
-    """Objects that do not have the declared form, and why; they are not in ``objects``."""
+    undecodable: dict[Key, Undecodable] = field(default_factory=dict)
+    """Objects that do not have the declared form; they are not in ``objects``."""
     version: str = ""
     """The latest resource version seen; empty if all objects have to be read."""
 
     def apply(self, event: Changed[T] | Deleted[T] | Undecodable) -> bool:
         """Take an event; return whether an object has changed. Outdated events change nothing."""
-        meta = event.metadata if isinstance(event, Undecodable) else event.object.metadata
+        meta = event.object.metadata
         self.advance(meta.resource_version)
         key = meta.namespace, meta.name
         known = self.objects.get(key)
         if known is not None and _is_older(meta, known.metadata):
             return False
-        self.undecodable.pop(key, None)
+        refused = self.undecodable.pop(key, None)
         if isinstance(event, Changed):
             if known is not None and known == event.object:
                 return False
             self.objects[key] = event.object
             return True
         if isinstance(event, Undecodable):
-            self.undecodable[key] = event.reason
-        return self.objects.pop(key, None) is not None
+            self.undecodable[key] = event
+            has_changed = event != refused
+        else:
+            has_changed = refused is not None
+        return self.objects.pop(key, None) is not None or has_changed
 
     def advance(self, version: str) -> None:
         """Note that all changes up to ``version`` have been seen; a lower one is passed over."""
@@ -48,8 +51,8 @@ class LocalCopy(Generic[T]):
         for each in page.items:
             self.objects[each.metadata.namespace, each.metadata.name] = each
         for refused in page.undecodable:
-            key = refused.metadata.namespace, refused.metadata.name
-            self.undecodable[key] = refused.reason
+            meta = refused.object.metadata
+            self.undecodable[meta.namespace, meta.name] = refused
         self.version = page.resource_version
 
     def replace_by(self, fresh: "LocalCopy[T]") -> bool:
@@ -59,6 +62,7 @@ class LocalCopy(Generic[T]):
         after a restore of etcd.
         """
         self.version = fresh.version
+        has_changed = self.undecodable != fresh.undecodable
         self.undecodable = fresh.undecodable
         kept = {
             key: known
@@ -66,7 +70,7 @@ class LocalCopy(Generic[T]):
             if (known := self.objects.get(key)) is not None and known == each
         }
         if len(kept) == len(self.objects) == len(fresh.objects):
-            return False
+            return has_changed
         self.objects.clear()
         self.objects.update(fresh.objects | kept)
         return True

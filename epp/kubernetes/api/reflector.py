@@ -30,13 +30,14 @@ from epp.kubernetes.api.events import (
     Changed,
     Deleted,
     Failed,
+    Identified,
     ObjectDecoder,
     Page,
     T,
     Undecodable,
 )
 from epp.kubernetes.api.local_copy import Key, LocalCopy
-from epp.kubernetes.api.resource import Call, Resource
+from epp.kubernetes.api.resource import Call, HasMetadata, Resource
 
 _log = structlog.get_logger(__name__)
 
@@ -79,8 +80,10 @@ class Reflector(Generic[T]):
         client: The API server.
         resource: What to follow.
         type_: Struct to decode objects into; it needs the field ``metadata``, an ``ObjectMeta``.
-        changed: Called after changes of ``objects``, once for all events that have come together,
-            and at the first sync even if there are no objects. It must not raise.
+        changed: Called after changes of ``objects`` and ``undecodable``, once for all events that
+            have come together, and at the first sync even if there are no objects. It must not
+            raise.
+        fallback: Struct with fewer demands, for objects that cannot be decoded into ``type_``.
         namespace: None for all namespaces and for resources without a namespace.
         label_selector: As in the API; empty for all.
         field_selector: Such as ``metadata.name=x``; empty for all.
@@ -96,6 +99,7 @@ class Reflector(Generic[T]):
         type_: type[T],
         *,
         changed: Callable[[], None],
+        fallback: type[HasMetadata] = Identified,
         namespace: str | None = None,
         label_selector: str = "",
         field_selector: str = "",
@@ -110,7 +114,7 @@ class Reflector(Generic[T]):
         self.objects: Mapping[Key, T] = MappingProxyType(self._copy.objects)
         """Live view of the copy; an object that has not changed stays the same instance."""
         self._client = client
-        self._decoder = ObjectDecoder(type_)
+        self._decoder = ObjectDecoder(type_, fallback)
         self._changed = changed
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self._selectors = {name: value for name, value in selectors.items() if value}
@@ -125,6 +129,11 @@ class Reflector(Generic[T]):
         """Of the current attempt."""
         self._told_undecodable: set[Key] = set()
         self._log = _log.bind(resource=resource.plural, namespace=namespace)
+
+    @property
+    def undecodable(self) -> Mapping[Key, Undecodable]:
+        """The objects that are not in ``objects``, as they do not have the declared form."""
+        return self._copy.undecodable
 
     async def run(self) -> None:
         """Follow the objects until cancelled."""
@@ -296,7 +305,8 @@ class Reflector(Generic[T]):
         undecodable = self._copy.undecodable
         self.status.undecodable = len(undecodable)
         for key in undecodable.keys() - self._told_undecodable:
-            self._log.warning("object left out", name="/".join(key), error=undecodable[key])
+            error = undecodable[key].reason
+            self._log.warning("object left out", name="/".join(key), error=error)
         self._told_undecodable = set(undecodable)
 
     def _note_steady(self) -> None:

@@ -30,7 +30,7 @@ from typing import ClassVar, Final
 import msgspec
 from google.protobuf.message import DecodeError
 
-from epp.parsing.plugins import AnswerReader, HttpCall, ParseError, Parser, Usage
+from epp.parsing.plugins import H2C, AnswerReader, HttpCall, ParseError, Parser, Usage
 from epp.pb.vertexai.prediction_pb2 import HttpBody, PredictRequest
 from epp.scheduling import LLMRequest
 from epp_plugins.parsers import openai
@@ -50,6 +50,7 @@ class VertexAiParser(Parser):
     """Reads OpenAI bodies in the envelope of Vertex AI."""
 
     type: ClassVar[str] = "vertexai-parser"
+    app_protocols: ClassVar[tuple[str, ...]] = (H2C,)
     claims: ClassVar[tuple[str, ...]] = (
         _CHAT_COMPLETIONS,
         "PredictionService/RawPredict",

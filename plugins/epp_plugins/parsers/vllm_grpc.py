@@ -30,7 +30,7 @@ from typing import ClassVar, Final, TypeVar
 import msgspec
 from google.protobuf.message import DecodeError
 
-from epp.parsing.plugins import AnswerReader, HttpCall, ParseError, Parser, Usage
+from epp.parsing.plugins import H2C, AnswerReader, HttpCall, ParseError, Parser, Usage
 from epp.pb.vllm.grpc.engine.vllm_engine_pb2 import (
     EmbedRequest,
     EmbedResponse,
@@ -64,6 +64,7 @@ class VllmGrpcParser(Parser):
     """Reads requests to vLLM's gRPC engine."""
 
     type: ClassVar[str] = "vllmgrpc-parser"
+    app_protocols: ClassVar[tuple[str, ...]] = (H2C,)
     claims: ClassVar[tuple[str, ...]] = ("VllmEngine/Generate", _EMBED)
 
     def __init__(self, name: str, params: Params) -> None:

@@ -34,6 +34,12 @@ PICKER_RULES = (
 )
 """What the llm-d charts grant an endpoint picker in its namespace."""
 
+STATUS_RULES = tuple(
+    rule(group, [f"{plural}/status" for plural in _CONFIGURATION], ["patch"])
+    for group in (LLM_D_GROUP, LEGACY_GROUP)
+)
+"""What writing the status of objectives and rewrites takes; the charts do not grant it."""
+
 LEADER_ELECTION_RULES = (
     rule("coordination.k8s.io", ["leases"], ["*"]),
     rule("", ["events"], ["create", "patch"]),
