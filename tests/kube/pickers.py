@@ -31,6 +31,7 @@ async def cluster_picker(
     source: PodSource | PoolsSource,
     *,
     token: str = "",
+    server: str = "",
     **settings: Any,
 ) -> AsyncIterator[Picker]:
     """Run an endpoint picker for a pool or a selection of pods.
@@ -41,10 +42,12 @@ async def cluster_picker(
         folder: For the kubeconfig.
         source: The pool, several pools, or the pods.
         token: Of a service account; the administrator's if it is empty.
+        server: URL of what forwards to the API server; by default its own.
         settings: More settings.
     """
     kubeconfig = folder / f"kubeconfig-{random.randrange(10**9)}"
-    api_server.write_kubeconfig(kubeconfig, **({"token": token} if token else {}))
+    user = {"token": token} if token else {}
+    api_server.write_kubeconfig(kubeconfig, server=server, **user)
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     pool_name = source.pool.name if isinstance(source, PodSource) and source.pool else "selected"
     async with serving(

@@ -1,16 +1,16 @@
 """Leader election on a real API server, with the rights that the llm-d charts grant."""
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from pathlib import Path
 from typing import Final
 
 import httpx
 import httpx2
 import pytest
+from kube.lease_history import holders, lease_history, leases
 
 from epp.kubernetes.api import ApiClient, ApiError, UnreachableError, load_connection
 from epp.kubernetes.leader_election import Elector, make_identity
@@ -75,7 +75,7 @@ class Cluster:
 
     def __init__(self, kubeconfig: Path, namespace: Namespace, stack: AsyncExitStack) -> None:
         self.news = asyncio.Event()
-        self.path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases"
+        self.path = leases(namespace)
         self.namespace = namespace
         self._kubeconfig = kubeconfig
         self._stack = stack
@@ -97,40 +97,9 @@ class Cluster:
     async def lease(self) -> Document:
         return checked(await self.namespace.admin.get(f"{self.path}/{NAME}"))
 
-    @asynccontextmanager
-    async def history(self) -> AsyncIterator[list[Document]]:
+    def history(self) -> AbstractAsyncContextManager[list[Document]]:
         """Watch the Lease; give its specs as they come."""
-        specs: list[Document] = []
-        query = {"watch": "true", "fieldSelector": f"metadata.name={NAME}"}
-
-        async def follow() -> None:
-            async for line in response.aiter_lines():
-                specs.append(json.loads(line)["object"]["spec"])
-                self.news.set()
-
-        async with self.namespace.admin.stream(
-            "GET", self.path, params=query, timeout=None
-        ) as response:
-            following = asyncio.create_task(follow())
-            yield specs
-            # The last state may not have come yet.
-            last = (await self.lease())["spec"]
-            await self.until(lambda: last in specs)
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
-
-
-def holders(specs: list[Document]) -> list[str]:
-    """Return the holders in their order; check that each new one is a transition."""
-    names = [""]
-    transitions = -1
-    for spec in specs:
-        name = spec["holderIdentity"]
-        if name != names[-1]:
-            transitions += bool(name)
-            names.append(name)
-        assert spec["leaseTransitions"] == transitions
-    return names[1:]
+        return lease_history(self.namespace, NAME, self.news)
 
 
 @pytest.fixture

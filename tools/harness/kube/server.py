@@ -133,12 +133,18 @@ class ApiServer:
         """Return a context that trusts the API server."""
         return ssl.create_default_context(cafile=self.ca_file)
 
-    def write_kubeconfig(self, path: Path, namespace: str = "default", **user: str) -> None:
+    def write_kubeconfig(
+        self, path: Path, namespace: str = "default", *, server: str = "", **user: str
+    ) -> None:
         """Write a client configuration for a user: ``token="..."`` or ``tokenFile="..."``.
 
-        Without either, it is the administrator's.
+        Args:
+            path: The file.
+            namespace: The context's.
+            server: URL of what forwards to the API server; by default its own.
+            user: Without a token, it is the administrator.
         """
-        cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
+        cluster = {"server": server or self.url, "certificate-authority": str(self.ca_file)}
         context = {"cluster": "test", "user": "test", "namespace": namespace}
         document = {
             "apiVersion": "v1",
