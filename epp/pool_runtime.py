@@ -103,8 +103,10 @@ class PoolRuntime:
     ) -> None:
         self.settings = settings
         self.metrics = metrics
+        log_fields = {"pool": settings.pool_name} if is_one_of_several else {}
         self.store = EndpointStore(
             DrainMarks(settings.drain_label),
+            log_fields=log_fields,
             serving_changed=lambda: self.flow.pool_changed(),  # noqa: PLW0108 - it is made below
         )
         plugin_metrics = PluginMetricsCollector(
@@ -125,19 +127,9 @@ class PoolRuntime:
         def whole_pool() -> Sequence[Endpoint]:
             return self.store.serving
 
-        pool = whole_pool
-        self.outliers: OutlierDetector | None = None
+        self.outliers = self._make_outlier_detector(whole_pool)
         """None if outlier detection is off."""
-        if settings.outliers.outlier_detection and settings.ext_proc.compat != "reference":
-            self.outliers = OutlierDetector(
-                whole_pool,
-                settings=settings.outliers,
-                clock=time.monotonic,
-                rng=make_random(settings.seed, "outliers"),
-                waiting=lambda: self._scraper.waiting(),  # noqa: PLW0108 - it is made below
-                changed=lambda: self.flow.wake(),  # noqa: PLW0108 - both are made below
-            )
-            pool = self.outliers.available
+        pool = whole_pool if self.outliers is None else self.outliers.available
         self.flow = FlowController(
             pool=pool,
             clock=time.monotonic,
@@ -210,12 +202,7 @@ class PoolRuntime:
             self.store, line=self._endpoints_view.line, clock=time.monotonic
         )
         self.store.add_listener(self._drain_calls)
-        for source in (
-            lambda: served_names(self.store.snapshot),
-            lambda: configured_names(self.graph.config),
-            self.objects.names,
-        ):
-            metrics.names.learn_from(source)
+        self._learn_names(metrics)
         self._object_files = ObjectFiles(settings.objects)
         self._reloader = self.graphs.make_reloader(choose_config)
         self.director = Director(
@@ -232,7 +219,7 @@ class PoolRuntime:
             outliers=self.outliers,
             hedging_budget=settings.hedging_budget_percent / 100.0,
             emit_endpoint_scores=settings.emit_endpoint_scores,
-            log_fields={"pool": settings.pool_name} if is_one_of_several else {},
+            log_fields=log_fields,
             follow_subset_hint=not settings.ignore_subset_hint,
             body_limits=BodyLimits(
                 settings.ext_proc.max_decompressed_bytes,
@@ -247,6 +234,11 @@ class PoolRuntime:
     def graph(self) -> PluginGraph:
         """The plugin graph in use."""
         return self.graphs.graph
+
+    @property
+    def config_fault(self) -> str:
+        """Why the present configuration file is not in use; "" if it is."""
+        return "" if self._reloader is None else self._reloader.fault
 
     @property
     def polled_sources(self) -> int:
@@ -316,6 +308,30 @@ class PoolRuntime:
         if self._reloader is not None:
             tasks["config"] = self._reloader.run
         return tasks
+
+    def _make_outlier_detector(
+        self, pool: Callable[[], Sequence[Endpoint]]
+    ) -> OutlierDetector | None:
+        settings = self.settings
+        if not settings.outliers.outlier_detection or settings.ext_proc.compat == "reference":
+            return None
+        return OutlierDetector(
+            pool,
+            settings=settings.outliers,
+            clock=time.monotonic,
+            rng=make_random(settings.seed, "outliers"),
+            waiting=lambda: self._scraper.waiting(),  # noqa: PLW0108 - it is made later
+            changed=lambda: self.flow.wake(),  # noqa: PLW0108 - likewise
+        )
+
+    def _learn_names(self, metrics: Metrics) -> None:
+        """Let the metrics know the names that the operator uses."""
+        for source in (
+            lambda: served_names(self.store.snapshot),
+            lambda: configured_names(self.graph.config),
+            self.objects.names,
+        ):
+            metrics.names.learn_from(source)
 
     def _graph_swapped(self) -> None:
         if self._discovery is not None:

@@ -372,5 +372,5 @@ class SeveralPools:
             config="" if pool is None else pool.graph.config.source,
             service="" if found is None else found.service,
             hosts=[] if found is None else list(found.metadata.hosts),
-            fault=self._faults.get(name, ""),
+            fault=self._faults.get(name) or ("" if pool is None else pool.config_fault),
         )

@@ -95,6 +95,11 @@ class ConfigReloader:
         self._cause: Cause | None = None
         """Why the graph in use is to be rolled back; None if it is not."""
 
+    @property
+    def fault(self) -> str:
+        """Why the present files are not in use; "" if they are."""
+        return self._last_fault
+
     def reload_now(self) -> None:
         """Read the files again without waiting for a change (SIGHUP)."""
         self._is_asked = True

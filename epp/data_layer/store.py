@@ -8,6 +8,7 @@ long as it runs. Everything runs on the event loop; nothing here waits.
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -44,6 +45,7 @@ class EndpointStore:
         "_by_address",
         "_departed",
         "_listeners",
+        "_log_fields",
         "_serving_changed",
         "_sources",
         "drains",
@@ -58,12 +60,14 @@ class EndpointStore:
         drains: DrainMarks | None = None,
         *,
         serving_changed: Callable[[], None] = lambda: None,
+        log_fields: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Begin with an empty pool.
 
         Args:
             drains: Says which endpoints get no new requests; None if all do.
             serving_changed: Called after endpoints have begun or ceased to drain.
+            log_fields: Fields of the log lines of endpoints that join or leave.
         """
         self.snapshot: tuple[Endpoint, ...] = ()
         """All endpoints, sorted by name; a new tuple after every change."""
@@ -72,6 +76,7 @@ class EndpointStore:
         self.drains = drains or DrainMarks()
         """Says which endpoints are draining, and why."""
         self._serving_changed = serving_changed
+        self._log_fields = log_fields
         self.version = 0
         """Number of changes so far: of the set of endpoints or of their labels."""
         self.reported = asyncio.Event()
@@ -240,10 +245,14 @@ class EndpointStore:
                 _tell(listener, "changed", endpoint)
             for endpoint in added:
                 _tell(listener, "added", endpoint)
-        for endpoint in removed:
-            _log.info("endpoint left the pool", endpoint=endpoint.name, address=endpoint.address)
-        for endpoint in added:
-            _log.info("endpoint joined the pool", endpoint=endpoint.name, address=endpoint.address)
+        for event, endpoints in (
+            ("endpoint left the pool", removed),
+            ("endpoint joined the pool", added),
+        ):
+            for endpoint in endpoints:
+                _log.info(
+                    event, **self._log_fields, endpoint=endpoint.name, address=endpoint.address
+                )
 
 
 def _identity(server: Endpoint | EndpointSpec) -> _Identity:

@@ -334,9 +334,11 @@ async def test_each_pool_has_its_own_configuration(
         await pools.annotate("code", **{CONFIG_KEY: "../chat"})
         await until(lambda: "no name of a file" in fault_of(picker, "code"))
         await pools.annotate("code", **{CONFIG_KEY: "wrong"})
-        await until(lambda: not fault_of(picker, "code"))
+        await until(lambda: "wrong.yaml" in fault_of(picker, "code"))
         assert config("code") == str(folder / "queued.yaml")
         assert sizes(picker) == {"chat": 2, "code": 2}
+        await pools.annotate("code", **{CONFIG_KEY: "queued"})
+        await until(lambda: not fault_of(picker, "code"))
 
 
 def fault_of(picker: Picker, name: str) -> str:
@@ -477,3 +479,15 @@ async def test_a_pool_that_fails_concerns_no_other_and_is_made_anew(
             assert pool_of(await ask(client, x_gateway_inference_pool="chat")) == "chat"
     (line,) = (line for line in logs if line["event"] == "pool failed, it is made anew")
     assert line["pool"] == "code"
+
+
+async def test_log_lines_name_the_pool(pools: Pools, serve: Any) -> None:
+    with capture_logs() as logs:
+        async with serve() as picker, gateway(picker, pools.servers) as client:
+            await both(pools, picker)
+            await ask(client, x_gateway_inference_pool="code")
+            await picker.settled()
+    joined = [line for line in logs if line["event"] == "endpoint joined the pool"]
+    assert sorted(line["pool"] for line in joined) == ["chat", "chat", "code", "code"]
+    (finished,) = (line for line in logs if line["event"] == "request finished")
+    assert finished["pool"] == "code"

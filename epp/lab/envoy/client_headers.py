@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from epp.lab.envoy.names import STEERING_HEADERS
+from epp.lab.envoy.names import POOL, STEERING_HEADERS
 
 FAIRNESS_HEADERS = ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
 OBJECTIVE_HEADERS = ("x-llm-d-inference-objective", "x-gateway-inference-objective")
@@ -22,6 +22,7 @@ CLIENT_HEADERS = (
     *FAIRNESS_HEADERS,
     *REWRITE_HEADERS,
     "x-llm-d-request-ttl-ms",
+    POOL,
     *TTFT_HEADERS,
     *TPOT_HEADERS,
     "x-llm-d-video-fps",
