@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from tools.harness.kube.objects import Namespace, create_namespace, install
 from tools.harness.kube.server import ApiServer
-from tools.kube.build import find
+from tools.kube.build import SERVERS, find
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def shared_api_server() -> AsyncIterator[ApiServer]:
-    assets = find()
+    assets = find(SERVERS)
     assert assets, "kube-apiserver and etcd are missing: make test-kube builds them"
     with ApiServer(assets) as server:
         async with server.client() as client:

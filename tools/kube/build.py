@@ -1,8 +1,9 @@
-"""Finds kube-apiserver and etcd, or builds them from their Go modules.
+"""Finds the programs of Kubernetes that tests run, or builds them from their Go modules.
 
-``KUBEBUILDER_ASSETS`` names a folder with both, as for controller-runtime's envtest. Without it,
-``go build`` compiles them into the user's cache, once per version. Modules and compiled packages go
-to a scratch folder, which is removed: 3.2 GB during the build, 130 MB afterwards.
+kube-apiserver and etcd are the servers, helm and kustomize the clients. A variable names a folder
+with both programs: for the servers ``KUBEBUILDER_ASSETS``, as for controller-runtime's envtest.
+Without it, ``go build`` compiles them into the user's cache, once per version. Modules and compiled
+packages go to a scratch folder, which is removed: 3.2 GB during the build, 220 MB afterwards.
 """
 
 import fcntl
@@ -11,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from tools.kube.go import BuildError, Module, compile_program, find_go, say
@@ -19,61 +21,124 @@ KUBERNETES = "1.34.4"
 ETCD = "3.6.14"
 """The newest release that Go 1.25 can build."""
 
-PROGRAMS = ("kube-apiserver", "etcd")
+HELM = "3.19.5"
+KUSTOMIZE = "5.8.1"
 
-_VERSION_VARIABLES = {
-    "gitVersion": f"v{KUBERNETES}",
-    "gitMajor": KUBERNETES.split(".", maxsplit=1)[0],
-    "gitMinor": KUBERNETES.split(".")[1],
-}
-"""Without these, kube-apiserver reports version 0.0.0."""
+_MAJOR, _MINOR, _ = KUBERNETES.split(".")
 
-MODULES = (
-    Module(
-        "kube-apiserver",
-        "k8s.io/kubernetes",
-        KUBERNETES,
-        "k8s.io/kubernetes/cmd/kube-apiserver",
-        "-s -w "
-        + " ".join(
-            f"-X k8s.io/component-base/version.{name}={value}"
-            for name, value in _VERSION_VARIABLES.items()
+
+def _link_flags(variables: Mapping[str, str]) -> str:
+    """Return flags of the linker that set variables, and leave out symbols."""
+    return " ".join(["-s -w", *(f"-X {name}={value}" for name, value in variables.items())])
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """Programs that lie in one folder."""
+
+    folder: str
+    """Its name in the cache."""
+    modules: tuple[Module, ...]
+    variable: str
+    """Environment variable that names a folder with them."""
+    remedy: str
+    """How somebody without Go gets such a folder."""
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """Names of the files."""
+        return tuple(module.program for module in self.modules)
+
+    def cached(self, environment: Mapping[str, str]) -> Path:
+        """Return the folder into which they are built."""
+        cache = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return Path(cache).absolute() / "endpoint-picker" / "kube" / self.folder
+
+
+SERVERS = Kit(
+    f"kubernetes-{KUBERNETES}-etcd-{ETCD}",
+    (
+        Module(
+            "kube-apiserver",
+            "k8s.io/kubernetes",
+            KUBERNETES,
+            "k8s.io/kubernetes/cmd/kube-apiserver",
+            _link_flags(
+                {
+                    # Without these, it reports version 0.0.0.
+                    "k8s.io/component-base/version.gitVersion": f"v{KUBERNETES}",
+                    "k8s.io/component-base/version.gitMajor": _MAJOR,
+                    "k8s.io/component-base/version.gitMinor": _MINOR,
+                }
+            ),
+        ),
+        Module("etcd", "go.etcd.io/etcd/server/v3", ETCD, "go.etcd.io/etcd/server/v3"),
+    ),
+    "KUBEBUILDER_ASSETS",
+    "setup-envtest use -p path",
+)
+CLIENTS = Kit(
+    f"helm-{HELM}-kustomize-{KUSTOMIZE}",
+    (
+        Module(
+            "helm",
+            "helm.sh/helm/v3",
+            HELM,
+            "helm.sh/helm/v3/cmd/helm",
+            _link_flags(
+                {
+                    "helm.sh/helm/v3/internal/version.version": f"v{HELM}",
+                    # Of the cluster that `helm template` renders for.
+                    "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor": _MAJOR,
+                    "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor": _MINOR,
+                    "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor": _MAJOR,
+                    "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor": _MINOR,
+                }
+            ),
+        ),
+        Module(
+            "kustomize",
+            "sigs.k8s.io/kustomize/kustomize/v5",
+            KUSTOMIZE,
+            "sigs.k8s.io/kustomize/kustomize/v5",
         ),
     ),
-    Module("etcd", "go.etcd.io/etcd/server/v3", ETCD, "go.etcd.io/etcd/server/v3"),
+    "CHART_TOOLS",
+    f"helm {HELM} and kustomize {KUSTOMIZE} from their releases",
 )
+KITS = (SERVERS, CLIENTS)
 
 
-def find(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the folder with both programs, or None if they have to be built.
+def find(kit: Kit, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the folder with the programs, or None if they have to be built.
 
     Raises:
-        BuildError: ``KUBEBUILDER_ASSETS`` names a folder that lacks one of them.
+        BuildError: The kit's variable names a folder that lacks one of them.
     """
-    if named := environment.get("KUBEBUILDER_ASSETS"):
-        missing = [name for name in PROGRAMS if not os.access(Path(named) / name, os.X_OK)]
+    if named := environment.get(kit.variable):
+        missing = [name for name in kit.programs if not os.access(Path(named) / name, os.X_OK)]
         if missing:
             raise BuildError(
-                f"KUBEBUILDER_ASSETS={named} contains no {' and no '.join(missing)}: "
+                f"{kit.variable}={named} contains no {' and no '.join(missing)}: "
                 "name a folder with both, or unset it to build them with Go"
             )
         return Path(named).absolute()  # the programs run in another folder
-    built = _cached(environment)
+    built = kit.cached(environment)
     return built if built.is_dir() else None
 
 
-def build(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder with both programs; build them if they are not there.
+def build(kit: Kit, environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder with the programs; build them if they are not there.
 
     A second process that builds at the same time waits for the first.
 
     Raises:
-        BuildError: There is neither ``KUBEBUILDER_ASSETS`` nor a usable Go, or a build failed.
+        BuildError: There is neither the kit's variable nor a usable Go, or a build failed.
     """
-    if found := find(environment):
+    if found := find(kit, environment):
         return found
-    go = find_go(environment)
-    target = _cached(environment)
+    go = _find_go(kit, environment)
+    target = kit.cached(environment)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -86,7 +151,7 @@ def build(environment: Mapping[str, str] = os.environ) -> Path:
         try:
             result = partial / "bin"
             result.mkdir(parents=True)
-            for module in MODULES:
+            for module in kit.modules:
                 compile_program(go, module, partial, result, environment)
             result.rename(target)
         finally:
@@ -95,17 +160,18 @@ def build(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def check(environment: Mapping[str, str] = os.environ) -> None:
-    """Do nothing if :func:`build` can work.
+    """Do nothing if :func:`build` can work for each kit.
 
     Raises:
-        BuildError: There is neither ``KUBEBUILDER_ASSETS`` nor a usable Go.
+        BuildError: There is neither a kit's variable nor a usable Go.
     """
-    if not find(environment):
-        find_go(environment)
+    for kit in KITS:
+        if not find(kit, environment):
+            _find_go(kit, environment)
 
 
 def command(arguments: Sequence[str]) -> int:
-    """Print the folder with both programs, built if need be; return the exit status.
+    """Print the folder of each kit, built if need be; return the exit status.
 
     With ``--check``, only find out whether they are there or can be built.
     """
@@ -113,17 +179,20 @@ def command(arguments: Sequence[str]) -> int:
         if "--check" in arguments:
             check()
         else:
-            print(build())
+            for kit in KITS:
+                print(build(kit))
     except BuildError as error:
         print(f"make test-kube: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _cached(environment: Mapping[str, str]) -> Path:
-    cache = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(cache).absolute() / "endpoint-picker" / "kube"
-    return folder / f"kubernetes-{KUBERNETES}-etcd-{ETCD}"
+def _find_go(kit: Kit, environment: Mapping[str, str]) -> str:
+    return find_go(
+        environment,
+        built=" and ".join(kit.programs),
+        otherwise=f"set {kit.variable} to a folder with both programs ({kit.remedy})",
+    )
 
 
 @contextmanager

@@ -35,17 +35,21 @@ class Module:
     """By default, without symbols, which would be a third of the file."""
 
 
-def find_go(environment: Mapping[str, str]) -> str:
+def find_go(environment: Mapping[str, str], built: str, otherwise: str) -> str:
     """Return the path of a Go that is new enough.
+
+    Args:
+        environment: For the PATH.
+        built: What has to be built, for the message.
+        otherwise: What to do without Go, for the message.
 
     Raises:
         BuildError: There is none; the message says what to do.
     """
     oldest = ".".join(map(str, OLDEST_GO))
     needed = (
-        f"kube-apiserver and etcd have to be built, which needs Go {oldest} or newer: install it "
-        "(https://go.dev/dl), or set KUBEBUILDER_ASSETS to a folder with both programs "
-        "(setup-envtest use -p path)"
+        f"{built} have to be built, which needs Go {oldest} or newer: install it "
+        f"(https://go.dev/dl), or {otherwise}"
     )
     go = shutil.which("go", path=f"{environment.get('PATH', '')}:{GO_FOLDER}")
     if go is None:

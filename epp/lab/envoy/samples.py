@@ -39,10 +39,21 @@ BOOTSTRAPS: dict[str, GatewayConfig] = {
     "lean-unix-socket.yaml": replace(_LOCAL, epp_socket="/run/epp/ext-proc.sock", epp_tls=False),
     "sidecar-loopback.yaml": _SIDECAR,
     "sidecar-unix-socket.yaml": replace(_SIDECAR, epp_socket="/run/epp/ext-proc.sock"),
+    "standalone.yaml": replace(
+        _SIDECAR, epp_socket="/run/epp/ext-proc.sock", listen_port=8081, access_log="-"
+    ),
 }
 
 SNIPPETS: dict[str, tuple[Product, GatewayConfig]] = {
     "envoy-gateway.yaml": (Product.ENVOY_GATEWAY, _IN_KUBERNETES),
+    "envoy-gateway-adaptive.yaml": (
+        Product.ENVOY_GATEWAY,
+        replace(_IN_KUBERNETES, mode=Mode.ADAPTIVE),
+    ),
+    "envoy-gateway-full-duplex.yaml": (
+        Product.ENVOY_GATEWAY,
+        replace(_IN_KUBERNETES, mode=Mode.FULL_DUPLEX),
+    ),
     "istio.yaml": (Product.ISTIO, _IN_KUBERNETES),
 }
 
