@@ -1,5 +1,5 @@
-"""Builds kube-apiserver and etcd, which the tests of ``make test-kube`` run.
+"""Makes what the tests of ``make test-kube`` need: servers, clients, custom resource definitions.
 
-``python -m tools.kube`` prints the folder with both programs; the servers themselves are started
-by ``tools.harness.kube``.
+``python -m tools.kube`` prints the folders; the servers themselves are started by
+``tools.harness.kube``.
 """

@@ -1,4 +1,4 @@
-"""Finds or builds the programs and prints their folder."""
+"""Finds or makes what the tests need, and prints the folders."""
 
 import sys
 

@@ -1,21 +1,22 @@
-"""Finds the programs of Kubernetes that tests run, or builds them from their Go modules.
+"""Finds what the tests of ``make test-kube`` need, or makes it from Go modules.
 
-kube-apiserver and etcd are the servers, helm and kustomize the clients. A variable names a folder
-with both programs: for the servers ``KUBEBUILDER_ASSETS``, as for controller-runtime's envtest.
-Without it, ``go build`` compiles them into the user's cache, once per version. Modules and compiled
-packages go to a scratch folder, which is removed: 3.2 GB during the build, 220 MB afterwards.
+Three kits: the servers (kube-apiserver and etcd), the clients (helm and kustomize), and the custom
+resource definitions of the projects whose objects the Helm chart creates. A variable names a folder
+with the whole kit: for the servers ``KUBEBUILDER_ASSETS``, as for controller-runtime's envtest.
+Without it, Go makes the kit in the user's cache, once per version. Modules and compiled packages go
+to a scratch folder, which is removed: 3.2 GB during the build, 220 MB afterwards.
 """
 
-import fcntl
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.kube.go import BuildError, Module, compile_program, find_go, say
+from tools.kube.cache import cache, make_once
+from tools.kube.go import BuildError, Module, compile_program, download, find_go
 
 KUBERNETES = "1.34.4"
 ETCD = "3.6.14"
@@ -27,32 +28,43 @@ KUSTOMIZE = "5.8.1"
 _MAJOR, _MINOR, _ = KUBERNETES.split(".")
 
 
-def _link_flags(variables: Mapping[str, str]) -> str:
-    """Return flags of the linker that set variables, and leave out symbols."""
-    return " ".join(["-s -w", *(f"-X {name}={value}" for name, value in variables.items())])
+@dataclass(frozen=True, slots=True)
+class ModuleFile:
+    """A file of a Go module, as it is."""
+
+    name: str
+    """In the kit."""
+    module: str
+    """Path and version."""
+    path: str
+    """In the module."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """Programs that lie in one folder."""
+    """What lies in one folder."""
 
     folder: str
     """Its name in the cache."""
-    modules: tuple[Module, ...]
+    parts: tuple[Module | ModuleFile, ...]
     variable: str
     """Environment variable that names a folder with them."""
     remedy: str
     """How somebody without Go gets such a folder."""
 
     @property
-    def programs(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """Names of the files."""
-        return tuple(module.program for module in self.modules)
+        return tuple(part.program if isinstance(part, Module) else part.name for part in self.parts)
 
     def cached(self, environment: Mapping[str, str]) -> Path:
-        """Return the folder into which they are built."""
-        cache = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        return Path(cache).absolute() / "endpoint-picker" / "kube" / self.folder
+        """Return the folder in which they are made."""
+        return cache(environment) / self.folder
+
+
+def _link_flags(variables: Mapping[str, str]) -> str:
+    """Return flags of the linker that set variables, and leave out symbols."""
+    return " ".join(["-s -w", *(f"-X {name}={value}" for name, value in variables.items())])
 
 
 SERVERS = Kit(
@@ -106,57 +118,99 @@ CLIENTS = Kit(
     "CHART_TOOLS",
     f"helm {HELM} and kustomize {KUSTOMIZE} from their releases",
 )
-KITS = (SERVERS, CLIENTS)
+
+_ENVOY_GATEWAY = "github.com/envoyproxy/gateway@v1.9.1"
+_PROMETHEUS = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+
+
+def _envoy_gateway(plural: str) -> ModuleFile:
+    name = f"gateway.envoyproxy.io_{plural}.yaml"
+    return ModuleFile(
+        name, _ENVOY_GATEWAY, f"charts/gateway-helm/charts/crds/crds/generated/{name}"
+    )
+
+
+def _prometheus(plural: str) -> ModuleFile:
+    name = f"monitoring.coreos.com_{plural}.yaml"
+    return ModuleFile(name, _PROMETHEUS, f"example/prometheus-operator-crd/{name}")
+
+
+_FILES = (
+    *(
+        _envoy_gateway(plural)
+        for plural in (
+            "backendtrafficpolicies",
+            "clienttrafficpolicies",
+            "envoyextensionpolicies",
+            "envoypatchpolicies",
+        )
+    ),
+    *(_prometheus(plural) for plural in ("servicemonitors", "podmonitors", "prometheusrules")),
+    ModuleFile(
+        "httproutes.yaml",
+        "sigs.k8s.io/gateway-api@v1.5.1",
+        "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml",
+    ),
+    ModuleFile(
+        "istio.yaml",
+        "istio.io/api@v1.31.4",
+        "kubernetes/customresourcedefinitions.gen.yaml",
+    ),
+    ModuleFile(
+        "scaledobjects.yaml",
+        "github.com/kedacore/keda/v2@v2.21.0",
+        "config/crd/bases/keda.sh_scaledobjects.yaml",
+    ),
+)
+DEFINITIONS = Kit(
+    f"definitions-{zlib.crc32(repr(_FILES).encode()):08x}",
+    _FILES,
+    "CHART_DEFINITIONS",
+    "the files that tools/kube/build.py lists, from the repositories of their projects",
+)
+KITS = (SERVERS, CLIENTS, DEFINITIONS)
 
 
 def find(kit: Kit, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the folder with the programs, or None if they have to be built.
+    """Return the folder of the kit, or None if it has to be made.
 
     Raises:
-        BuildError: The kit's variable names a folder that lacks one of them.
+        BuildError: The kit's variable names a folder that lacks a part.
     """
     if named := environment.get(kit.variable):
-        missing = [name for name in kit.programs if not os.access(Path(named) / name, os.X_OK)]
+        mode = os.X_OK if isinstance(kit.parts[0], Module) else os.R_OK
+        missing = [name for name in kit.names if not os.access(Path(named) / name, mode)]
         if missing:
             raise BuildError(
                 f"{kit.variable}={named} contains no {' and no '.join(missing)}: "
-                "name a folder with both, or unset it to build them with Go"
+                "name a folder with all of them, or unset it to make them with Go"
             )
         return Path(named).absolute()  # the programs run in another folder
-    built = kit.cached(environment)
-    return built if built.is_dir() else None
+    made = kit.cached(environment)
+    return made if made.is_dir() else None
 
 
 def build(kit: Kit, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder with the programs; build them if they are not there.
-
-    A second process that builds at the same time waits for the first.
+    """Return the folder of the kit; make it if it is not there.
 
     Raises:
-        BuildError: There is neither the kit's variable nor a usable Go, or a build failed.
+        BuildError: There is neither the kit's variable nor a usable Go, or Go failed.
     """
     if found := find(kit, environment):
         return found
     go = _find_go(kit, environment)
-    target = kit.cached(environment)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BuildError(f"{error}: set XDG_CACHE_HOME to a folder that can be written") from error
-    with _lock(target.with_name(target.name + ".lock")):
-        if target.is_dir():
-            return target
-        partial = target.with_name(target.name + ".partial")
-        shutil.rmtree(partial, ignore_errors=True)  # left by a build that was killed
-        try:
-            result = partial / "bin"
-            result.mkdir(parents=True)
-            for module in kit.modules:
-                compile_program(go, module, partial, result, environment)
-            result.rename(target)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-    return target
+
+    def fill(scratch: Path, result: Path) -> None:
+        downloaded: dict[str, Path] = {}
+        for part in kit.parts:
+            if isinstance(part, Module):
+                compile_program(go, part, scratch, result, environment)
+                continue
+            if part.module not in downloaded:
+                downloaded[part.module] = download(go, part.module, scratch, environment)
+            shutil.copyfile(downloaded[part.module] / part.path, result / part.name)
+
+    return make_once(kit.cached(environment), fill)
 
 
 def check(environment: Mapping[str, str] = os.environ) -> None:
@@ -171,9 +225,9 @@ def check(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def command(arguments: Sequence[str]) -> int:
-    """Print the folder of each kit, built if need be; return the exit status.
+    """Print the folder of each kit, made if need be; return the exit status.
 
-    With ``--check``, only find out whether they are there or can be built.
+    With ``--check``, only find out whether they are there or can be made.
     """
     try:
         if "--check" in arguments:
@@ -188,19 +242,9 @@ def command(arguments: Sequence[str]) -> int:
 
 
 def _find_go(kit: Kit, environment: Mapping[str, str]) -> str:
+    names = kit.names if len(kit.names) == 2 else ("custom resource definitions",)  # noqa: PLR2004
     return find_go(
         environment,
-        built=" and ".join(kit.programs),
-        otherwise=f"set {kit.variable} to a folder with both programs ({kit.remedy})",
+        missing=" and ".join(names),
+        otherwise=f"set {kit.variable} to a folder with them ({kit.remedy})",
     )
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"another process builds into {path.parent}; waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -35,12 +35,12 @@ class Module:
     """By default, without symbols, which would be a third of the file."""
 
 
-def find_go(environment: Mapping[str, str], built: str, otherwise: str) -> str:
+def find_go(environment: Mapping[str, str], missing: str, otherwise: str) -> str:
     """Return the path of a Go that is new enough.
 
     Args:
         environment: For the PATH.
-        built: What has to be built, for the message.
+        missing: What has to be made, for the message.
         otherwise: What to do without Go, for the message.
 
     Raises:
@@ -48,7 +48,7 @@ def find_go(environment: Mapping[str, str], built: str, otherwise: str) -> str:
     """
     oldest = ".".join(map(str, OLDEST_GO))
     needed = (
-        f"{built} have to be built, which needs Go {oldest} or newer: install it "
+        f"{missing} have to be made, which needs Go {oldest} or newer: install it "
         f"(https://go.dev/dl), or {otherwise}"
     )
     go = shutil.which("go", path=f"{environment.get('PATH', '')}:{GO_FOLDER}")
@@ -91,6 +91,18 @@ def compile_program(
     arguments = ("-v", "-trimpath", "-ldflags", module.link_flags, "-o", output, module.package)
     _build_with_progress([go, "build", *arguments], module, count, folder, environment)
     say(f"{module.program} {module.version}: built in {_since(began)}")
+
+
+def download(go: str, name: str, scratch: Path, environment: Mapping[str, str]) -> Path:
+    """Download a module, ``path@vX.Y.Z``, and return the folder with its files.
+
+    Raises:
+        BuildError: ``go`` failed.
+    """
+    say(f"{name}: downloading")
+    settings = {**environment, "GOMODCACHE": str(scratch / "modules"), "GOFLAGS": "-modcacherw"}
+    told = _output(go, "mod", "download", "-json", name, folder=scratch, environment=settings)
+    return Path(json.loads(told)["Dir"])
 
 
 def _write_go_mod(go: str, module: Module, folder: Path, environment: Mapping[str, str]) -> None:
