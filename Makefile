@@ -15,7 +15,7 @@ PROTOS     = $(sort $(shell find proto -name '*.proto'))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help up test test-system test-kube lint format proto docs envoy bench fuzz soak faults flow wheel image lock clean
+.PHONY: help up test test-system test-kube lint format proto docs kustomize envoy bench fuzz soak faults flow wheel image lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,8 +51,12 @@ format: $(INSTALLED) ## Format the code and fix what ruff can fix
 proto: $(INSTALLED) ## Compile proto/ into epp/pb
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=epp/pb --pyi_out=epp/pb $(PROTOS)
 
-docs: $(INSTALLED) ## Generate the plugin reference, docs/plugins, from the docstrings
+docs: $(INSTALLED) ## Generate the plugin reference, docs/plugins, and the table of the chart's values in docs/helm.md
 	$(BIN)/epp plugins docs docs/plugins --package epp_plugins
+	$(BIN)/python -m tools.chart docs
+
+kustomize: $(INSTALLED) ## Render deploy/kustomize from the Helm chart, with helm from CHART_TOOLS or built with Go
+	$(BIN)/python -m tools.chart kustomize
 
 envoy: $(INSTALLED) ## Write the Envoy configurations, deploy/envoy
 	$(BIN)/epp envoy-config --write-all deploy/envoy

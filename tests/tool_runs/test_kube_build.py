@@ -35,7 +35,10 @@ case "$1 $2" in
     "env GOFLAGS") echo "$GOFLAGS" ;;
     "mod download")
         folder=$GOMODCACHE/$4
-        for path in $FILES; do mkdir -p "$(dirname "$folder/$path")"; echo "$path" > "$folder/$path"; done
+        for path in $FILES; do
+            mkdir -p "$(dirname "$folder/$path")"
+            echo "$path" > "$folder/$path"
+        done
         echo '{"GoMod": "'"$4.mod"'", "Dir": "'"$folder"'"}' ;;
     "mod edit") cat "$REPLACED" ;;
     "list -deps") printf 'a\\nb\\n' ;;

@@ -44,6 +44,7 @@ class ModuleFile:
 class Kit:
     """What lies in one folder."""
 
+    title: str
     folder: str
     """Its name in the cache."""
     parts: tuple[Module | ModuleFile, ...]
@@ -68,6 +69,7 @@ def _link_flags(variables: Mapping[str, str]) -> str:
 
 
 SERVERS = Kit(
+    "kube-apiserver and etcd",
     f"kubernetes-{KUBERNETES}-etcd-{ETCD}",
     (
         Module(
@@ -90,6 +92,7 @@ SERVERS = Kit(
     "setup-envtest use -p path",
 )
 CLIENTS = Kit(
+    "helm and kustomize",
     f"helm-{HELM}-kustomize-{KUSTOMIZE}",
     (
         Module(
@@ -163,6 +166,7 @@ _FILES = (
     ),
 )
 DEFINITIONS = Kit(
+    "custom resource definitions",
     f"definitions-{zlib.crc32(repr(_FILES).encode()):08x}",
     _FILES,
     "CHART_DEFINITIONS",
@@ -242,9 +246,8 @@ def command(arguments: Sequence[str]) -> int:
 
 
 def _find_go(kit: Kit, environment: Mapping[str, str]) -> str:
-    names = kit.names if len(kit.names) == 2 else ("custom resource definitions",)  # noqa: PLR2004
     return find_go(
         environment,
-        missing=" and ".join(names),
+        missing=kit.title,
         otherwise=f"set {kit.variable} to a folder with them ({kit.remedy})",
     )

@@ -1,0 +1,26 @@
+"""Where the chart is, and what else is made from it."""
+
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+DEPLOY: Final = ROOT / "deploy"
+CHART: Final = DEPLOY / "helm" / "endpoint-picker"
+KUSTOMIZE: Final = DEPLOY / "kustomize"
+PAGE: Final = ROOT / "docs" / "helm.md"
+
+COPIES: Final = {
+    "drain.sh": DEPLOY / "sidecar" / "drain.sh",
+    "envoy.yaml": DEPLOY / "envoy" / "standalone.yaml",
+    "envoy-gateway-adaptive.yaml": DEPLOY / "envoy" / "envoy-gateway-adaptive.yaml",
+    "envoy-gateway-full-duplex.yaml": DEPLOY / "envoy" / "envoy-gateway-full-duplex.yaml",
+    "envoy-gateway-lean.yaml": DEPLOY / "envoy" / "envoy-gateway.yaml",
+    "rules.yaml": DEPLOY / "prometheus" / "rules.yaml",
+}
+"""Files of the chart by their source. helm also follows links, with a line of warning for each."""
+
+
+def copy_files() -> None:
+    """Write the chart's copies."""
+    for name, source in COPIES.items():
+        (CHART / "files" / name).write_bytes(source.read_bytes())
