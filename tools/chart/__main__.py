@@ -7,7 +7,8 @@ from pathlib import Path
 from tools.chart import kustomize, values_table
 from tools.chart.helm import Helm
 from tools.chart.paths import copy_files
-from tools.kube.build import CLIENTS, BuildError, build
+from tools.kube.build import CLIENTS, build
+from tools.kube.go import BuildError
 
 
 def main(arguments: list[str]) -> int:

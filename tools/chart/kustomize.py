@@ -102,6 +102,8 @@ def rendered(helm: Helm, values: Mapping[str, Any]) -> list[Document]:
     """Return the objects of a rendering, without what is Helm's and without a namespace."""
     objects = helm.render(values, release=RELEASE, namespace=NAMESPACE)
     for each in objects:
+        for rule in each["spec"]["groups"][0]["rules"] if each["kind"] == "PrometheusRule" else ():
+            rule["expr"] = rule["expr"].replace(f',namespace="{NAMESPACE}"', "")
         if each["metadata"].get("namespace") == NAMESPACE:
             del each["metadata"]["namespace"]
         for metadata in (each["metadata"], _template(each).get("metadata", {})):

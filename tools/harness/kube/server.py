@@ -14,6 +14,7 @@ import ssl
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -39,10 +40,11 @@ class ApiServer:
     Its methods block: call them with ``asyncio.to_thread`` where a loop has other work to do.
     """
 
-    def __init__(self, assets: Path) -> None:
-        """Set it up with the folder of the programs, see :func:`tools.kube.build.find`."""
+    def __init__(self, assets: Path, flags: Sequence[str] = ()) -> None:
+        """Set it up with the folder of the programs, and further flags of kube-apiserver."""
         self.admin_token: Final = secrets.token_hex(16)
         self._assets = assets
+        self._flags = flags
         self.tokens: Final = TokenIssuer()
         self._port, self._etcd_port, peer_port = free_ports(3)
         self._peer_url = f"http://127.0.0.1:{peer_port}"
@@ -195,6 +197,7 @@ class ApiServer:
             "--service-cluster-ip-range=10.0.0.0/24",
             # It would refuse pods until a controller had made the default account.
             "--disable-admission-plugins=ServiceAccount",
+            *self._flags,
         ]
 
     def _wait_until_ready(self) -> None:
