@@ -147,10 +147,12 @@ async def create_namespace(admin: httpx.AsyncClient) -> Namespace:
     return Namespace(made["metadata"]["name"], admin)
 
 
-async def install(admin: httpx.AsyncClient) -> None:
-    """Define all custom resources and wait until they are served."""
+async def install(admin: httpx.AsyncClient, wanted: Iterable[Document] | None = None) -> None:
+    """Define custom resources, by default all that the endpoint picker reads; wait until served."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    made = [await post(admin, path, definition) for definition in definitions()]
+    if wanted is None:
+        wanted = definitions()
+    made = [await post(admin, path, definition) for definition in wanted]
     async with asyncio.timeout(15):
         for each in made:
             spec = each["spec"]
