@@ -149,7 +149,13 @@ async def _grant(
         "subjects": [subject],
     }
     await post(namespace.admin, f"{rbac}/{kind.lower()}bindings", meta | binding)
-    scope = account.namespace if kind == "Role" else ""
+    await until_granted(namespace, account, rules, account.namespace if kind == "Role" else "")
+
+
+async def until_granted(
+    namespace: Namespace, account: Account, rules: Sequence[Document], scope: str
+) -> None:
+    """Wait until the first right of each rule counts in the namespace ``scope``, "" for all."""
     async with asyncio.timeout(10):
         # The authorizer learns of roles by a watch, and tells nobody when it has.
         while not await _is_granted(namespace, account, rules, scope):  # noqa: ASYNC110
@@ -159,7 +165,6 @@ async def _grant(
 async def _is_granted(
     namespace: Namespace, account: Account, rules: Sequence[Document], scope: str
 ) -> bool:
-    """Return whether the first right of each rule counts in the namespace ``scope``."""
     path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
     for each in rules:
         verb = each["verbs"][0]
