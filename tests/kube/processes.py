@@ -66,6 +66,10 @@ class Process:
         """Return whether it has not ended."""
         return self.handle.returncode is None
 
+    def end(self) -> str:
+        """Return how it has ended, and what it had to say."""
+        return f"ended with {self.handle.returncode}: {self.log.read_text()}"
+
     async def terminate(self) -> int:
         """Stop it as a kubelet does, with SIGTERM; return its exit status."""
         self.handle.terminate()
@@ -204,7 +208,7 @@ async def until(holds: Callable[[], bool], process: Process | None = None) -> No
     """Wait for what another process does, unless it ends; fail after 20 s."""
     async with asyncio.timeout(20):
         while not holds():
-            assert process is None or process.runs(), process.log.read_text()
+            assert process is None or process.runs(), process.end()
             await asyncio.sleep(0.01)  # nothing there tells of it
 
 
@@ -212,7 +216,7 @@ async def until_async(holds: Callable[[], object], process: Process | None = Non
     """Wait in the same way for the result of a coroutine."""
     async with asyncio.timeout(20):
         while not await holds():  # type: ignore[misc]
-            assert process is None or process.runs(), process.log.read_text()
+            assert process is None or process.runs(), process.end()
             await asyncio.sleep(0.02)
 
 

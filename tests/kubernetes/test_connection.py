@@ -211,3 +211,32 @@ def test_without_the_extra_epp_works_and_kubernetes_says_what_to_install(missing
         f"Kubernetes needs the Python package {missing}, which is not installed: "
         "pip install 'endpoint-picker[kubernetes]'\n"
     )
+
+
+THREADS = """
+import sys
+from pathlib import Path
+from threading import Barrier, Thread
+
+from epp.kubernetes.api.kubeconfig import read_kubeconfig
+
+sys.setswitchinterval(1e-6)
+barrier = Barrier(8)
+
+def read():
+    barrier.wait()
+    read_kubeconfig([Path(sys.argv[1])])
+
+threads = [Thread(target=read) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_several_threads_may_read_the_first_kubeconfig_of_a_process(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "config", "http://chosen")
+    # Without preparation, four of ten processes ended with SIGSEGV.
+    processes = [subprocess.Popen([sys.executable, "-c", THREADS, path]) for _ in range(8)]
+    assert [process.wait() for process in processes] == [0] * 8

@@ -49,6 +49,11 @@ class _File(msgspec.Struct, rename="kebab"):
     current_context: str | None = None
 
 
+# Each client reads the file in a thread of its own. msgspec looks at a type when it is first
+# decoded, and two threads that do so at once end the process with SIGSEGV (msgspec 0.22).
+msgspec.json.Decoder(_File)
+
+
 @dataclass(frozen=True, slots=True)
 class Selected:
     """The cluster and the user of the current context; paths in them are absolute."""
