@@ -175,6 +175,23 @@ def test_envoy_accepts_its_bootstrap_and_stops_before_the_endpoint_picker(helm: 
     assert listener["address"]["socket_address"]["port_value"] == 8081
 
 
+def test_an_endpoint_picker_that_may_lead_is_told_to_stop_together_with_envoy(helm: Helm) -> None:
+    objects = render(helm, mode="standalone", router={"epp": {"replicas": 2}})
+    spec = of_kind(objects, "Deployment")["spec"]["template"]["spec"]
+    assert "initContainers" not in spec
+    args = containers(objects)["epp"]["args"]
+    longest = containers(objects)["envoy"]["lifecycle"]["preStop"]["exec"]["command"][-1]
+    # It gives the Lease away at once, and serves Envoy as long as that has requests.
+    assert {f"--drain-delay-seconds={longest}", "--drain-timeout=10s"} <= set(args)
+    assert spec["terminationGracePeriodSeconds"] == int(longest) + 30
+
+
+def test_the_first_switch_for_leader_election_leaves_other_flags_alone(helm: Helm) -> None:
+    older = {"enableLeaderElection": True, "flags": {"v": 4}}
+    args = containers(render(helm, inferenceExtension=older))["epp"]["args"]
+    assert {"--ha-enable-leader-election=true", "--v=4"} <= set(args)
+
+
 def test_a_policy_of_envoy_gateway_is_where_its_target_is(helm: Helm) -> None:
     objects = helm.render(values_of("own-envoy-gateway-lean"))
     namespaces = {

@@ -67,6 +67,14 @@ whichever chart it is from, or else those of the Go EPP's chart whose values the
 {{- if and .Values.router.proxy.enabled (not (include "endpoint-picker.own-bootstrap" .)) }}true{{ end -}}
 {{- end -}}
 
+{{/*
+Whether the endpoint picker is a sidecar container, which stops after Envoy. Not if it may lead: it
+would keep the Lease until Envoy's last request has ended, and no other Pod would be ready.
+*/}}
+{{- define "endpoint-picker.is-sidecar" -}}
+{{- if and .Values.router.proxy.enabled (ne (include "endpoint-picker.elects-leader" .) "true") }}true{{ end -}}
+{{- end -}}
+
 {{/* Whether the metrics port asks for tokens. */}}
 {{- define "endpoint-picker.metrics-auth" -}}
 {{- $flags := .Values.router.epp.flags | default dict -}}
@@ -131,12 +139,15 @@ llm-d.ai/v1alpha2
 
 {{/*
 Time after SIGTERM in which new requests are served. The flag --drain-timeout alone means that, too,
-as in the Go EPP. With an Envoy in the Pod none: it is stopped first, and has no requests left.
+as in the Go EPP. With an Envoy in the Pod none, if Envoy is stopped first and has no requests left;
+else as long as Envoy may take.
 */}}
 {{- define "endpoint-picker.drain-delay" -}}
 {{- $flags := .Values.router.epp.flags | default dict -}}
-{{- if .Values.router.proxy.enabled -}}
+{{- if include "endpoint-picker.is-sidecar" . -}}
 0
+{{- else if .Values.router.proxy.enabled -}}
+{{ include "endpoint-picker.envoy-drain" . }}
 {{- else if hasKey $flags "drain-delay-seconds" -}}
 {{ get $flags "drain-delay-seconds" | float64 | ceil | int }}
 {{- else if hasKey $flags "drain-timeout" -}}
@@ -144,6 +155,11 @@ as in the Go EPP. With an Envoy in the Pod none: it is stopped first, and has no
 {{- else -}}
 {{ .Values.drain.delaySeconds }}
 {{- end -}}
+{{- end -}}
+
+{{/* Time that Envoy has for its requests, of the grace period; 30 s are for the exits. */}}
+{{- define "endpoint-picker.envoy-drain" -}}
+{{ sub (int .Values.router.epp.terminationGracePeriodSeconds) 30 }}
 {{- end -}}
 
 {{/* Time for open requests after that: what is left of the grace period, less 10 s for the exit. */}}

@@ -4,6 +4,7 @@
 {{- $epp := $router.epp -}}
 {{- $proxy := $router.proxy -}}
 {{- $onSocket := include "endpoint-picker.on-socket" . -}}
+{{- $isSidecar := include "endpoint-picker.is-sidecar" . -}}
 {{- $podContext := dict "runAsNonRoot" true "seccompProfile" (dict "type" "RuntimeDefault") -}}
 {{- if $onSocket -}}
   {{- /* The socket has mode 0660: Envoy, another user, is in the group. */ -}}
@@ -41,24 +42,25 @@ spec:
   enableServiceLinks: false
   securityContext:
     {{- toYaml $podContext | nindent 4 }}
-  {{- if or $proxy.enabled (and $router.tokenizer.enabled $router.tokenizer.initContainers) }}
+  {{- if or $isSidecar (and $router.tokenizer.enabled $router.tokenizer.initContainers) }}
   initContainers:
     {{- if $router.tokenizer.enabled }}
     {{- with $router.tokenizer.initContainers }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
     {{- end }}
-    {{- if $proxy.enabled }}
+    {{- if $isSidecar }}
     {{- include "endpoint-picker.container" . | nindent 4 }}
       # A sidecar container starts before Envoy and stops after it.
       restartPolicy: Always
     {{- end }}
   {{- end }}
   containers:
+    {{- if not $isSidecar }}
+    {{- include "endpoint-picker.container" . | nindent 4 }}
+    {{- end }}
     {{- if $proxy.enabled }}
     {{- include "endpoint-picker.envoy" . | nindent 4 }}
-    {{- else }}
-    {{- include "endpoint-picker.container" . | nindent 4 }}
     {{- end }}
     {{- if $router.tokenizer.enabled }}
     {{- include "endpoint-picker.tokenizer" . | nindent 4 }}
@@ -264,7 +266,7 @@ spec:
     preStop:
       exec:
         # Admin port, seconds in which new connections are let in, seconds for all of it.
-        command: [bash, /etc/envoy/drain.sh, "9901", "5", {{ sub .Values.router.epp.terminationGracePeriodSeconds 30 | toString | quote }}]
+        command: [bash, /etc/envoy/drain.sh, "9901", "5", {{ include "endpoint-picker.envoy-drain" . | quote }}]
   {{- end }}
   {{- with $proxy.resources }}
   resources:

@@ -17,6 +17,9 @@ What is set in the older layout wins.
   {{- range $router.epp.flags }}{{- $_ := set $flags .name .value }}{{- end -}}
   {{- $_ := set $router.epp "flags" $flags -}}
 {{- end -}}
+{{- if and (dig "enableLeaderElection" false ($values.inferenceExtension | default dict)) (not (hasKey $router.epp.flags "ha-enable-leader-election")) -}}
+  {{- $_ := set $router.epp.flags "ha-enable-leader-election" true -}}
+{{- end -}}
 {{- if kindIs "map" $router.epp.env -}}
   {{- $env := list -}}
   {{- range $name, $value := $router.epp.env }}{{- $env = append $env (dict "name" $name "value" (toString $value)) }}{{- end -}}
@@ -49,9 +52,6 @@ What is set in the older layout wins.
   {{- include "endpoint-picker.overlay" (dict "onto" $router.epp "values" $epp) -}}
   {{- with .extraServicePorts }}{{- $_ := set $router "extraServicePorts" . }}{{- end -}}
   {{- with .failureMode }}{{- $_ := set $router.inferencePool "failureMode" . }}{{- end -}}
-  {{- if .enableLeaderElection -}}
-    {{- $_ := set $router.epp "flags" (dict "ha-enable-leader-election" true) -}}
-  {{- end -}}
   {{- with .monitoring -}}
     {{- include "endpoint-picker.overlay" (dict "onto" $router.monitoring "values" (pick . "interval" "provider" "prometheus")) -}}
     {{- with .secret }}{{- $_ := set $router.monitoring.prometheus.auth "secretName" .name }}{{- end -}}
