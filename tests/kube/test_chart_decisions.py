@@ -186,6 +186,21 @@ def test_an_endpoint_picker_that_may_lead_is_told_to_stop_together_with_envoy(he
     assert spec["terminationGracePeriodSeconds"] == int(longest) + 30
 
 
+def test_a_field_of_a_security_context_can_be_removed(helm: Helm) -> None:
+    objects = render(
+        helm,
+        mode="standalone",
+        router={
+            "epp": {"podSecurityContext": {"runAsGroup": None, "fsGroup": None}},
+            "proxy": {"securityContext": {"runAsUser": None}},
+        },
+    )
+    spec = of_kind(objects, "Deployment")["spec"]["template"]["spec"]
+    assert spec["securityContext"].keys() == {"runAsNonRoot", "seccompProfile"}
+    envoy = containers(objects)["envoy"]["securityContext"]
+    assert envoy.keys() == {"allowPrivilegeEscalation", "readOnlyRootFilesystem", "capabilities"}
+
+
 def test_the_first_switch_for_leader_election_leaves_other_flags_alone(helm: Helm) -> None:
     older = {"enableLeaderElection": True, "flags": {"v": 4}}
     args = containers(render(helm, inferenceExtension=older))["epp"]["args"]

@@ -5,13 +5,6 @@
 {{- $proxy := $router.proxy -}}
 {{- $onSocket := include "endpoint-picker.on-socket" . -}}
 {{- $isSidecar := include "endpoint-picker.is-sidecar" . -}}
-{{- $podContext := dict "runAsNonRoot" true "seccompProfile" (dict "type" "RuntimeDefault") -}}
-{{- if $onSocket -}}
-  {{- /* The socket has mode 0660: Envoy, another user, is in the group. */ -}}
-  {{- $_ := set $podContext "runAsGroup" 65532 -}}
-  {{- $_ := set $podContext "fsGroup" 65532 -}}
-{{- end -}}
-{{- include "endpoint-picker.overlay" (dict "onto" $podContext "values" ($epp.podSecurityContext | default dict)) -}}
 metadata:
   labels:
     {{- include "endpoint-picker.selector-labels" . | nindent 4 }}
@@ -40,8 +33,10 @@ spec:
   {{- end }}
   # No variables for the Services of the namespace: nothing reads them.
   enableServiceLinks: false
+  {{- with $epp.podSecurityContext }}
   securityContext:
-    {{- toYaml $podContext | nindent 4 }}
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   {{- if or $isSidecar (and $router.tokenizer.enabled $router.tokenizer.initContainers) }}
   initContainers:
     {{- if $router.tokenizer.enabled }}
@@ -125,8 +120,6 @@ spec:
 {{- define "endpoint-picker.container" -}}
 {{- $router := .Values.router -}}
 {{- $epp := $router.epp -}}
-{{- $context := dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) -}}
-{{- include "endpoint-picker.overlay" (dict "onto" $context "values" ($epp.securityContext | default dict)) -}}
 - name: epp
   image: {{ include "endpoint-picker.image" . | quote }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
@@ -188,8 +181,10 @@ spec:
   resources:
     {{- toYaml . | nindent 4 }}
   {{- end }}
+  {{- with $epp.securityContext }}
   securityContext:
-    {{- toYaml $context | nindent 4 }}
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   volumeMounts:
     # Whole, not by subPath, so that a change arrives.
     - name: plugins-config-volume
@@ -208,8 +203,6 @@ spec:
 {{- define "endpoint-picker.envoy" -}}
 {{- $proxy := .Values.router.proxy -}}
 {{- $ownBootstrap := include "endpoint-picker.own-bootstrap" . -}}
-{{- $context := dict "runAsUser" 101 "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) -}}
-{{- include "endpoint-picker.overlay" (dict "onto" $context "values" ($proxy.securityContext | default dict)) -}}
 - name: {{ $proxy.name }}
   image: {{ $proxy.image | quote }}
   imagePullPolicy: {{ $proxy.imagePullPolicy }}
@@ -272,8 +265,10 @@ spec:
   resources:
     {{- toYaml . | nindent 4 }}
   {{- end }}
+  {{- with $proxy.securityContext }}
   securityContext:
-    {{- toYaml $context | nindent 4 }}
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   volumeMounts:
     - name: envoy-config
       mountPath: /etc/envoy
