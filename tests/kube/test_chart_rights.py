@@ -12,11 +12,17 @@ from kube.charts import MINIMAL
 from kube.pickers import LABELS, pod_of, pod_servers
 from kube.processes import account_of, install_release, processes, serves, until_async
 
-from tools.chart.helm import Document, Helm
+from tools.chart.helm import Document, Helm, of_kind
 from tools.chart.kustomize import merged
 from tools.harness.kube.access import path_rule, until_granted
 from tools.harness.kube.audit import AuditLog, Right, granted
-from tools.harness.kube.crds import LLM_D_GROUP, definitions
+from tools.harness.kube.crds import (
+    LEGACY_OBJECTIVE,
+    LEGACY_REWRITE,
+    LLM_D_GROUP,
+    REWRITE,
+    definitions,
+)
 from tools.harness.kube.manifests import Manifests
 from tools.harness.kube.objects import create_namespace, install
 from tools.harness.kube.server import ApiServer, free_ports
@@ -64,13 +70,25 @@ async def run(
         await install(admin, kinds)
         namespace = await create_namespace(admin)
         servers = await stack.enter_async_context(pod_servers(1))
+        served = {each["spec"]["group"] for each in kinds}
+        is_older = LLM_D_GROUP not in served
         objects = helm.render(
-            merged(with_ports(values, *first), targets(servers[0].port)), namespace=namespace.name
+            merged(with_ports(values, *first), targets(servers[0].port)),
+            # What helm finds out itself where it installs.
+            *(("--api-versions", f"{LEGACY_OBJECTIVE.api_version}/InferenceObjective") * is_older),
+            namespace=namespace.name,
         )
         monitors = [each for each in objects if each["kind"] == "ServiceMonitor"]
         objects = [each for each in objects if each not in monitors]
         account = await install_release(objects, namespace, Manifests(admin))
         await namespace.create_pods(pod_of(0))
+        kind = LEGACY_REWRITE if is_older else REWRITE
+        group = of_kind(objects, "InferencePool")["apiVersion"].partition("/")[0]
+        rewrite = {
+            "poolRef": {"group": group, "name": "llama"},
+            "rules": [{"targets": [{"modelRewrite": "tiny"}]}],
+        }
+        await namespace.create(kind, "chat", rewrite)
         token = api_server.tokens.issue(account)
         pod = await stack.enter_async_context(processes(objects, namespace, api_server, token))
         leader = await pod.picker()
@@ -88,13 +106,20 @@ async def run(
             if "metrics-reader" not in role["metadata"]["name"]
             for rule in role["rules"]
         )
-        await until_async(lambda: created_an_event(log, account.user), standby)
+        wrote = {
+            Right("", "events", "create"),
+            *(
+                Right(kind.group, f"{plural}/status", "patch")
+                for plural in ("inferenceobjectives", "inferencemodelrewrites")
+            ),
+        }
+        await until_async(lambda: has_used(log, account.user, wrote), standby)
         rights.used |= log.used([account.user])
         rights.refused |= log.refused([account.user])
 
 
-async def created_an_event(log: AuditLog, user: str) -> bool:
-    return Right("", "events", "create") in log.used([user])
+async def has_used(log: AuditLog, user: str, rights: set[Right]) -> bool:
+    return rights <= log.used([user])
 
 
 def with_ports(values: dict[str, Any], grpc: int, health: int, metrics: int) -> dict[str, Any]:
@@ -119,6 +144,7 @@ async def metrics_are_read(namespace: Any, api_server: ApiServer, port: int) -> 
 REPLICAS: dict[str, Any] = {
     "router": {
         "epp": {"replicas": 2, "flags": {"drain-delay-seconds": 0}},
+        "inferenceObjectives": [{"name": "chat", "priority": 1}],
         "monitoring": {"prometheus": {"enabled": True}},
     }
 }

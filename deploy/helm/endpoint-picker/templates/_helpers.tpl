@@ -67,6 +67,12 @@ whichever chart it is from, or else those of the Go EPP's chart whose values the
 {{- if and .Values.router.proxy.enabled (not (include "endpoint-picker.own-bootstrap" .)) }}true{{ end -}}
 {{- end -}}
 
+{{/* Whether the conditions of objectives and rewrites are written. */}}
+{{- define "endpoint-picker.writes-status" -}}
+{{- $flags := .Values.router.epp.flags | default dict -}}
+{{- if not (has (get $flags "write-object-status" | toString | lower) (list "false" "f" "0")) }}true{{ end -}}
+{{- end -}}
+
 {{/*
 Whether the endpoint picker is a sidecar container, which stops after Envoy. Not if it may lead: it
 would keep the Lease until Envoy's last request has ended, and no other Pod would be ready.

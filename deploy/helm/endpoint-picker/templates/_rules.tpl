@@ -17,6 +17,12 @@ does a right that is missing.
 - apiGroups: [llm-d.ai, inference.networking.x-k8s.io]
   resources: [inferenceobjectives, inferencemodelrewrites]
   verbs: [list, watch]
+{{- if include "endpoint-picker.writes-status" . }}
+# Whether they are in use.
+- apiGroups: [llm-d.ai, inference.networking.x-k8s.io]
+  resources: [inferenceobjectives/status, inferencemodelrewrites/status]
+  verbs: [patch]
+{{- end }}
 {{- end }}
 {{- if eq (include "endpoint-picker.elects-leader" .) "true" }}
 # Leader election, and an Event for each new leader.
