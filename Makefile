@@ -34,7 +34,7 @@ test-system: $(INSTALLED) ## Run the tests with programs of Debian packages: oth
 		echo "make test-system: $$program is missing: apt-get install nghttp2-client curl prometheus" >&2; exit 1; }; done
 	$(BIN)/pytest tests/system $(ARGS)
 
-test-kube: $(INSTALLED) ## Run the tests with a real kube-apiserver, from KUBEBUILDER_ASSETS or built with Go, once, in minutes
+test-kube: $(INSTALLED) ## Run the tests with a real kube-apiserver (KUBEBUILDER_ASSETS), helm and kustomize (CHART_TOOLS), or build them with Go, once, in minutes
 	@$(BIN)/python -m tools.kube
 	$(BIN)/pytest tests/kube $(ARGS)
 
