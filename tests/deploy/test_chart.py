@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from tools.chart import values_table
-from tools.chart.kustomize import merged
+from tools.chart.__main__ import main
+from tools.chart.kustomize import difference, merged
 from tools.chart.paths import CHART, COPIES, DEPLOY, PAGE, ROOT
 
 FILES = sorted((Path(__file__).parent / "chart_values").glob("*.yaml"))
@@ -151,3 +152,38 @@ def test_values_files_say_what_they_are() -> None:
 def test_the_schema_is_written_as_json_tools_write_it() -> None:
     text = (CHART / "values.schema.json").read_text()
     assert text == json.dumps(SCHEMA, indent=2, ensure_ascii=False) + "\n"
+
+
+def test_the_command_says_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage: python -m tools.chart docs|kustomize" in capsys.readouterr().err
+
+
+def test_without_helm_and_go_kustomize_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CHART_TOOLS", "/nowhere")
+    assert main(["kustomize"]) == 1
+    assert capsys.readouterr().err.startswith("make kustomize: CHART_TOOLS=/nowhere contains no")
+
+
+def test_a_component_is_what_the_base_lacks() -> None:
+    def of(**spec: object) -> dict[str, Any]:
+        return {"kind": "Deployment", "metadata": {"name": "a"}, "spec": spec}
+
+    new = {"kind": "Service", "metadata": {"name": "a"}}
+    old = of(replicas=1, containers=[{"name": "c", "args": ["x"]}], paused=True, same={"a/b": 1})
+    other = of(replicas=2, containers=[{"name": "c", "args": ["y"]}], same={"a/b": 2}, more=[])
+    added, patches = difference([old], [other, new])
+    assert added == [new]
+    (patch,) = patches
+    assert patch["target"] == {"kind": "Deployment", "name": "a"}
+    assert yaml.safe_load(patch["patch"]) == [
+        {"op": "replace", "path": "/spec/replicas", "value": 2},
+        {"op": "replace", "path": "/spec/containers/0/args", "value": ["y"]},
+        {"op": "remove", "path": "/spec/paused"},
+        {"op": "replace", "path": "/spec/same/a~1b", "value": 2},
+        {"op": "add", "path": "/spec/more", "value": []},
+    ]
+    with pytest.raises(ValueError, match="a component cannot remove"):
+        difference([old, new], [old])

@@ -91,6 +91,7 @@ def test_the_older_layout_gives_the_same_objects(helm: Helm) -> None:
     [
         pytest.param({}, 10, "110s", id="by default"),
         pytest.param({"flags": {"drain-timeout": "1m30s"}}, 90, "30s", id="flag of the Go EPP"),
+        pytest.param({"flags": {"drain-timeout": 0}}, 0, "120s", id="none"),
         pytest.param({"flags": {"drain-timeout": "500ms"}}, 1, "119s", id="less than a second"),
         pytest.param({"flags": {"drain-delay-seconds": 2.5}}, 3, "117s", id="flag of ours"),
         pytest.param({"terminationGracePeriodSeconds": 600}, 10, "580s", id="a long period"),
@@ -184,6 +185,39 @@ def test_an_endpoint_picker_that_may_lead_is_told_to_stop_together_with_envoy(he
     # It gives the Lease away at once, and serves Envoy as long as that has requests.
     assert {f"--drain-delay-seconds={longest}", "--drain-timeout=10s"} <= set(args)
     assert spec["terminationGracePeriodSeconds"] == int(longest) + 30
+
+
+def test_a_flag_that_is_off_wins_over_a_value_that_is_on(helm: Helm) -> None:
+    on = {"epp": {"flags": {"tracing": False}}, "tracing": {"enabled": True}}
+    args = containers(render(helm, router=on))["epp"]["args"]
+    assert [each for each in args if "tracing" in each] == ["--tracing=false"]
+
+
+def test_labels_are_texts(helm: Helm) -> None:
+    labels = {"llm-d.ai/inference-serving": True, "generation": 2}
+    objects = render(
+        helm,
+        networkPolicy={"enabled": True},
+        provider={"name": "envoy-gateway"},
+        router={"modelServers": {"matchLabels": labels}},
+    )
+    texts = {"app": "vllm", "llm-d.ai/inference-serving": "true", "generation": "2"}
+    assert of_kind(objects, "InferencePool")["spec"]["selector"]["matchLabels"] == texts
+    assert of_kind(objects, "Service", "llama-epp-model-servers")["spec"]["selector"] == texts
+    (_, to_servers) = of_kind(objects, "NetworkPolicy")["spec"]["egress"]
+    assert to_servers["to"] == [{"podSelector": {"matchLabels": texts}}]
+
+
+def test_ports_follow_their_flags(helm: Helm) -> None:
+    flags = {"grpc-port": 9100, "grpc-health-port": "9101", "metrics-port": 9102}
+    objects = render(helm, router={"epp": {"flags": flags}})
+    picker = containers(objects)["epp"]
+    assert [port["containerPort"] for port in picker["ports"]] == [9100, 9101, 9102]
+    assert picker["livenessProbe"]["grpc"]["port"] == 9101
+    service = of_kind(objects, "Service")["spec"]["ports"]
+    assert [port["port"] for port in service] == [9100, 9102]
+    reference = of_kind(objects, "InferencePool")["spec"]["endpointPickerRef"]
+    assert reference["port"]["number"] == 9100
 
 
 def test_a_field_of_a_security_context_can_be_removed(helm: Helm) -> None:

@@ -6,7 +6,7 @@ Arguments of `epp serve`, as a YAML list. A flag of router.epp.flags replaces th
 {{- $epp := $router.epp -}}
 {{- $own := dict "config-file" (printf "/config/%s" $epp.pluginsConfigFile) -}}
 {{- $_ := set $own "grpc-health-port" $epp.grpcHealthPort -}}
-{{- $_ := set $own "metrics-port" (include "endpoint-picker.metrics-port" . | int) -}}
+{{- $_ := set $own "metrics-port" $router.metricsPort -}}
 {{- if $router.inferencePool.create -}}
   {{- $_ := set $own "pool-name" .Release.Name -}}
   {{- $_ := set $own "pool-group" (include "endpoint-picker.pool-group" .) -}}
@@ -31,7 +31,8 @@ Arguments of `epp serve`, as a YAML list. A flag of router.epp.flags replaces th
 {{- $_ := set $own "drain-delay-seconds" (include "endpoint-picker.drain-delay" . | int) -}}
 {{- $_ := set $own "drain-timeout" (printf "%ss" (include "endpoint-picker.drain-timeout" .)) -}}
 {{- $args := list -}}
-{{- range $name, $value := merge (dict) $given $own -}}
+{{- include "endpoint-picker.overlay" (dict "onto" $own "values" $given) -}}
+{{- range $name, $value := $own -}}
   {{- if kindIs "slice" $value -}}
     {{- range $value }}{{- $args = append $args (printf "--%s=%s" $name (include "endpoint-picker.scalar" .)) }}{{- end -}}
   {{- else -}}

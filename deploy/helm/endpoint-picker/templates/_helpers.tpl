@@ -93,10 +93,6 @@ would keep the Lease until Envoy's last request has ended, and no other Pod woul
 {{ .Values.router.monitoring.prometheus.auth.secretName | default (printf "%s-metrics-reader" (include "endpoint-picker.name" .)) }}
 {{- end -}}
 
-{{- define "endpoint-picker.metrics-port" -}}
-{{ get (.Values.router.epp.flags | default dict) "metrics-port" | default .Values.router.metricsPort }}
-{{- end -}}
-
 {{/* Group of the pool, for --pool-group and poolRefs. */}}
 {{- define "endpoint-picker.pool-group" -}}
 {{ .Values.router.inferencePool.apiVersion | splitList "/" | first }}
@@ -110,6 +106,13 @@ would keep the Lease until Envoy's last request has ended, and no other Pod woul
 {{- else -}}
 llm-d.ai/v1alpha2
 {{- end -}}
+{{- end -}}
+
+{{/* Labels of the model servers; a value such as true or 1 becomes the text that a label has. */}}
+{{- define "endpoint-picker.match-labels" -}}
+{{- range $name, $value := .Values.router.modelServers.matchLabels }}
+{{ $name }}: {{ $value | toString | quote }}
+{{- end }}
 {{- end -}}
 
 {{/* Labels of the model servers as a label selector. */}}
@@ -133,7 +136,7 @@ llm-d.ai/v1alpha2
 {{- define "endpoint-picker.seconds" -}}
 {{- $seconds := 0.0 -}}
 {{- $units := dict "ms" 0.001 "s" 1.0 "m" 60.0 "h" 3600.0 -}}
-{{- if not (regexMatch "^([0-9]*\\.?[0-9]+(ms|s|m|h))+$" .) -}}
+{{- if not (regexMatch "^(0|([0-9]*\\.?[0-9]+(ms|s|m|h))+)$" .) -}}
 {{- fail (printf "%q is no duration such as 30s or 1m30s" .) -}}
 {{- end -}}
 {{- range regexFindAll "[0-9]*\\.?[0-9]+(ms|s|m|h)" . -1 -}}

@@ -157,7 +157,7 @@ spec:
     - name: grpc-health
       containerPort: {{ $epp.grpcHealthPort }}
     - name: metrics
-      containerPort: {{ include "endpoint-picker.metrics-port" . }}
+      containerPort: {{ $router.metricsPort }}
     {{- with $epp.extraContainerPorts }}
     {{- toYaml . | nindent 4 }}
     {{- end }}

@@ -17,6 +17,10 @@ What is set in the older layout wins.
   {{- range $router.epp.flags }}{{- $_ := set $flags .name .value }}{{- end -}}
   {{- $_ := set $router.epp "flags" $flags -}}
 {{- end -}}
+{{- /* Probes, ports and Services follow these flags. */ -}}
+{{- with get $router.epp.flags "grpc-port" }}{{- $_ := set $router.epp "extProcPort" (int .) }}{{- end -}}
+{{- with get $router.epp.flags "grpc-health-port" }}{{- $_ := set $router.epp "grpcHealthPort" (int .) }}{{- end -}}
+{{- with get $router.epp.flags "metrics-port" }}{{- $_ := set $router "metricsPort" (int .) }}{{- end -}}
 {{- if and (dig "enableLeaderElection" false ($values.inferenceExtension | default dict)) (not (hasKey $router.epp.flags "ha-enable-leader-election")) -}}
   {{- $_ := set $router.epp.flags "ha-enable-leader-election" true -}}
 {{- end -}}
