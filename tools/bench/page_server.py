@@ -1,4 +1,4 @@
-"""Many idle model servers in one process: each answers every GET with a page of metrics.
+"""Many idle model servers in one process: each has a page of metrics, and is healthy.
 
 ``python -m tools.bench.page_server COUNT --ready-file FILE``
 """
@@ -6,6 +6,7 @@
 import argparse
 import asyncio
 from pathlib import Path
+from time import process_time
 from typing import cast
 
 import uvloop
@@ -17,11 +18,19 @@ PAGE_BYTES = 54_000
 
 _LABELS = '{engine="0",model_name="meta-llama/Llama-3.1-8B-Instruct"'
 _GAUGES = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+_PROCESS = "python_gc_collections", "process_resident_memory_bytes", "process_cpu_seconds"
+_CPU_SECONDS = "%015.6f"
+_HEALTHY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 
 
 def page() -> bytes:
-    """Return a page like that of an idle vLLM server: mostly buckets of histograms."""
-    lines = []
+    """Return a page like that of an idle vLLM server: mostly buckets of histograms.
+
+    It begins with values of the process, as those of prometheus-client do. The CPU time is to be
+    filled in: it changes from page to page, and nothing else does.
+    """
+    lines = [f"{name}_total 17.0" for name in _PROCESS[:-1]]
+    lines.append(f"{_PROCESS[-1]}_total {_CPU_SECONDS}")
     for name in _GAUGES:
         lines += [f"# HELP vllm:{name} A gauge.", f"# TYPE vllm:{name} gauge"]
         lines.append(f"vllm:{name}{_LABELS}}} 0.0")
@@ -36,7 +45,7 @@ def page() -> bytes:
 
 
 class _Server(asyncio.Protocol):
-    """A connection; a GET without a body ends with an empty line."""
+    """A connection, to answer one GET after the other."""
 
     def __init__(self, answer: bytes) -> None:
         self._answer = answer
@@ -45,14 +54,17 @@ class _Server(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        if data.endswith(b"\r\n\r\n"):
-            self._transport.write(self._answer)
+        if data.startswith(b"GET /health"):
+            self._transport.write(_HEALTHY)
+        else:
+            self._transport.write(self._answer % process_time())
 
 
 async def main(count: int, ready_file: Path) -> None:
     """Serve on ``count`` loopback addresses until terminated."""
     body = page()
-    head = f"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {len(body)}\r\n\r\n"
+    length = len(body % 0.0)
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {length}\r\n\r\n"
     answer = head.encode() + body
     loop = asyncio.get_running_loop()
     addresses = []

@@ -34,9 +34,10 @@ Example::
               customMetrics: [{attributeKey: gpu-heat, metricSpec: mine_gpu_celsius}]
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Final
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -44,7 +45,7 @@ from epp.data_layer.plugins import Extractor, Page, PageError
 from epp.scheduling import AttributeKey, Endpoint
 from epp_plugins.data_sources.engines import BUILT_IN
 from epp_plugins.data_sources.metric_spec import MetricSpec
-from epp_plugins.data_sources.metrics_page import EngineMetrics, MetricsPageScanner
+from epp_plugins.data_sources.metrics_page import EngineMetrics, MetricsPageScanner, ScannedPage
 
 DEFAULT_ENGINE_LABEL: Final = "llm-d.ai/engine-type"
 DEFAULT_ENGINE: Final = "vllm"
@@ -105,6 +106,15 @@ _Reader = tuple[MetricsPageScanner, tuple[_Keys, ...], _Keys]
 """Scanner of an engine's pages, keys of each of its custom metrics, keys of other engines."""
 
 
+@dataclass(frozen=True, slots=True)
+class _LastPage:
+    """The last complete page of an endpoint. That of an idle server is the same again."""
+
+    scanner: MetricsPageScanner
+    digest: int
+    scanned: ScannedPage
+
+
 class CoreMetricsExtractor(Extractor):
     """Reads ``endpoint.metrics`` from the metrics pages of known engines."""
 
@@ -160,6 +170,7 @@ class CoreMetricsExtractor(Extractor):
             others = tuple(key for key in self.writes if not any(key in names for names in own))
             self._readers[engine] = (MetricsPageScanner(metrics), own, others)
         self._default = self._readers[default]
+        self._last_pages: WeakKeyDictionary[Endpoint, _LastPage] = WeakKeyDictionary()
 
     def extract(self, endpoint: Endpoint, page: Page) -> None:
         for _ in self._steps(endpoint, page):
@@ -170,8 +181,7 @@ class CoreMetricsExtractor(Extractor):
 
     def _steps(self, endpoint: Endpoint, page: Page) -> Iterator[None]:
         scanner, keys, others = self._reader(endpoint.labels)
-        scanned = yield from scanner.steps(page.body, page.requested_at, endpoint.metrics)
-        endpoint.metrics = scanned.metrics
+        scanned = yield from self._scan(endpoint, page, scanner)
         missing = []
         for names, value in zip(keys, scanned.custom, strict=True):
             if value is None:
@@ -190,6 +200,23 @@ class CoreMetricsExtractor(Extractor):
             )
         if missing:
             raise PageError(f"the page has no number for {', '.join(missing)}")
+
+    def _scan(
+        self, endpoint: Endpoint, page: Page, scanner: MetricsPageScanner
+    ) -> Generator[None, None, ScannedPage]:
+        """Write ``endpoint.metrics``; return all values of the page."""
+        digest = scanner.digest(page.body)
+        last = self._last_pages.get(endpoint)
+        if last is not None and last.digest == digest and last.scanner is scanner:
+            endpoint.metrics = replace(last.scanned.metrics, requested_at=page.requested_at)
+            return last.scanned
+        scanned = yield from scanner.steps(page.body, page.requested_at, endpoint.metrics)
+        endpoint.metrics = scanned.metrics
+        if scanned.missing:  # the values of an earlier page are used in their place
+            self._last_pages.pop(endpoint, None)
+        else:
+            self._last_pages[endpoint] = _LastPage(scanner, digest, scanned)
+        return scanned
 
     def _reader(self, labels: Mapping[str, str]) -> _Reader:
         engine = labels.get(self._label) or labels.get(LEGACY_ENGINE_LABEL, "")

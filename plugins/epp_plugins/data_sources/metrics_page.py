@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Final
 
+from xxhash import xxh3_64_intdigest
+
 from epp.data_layer.plugins import PageError, PageTooLargeError
 from epp.scheduling import NEVER_SCRAPED, EndpointMetrics
 from epp_plugins.data_sources.metric_spec import MetricSpec, parse_labels
@@ -128,7 +130,25 @@ class MetricsPageScanner:
         """Families whose labels are needed."""
         if engine.cache_config is not None:
             self._labelled.add(engine.cache_config.family)
-        self._patterns = _patterns({spec.family for spec in engine.specs()})
+        found = _patterns({spec.family for spec in engine.specs()})
+        self._starts = tuple(start for start, _ in found)
+        self._patterns = tuple(pattern for _, pattern in found)
+
+    def digest(self, page: bytes) -> int:
+        """Return a hash of what :meth:`scan` reads of a page, in 4 us for 54 KB.
+
+        It begins at the first line that may be read. A vLLM server's page begins with its memory
+        and CPU time, which change when nothing else does.
+        """
+        begin = len(page)
+        for start in self._starts:
+            if page.startswith(start[1:]):
+                begin = 0
+                break
+            found = page.find(start, 0, begin)
+            if found >= 0:
+                begin = found
+        return xxh3_64_intdigest(memoryview(page)[begin:])
 
     def scan(
         self,
@@ -264,8 +284,11 @@ class MetricsPageScanner:
         return block_size, blocks
 
 
-def _patterns(families: Iterable[bytes]) -> list[re.Pattern[bytes]]:
-    """Return what finds name, labels and rest of the lines of ``families``."""
+def _patterns(families: Iterable[bytes]) -> list[tuple[bytes, re.Pattern[bytes]]]:
+    """Return what finds name, labels and rest of the lines of ``families``.
+
+    The start of each pattern stands before it: text without it does not match.
+    """
     groups: dict[bytes, list[bytes]] = {}
     for family in sorted(families):
         namespace = _NAMESPACE.match(family)
@@ -276,11 +299,10 @@ def _patterns(families: Iterable[bytes]) -> list[re.Pattern[bytes]]:
         # 45 us on a 54 KB page, with "^" and re.MULTILINE it takes 420.
         prefix = commonprefix(names) or b""  # noqa: RUF071 - of characters, not of path components
         rests = b"|".join(re.escape(name[len(prefix) :]) for name in names)
-        patterns.append(
-            re.compile(
-                rb"\n(%b(?:%b))(?:(\{[^\n]*\})[ \t]*|[ \t]+)([^\n]*)" % (re.escape(prefix), rests)
-            )
+        pattern = re.compile(
+            rb"\n(%b(?:%b))(?:(\{[^\n]*\})[ \t]*|[ \t]+)([^\n]*)" % (re.escape(prefix), rests)
         )
+        patterns.append((b"\n" + prefix, pattern))
     return patterns
 
 

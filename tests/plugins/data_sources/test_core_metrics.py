@@ -1,6 +1,7 @@
 """``core-metrics-extractor`` reads the pages of four engines, and of those it is told of."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,31 @@ def test_a_missing_family_is_named_and_costs_nothing_else() -> None:
     assert endpoint.attribute(POWER) == 600.0
     assert endpoint.metrics.requested_at == 2.5
     assert endpoint.metrics.kv_cache_usage == before.kv_cache_usage
+
+
+def test_the_page_of_an_idle_server_is_read_once() -> None:
+    extractor = make_extractor({"engineConfigs": [MINE], "defaultEngine": "mine"})
+    endpoint = make_endpoint()
+    extractor.extract(endpoint, Page(b"process_cpu_seconds 1\n" + MINE_PAGE, 1.5))
+    first = endpoint.metrics
+    endpoint.metrics = replace(first, waiting_requests=9, requested_at=2.0)  # by a load report
+    extractor.extract(endpoint, Page(b"process_cpu_seconds 2\n" + MINE_PAGE, 2.5))
+    assert endpoint.metrics == replace(first, requested_at=2.5)
+    assert endpoint.metrics.active_adapters is first.active_adapters  # not made again
+    assert endpoint.attribute(HEAT) == 61.5
+    extractor.extract(endpoint, Page(MINE_PAGE.replace(b"2\n", b"9\n", 1), 3.5))
+    assert (endpoint.metrics.waiting_requests, endpoint.metrics.requested_at) == (9, 3.5)
+
+
+def test_the_same_incomplete_page_is_read_with_the_values_before_it() -> None:
+    extractor = make_extractor({"engineConfigs": [MINE], "defaultEngine": "mine"})
+    endpoint = make_endpoint()
+    incomplete = Page(MINE_PAGE.replace(b"mine_cache_usage", b"mine_other"), 1.5)
+    for usage in (0.25, 0.75):
+        endpoint.metrics = EndpointMetrics(kv_cache_usage=usage, requested_at=1.0)
+        with pytest.raises(PageError, match="has no mine_cache_usage"):
+            extractor.extract(endpoint, incomplete)
+        assert endpoint.metrics.kv_cache_usage == usage
 
 
 def test_a_built_in_engine_without_specs_keeps_its_metrics() -> None:

@@ -227,3 +227,41 @@ def test_any_page_is_read_or_refused(lines: list[bytes]) -> None:
     assert found.running_requests >= 0
     assert 0.0 <= found.kv_cache_usage <= 1.0
     assert found.cache_blocks >= 0
+
+
+PROCESS = b"process_cpu_seconds_total 1.5\n"
+
+
+@pytest.mark.parametrize(
+    ("page", "is_same"),
+    [
+        pytest.param(PROCESS + GAUGES, True, id="the same page"),
+        pytest.param(PROCESS * 2 + GAUGES, True, id="more in front of the first family"),
+        pytest.param(GAUGES, True, id="nothing in front of it"),
+        pytest.param(PROCESS + GAUGES.replace(b" 3.0", b" 4.0"), False, id="another value"),
+        pytest.param(PROCESS + GAUGES + b"x 1\n", False, id="more behind"),
+        pytest.param(b"vllm:num_requests_waiting 1\n" + GAUGES, False, id="a first line"),
+        pytest.param(PROCESS, False, id="no family"),
+        pytest.param(b"", False, id="nothing"),
+    ],
+)
+def test_pages_that_read_the_same_have_the_same_digest(page: bytes, is_same: bool) -> None:
+    scanner = MetricsPageScanner(VLLM)
+    assert (scanner.digest(page) == scanner.digest(PROCESS + GAUGES)) is is_same
+
+
+@given(
+    st.lists(st.sampled_from([*GAUGES.split(b"\n"), b"", b"x 1"]), max_size=8),
+    st.lists(st.sampled_from([*GAUGES.split(b"\n"), b"", b"x 1"]), max_size=8),
+)
+def test_equal_digests_mean_equal_values(one: list[bytes], other: list[bytes]) -> None:
+    scanner = MetricsPageScanner(VLLM)
+    pages = [b"\n".join(lines) for lines in (one, other)]
+    if scanner.digest(pages[0]) == scanner.digest(pages[1]):
+        found: list[object] = []
+        for page in pages:
+            try:
+                found.append(scanner.scan(page))
+            except PageError as error:
+                found.append(str(error))
+        assert found[0] == found[1]
