@@ -44,7 +44,7 @@ from epp.data_layer.plugins import (
     ignore_report,
 )
 from epp.data_layer.runtime import DataLayerRuntime, polled
-from epp.data_layer.scrape import NullScrapeObserver, ScrapeObserver, ScrapeObservers
+from epp.data_layer.scrape_observers import NullScrapeObserver, ScrapeObserver, ScrapeObservers
 from epp.data_layer.scrape_pace import DEFAULT_SHARE
 from epp.data_layer.scrape_state import MetricsAge, ScrapeState
 from epp.data_layer.scraper import Binding, Scraper

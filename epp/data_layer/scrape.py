@@ -1,4 +1,4 @@
-"""The loop that scrapes one endpoint for one source and runs the extractors on each page.
+"""Scrapes one endpoint for one source and runs the extractors on the page.
 
 Sources and extractors may be third-party code: a failure of one is counted and logged, and does not
 affect the others.
@@ -9,73 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from time import thread_time
-from typing import Protocol, cast
+from typing import cast
 
 import structlog
 
-from epp.data_layer.errors import ScrapeError, ScrapeTimeoutError
+from epp.data_layer.errors import ScrapeError
 from epp.data_layer.load_estimates import LoadEstimates
 from epp.data_layer.plugins import CostlyClient, DataSource, Extractor, Page, PageClient
+from epp.data_layer.polls import Polls
+from epp.data_layer.scrape_observers import ScrapeObserver
 from epp.data_layer.scrape_pace import PoolPace, ScrapePace
-from epp.data_layer.scrape_rest import ScrapeRest
 from epp.data_layer.scrape_state import Faults, ScrapeState
 from epp.scheduling import Endpoint, EndpointMetrics, Plugin
 
 _log = structlog.get_logger(__name__)
-
-
-class ScrapeObserver(Protocol):
-    """Callbacks for scrape metrics."""
-
-    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
-        """The extractors have read a page, ``seconds`` after it was requested."""
-
-    def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
-        """A poll failed; ``kind`` is that of the error class (``datalayer_poll_errors_total``)."""
-
-    def extract_failed(
-        self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
-    ) -> None:
-        """An extractor failed on a page (``datalayer_extract_errors_total``)."""
-
-
-class NullScrapeObserver:
-    """An observer that does nothing."""
-
-    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
-        """Ignore the page."""
-
-    def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
-        """Ignore the failure."""
-
-    def extract_failed(
-        self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
-    ) -> None:
-        """Ignore the failure."""
-
-
-class ScrapeObservers:
-    """Passes each event to several observers, in order."""
-
-    def __init__(self, *observers: ScrapeObserver) -> None:
-        self._observers = observers
-
-    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
-        """Pass the page on."""
-        for each in self._observers:
-            each.page_scraped(source, endpoint, seconds)
-
-    def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
-        """Pass the failure on."""
-        for each in self._observers:
-            each.poll_failed(source, endpoint, kind)
-
-    def extract_failed(
-        self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
-    ) -> None:
-        """Pass the failure on."""
-        for each in self._observers:
-            each.extract_failed(source, extractor, endpoint, kind)
 
 
 class PluginFaultError(ScrapeError):
@@ -88,29 +35,41 @@ class PluginFaultError(ScrapeError):
 class ScrapeSettings:
     """Settings and state that all scrapes of a pool share."""
 
-    timeout_seconds: float
     clock: Callable[[], float]
     observer: ScrapeObserver
     load_estimates: LoadEstimates
     pool_pace: PoolPace
-    random: Callable[[], float]
-    waiting: dict[ScrapeState, float] = field(default_factory=dict)
-    """Scrapes that have no page yet, and when each began; in that order."""
+    polls: Polls
     told_bugs: set[tuple[str, str]] = field(default_factory=set)
     """Plugin and exception class of each bug that was logged with its traceback."""
 
 
 class Scrape:
-    """The scraping of one endpoint by one source.
+    """The scraping of one endpoint by one source; opens a client when it is first used.
 
     Args:
         source: Opens the client.
         extractors: Read each page, in this order.
         endpoint: The endpoint to scrape.
         interval_seconds: Time between the starts of two scrapes.
-        idle_seconds: Mean interval of an idle endpoint; 0.0 for the same as for others.
         settings: Shared by all scrapes.
     """
+
+    __slots__ = (
+        "_client",
+        "_counts_cost",
+        "_extractors",
+        "_has_written",
+        "_page_bytes",
+        "_settings",
+        "_source",
+        "_spent_seconds",
+        "_told_costly",
+        "_unbroken",
+        "endpoint",
+        "pace",
+        "state",
+    )
 
     def __init__(
         self,
@@ -119,23 +78,18 @@ class Scrape:
         endpoint: Endpoint,
         *,
         interval_seconds: float,
-        idle_seconds: float,
         settings: ScrapeSettings,
     ) -> None:
-        self._pace = ScrapePace(interval_seconds, settings.pool_pace)
-        self.state = ScrapeState(endpoint, source.name, self._pace)
+        self.endpoint = endpoint
+        self.pace = ScrapePace(interval_seconds, settings.pool_pace)
+        self.state = ScrapeState(endpoint, source.name, self.pace)
         self._source = source
         self._extractors = [
             (extractor, self.state.extracts.setdefault(extractor.name, Faults()))
             for extractor in extractors
         ]
-        self._endpoint = endpoint
         self._settings = settings
-        self._rest = (
-            ScrapeRest(endpoint, interval_seconds, idle_seconds, settings.random)
-            if idle_seconds
-            else None
-        )
+        self._client: PageClient | None = None
         self._told_costly = False
         self._counts_cost = False
         """Whether the client is a :class:`CostlyClient`."""
@@ -147,61 +101,37 @@ class Scrape:
         self._unbroken = True
         """Whether no poll or extractor failed since the last metrics were written."""
 
-    async def run(self, phase: float) -> None:
-        """Scrape at once, then at ``phase`` (0.0 to 1.0) of every interval, until cancelled."""
-        clock = self._settings.clock
-        due = clock() + phase * self._pace.configured_seconds
-        client: PageClient | None = None
-        try:
-            while True:
-                if client is None:
-                    client = self._open()
-                if client is not None:
-                    await self._measured(client)
-                now, tick = clock(), self._pace.configured_seconds
-                if now > due:  # late: skip the missed ticks, keep the phase
-                    due += tick * -(-(now - due) // tick)
-                due += self._pace.interval_seconds - tick  # expensive pages skip ticks
-                if self._rest is None:
-                    await asyncio.sleep(due - now)
-                elif await self._sleep(self._rest, due - now):
-                    due = clock() + tick  # the request has to reach the server
-                    await asyncio.sleep(tick)
-                due += tick
-        finally:
-            if client is not None:
-                self._close(client)
+    async def run(self) -> None:
+        """Scrape once; failures are counted and logged."""
+        if self._client is None:
+            self._client = self._open()
+        if self._client is not None:
+            await self._measured(self._client)
 
-    async def _sleep(self, rest: ScrapeRest, seconds: float) -> bool:
-        """Sleep until the next scrape is due; return whether a request has ended a rest."""
-        interval = rest.next_interval(self.state.polls.in_a_row)
-        tick = self._pace.configured_seconds
-        if interval > tick:
-            self._settings.load_estimates.slow_down(self._endpoint, interval)
-        self.state.rest_seconds = interval - tick
-        return await rest.sleep(seconds + interval - tick)
+    def close(self) -> None:
+        """Close the connection."""
+        client, self._client = self._client, None
+        if client is not None:
+            try:
+                client.close()
+            except Exception as error:
+                self._note_poll(error)
 
     def _open(self) -> PageClient | None:
         try:
-            client = self._source.open(self._endpoint)
+            client = self._source.open(self.endpoint)
         except Exception as error:
             self._note_poll(error)
             return None
         self._counts_cost = isinstance(client, CostlyClient)  # takes 20 us
         return client
 
-    def _close(self, client: PageClient) -> None:
-        try:
-            client.close()
-        except Exception as error:
-            self._note_poll(error)
-
     async def _measured(self, client: PageClient) -> None:
         """Scrape once, and adapt the interval to the CPU time that it took."""
         self._spent_seconds = 0.0
         before = self._spent_by(client)
         wrote = await self._scrape(client)
-        pace, endpoint = self._pace, self._endpoint
+        pace, endpoint = self.pace, self.endpoint
         pace.note(self._spent_seconds + max(0.0, self._spent_by(client) - before))
         if wrote and pace.interval_seconds > pace.configured_seconds:
             self._settings.load_estimates.slow_down(endpoint, pace.interval_seconds)
@@ -241,11 +171,11 @@ class Scrape:
         elif not all(outcomes):
             self._unbroken = False
         now = settings.clock()
-        settings.observer.page_scraped(self._source, self._endpoint, now - page.requested_at)
+        settings.observer.page_scraped(self._source, self.endpoint, now - page.requested_at)
         return self._has_written
 
     async def _extract(self, extractor: Extractor, faults: Faults, page: Page) -> bool:
-        endpoint = self._endpoint
+        endpoint = self.endpoint
         before = endpoint.metrics
         error: Exception | None = None
         began = thread_time()
@@ -274,23 +204,14 @@ class Scrape:
         """Update the load estimate with the metrics that an extractor has just written."""
         self._has_written = True
         self._settings.load_estimates.take_metrics(
-            self._endpoint,
+            self.endpoint,
             page.requested_at,
-            self._pace.interval_seconds,
+            self.pace.interval_seconds,
             unbroken=self._unbroken,
         )
 
     async def _poll(self, client: PageClient) -> Page:
-        timeout = self._settings.timeout_seconds
-        waiting = self._settings.waiting
-        waiting[self.state] = self._settings.clock()
-        try:
-            async with asyncio.timeout(timeout):
-                page: object = await client.get()
-        except TimeoutError:
-            raise ScrapeTimeoutError(f"no page within {timeout} s") from None
-        finally:
-            waiting.pop(self.state, None)
+        page = await self._settings.polls.poll(self.state, client)
         if not isinstance(page, Page) or not _are_counts(page.requested_at):
             raise PluginFaultError(f"its client gave {repr(page)[:100]}, which is no Page")
         return page
@@ -298,13 +219,13 @@ class Scrape:
     def _note_poll(self, error: Exception) -> None:
         fault = _fault(error)
         self._unbroken = False
-        self._settings.observer.poll_failed(self._source, self._endpoint, fault.kind)
+        self._settings.observer.poll_failed(self._source, self.endpoint, fault.kind)
         if self._is_news(self.state.polls.note(fault), self._source, error):
             self._tell("endpoint scrape failed", self._source, fault, error)
 
     def _note_extract(self, extractor: Extractor, faults: Faults, error: Exception) -> None:
         fault = _fault(error)
-        self._settings.observer.extract_failed(self._source, extractor, self._endpoint, fault.kind)
+        self._settings.observer.extract_failed(self._source, extractor, self.endpoint, fault.kind)
         if self._is_news(faults.note(fault), extractor, error):
             self._tell("endpoint page not understood", extractor, fault, error)
 
@@ -320,8 +241,8 @@ class Scrape:
     def _tell(self, event: str, plugin: Plugin, fault: ScrapeError, error: Exception) -> None:
         _log.warning(
             event,
-            endpoint=self._endpoint.name,
-            address=self._endpoint.address,
+            endpoint=self.endpoint.name,
+            address=self.endpoint.address,
             source=self._source.name,
             plugin=plugin.name,
             kind=fault.kind,
@@ -335,7 +256,7 @@ class Scrape:
         failures = faults.clear()
         _log.info(
             event,
-            endpoint=self._endpoint.name,
+            endpoint=self.endpoint.name,
             source=self._source.name,
             plugin=extractor or self._source.name,
             failures=failures,

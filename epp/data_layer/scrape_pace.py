@@ -6,7 +6,6 @@ the pool's share. If all scrapes together exceed that share, the intervals of th
 ones grow further until they fit.
 """
 
-from collections import deque
 from collections.abc import Iterable
 from math import ceil
 from statistics import median
@@ -37,11 +36,12 @@ class ScrapePace:
         self.cost_seconds = 0.0
         """CPU time of one scrape."""
         self._pool = pool
-        self._costs: deque[float] = deque(maxlen=_COSTS)
+        self._costs: tuple[float, ...] = ()
 
     def note(self, cost_seconds: float) -> None:
         """Record the cost of a scrape, in CPU time of the event loop."""
-        self._costs.append(cost_seconds)
+        # No deque: an empty one takes 760 bytes.
+        self._costs = (*self._costs, cost_seconds)[-_COSTS:]
         self.cost_seconds = median(self._costs)
 
     @property

@@ -10,7 +10,6 @@ Failures: the first ones are followed up at the base interval, so that outlier d
 soon. After these, attempts become less frequent, too.
 """
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -35,6 +34,8 @@ class ScrapeRest:
         limit_seconds: Mean interval of an endpoint that has been idle for long.
         random: Returns random numbers from 0.0 to 1.0.
     """
+
+    __slots__ = ("_endpoint", "_last", "_limit", "_mean", "_random", "_tick")
 
     def __init__(
         self,
@@ -66,28 +67,6 @@ class ScrapeRest:
             self._mean = self._tick
             return self._tick
         return self._mean * (1.0 + _JITTER * (2.0 * self._random() - 1.0))
-
-    async def sleep(self, seconds: float) -> bool:
-        """Sleep; return True as soon as a request is sent to the endpoint."""
-        if seconds <= self._tick:
-            await asyncio.sleep(seconds)
-            return False
-        loop = asyncio.get_running_loop()
-        woken: asyncio.Future[bool] = loop.create_future()
-
-        def wake(by_request: bool) -> None:
-            if not woken.done():
-                woken.set_result(by_request)
-
-        timer = loop.call_later(seconds, wake, False)
-        waiting = self._endpoint.load.waiting_for_requests
-        waiting.append(wake_up := lambda: wake(True))
-        try:
-            return await woken
-        finally:
-            timer.cancel()
-            if wake_up in waiting:
-                waiting.remove(wake_up)
 
     def _is_idle(self) -> bool:
         metrics, load = self._endpoint.metrics, self._endpoint.load

@@ -1,8 +1,9 @@
 """Scrape every endpoint of the pool.
 
-Each endpoint has one task per data source. Tasks start and stop as endpoints join and leave the
-pool and as a reload changes the sources. Once per interval, stale metrics are replaced by
-estimates (:mod:`epp.data_layer.staleness`). A failed scrape leaves the last metrics in place.
+Each endpoint has one loop per data source (:mod:`.scrape_loop`). Loops start and stop as endpoints
+join and leave the pool and as a reload changes the sources. Once per interval, stale metrics are
+replaced by estimates (:mod:`epp.data_layer.staleness`). A failed scrape leaves the last metrics in
+place.
 """
 
 import asyncio
@@ -19,11 +20,15 @@ import structlog
 from epp.data_layer.health_check import HealthCheck
 from epp.data_layer.load_estimates import LoadEstimates
 from epp.data_layer.plugins import DataSource, Extractor, LoadReport
-from epp.data_layer.scrape import NullScrapeObserver, Scrape, ScrapeObserver, ScrapeSettings
+from epp.data_layer.polls import Polls
+from epp.data_layer.scrape import Scrape, ScrapeSettings
+from epp.data_layer.scrape_loop import ScrapeLoop
+from epp.data_layer.scrape_observers import NullScrapeObserver, ScrapeObserver
 from epp.data_layer.scrape_pace import DEFAULT_SHARE, PoolPace
-from epp.data_layer.scrape_rest import MAX_REST_SECONDS
+from epp.data_layer.scrape_rest import MAX_REST_SECONDS, ScrapeRest
 from epp.data_layer.scrape_state import MetricsAge, ScrapeState
 from epp.data_layer.store import EndpointStore
+from epp.data_layer.timetable import Timetable
 from epp.scheduling import AttributeKey, Endpoint, Plugin
 
 _log = structlog.get_logger(__name__)
@@ -101,18 +106,21 @@ class Scraper:
         )
         self._pool_pace = PoolPace(cpu_share)
         self._told_tight = False
+        self._polls = Polls(timeout_seconds, clock)
+        self._timetable = Timetable(clock)
+        self._random = random
         self._settings = ScrapeSettings(
-            timeout_seconds=timeout_seconds,
             clock=clock,
             observer=observer or NullScrapeObserver(),
             load_estimates=self._load_estimates,
             pool_pace=self._pool_pace,
-            random=random,
+            polls=self._polls,
         )
         self._is_adaptive = is_adaptive
         self._bound: list[_Bound] = []
         self._group: asyncio.TaskGroup | None = None
-        self._tasks: dict[str, dict[tuple[int, ...], asyncio.Task[None]]] = {}
+        self._loops: dict[str, dict[tuple[int, ...], ScrapeLoop]] = {}
+        """By endpoint name and key of the binding."""
         self._states: dict[tuple[str, str], ScrapeState] = {}
         self._starts = count(1)
         self.states: Mapping[tuple[str, str], ScrapeState] = MappingProxyType(self._states)
@@ -128,7 +136,7 @@ class Scraper:
 
     def waiting(self) -> Iterator[tuple[Endpoint, str, float]]:
         """Yield the scrapes without a page yet: endpoint, source's name, and when it began."""
-        for state, since in self._settings.waiting.items():
+        for state, since in self._polls:
             yield state.endpoint, state.source, since
 
     def limit_cpu(self, share: float) -> None:
@@ -138,9 +146,9 @@ class Scraper:
     def use(self, bindings: Iterable[Binding]) -> None:
         """Replace the bindings.
 
-        A binding with the same plugin instances keeps its tasks. The tasks of dropped bindings are
-        cancelled and close their connections in the next iteration of the loop. Endpoints keep
-        their metrics, but lose attributes that no extractor writes any more.
+        A binding with the same plugin instances keeps its loops. Those of dropped bindings stop,
+        and close their connections in the next iteration of the event loop. Endpoints keep their
+        metrics, but lose attributes that no extractor writes any more.
         """
         before, self._bound = self._bound, [_Bound(binding) for binding in bindings]
         kept = {bound.key for bound in before} & {bound.key for bound in self._bound}
@@ -151,7 +159,7 @@ class Scraper:
         for endpoint in self._store.snapshot:
             for key in orphans:
                 endpoint.attributes.pop(key, None)
-            if self._group is not None and endpoint.name in self._tasks:
+            if self._group is not None and endpoint.name in self._loops:
                 for bound in dropped:
                     self._stop(endpoint, bound)
                 for bound in added:
@@ -178,7 +186,12 @@ class Scraper:
             finally:
                 self._store.remove_listener(self)
                 self._group = None
-                self._tasks.clear()
+                for loops in self._loops.values():
+                    for loop in loops.values():
+                        loop.stop()
+                self._loops.clear()
+                self._timetable.clear()
+                self._polls.close()
                 self._states.clear()
                 self._load_estimates.ages.clear()
 
@@ -197,7 +210,7 @@ class Scraper:
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
         assert self._group is not None, "the scraper listens only while it runs"  # noqa: S101
-        self._tasks[endpoint.name] = {}
+        self._loops[endpoint.name] = {}
         self._load_estimates.add(endpoint, self._store.version)
         for bound in self._bound:
             self._start(self._group, endpoint, bound)
@@ -205,24 +218,31 @@ class Scraper:
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         for bound in self._bound:
             self._stop(endpoint, bound)
-        del self._tasks[endpoint.name]
+        del self._loops[endpoint.name]
         self._load_estimates.remove(endpoint)
 
     def _start(self, group: asyncio.TaskGroup, endpoint: Endpoint, bound: _Bound) -> None:
         source = bound.source
+        interval = bound.interval_seconds or self._interval
         scrape = Scrape(
             source,
             bound.extractors,
             endpoint,
-            interval_seconds=bound.interval_seconds or self._interval,
-            idle_seconds=self._idle_seconds(bound),
+            interval_seconds=interval,
             settings=self._settings,
         )
-        self._states[endpoint.name, source.name] = scrape.state
-        self._tasks[endpoint.name][bound.key] = group.create_task(
-            scrape.run(phase=next(self._starts) * _GOLDEN_RATIO % 1.0),
+        idle = self._idle_seconds(bound)
+        loop = ScrapeLoop(
+            scrape,
+            ScrapeRest(endpoint, interval, idle, self._random) if idle else None,
+            timetable=self._timetable,
+            load_estimates=self._load_estimates,
+            clock=self._settings.clock,
             name=f"scrape {endpoint.name} {source.name}",
         )
+        self._states[endpoint.name, source.name] = scrape.state
+        self._loops[endpoint.name][bound.key] = loop
+        loop.start(group, phase=next(self._starts) * _GOLDEN_RATIO % 1.0)
 
     def _idle_seconds(self, bound: _Bound) -> float:
         """Return the interval of idle endpoints; 0.0 if it is the same as that of others."""
@@ -234,7 +254,7 @@ class Scraper:
 
     def _stop(self, endpoint: Endpoint, bound: _Bound) -> None:
         self._states.pop((endpoint.name, bound.source.name), None)
-        self._tasks[endpoint.name].pop(bound.key).cancel()
+        self._loops[endpoint.name].pop(bound.key).stop()
 
 
 def _own_interval_seconds(source: DataSource) -> float:

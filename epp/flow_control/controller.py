@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from epp.data_layer.scrape import NullScrapeObserver
+from epp.data_layer.scrape_observers import NullScrapeObserver
 from epp.flow_control.control import FlowControl
 from epp.flow_control.flows import InFlight, Outcome, QueuedRequest
 from epp.flow_control.interfaces import FlowObserver, NoRevocations, RevocationObserver

@@ -1,0 +1,138 @@
+"""When one endpoint is scraped for one source: at its phase of each interval, later if it is idle.
+
+A scrape runs in a task. Between two scrapes there is no task, only an entry of the timetable: of a
+thousand idle endpoints a task each would take 4 MB.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from epp.data_layer.load_estimates import LoadEstimates
+from epp.data_layer.scrape import Scrape
+from epp.data_layer.scrape_rest import ScrapeRest
+from epp.data_layer.timetable import Timetable
+
+
+class ScrapeLoop:
+    """Repeats a scrape.
+
+    Args:
+        scrape: The scrape.
+        rest: How long it rests while its endpoint is idle; None if it never does.
+        timetable: Starts the scrapes.
+        load_estimates: Is told of longer intervals.
+        clock: Monotonic clock in seconds.
+        name: Name of the tasks.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_due",
+        "_group",
+        "_is_stopped",
+        "_load_estimates",
+        "_name",
+        "_rest",
+        "_task",
+        "_ticket",
+        "_timetable",
+        "scrape",
+    )
+
+    def __init__(
+        self,
+        scrape: Scrape,
+        rest: ScrapeRest | None,
+        *,
+        timetable: Timetable,
+        load_estimates: LoadEstimates,
+        clock: Callable[[], float],
+        name: str,
+    ) -> None:
+        self.scrape = scrape
+        self._rest = rest
+        self._timetable = timetable
+        self._load_estimates = load_estimates
+        self._clock = clock
+        self._name = name
+        self._group: asyncio.TaskGroup | None = None
+        self._due = 0.0
+        self._ticket: int | None = None
+        """Entry of the timetable; None while a scrape runs."""
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
+
+    def start(self, group: asyncio.TaskGroup, phase: float) -> None:
+        """Scrape at once, then at ``phase`` (0.0 to 1.0) of every interval, in tasks of a group."""
+        self._group = group
+        self._due = self._clock() + phase * self.scrape.pace.configured_seconds
+        self._begin()
+
+    def stop(self) -> None:
+        """End the present scrape, and close the connection in the next step of the event loop."""
+        self._is_stopped = True
+        if self._ticket is not None:
+            self._timetable.remove(self._ticket)
+            self._forget_entry()
+        if self._task is None:
+            self.scrape.close()
+        else:
+            self._task.add_done_callback(lambda _: self.scrape.close())
+            self._task.cancel()
+
+    def _begin(self) -> None:
+        assert self._group is not None  # noqa: S101 - it has been started
+        self._forget_entry()
+        self._task = self._group.create_task(self._run(), name=self._name)
+
+    async def _run(self) -> None:
+        await self.scrape.run()
+        self._task = None
+        if not self._is_stopped:
+            self._plan()
+
+    def _plan(self) -> None:
+        """Enter the next scrape into the timetable."""
+        now, pace = self._clock(), self.scrape.pace
+        tick, due = pace.configured_seconds, self._due
+        if now > due:  # late: skip the missed ticks, keep the phase
+            due += tick * -(-(now - due) // tick)
+        due += pace.interval_seconds - tick  # expensive pages skip ticks
+        self._due = due + tick
+        rest_seconds = self._rest_seconds()
+        at = due + rest_seconds
+        if at - now <= tick:
+            self._ticket = self._timetable.add(at, self._begin)
+            return
+        slack_seconds = tick if rest_seconds else 0.0
+        self._ticket = self._timetable.add(at, self._begin, slack_seconds=slack_seconds)
+        if self._rest is not None:
+            self.scrape.endpoint.load.waiting_for_requests.append(self._request_sent)
+
+    def _rest_seconds(self) -> float:
+        """Return how much longer the next interval is because the endpoint is idle, or fails."""
+        if self._rest is None:
+            return 0.0
+        state = self.scrape.state
+        interval = self._rest.next_interval(state.polls.in_a_row)
+        tick = self.scrape.pace.configured_seconds
+        if interval > tick:
+            self._load_estimates.slow_down(self.scrape.endpoint, interval)
+        state.rest_seconds = interval - tick
+        return state.rest_seconds
+
+    def _request_sent(self) -> None:
+        """End the rest: scrape after one base interval, when the request has reached the server."""
+        if self._ticket is None:
+            return
+        self._timetable.remove(self._ticket)
+        tick = self.scrape.pace.configured_seconds
+        at = self._clock() + tick
+        self._due = at + tick
+        self._ticket = self._timetable.add(at, self._begin)
+
+    def _forget_entry(self) -> None:
+        self._ticket = None
+        waiting = self.scrape.endpoint.load.waiting_for_requests
+        if self._request_sent in waiting:
+            waiting.remove(self._request_sent)

@@ -1,0 +1,59 @@
+"""Callbacks for the events of scraping."""
+
+from typing import Protocol
+
+from epp.scheduling import Endpoint, Plugin
+
+
+class ScrapeObserver(Protocol):
+    """Callbacks for scrape metrics."""
+
+    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
+        """The extractors have read a page, ``seconds`` after it was requested."""
+
+    def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
+        """A poll failed; ``kind`` is that of the error class (``datalayer_poll_errors_total``)."""
+
+    def extract_failed(
+        self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
+    ) -> None:
+        """An extractor failed on a page (``datalayer_extract_errors_total``)."""
+
+
+class NullScrapeObserver:
+    """An observer that does nothing."""
+
+    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
+        """Ignore the page."""
+
+    def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
+        """Ignore the failure."""
+
+    def extract_failed(
+        self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
+    ) -> None:
+        """Ignore the failure."""
+
+
+class ScrapeObservers:
+    """Passes each event to several observers, in order."""
+
+    def __init__(self, *observers: ScrapeObserver) -> None:
+        self._observers = observers
+
+    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
+        """Pass the page on."""
+        for each in self._observers:
+            each.page_scraped(source, endpoint, seconds)
+
+    def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
+        """Pass the failure on."""
+        for each in self._observers:
+            each.poll_failed(source, endpoint, kind)
+
+    def extract_failed(
+        self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
+    ) -> None:
+        """Pass the failure on."""
+        for each in self._observers:
+            each.extract_failed(source, extractor, endpoint, kind)
