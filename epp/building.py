@@ -22,6 +22,7 @@ from epp.data_layer import (
     ObjectListener,
     ObjectSource,
     ReportLoad,
+    SharedConnections,
     ignore_report,
     page_opener,
 )
@@ -83,6 +84,7 @@ def make_builder(
     metrics: PluginMetrics = NO_PLUGIN_METRICS,
     report_load: ReportLoad = ignore_report,
     max_page_bytes: int = MAX_PAGE_BYTES,
+    connections: SharedConnections | None = None,
     compat: Literal["none", "reference"] = "none",
     experimental: Experimental = "allow",
 ) -> GraphBuilder:
@@ -95,13 +97,14 @@ def make_builder(
         metrics: Registers the plugins' own metrics.
         report_load: Applies the load reports that plugins receive.
         max_page_bytes: Longest response of an endpoint to a data source.
+        connections: Those of the data sources that get pages; None for new ones.
         compat: ``reference`` to make plugins behave like those of the Go EPP.
         experimental: How to treat configurations with Alpha plugin types.
 
     Raises:
         ConfigError: Two installed plugins have the same type.
     """
-    open_page = page_opener(time.monotonic, max_page_bytes=max_page_bytes)
+    open_page = page_opener(time.monotonic, max_page_bytes=max_page_bytes, connections=connections)
     services: dict[str, Callable[[str], Any]] = {
         "rng": lambda name: make_random(seed, name),
         "clock": lambda _: time.monotonic,

@@ -27,6 +27,7 @@ from epp.data_layer import (
     ObjectStore,
     ScrapeObservers,
     Scraper,
+    SharedConnections,
     configured_names,
     fixed_discoveries,
     polled,
@@ -113,6 +114,7 @@ class PoolRuntime:
             metrics.budget, has_former_names=settings.has_deprecated_metrics
         )
         metrics.registry.register(plugin_metrics)
+        connections = SharedConnections()
         builder = make_builder(
             settings.seed,
             installed.registry,
@@ -120,6 +122,7 @@ class PoolRuntime:
             metrics=plugin_metrics,
             report_load=self._take_report,
             max_page_bytes=settings.max_scrape_page_bytes,
+            connections=connections,
             compat=settings.ext_proc.compat,
             experimental="allow" if settings.allow_experimental_plugins else "refuse",
         )
@@ -186,7 +189,9 @@ class PoolRuntime:
             fixed.append(self._discovery)
             objects = plugin_objects
             has_policies = True
-        health_checks = [] if self.outliers is None else _health_checks(settings.outliers)
+        health_checks = (
+            [] if self.outliers is None else _health_checks(settings.outliers, connections)
+        )
         self._data_layer = DataLayerRuntime(
             self.store, self._scraper, self.graph, fixed, health_checks, objects=objects
         )
@@ -342,8 +347,9 @@ class PoolRuntime:
         self.flow.wake()  # capacity may be free
 
 
-def _health_checks(settings: OutlierSettings) -> list[HealthCheck]:
+def _health_checks(settings: OutlierSettings, connections: SharedConnections) -> list[HealthCheck]:
     if not settings.health_check_path:
         return []
     interval = settings.health_check_interval_seconds
-    return [HealthCheck(settings.health_check_path, interval, time.monotonic)]
+    path = settings.health_check_path
+    return [HealthCheck(path, interval, time.monotonic, connections=connections)]

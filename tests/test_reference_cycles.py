@@ -16,7 +16,7 @@ from data_layer.metrics_server import MetricsServer, answer_bytes
 from observability.raw_http import connected as http_connected
 
 from epp.data_layer import HttpClient
-from epp.data_layer.http_client import HttpClientConnection
+from epp.data_layer.http_client_connection import HttpClientConnection
 from epp.observability.http_connection import HttpLimits, HttpServerConnection, Request, Response
 from epp.observability.http_server import HttpServer
 from epp.sockets import listen_on

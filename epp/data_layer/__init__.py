@@ -48,6 +48,7 @@ from epp.data_layer.scrape_observers import NullScrapeObserver, ScrapeObserver, 
 from epp.data_layer.scrape_pace import DEFAULT_SHARE
 from epp.data_layer.scrape_state import MetricsAge, ScrapeState
 from epp.data_layer.scraper import Binding, Scraper
+from epp.data_layer.shared_connections import SharedConnections
 from epp.data_layer.static import StaticDiscovery, fixed_discoveries
 from epp.data_layer.store import EndpointStore, PoolListener
 
@@ -105,6 +106,7 @@ __all__ = [
     "ScrapeObservers",
     "ScrapeState",
     "Scraper",
+    "SharedConnections",
     "StaticDiscovery",
     "configured_names",
     "fixed_discoveries",

@@ -1,7 +1,7 @@
 """Active health checks: a data source that polls the health page of each model server.
 
-It uses a connection of its own to each endpoint, because a response to the scrape of the metrics
-may take long.
+While the response to a scrape of the metrics takes long, a check has a connection of its own
+(:mod:`.shared_connections`).
 """
 
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 from epp.data_layer.errors import ScrapeStatusError
 from epp.data_layer.http_client import HttpClient
 from epp.data_layer.plugins import DataSource, Page
+from epp.data_layer.shared_connections import SharedConnections
 from epp.scheduling import Endpoint
 
 _SERVER_ERROR: Final = 500
@@ -25,25 +26,40 @@ class HealthCheck(DataSource):
         path: Path of the health page.
         interval_seconds: Time between two checks of an endpoint.
         clock: Monotonic seconds.
+        connections: Those of the clients that share them; None for new ones.
     """
 
     type: ClassVar[str] = "health-check"
 
-    def __init__(self, path: str, interval_seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        path: str,
+        interval_seconds: float,
+        clock: Callable[[], float],
+        *,
+        connections: SharedConnections | None = None,
+    ) -> None:
         self.name = self.type
         self.interval_seconds = interval_seconds
         self._path = path
         self._clock = clock
+        self._connections = connections or SharedConnections()
 
     def open(self, endpoint: Endpoint) -> "_HealthPage":
         """Return a client for the health page of ``endpoint``."""
         client = HttpClient(
-            endpoint.address, self._path, clock=self._clock, max_page_bytes=_MAX_PAGE_BYTES
+            endpoint.address,
+            self._path,
+            clock=self._clock,
+            max_page_bytes=_MAX_PAGE_BYTES,
+            connections=self._connections,
         )
         return _HealthPage(client, self._clock)
 
 
 class _HealthPage:
+    __slots__ = ("_client", "_clock")
+
     def __init__(self, client: HttpClient, clock: Callable[[], float]) -> None:
         self._client = client
         self._clock = clock

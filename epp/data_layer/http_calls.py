@@ -1,8 +1,8 @@
 """HTTP POST client with a connection pool, for plugins that call another process per request.
 
-It uses the connections of the scraper (:mod:`.http_client`). Connections, waiting callers and the
-length of a response are bounded, because clients determine the rate of calls and the server may be
-faulty.
+It uses the connections of the scraper (:mod:`.http_client_connection`). Connections, waiting
+callers and the length of a response are bounded, because clients determine the rate of calls and
+the server may be faulty.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Final
 
 from epp.data_layer.address import split_address
 from epp.data_layer.errors import CallerBusyError, ScrapeConnectError, ScrapeResetError
-from epp.data_layer.http_client import HttpClientConnection
+from epp.data_layer.http_client_connection import HttpClientConnection
 
 _REMEDY: Final = "it is not the expected response"
 
