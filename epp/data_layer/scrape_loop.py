@@ -62,11 +62,18 @@ class ScrapeLoop:
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
 
-    def start(self, group: asyncio.TaskGroup, phase: float) -> None:
-        """Scrape at once, then at ``phase`` (0.0 to 1.0) of every interval, in tasks of a group."""
+    def start(self, group: asyncio.TaskGroup, phase: float, *, delay_seconds: float) -> None:
+        """Scrape once after a delay, then at a phase of every interval.
+
+        Args:
+            group: Runs the scrapes.
+            phase: From 0.0 to 1.0.
+            delay_seconds: Time until the first scrape.
+        """
         self._group = group
-        self._due = self._clock() + phase * self.scrape.pace.configured_seconds
-        self._begin()
+        at = self._clock() + delay_seconds
+        self._due = at + phase * self.scrape.pace.configured_seconds
+        self._ticket = self._timetable.add(at, self._begin)
 
     def stop(self) -> None:
         """End the present scrape, and close the connection in the next step of the event loop."""

@@ -212,8 +212,9 @@ class Scraper:
         assert self._group is not None, "the scraper listens only while it runs"  # noqa: S101
         self._loops[endpoint.name] = {}
         self._load_estimates.add(endpoint, self._store.version)
-        for bound in self._bound:
-            self._start(self._group, endpoint, bound)
+        for number, bound in enumerate(self._bound):
+            # One after the other, so that all use the connection of the first.
+            self._start(self._group, endpoint, bound, delay_seconds=number * self._interval)
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         for bound in self._bound:
@@ -221,7 +222,14 @@ class Scraper:
         del self._loops[endpoint.name]
         self._load_estimates.remove(endpoint)
 
-    def _start(self, group: asyncio.TaskGroup, endpoint: Endpoint, bound: _Bound) -> None:
+    def _start(
+        self,
+        group: asyncio.TaskGroup,
+        endpoint: Endpoint,
+        bound: _Bound,
+        *,
+        delay_seconds: float = 0.0,
+    ) -> None:
         source = bound.source
         interval = bound.interval_seconds or self._interval
         scrape = Scrape(
@@ -242,7 +250,8 @@ class Scraper:
         )
         self._states[endpoint.name, source.name] = scrape.state
         self._loops[endpoint.name][bound.key] = loop
-        loop.start(group, phase=next(self._starts) * _GOLDEN_RATIO % 1.0)
+        phase = next(self._starts) * _GOLDEN_RATIO % 1.0
+        loop.start(group, phase, delay_seconds=delay_seconds)
 
     def _idle_seconds(self, bound: _Bound) -> float:
         """Return the interval of idle endpoints; 0.0 if it is the same as that of others."""
