@@ -152,7 +152,7 @@ class Scrape:
         if not self._counts_cost:
             return 0.0
         spent = cast("CostlyClient", client).spent_seconds
-        return spent if _are_counts(spent) else 0.0
+        return spent if _is_count(spent) else 0.0
 
     async def _scrape(self, client: PageClient) -> bool:
         """Scrape once; return whether an extractor has written metrics."""
@@ -212,7 +212,7 @@ class Scrape:
 
     async def _poll(self, client: PageClient) -> Page:
         page = await self._settings.polls.poll(self.state, client)
-        if not isinstance(page, Page) or not _are_counts(page.requested_at):
+        if not isinstance(page, Page) or not _is_count(page.requested_at):
             raise PluginFaultError(f"its client gave {repr(page)[:100]}, which is no Page")
         return page
 
@@ -265,18 +265,19 @@ class Scrape:
 
 def _are_usable(metrics: object) -> bool:
     """Return whether ``metrics`` holds valid numbers."""
-    return isinstance(metrics, EndpointMetrics) and _are_counts(
-        metrics.waiting_requests,
-        metrics.running_requests,
-        metrics.kv_cache_usage,
-        0 if metrics.requested_at is None else metrics.requested_at,
+    return (
+        isinstance(metrics, EndpointMetrics)
+        and _is_count(metrics.waiting_requests)
+        and _is_count(metrics.running_requests)
+        and _is_count(metrics.kv_cache_usage)
+        and (metrics.requested_at is None or _is_count(metrics.requested_at))
     )
 
 
-def _are_counts(*values: float) -> bool:
-    """Return whether all values are finite numbers of at least 0; plugins may pass any type."""
+def _is_count(value: float) -> bool:
+    """Return whether it is a finite number of at least 0; plugins may pass any type."""
     try:
-        return all(0 <= value < inf for value in values)
+        return 0 <= value < inf
     except TypeError:
         return False
 

@@ -6,11 +6,16 @@ thousand idle endpoints a task each would take 4 MB.
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from epp.data_layer.load_estimates import LoadEstimates
 from epp.data_layer.scrape import Scrape
 from epp.data_layer.scrape_rest import ScrapeRest
 from epp.data_layer.timetable import Timetable
+
+_SLACK: Final = 0.1
+"""Part of a rest that may be left out, to scrape idle endpoints together. Half as much made 100
+idle endpoints cost 0.029 cores instead of 0.025."""
 
 
 class ScrapeLoop:
@@ -111,7 +116,7 @@ class ScrapeLoop:
         if at - now <= tick:
             self._ticket = self._timetable.add(at, self._begin)
             return
-        slack_seconds = tick if rest_seconds else 0.0
+        slack_seconds = _SLACK * rest_seconds
         self._ticket = self._timetable.add(at, self._begin, slack_seconds=slack_seconds)
         if self._rest is not None:
             self.scrape.endpoint.load.waiting_for_requests.append(self._request_sent)

@@ -13,8 +13,9 @@ from itertools import count
 from math import inf
 from typing import Final
 
-MAX_STARTS: Final = 8
-"""Actions started in one step of the event loop."""
+MAX_STARTS: Final = 16
+"""Actions started in one step of the event loop. With 8, a thousand idle endpoints cost a fifth
+more; 16 scrapes and their pages delay a request by a millisecond at most."""
 RESOLUTION_SECONDS: Final = 0.001
 """Resolution of uvloop's timers, which may fire that much too early."""
 

@@ -62,7 +62,9 @@ class EndpointLoad:
         """Called, and removed, when the next request is sent to the endpoint."""
         self._page_waiting: float = 0
         self._page_running: float = 0
-        self._log: deque[tuple[float, int]] = deque()
+        self._log: deque[tuple[float, int]] | None = None
+        """Starts and ends since shortly before the scrape; None without any, as an empty deque
+        takes 620 bytes."""
         self._balance = 0
 
     def start(self, now: float) -> None:
@@ -90,8 +92,11 @@ class EndpointLoad:
         """
         horizon = requested_at - SCRAPE_MARGIN_SECONDS
         log, settled = self._log, 0
-        while log and log[0][0] < horizon:
-            settled += log.popleft()[1]
+        if log is not None:
+            while log and log[0][0] < horizon:
+                settled += log.popleft()[1]
+            if not log:
+                self._log = None
         self._balance -= settled
         if running is None:
             before = self._page_running
@@ -120,6 +125,8 @@ class EndpointLoad:
 
     def _note(self, now: float, change: int) -> None:
         log = self._log
+        if log is None:
+            log = self._log = deque()
         log.append((now, change))
         self._balance += change
         if len(log) > _MAX_LOG_ENTRIES:

@@ -181,7 +181,7 @@ def test_thinning_keeps_the_sum() -> None:
     for n in range(_MAX_LOG_ENTRIES + 500):
         load.start(n / 1000)
     assert len(load._log) <= _MAX_LOG_ENTRIES
-    assert sum(change for _, change in load._log) == load._balance == load.in_flight
+    assert sum(change for _, change in load._log or ()) == load._balance == load.in_flight
     assert load.waiting_requests == _MAX_LOG_ENTRIES + 500
 
 
@@ -238,7 +238,7 @@ def test_over_all_histories(
                 )
             else:
                 load.assume(waiting=waiting, running=running, kv_cache_usage=0.0)
-        assert load._balance == sum(change for _, change in load._log)
+        assert load._balance == sum(change for _, change in load._log or ())
         on_page = load._page_waiting + load._page_running
         total = max(load.in_flight, on_page + load._balance)
         assert load.waiting_requests >= 0
