@@ -180,6 +180,7 @@ def test_thinning_keeps_the_sum() -> None:
     load = EndpointLoad()
     for n in range(_MAX_LOG_ENTRIES + 500):
         load.start(n / 1000)
+    assert load._log is not None
     assert len(load._log) <= _MAX_LOG_ENTRIES
     assert sum(change for _, change in load._log or ()) == load._balance == load.in_flight
     assert load.waiting_requests == _MAX_LOG_ENTRIES + 500
