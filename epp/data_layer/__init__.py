@@ -49,6 +49,7 @@ from epp.data_layer.scrape_pace import DEFAULT_SHARE
 from epp.data_layer.scrape_state import MetricsAge, ScrapeState
 from epp.data_layer.scraper import Binding, Scraper
 from epp.data_layer.shared_connections import SharedConnections
+from epp.data_layer.shared_labels import share_labels
 from epp.data_layer.static import StaticDiscovery, fixed_discoveries
 from epp.data_layer.store import EndpointStore, PoolListener
 
@@ -115,5 +116,6 @@ __all__ = [
     "page_opener",
     "polled",
     "served_names",
+    "share_labels",
     "split_address",
 ]

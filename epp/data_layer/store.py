@@ -17,6 +17,7 @@ import structlog
 from epp.data_layer.draining import DrainMarks
 from epp.data_layer.errors import DuplicateEndpointError
 from epp.data_layer.plugins import EndpointListener, EndpointSpec
+from epp.data_layer.shared_labels import share_labels
 from epp.scheduling import Endpoint, Plugin
 
 _log = structlog.get_logger(__name__)
@@ -174,8 +175,9 @@ class EndpointStore:
                 added.append(endpoint)
             else:
                 del before[name]
-                if endpoint.labels != spec.labels:
-                    endpoint.labels = dict(spec.labels)
+                labels = endpoint.labels
+                if labels is not spec.labels and labels != spec.labels:
+                    endpoint.labels = share_labels(spec.labels)
                     changed.append(endpoint)
             after[source][name] = endpoint
         removed = list(before.values())
@@ -192,12 +194,12 @@ class EndpointStore:
         """Return the endpoint of a server that joins the pool; ``former`` had its name."""
         departed = self._departed.get(_identity(spec))
         if departed is not None and departed.load.in_flight:
-            departed.labels = dict(spec.labels)
+            departed.labels = share_labels(spec.labels)
             return departed
         joined = Endpoint(
             spec.name,
             spec.address,
-            dict(spec.labels),
+            share_labels(spec.labels),
             incarnation=spec.incarnation,
             node_address=spec.node_address,
         )

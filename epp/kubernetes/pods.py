@@ -1,13 +1,14 @@
 """Pods, and the endpoints that they are: one for each port, if the pod is ready."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from sys import intern
 from typing import Final
 
 import msgspec
 from msgspec.structs import force_setattr
 
-from epp.data_layer import EndpointSpec, join_address
+from epp.data_layer import EndpointSpec, join_address, share_labels
 from epp.kubernetes.api import ObjectMeta, Resource
 
 PODS: Final = Resource("", "v1", "pods", "Pod")
@@ -23,10 +24,20 @@ class _Annotations(msgspec.Struct, frozen=True, gc=False):
     )
 
 
+_NO_ANNOTATIONS: Final = _Annotations()
+
+
 class _PodMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", gc=False):
-    labels: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
-    annotations: _Annotations = _Annotations()
+    labels: Mapping[str, str] = {}
+    annotations: _Annotations = _NO_ANNOTATIONS
     deletion_timestamp: str | None = None
+
+    def __post_init__(self) -> None:
+        # What pods have in common is kept once.
+        force_setattr(self, "namespace", intern(self.namespace))
+        force_setattr(self, "labels", share_labels(self.labels))
+        if self.annotations == _NO_ANNOTATIONS:
+            force_setattr(self, "annotations", _NO_ANNOTATIONS)
 
 
 class _Condition(msgspec.Struct, frozen=True, gc=False):
@@ -46,6 +57,7 @@ class _PodStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
         # Only one of them matters; the others would take half of the pod's memory.
         is_ready = _READY[0] in self.conditions
         force_setattr(self, "conditions", _READY if is_ready else ())
+        force_setattr(self, "host_ip", intern(self.host_ip))
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
