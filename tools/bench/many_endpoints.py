@@ -6,26 +6,36 @@
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+from urllib.request import urlopen
 
 from rich.table import Table
 
 from tools.bench.cpu_time import CpuReading
+from tools.bench.pod_api import LABELS, kubeconfig, pod_api
 from tools.bench.processes import Running, python
 from tools.bench.tables import new_table
 
-COUNTS = (10, 100, 1000)
-SETTLE_SECONDS = 6.0
+COUNTS: Final = (10, 100, 1000)
+SETTLE_SECONDS: Final = 6.0
 """Idle endpoints reach their longest interval."""
-_FIXED = ("--scrape", "fixed", "--max-scrape-cpu-percent", "100")
-CASES: dict[str, tuple[str, ...]] = {
-    "adaptive": (),
-    "fixed, 50 ms": _FIXED,
-    "adaptive, no health checks": ("--health-check-path", ""),
+_IDLE: Final = "idle"
+_FIXED: Final = "fixed, 50 ms"
+_WATCHED: Final = "idle, pods watched"
+CASES: Final[Mapping[str, tuple[str, ...]]] = {
+    _IDLE: (),
+    _FIXED: ("--scrape", "fixed", "--max-scrape-cpu-percent", "100"),
+    "idle, no health checks": ("--health-check-path", ""),
+    _WATCHED: (),
 }
+AIMS: Final = {(100, _IDLE): 0.02, (1000, _IDLE): 0.15, (100, _FIXED): 0.2}
+"""Most cores."""
+AIM_KB: Final = 15.0
+"""Most memory of an endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +45,8 @@ class Cost:
     endpoints: int
     case: str
     cores: float
+    pages_per_second: float
+    """Pages that it got."""
     rss_bytes: int
 
 
@@ -43,52 +55,102 @@ async def measure(seconds: float) -> list[Cost]:
     costs = []
     for count in COUNTS:
         async with python("-m", "tools.bench.page_server", str(count)) as servers:
+            hosts, port = servers.ready["hosts"], servers.ready["port"]
             for case, options in CASES.items():
-                async with _picker(servers.ready["addresses"], *options) as picker:
+                picker = (
+                    _of_pods(hosts, port) if case == _WATCHED else _of_file(hosts, port, options)
+                )
+                async with picker as running:
                     await asyncio.sleep(SETTLE_SECONDS)
-                    before = CpuReading.of(picker.pid)
+                    before, pages = CpuReading.of(running.pid), await _pages(hosts[0], port)
                     await asyncio.sleep(seconds)
-                    cores = CpuReading.of(picker.pid).share_since(before)
-                    costs.append(Cost(count, case, cores, _rss_bytes(picker.pid)))
+                    after, more = CpuReading.of(running.pid), await _pages(hosts[0], port)
+                    costs.append(
+                        Cost(
+                            count,
+                            case,
+                            after.share_since(before),
+                            (more - pages) / (after.at - before.at),
+                            _rss_bytes(running.pid),
+                        )
+                    )
     return costs
 
 
-def table(costs: list[Cost]) -> Table:
+def table(costs: Sequence[Cost]) -> Table:
     """Cost by number of endpoints."""
     made = new_table(
-        "Endpoint picker without requests, pages of 54 KB",
-        *("endpoints", "scrapes", "cores", "RSS MB", "KB per endpoint"),
+        f"Endpoint picker without requests, pages of 54 KB; aim {AIM_KB:g} KB per endpoint",
+        *("endpoints", "scrapes", "pages/s", "cores", "aim", "RSS MB", "KB per further endpoint"),
     )
     smallest = {cost.case: cost for cost in costs if cost.endpoints == COUNTS[0]}
     for cost in costs:
         more = cost.endpoints - COUNTS[0]
         extra = (cost.rss_bytes - smallest[cost.case].rss_bytes) / more / 1e3 if more else 0.0
+        aim = AIMS.get((cost.endpoints, cost.case))
         made.add_row(
             str(cost.endpoints),
             cost.case,
+            f"{cost.pages_per_second:.0f}",
             f"{cost.cores:.3f}",
+            "" if aim is None else f"{aim:g}",
             f"{cost.rss_bytes / 1e6:.1f}",
-            f"{extra:.1f}" if more else "-",
+            f"{extra:.1f}" if more else "",
         )
     return made
 
 
 @asynccontextmanager
-async def _picker(addresses: list[str], *options: str) -> AsyncIterator[Running]:
+async def _of_file(
+    hosts: Sequence[str], port: int, options: Sequence[str]
+) -> AsyncIterator[Running]:
+    """Run a picker whose endpoints are in a file."""
     with tempfile.TemporaryDirectory(prefix="epp-bench-") as folder:
         file = Path(folder) / "endpoints.json"
-        entries = []
-        for number, address in enumerate(addresses):
-            host, _, port = address.rpartition(":")
-            entries.append({"name": f"vllm-{number}", "address": host, "port": port})
+        entries = [
+            {"name": f"vllm-{number}", "address": host, "port": str(port)}
+            for number, host in enumerate(hosts)
+        ]
         await asyncio.to_thread(file.write_text, json.dumps({"endpoints": entries}))
-        arguments = (
-            *("-m", "epp", "serve", "--endpoints-file", str(file)),
-            *("--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0"),
-            *("--host", "127.0.0.1", "--secure-serving=false", "--log-level", "error"),
-        )
-        async with python(*arguments, *options) as picker:
+        async with _picker("--endpoints-file", str(file), *options) as picker:
             yield picker
+
+
+@asynccontextmanager
+async def _of_pods(hosts: Sequence[str], port: int) -> AsyncIterator[Running]:
+    """Run a picker that follows the pods of an API server."""
+    with tempfile.TemporaryDirectory(prefix="epp-bench-") as folder:
+        async with pod_api(len(hosts), ips=hosts) as api:
+            file = Path(folder) / "kubeconfig"
+            await asyncio.to_thread(file.write_text, kubeconfig(api.url))
+            selector = ",".join(f"{name}={value}" for name, value in LABELS.items())
+            options = ("--endpoint-selector", selector, "--endpoint-target-ports", str(port))
+            environment = {"KUBECONFIG": str(file), "POD_NAME": "epp-6d5f9c7b48-x2x4z"}
+            async with _picker(*options, environment=environment) as picker:
+                yield picker
+
+
+@asynccontextmanager
+async def _picker(
+    *options: str, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[Running]:
+    arguments = (
+        *("-m", "epp", "serve", "--log-level", "error"),
+        *("--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0"),
+        *("--host", "127.0.0.1", "--secure-serving=false"),
+    )
+    async with python(*arguments, *options, environment=environment) as picker:
+        yield picker
+
+
+async def _pages(host: str, port: int) -> int:
+    """Return how many pages the servers have sent."""
+
+    def read() -> int:
+        with urlopen(f"http://{host}:{port}/pages", timeout=10) as response:
+            return int(response.read())
+
+    return await asyncio.to_thread(read)
 
 
 def _rss_bytes(pid: int) -> int:

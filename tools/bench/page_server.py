@@ -1,5 +1,7 @@
 """Many idle model servers in one process: each has a page of metrics, and is healthy.
 
+``GET /pages`` returns how many pages all of them have sent.
+
 ``python -m tools.bench.page_server COUNT --ready-file FILE``
 """
 
@@ -47,6 +49,9 @@ def page() -> bytes:
 class _Server(asyncio.Protocol):
     """A connection, to answer one GET after the other."""
 
+    pages = 0
+    """Pages sent by all of them."""
+
     def __init__(self, answer: bytes) -> None:
         self._answer = answer
 
@@ -56,23 +61,28 @@ class _Server(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if data.startswith(b"GET /health"):
             self._transport.write(_HEALTHY)
+        elif data.startswith(b"GET /pages"):
+            count = b"%d" % self.pages
+            self._transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(count))
+            self._transport.write(count)
         else:
+            _Server.pages += 1
             self._transport.write(self._answer % process_time())
 
 
 async def main(count: int, ready_file: Path) -> None:
-    """Serve on ``count`` loopback addresses until terminated."""
+    """Serve on one port of ``count`` loopback addresses until terminated."""
     body = page()
     length = len(body % 0.0)
     head = f"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {length}\r\n\r\n"
     answer = head.encode() + body
     loop = asyncio.get_running_loop()
-    addresses = []
-    for number in range(count):
-        host = f"127.2.{number // 250}.{number % 250 + 1}"
-        server = await loop.create_server(lambda: _Server(answer), host, 0)
-        addresses.append(f"{host}:{server.sockets[0].getsockname()[1]}")
-    announce(ready_file, {"addresses": addresses})
+    hosts = [f"127.2.{number // 250}.{number % 250 + 1}" for number in range(count)]
+    port = 0
+    for host in hosts:
+        server = await loop.create_server(lambda: _Server(answer), host, port)
+        port = server.sockets[0].getsockname()[1]
+    announce(ready_file, {"hosts": hosts, "port": port})
     await asyncio.Event().wait()
 
 

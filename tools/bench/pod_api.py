@@ -7,7 +7,7 @@ watch. Its objects are encoded in advance, so it costs the process that it runs 
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -28,11 +28,11 @@ _MANAGED_FIELDS: Final[Document] = {
 }
 
 
-def pod(number: int, version: int, *, changed_at: int = 0) -> Document:
-    """Return a ready pod of some 20 KB."""
+def pod(number: int, version: int, *, ip: str = "", changed_at: int = 0) -> Document:
+    """Return a ready pod of some 20 KB, with an address of its own unless one is given."""
     condition = {"lastProbeTime": None, "lastTransitionTime": "2026-11-24T00:00:00Z"}
     conditions = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
-    ip = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
+    ip = ip or f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -78,16 +78,27 @@ def pod(number: int, version: int, *, changed_at: int = 0) -> Document:
     }
 
 
+def kubeconfig(url: str) -> str:
+    """Return a configuration file for the API server at ``url``."""
+    return (
+        f"current-context: c\nclusters: [{{name: k, cluster: {{server: '{url}'}}}}]\n"
+        "users: [{name: u, user: {}}]\ncontexts: [{name: c, context: {cluster: k, user: u}}]\n"
+    )
+
+
 class PodApi:
     """The server; make one with :func:`pod_api`."""
 
-    def __init__(self, pods: int, *, has_watch_list: bool) -> None:
+    def __init__(self, pods: int, *, has_watch_list: bool, ips: Sequence[str]) -> None:
         self.url = ""
         self.bytes_per_pod = 0
         """Mean length of a pod."""
         self._has_watch_list = has_watch_list
         self._version = 1000
-        self._pods = [json.dumps(pod(number, 1000)).encode() for number in range(pods)]
+        self._ips = ips or [""] * pods
+        self._pods = [
+            json.dumps(pod(number, 1000, ip=ip)).encode() for number, ip in enumerate(self._ips)
+        ]
         self.bytes_per_pod = sum(map(len, self._pods)) // pods
         self._watch: asyncio.StreamWriter | None = None
 
@@ -95,7 +106,7 @@ class PodApi:
         """Change a label of a pod; tell the watch."""
         assert self._watch is not None  # the caller waits for it
         self._version += 1
-        document = pod(number, self._version, changed_at=time.monotonic_ns())
+        document = pod(number, self._version, ip=self._ips[number], changed_at=time.monotonic_ns())
         self._send(self._watch, b"MODIFIED", json.dumps(document).encode())
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -145,9 +156,17 @@ class PodApi:
 
 
 @asynccontextmanager
-async def pod_api(pods: int, *, has_watch_list: bool) -> AsyncIterator[PodApi]:
-    """Run an API server on 127.0.0.1."""
-    api = PodApi(pods, has_watch_list=has_watch_list)
+async def pod_api(
+    pods: int, *, has_watch_list: bool = True, ips: Sequence[str] = ()
+) -> AsyncIterator[PodApi]:
+    """Run an API server on 127.0.0.1.
+
+    Args:
+        pods: Number of its pods.
+        has_watch_list: Whether it sends the initial state in a watch.
+        ips: Addresses of the pods; empty for some that nobody has.
+    """
+    api = PodApi(pods, has_watch_list=has_watch_list, ips=ips)
     server = await asyncio.start_server(api.serve, "127.0.0.1", 0)
     api.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:

@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import json
+import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,14 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def python(*arguments: str | Path) -> AsyncIterator[Running]:
+async def python(
+    *arguments: str | Path, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[Running]:
     """Run Python with ``arguments`` and ``--ready-file FILE`` until the block ends.
+
+    Args:
+        arguments: Of the interpreter.
+        environment: Variables in addition to those of this process.
 
     Raises:
         RuntimeError: It ended, or was not ready in time.
@@ -39,6 +46,7 @@ async def python(*arguments: str | Path) -> AsyncIterator[Running]:
             *("--ready-file", str(ready_file)),
             stdout=asyncio.subprocess.DEVNULL,
             cwd=REPOSITORY,
+            env={**os.environ, **(environment or {})},
         )
         try:
             async with asyncio.timeout(START_SECONDS):
