@@ -9,7 +9,7 @@ import pytest
 
 from data_layer.scraping import Binding, make_store, running
 from data_layer.test_scraper import FakeSource, LoadExtractor, make_scraper, page, serving
-from epp.data_layer import EndpointStore, HealthCheck, Scraper
+from epp.data_layer import EndpointSpec, EndpointStore, HealthCheck, Scraper
 from epp.scheduling import Reservation
 
 pytestmark = pytest.mark.looptime
@@ -112,3 +112,34 @@ async def test_health_checks_of_idle_endpoints_become_rare_but_not_those_that_fa
     async with running(make_scraper(make_store("a"), Binding(check), is_adaptive=True)):
         await asyncio.sleep(100)
     assert {round(gap, 6) for gap in gaps(failing)[1:]} == {1.0}
+
+
+async def test_idle_endpoints_are_scraped_several_at_a_time() -> None:
+    source = FakeSource({str(n): serving(IDLE) for n in range(100)})
+    async with adaptive(make_store(*map(str, range(100))), source):
+        await asyncio.sleep(30)
+    asked_at = [at for at in source.asked_at if at >= 10.0]
+    assert len(set(asked_at)) < len(asked_at) / 5
+
+
+async def test_an_endpoint_that_leaves_while_it_rests_is_not_scraped_again() -> None:
+    source = FakeSource({"a": serving(IDLE), "b": serving(IDLE)})
+    store = make_store("a", "b")
+    async with adaptive(store, source):
+        await asyncio.sleep(10)
+        left = store.snapshot[1]
+        store.replace_endpoints("test", [EndpointSpec("ns/0", "a")])
+        assert [client.is_closed for client in source.clients] == [False, True]
+        assert left.load.waiting_for_requests == []
+        asked = len(source.asked_at)
+        await asyncio.sleep(10)
+        assert 7 <= len(source.asked_at) - asked <= 14  # the other one
+    assert all(client.is_closed for client in source.clients)
+
+
+async def test_sources_of_one_endpoint_begin_one_after_the_other() -> None:
+    first, second = [FakeSource({"a": serving(IDLE)}, name=name) for name in ("first", "second")]
+    bindings = [Binding(source, [LoadExtractor(source.name)]) for source in (first, second)]
+    async with running(make_scraper(make_store("a"), *bindings, is_adaptive=True)):
+        await asyncio.sleep(0.3)
+    assert (first.asked_at[0], second.asked_at[0]) == (0.0, pytest.approx(0.05))

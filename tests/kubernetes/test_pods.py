@@ -169,3 +169,15 @@ def test_pods_that_differ_in_what_does_not_matter_are_equal() -> None:
 def test_of_a_pod_that_is_not_ready_no_condition_is_kept() -> None:
     unready = make_pod(conditions=[condition("False"), condition("True", "PodScheduled")])
     assert unready.status.conditions == ()
+
+
+def test_what_pods_have_in_common_is_kept_once() -> None:
+    labels = {"app": "vllm", "pod-template-hash": "6d5f9c7b48"}
+    one, other = [
+        make_pod(metadata={"name": name, "labels": labels, "annotations": {"x": name}})
+        for name in ("a", "b")
+    ]
+    assert one.metadata.labels is other.metadata.labels
+    assert one.metadata.namespace is other.metadata.namespace
+    assert one.metadata.annotations is other.metadata.annotations
+    assert make_pod(metadata={"annotations": {ACTIVE: "8000"}}).metadata.annotations.active_ports
