@@ -25,6 +25,7 @@ from epp.data_layer import (
     ObjectFeed,
     ObjectFiles,
     ObjectStore,
+    ScrapeObserver,
     ScrapeObservers,
     Scraper,
     SharedConnections,
@@ -154,16 +155,16 @@ class PoolRuntime:
         """Owns the plugin graph in use."""
         metrics.registry.register(FlowCollector(settings.pool_name, lambda: flow_gauges(self.flow)))
         self.store.add_listener(self.flow)
-        scrape_events = ScrapeObservers(metrics, WakeOnPage(self.flow.wake))
+        scrape_observers: list[ScrapeObserver] = [metrics, WakeOnPage(self.flow.wake)]
         if self.outliers is not None:
             self.store.add_listener(self.outliers)
-            scrape_events = ScrapeObservers(self.outliers, scrape_events)
+            scrape_observers.insert(0, self.outliers)
         self._scraper = Scraper(
             self.store,
             interval_seconds=settings.refresh_metrics_interval_seconds,
             staleness_seconds=settings.scoring_staleness_seconds,
             clock=time.monotonic,
-            observer=scrape_events,
+            observer=ScrapeObservers(*scrape_observers),
             cpu_share=settings.max_scrape_cpu_percent / 100,
             is_adaptive=settings.scrape == "adaptive" and settings.ext_proc.compat != "reference",
         )

@@ -22,7 +22,8 @@ _MAX_HEAD_BYTES: Final = 64 * 1024
 """Allowance for the headers of a response."""
 
 _OK: Final = 200
-_FRAMING: Final = (b"content-length", b"transfer-encoding")
+_LENGTH: Final = b"content-length"
+_FRAMING: Final = (_LENGTH, b"transfer-encoding")
 
 
 class HttpClientConnection(asyncio.Protocol):
@@ -150,9 +151,10 @@ class HttpClientConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         lowered = name.lower()
-        self._framed = self._framed or lowered in _FRAMING
-        if lowered == b"content-length" and value.isdigit() and int(value) > self.max_page_bytes:
-            self._refuse_size()
+        if lowered in _FRAMING:
+            self._framed = True
+            if lowered == _LENGTH and value.isdigit() and int(value) > self.max_page_bytes:
+                self._refuse_size()
 
     def on_headers_complete(self) -> None:
         self._until_close = not self._framed and self._parser.get_status_code() >= _OK

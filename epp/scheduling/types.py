@@ -47,6 +47,24 @@ class EndpointMetrics:
     """Whether the page had the waiting and running requests; otherwise they, and ``requested_at``,
     are those of an earlier page."""
 
+    def requested(self, at: float) -> "EndpointMetrics":
+        """Return the same values, of a page requested at another time."""
+        # Half as long as dataclasses.replace(), for every page of every idle endpoint.
+        return EndpointMetrics(
+            self.waiting_requests,
+            self.running_requests,
+            self.kv_cache_usage,
+            self.active_adapters,
+            self.waiting_adapters,
+            self.max_adapters,
+            self.cache_block_size,
+            self.cache_blocks,
+            at,
+            self.prompt_tokens,
+            self.prompts,
+            self.has_load,
+        )
+
 
 NEVER_SCRAPED = EndpointMetrics()
 """Metrics of an endpoint that has not been scraped yet."""

@@ -208,7 +208,7 @@ class CoreMetricsExtractor(Extractor):
         digest = scanner.digest(page.body)
         last = self._last_pages.get(endpoint)
         if last is not None and last.digest == digest and last.scanner is scanner:
-            endpoint.metrics = replace(last.scanned.metrics, requested_at=page.requested_at)
+            endpoint.metrics = last.scanned.metrics.requested(page.requested_at)
             return last.scanned
         scanned = yield from scanner.steps(page.body, page.requested_at, endpoint.metrics)
         endpoint.metrics = scanned.metrics
