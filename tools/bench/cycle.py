@@ -41,6 +41,8 @@ class Cycle:
     """A prompt nobody has."""
     known_us: float
     """Cost of a prompt that an endpoint has cached completely."""
+    held_by_all_us: float
+    """Cost of a prompt that every endpoint has cached completely."""
     plugins: Mapping[str, float]
     """Share per plugin call in the cycle of the known prompt; ``framework`` is the rest."""
 
@@ -94,11 +96,16 @@ class Cell:
         loops = min(max(20, 200_000 // count), 10_000_000 // characters)
         self.new = [_prompt(n, characters) for n in range(loops)]
         self.known = [_prompt(-1 - n, characters) for n in range(loops)]
+        self.held_by_all = [_prompt(1_000_000 + n, characters) for n in range(3)]
         (hook,) = graph.implementing(PostSchedule)
-        for number, request in enumerate(self.known):
+        entries = [
+            *((request, self.endpoints[n % count]) for n, request in enumerate(self.known)),
+            *((request, each) for request in self.held_by_all for each in self.endpoints),
+        ]
+        for request, endpoint in entries:
             state = CycleState()
             produce(self._producers, request, self.endpoints, state)
-            hook.post_schedule(request, _chosen(self.endpoints[number % count]), state)
+            hook.post_schedule(request, _chosen(endpoint), state)
 
     def once(self, request: LLMRequest) -> None:
         """Run the cycle."""
@@ -147,10 +154,11 @@ def cycles(repeats: int) -> list[Cycle]:
 
 def _cycle(count: int, characters: int, repeats: int) -> Cycle:
     cell = Cell(count, characters, PluginWatch(Metrics()))
-    new_us, known_us = (cell.least_us(each, repeats) for each in (cell.new, cell.known))
+    prompts = (cell.new, cell.known, cell.held_by_all)
+    new_us, known_us, held_by_all_us = (cell.least_us(each, repeats) for each in prompts)
     recorded = Recording()
     shares = Cell(count, characters, recorded).shares(recorded)
-    return Cycle(count, characters, new_us, known_us, shares)
+    return Cycle(count, characters, new_us, known_us, held_by_all_us, shares)
 
 
 def prefixes(repeats: int) -> list[Prefix]:

@@ -8,7 +8,7 @@ import json
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 from urllib.request import urlopen
@@ -34,6 +34,7 @@ CASES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 AIMS: Final = {(100, _IDLE): 0.02, (1000, _IDLE): 0.15, (100, _FIXED): 0.2}
 """Most cores."""
+_EXPOSITIONS: Final = 10
 AIM_KB: Final = 15.0
 """Most memory of an endpoint."""
 
@@ -48,6 +49,10 @@ class Cost:
     pages_per_second: float
     """Pages that it got."""
     rss_bytes: int
+    exposition_bytes: int = 0
+    """Its own page of metrics; 0 where it was not read."""
+    exposition_seconds: float = 0.0
+    """CPU time of this page."""
 
 
 async def measure(seconds: float) -> list[Cost]:
@@ -65,16 +70,26 @@ async def measure(seconds: float) -> list[Cost]:
                     before, pages = CpuReading.of(running.pid), await _pages(hosts[0], port)
                     await asyncio.sleep(seconds)
                     after, more = CpuReading.of(running.pid), await _pages(hosts[0], port)
-                    costs.append(
-                        Cost(
-                            count,
-                            case,
-                            after.share_since(before),
-                            (more - pages) / (after.at - before.at),
-                            _rss_bytes(running.pid),
-                        )
+                    cost = Cost(
+                        count,
+                        case,
+                        after.share_since(before),
+                        (more - pages) / (after.at - before.at),
+                        _rss_bytes(running.pid),
                     )
+                    costs.append(await _with_exposition(cost, running) if case == _IDLE else cost)
     return costs
+
+
+async def _with_exposition(cost: Cost, picker: Running) -> Cost:
+    """Return ``cost`` with that of the picker's own page of metrics."""
+    url = f"http://127.0.0.1:{picker.ready['metrics']}/metrics"
+    length = len(await asyncio.to_thread(_read, url))  # the first one, which makes more
+    before = CpuReading.of(picker.pid)
+    for _ in range(_EXPOSITIONS):
+        await asyncio.to_thread(_read, url)
+    used = CpuReading.of(picker.pid).since(before, cost.cores)
+    return replace(cost, exposition_bytes=length, exposition_seconds=used / _EXPOSITIONS)
 
 
 def table(costs: Sequence[Cost]) -> Table:
@@ -82,6 +97,7 @@ def table(costs: Sequence[Cost]) -> Table:
     made = new_table(
         f"Endpoint picker without requests, pages of 54 KB; aim {AIM_KB:g} KB per endpoint",
         *("endpoints", "scrapes", "pages/s", "cores", "aim", "RSS MB", "KB per further endpoint"),
+        *("own metrics: KB", "CPU ms"),
     )
     smallest = {cost.case: cost for cost in costs if cost.endpoints == COUNTS[0]}
     for cost in costs:
@@ -96,6 +112,8 @@ def table(costs: Sequence[Cost]) -> Table:
             "" if aim is None else f"{aim:g}",
             f"{cost.rss_bytes / 1e6:.1f}",
             f"{extra:.1f}" if more else "",
+            f"{cost.exposition_bytes / 1e3:.0f}" if cost.exposition_bytes else "",
+            f"{cost.exposition_seconds * 1e3:.1f}" if cost.exposition_bytes else "",
         )
     return made
 
@@ -145,12 +163,13 @@ async def _picker(
 
 async def _pages(host: str, port: int) -> int:
     """Return how many pages the servers have sent."""
+    return int(await asyncio.to_thread(_read, f"http://{host}:{port}/pages"))
 
-    def read() -> int:
-        with urlopen(f"http://{host}:{port}/pages", timeout=10) as response:
-            return int(response.read())
 
-    return await asyncio.to_thread(read)
+def _read(url: str) -> bytes:
+    with urlopen(url, timeout=30) as response:
+        page: bytes = response.read()
+        return page
 
 
 def _rss_bytes(pid: int) -> int:

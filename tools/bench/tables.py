@@ -69,7 +69,7 @@ def cycles(measured: Sequence[Cycle]) -> Group:
     table = new_table(
         "One scheduling cycle: producers and schedule(), default profile, metrics on, index"
         " insertion apart, µs",
-        *("endpoints", "prompt", "new prompt", "known prompt", "aim", "verdict"),
+        *("endpoints", "prompt", "new prompt", "known prompt", "known to all", "aim", "verdict"),
     )
     for each in measured:
         aim = CYCLE_AIMS_US.get((each.endpoints, each.prompt_characters))
@@ -77,7 +77,7 @@ def cycles(measured: Sequence[Cycle]) -> Group:
         verdict = Text("met" if met else "not met", style="green" if met else "red")
         table.add_row(
             *(str(each.endpoints), _short(each.prompt_characters)),
-            *(f"{each.new_us:.1f}", f"{each.known_us:.1f}"),
+            *(f"{each.new_us:.1f}", f"{each.known_us:.1f}", f"{each.held_by_all_us:.1f}"),
             *(("", "") if aim is None else (f"{aim:g}", verdict)),
         )
     cells = [f"{each.endpoints}/{_short(each.prompt_characters)}" for each in measured]
