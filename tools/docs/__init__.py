@@ -1,0 +1,1 @@
+"""The documentation that is made from the code, and the web site of all pages (``make docs``)."""

