@@ -11,6 +11,7 @@ VENV      := .venv
 BIN       := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 GATEWAY   := $(VENV)/.installed-gateway
+DOCS      := $(VENV)/.installed-docs
 PROTOS     = $(sort $(shell find proto -name '*.proto'))
 
 .DEFAULT_GOAL := help
@@ -51,12 +52,11 @@ format: $(INSTALLED) ## Format the code and fix what ruff can fix
 proto: $(INSTALLED) ## Compile proto/ into epp/pb
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=epp/pb --pyi_out=epp/pb $(PROTOS)
 
-docs: $(INSTALLED) ## Generate the plugin reference, docs/plugins, and the table of the chart's values in docs/helm.md
+docs: $(DOCS) ## Generate docs/plugins and docs/cli.md from the code, and the web site of all pages in build/site
 	$(BIN)/epp plugins docs docs/plugins --package epp_plugins
-	$(BIN)/python -m tools.chart docs
-
-kustomize: $(INSTALLED) ## Render deploy/kustomize from the Helm chart, with helm from CHART_TOOLS or built with Go
-	$(BIN)/python -m tools.chart kustomize
+	$(BIN)/python -m tools.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "» build/site/index.html is the first page"
 
 envoy: $(INSTALLED) ## Write the Envoy configurations, deploy/envoy
 	$(BIN)/epp envoy-config --write-all deploy/envoy
@@ -91,7 +91,7 @@ lock: ## Resolve the newest versions and write constraints.txt
 	@$(check_python)
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
 	$(PYTHON) -m venv "$$scratch/venv" && \
-	"$$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev,kubernetes,otel]' && \
+	"$$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev,docs,kubernetes,otel]' && \
 	{ sed '/^[^#]/,$$d' constraints.txt && "$$scratch/venv/bin/python" -m pip freeze --exclude-editable; } \
 		> "$$scratch/lock" && \
 	cat "$$scratch/lock" > constraints.txt && grep -c == constraints.txt
@@ -125,6 +125,11 @@ endef
 $(INSTALLED): pyproject.toml constraints.txt
 	$(call install,dev,everything for tests and checks too; a minute or two)
 	@touch $@ $(GATEWAY)
+
+# The tests do without mkdocs.
+$(DOCS): pyproject.toml constraints.txt
+	$(call install,docs,what the commands and the web site of the documentation need; half a minute)
+	@touch $@
 
 # Less than a third of it, for a first look.
 $(GATEWAY): pyproject.toml constraints.txt
