@@ -52,11 +52,15 @@ format: $(INSTALLED) ## Format the code and fix what ruff can fix
 proto: $(INSTALLED) ## Compile proto/ into epp/pb
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=epp/pb --pyi_out=epp/pb $(PROTOS)
 
-docs: $(DOCS) ## Generate docs/plugins and docs/cli.md from the code, and the web site of all pages in build/site
+docs: $(DOCS) ## Generate docs/plugins, docs/cli.md and tables of docs/helm.md, and the web site of all pages in build/site
 	$(BIN)/epp plugins docs docs/plugins --package epp_plugins
+	$(BIN)/python -m tools.chart docs
 	$(BIN)/python -m tools.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "» build/site/index.html is the first page"
+
+kustomize: $(INSTALLED) ## Render deploy/kustomize from the Helm chart, with helm from CHART_TOOLS or built with Go
+	$(BIN)/python -m tools.chart kustomize
 
 envoy: $(INSTALLED) ## Write the Envoy configurations, deploy/envoy
 	$(BIN)/epp envoy-config --write-all deploy/envoy
