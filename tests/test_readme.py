@@ -1,12 +1,10 @@
 """The README's commands and files: every option exists, every file is valid."""
 
 import re
-import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.main import get_command
+from doc_commands import ROOT, blocks_of, check_options, commands_in
 from typer.testing import CliRunner
 
 from epp.building import make_builder
@@ -14,16 +12,15 @@ from epp.cli import cli
 from epp.config import load_text
 from epp_plugins.data_sources.endpoints_file import parse
 
-ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+BLOCKS = blocks_of(ROOT / "README.md")
 
 
 def commands() -> list[str]:
     """Return the words after ``epp`` of every command in a block."""
     text = "\n".join(block for kind, block in BLOCKS if not kind)
     of_make = [f"up {each}" for each in re.findall(r'^make up ARGS="(.*?)"', text, re.MULTILINE)]
-    return of_make + re.findall(r"^(?:\.venv/bin/)?epp ([^>#\n]+)", text, re.MULTILINE)
+    return of_make + commands_in(text)
 
 
 def test_the_readme_is_short_and_begins_with_the_two_commands() -> None:
@@ -37,16 +34,7 @@ def test_commands_are_found() -> None:
 
 @pytest.mark.parametrize("line", commands())
 def test_a_command_has_the_options_that_it_is_given(line: str) -> None:
-    words = shlex.split(line)
-    command: Any = get_command(cli)  # typer's own copy of click has no public types
-    context: Any = None
-    while hasattr(command, "get_command"):
-        context = command.make_context("epp", [], parent=context, resilient_parsing=True)
-        command = command.get_command(context, words.pop(0))
-        assert command is not None, line
-    # Raises for an option that is not there. A command keeps the help option of the first context
-    # that it sees, so a context without its parent would take `-h` from later tests.
-    command.make_context(command.name, words, parent=context)
+    check_options(line)
 
 
 def test_the_files_of_the_production_part_are_valid(tmp_path: Path) -> None:
