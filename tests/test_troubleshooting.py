@@ -25,7 +25,9 @@ MIN_LETTERS = 10
 def quoted() -> list[str]:
     """Return what the page quotes: code in its tables that has words, and is no command or flag."""
     tables = "\n".join(line for line in PAGE.splitlines() if line.startswith("|"))
-    found = {each for each in re.findall(r"`([^`]+)`", tables) if re.search(r"[a-z…:] [\w…(]", each)}
+    found = {
+        each for each in re.findall(r"`([^`]+)`", tables) if re.search(r"[a-z…:] [\w…(]", each)
+    }
     return sorted(each for each in found if not re.match(r"epp |curl |kubectl |--|llm_d_", each))
 
 

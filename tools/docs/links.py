@@ -15,9 +15,7 @@ COPIES: Final = "repository"
 RENAMED: Final = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
 """Files of the repository's root that are pages: their paths in the site."""
 
-_LINK_OR_CODE: Final = re.compile(
-    r"```.*?```|`[^`\n]*`|\]\((?P<target>[^)\s]+)\)", re.S
-)
+_LINK_OR_CODE: Final = re.compile(r"```.*?```|`[^`\n]*`|\]\((?P<target>[^)\s]+)\)", re.S)
 _FENCE: Final = "`````"
 _LANGUAGES: Final = {".py": "python", ".sh": "sh", ".yaml": "yaml", ".md": "markdown"}
 
@@ -85,7 +83,9 @@ def copied(root: Path, texts: dict[str, str]) -> dict[str, str]:
     """
     pages: dict[str, str] = {}
     waiting = [
-        in_repository(page, target) for page, text in texts.items() for target in local_targets(text)
+        in_repository(page, target)
+        for page, text in texts.items()
+        for target in local_targets(text)
     ]
     while waiting:
         path = waiting.pop()

@@ -84,7 +84,9 @@ class _Loads(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
-        self.urls += [values[each] for each in ("src", "srcset", "poster", "data") if each in values]
+        self.urls += [
+            values[each] for each in ("src", "srcset", "poster", "data") if each in values
+        ]
         if tag == "link" and values.get("rel") not in {"next", "prev", "canonical"}:
             self.urls.append(values.get("href", ""))
 
