@@ -1,10 +1,12 @@
 """Hooks of mkdocs: pages of files outside docs/, the list of plugins, and a check of the result."""
 
 import re
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
 
+from markdown_it import MarkdownIt
 from mkdocs.exceptions import BuildError
 from mkdocs.structure.files import File
 
@@ -13,6 +15,7 @@ from tools.docs.links import COPIES, DOCS, RENAMED, copied, with_site_links
 ROOT: Final = Path(__file__).parents[2]
 _ASSETS: Final = Path(__file__).parent / "assets"
 _PLUGINS: Final = "plugins/README.md"
+_GITHUB: Final = MarkdownIt("gfm-like", {"linkify": False})
 
 
 def on_config(config: Any) -> Any:
@@ -61,9 +64,23 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
     return with_site_links(markdown, source, path, lambda each: (ROOT / each).is_dir())
 
 
-def on_page_content(html: str, **_: object) -> str:
-    """Let code in tables show a bar where GitHub does, which needs a backslash before it there."""
+def on_page_content(html: str, page: Any, **_: object) -> str:
+    """Mend what reads worse here than on GitHub, and fail if a page has other blocks than there.
+
+    Python-Markdown differs from GitHub in lists: what continues an item needs four spaces.
+    """
+    if not page.file.src_uri.startswith(f"{COPIES}/"):
+        here, there = _blocks(html), _blocks(_GITHUB.render(page.markdown))
+        if here != there:
+            raise BuildError(f"{page.file.src_uri}: blocks {dict(here)}, on GitHub {dict(there)}")
+    # A flag in a narrow column is not broken behind its dashes.
+    html = re.sub(r"<code>(?=-[^ <]{1,40}</code>)", '<code class="flag">', html)
+    # Code in tables needs a backslash before a bar, which GitHub does not show.
     return re.sub(r"<td.*?</td>", lambda cell: cell[0].replace(r"\|", "|"), html, flags=re.S)
+
+
+def _blocks(html: str) -> Counter[str]:
+    return Counter(re.findall(r"<(h[1-6]|ul|ol|li|pre|table|tr)\b", html))
 
 
 def on_post_build(config: Any) -> None:
