@@ -11,11 +11,13 @@ VENV      := .venv
 BIN       := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 GATEWAY   := $(VENV)/.installed-gateway
+RELEASE_ENV := $(VENV)/release
+RELEASE   := $(RELEASE_ENV)/.installed
 PROTOS     = $(sort $(shell find proto -name '*.proto'))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help up test test-system test-kube test-image lint format proto docs envoy bench fuzz soak faults flow wheel image lock licences clean
+.PHONY: help up test test-system test-kube test-release test-image lint format proto docs envoy bench fuzz soak faults flow release image lock licences clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +39,9 @@ test-system: $(INSTALLED) ## Run the tests with programs of Debian packages: oth
 test-kube: $(INSTALLED) ## Run the tests with a real kube-apiserver, from KUBEBUILDER_ASSETS or built with Go, once, in minutes
 	@$(BIN)/python -m tools.kube
 	$(BIN)/pytest tests/kube $(ARGS)
+
+test-release: $(INSTALLED) $(RELEASE) ## Build a release twice and install it in empty environments, one for each Python here
+	$(BIN)/pytest tests/release $(ARGS)
 
 test-image: $(INSTALLED) ## Build the image with buildah and run it, as root, without a container engine, in minutes
 	@$(BIN)/python -m tools.image
@@ -78,9 +83,8 @@ faults: $(INSTALLED) ## Misbehaving clients and model servers, restarts, attacks
 flow: $(INSTALLED) ## Measure fairness, priority and cost of flow control through Envoy, a minute each (ARGS="--only NAME --seconds N")
 	$(BIN)/python -m tools.flow $(ARGS)
 
-wheel: $(INSTALLED) ## Build the wheel into dist/
-	$(BIN)/python -m pip wheel --quiet --no-deps -w dist .
-	@ls dist/*.whl
+release: $(RELEASE) ## Build wheel, sdist, bill of materials and sums into dist/ (VERSION=1.2.3: as a new version)
+	@$(RELEASE_ENV)/bin/python -m tools.release build $(VERSION)
 
 image: ## Build the container image
 	@$(DOCKER) version >/dev/null 2>&1 || { echo "make image: '$(DOCKER)' is missing or its engine does not answer;" \
@@ -138,4 +142,12 @@ $(INSTALLED): pyproject.toml requirements/dev.txt
 $(GATEWAY): pyproject.toml requirements/gateway.txt
 	$(eval FRESH := yes)
 	$(call install,gateway,what the endpoint picker needs and a real Envoy; about half a minute)
+	@touch $@
+
+# The tools of a release, in an environment of their own: nothing else needs them.
+$(RELEASE): requirements/release.txt
+	@$(check_python)
+	@echo "» installing into $(RELEASE_ENV), once: build, twine and cyclonedx-bom"
+	@$(PYTHON) -m venv $(RELEASE_ENV)
+	@$(RELEASE_ENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@

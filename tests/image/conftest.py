@@ -22,6 +22,7 @@ ARGUMENTS = {
     "CREATED": "2026-01-01T00:00:00Z",
 }
 
+
 def copied_sources(folder: Path) -> Path:
     """Copy what git knows to another folder; every file gets another time, now."""
     names = subprocess.run(

@@ -36,7 +36,9 @@ def fingerprint(folder: Path) -> dict[str, tuple[object, ...]]:
         content = (
             str(path.readlink())
             if path.is_symlink()
-            else hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+            else hashlib.sha256(path.read_bytes()).hexdigest()
+            if path.is_file()
+            else ""
         )
         found[str(path.relative_to(folder))] = (
             *(status.st_mode, status.st_uid, status.st_gid, int(status.st_mtime), content),
@@ -61,7 +63,11 @@ def test_two_builds_of_the_same_sources_have_the_same_files(image: Image) -> Non
 
 
 def test_it_has_no_compiler_no_pip_and_no_trace_of_the_build(image: Image) -> None:
-    programs = {each.name for folder in ("usr/bin", "usr/local/bin", "opt/epp/bin") for each in (image.root / folder).iterdir()}
+    programs = {
+        each.name
+        for folder in ("usr/bin", "usr/local/bin", "opt/epp/bin")
+        for each in (image.root / folder).iterdir()
+    }
     assert {"sh", "python3", "epp"} < programs
     assert not [name for name in programs if BUILD_TOOLS.fullmatch(name)]
     for trace in ("build", "dist", "src", "root/.cache", "run/secrets/ca"):
@@ -69,7 +75,11 @@ def test_it_has_no_compiler_no_pip_and_no_trace_of_the_build(image: Image) -> No
     for emptied in ("tmp", "var/lib/apt/lists", "var/cache/apt", "var/log"):
         assert list((image.root / emptied).iterdir()) == []
     packages = image.root / "opt/epp/lib/python3.11/site-packages"
-    assert not [each for each in ("pip", "setuptools", "wheel", "tests", "tools") if (packages / each).exists()]
+    assert not [
+        each
+        for each in ("pip", "setuptools", "wheel", "tests", "tools")
+        if (packages / each).exists()
+    ]
 
 
 def test_the_context_of_the_build_holds_only_what_the_dockerfile_copies(image: Image) -> None:

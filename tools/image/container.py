@@ -97,7 +97,10 @@ class Container:
     def status(self) -> Mapping[str, str]:
         """Return the fields of /proc/PID/status."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-        return {key: " ".join(value.split()) for key, _, value in (each.partition(":") for each in lines)}
+        return {
+            key: " ".join(value.split())
+            for key, _, value in (each.partition(":") for each in lines)
+        }
 
     def processes(self) -> Mapping[int, str]:
         """Return the state letter of each process in the container, by its PID there."""
