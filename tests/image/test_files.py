@@ -63,11 +63,8 @@ def test_two_builds_of_the_same_sources_have_the_same_files(image: Image) -> Non
 
 
 def test_it_has_no_compiler_no_pip_and_no_trace_of_the_build(image: Image) -> None:
-    programs = {
-        each.name
-        for folder in ("usr/bin", "usr/local/bin", "opt/epp/bin")
-        for each in (image.root / folder).iterdir()
-    }
+    folders = [image.root / name for name in ("usr/bin", "usr/local/bin", "opt/epp/bin")]
+    programs = {each.name for folder in folders for each in folder.iterdir()}
     assert {"sh", "python3", "epp"} < programs
     assert not [name for name in programs if BUILD_TOOLS.fullmatch(name)]
     for trace in ("build", "dist", "src", "root/.cache", "run/secrets/ca"):
@@ -75,11 +72,8 @@ def test_it_has_no_compiler_no_pip_and_no_trace_of_the_build(image: Image) -> No
     for emptied in ("tmp", "var/lib/apt/lists", "var/cache/apt", "var/log"):
         assert list((image.root / emptied).iterdir()) == []
     packages = image.root / "opt/epp/lib/python3.11/site-packages"
-    assert not [
-        each
-        for each in ("pip", "setuptools", "wheel", "tests", "tools")
-        if (packages / each).exists()
-    ]
+    for name in ("pip", "setuptools", "wheel", "tests", "tools"):
+        assert not (packages / name).exists()
 
 
 def test_the_context_of_the_build_holds_only_what_the_dockerfile_copies(image: Image) -> None:

@@ -149,6 +149,22 @@ def test_sigterm_lets_a_response_finish_and_ends_with_0(
     assert (stopped["event"], stopped["requests_in_flight"]) == ("endpoint picker stopped", 0)
 
 
+def is_caught(container: Container, number: signal.Signals) -> bool:
+    """Tell whether a container's process has a handler of a signal."""
+    return bool(int(container.status()["SigCgt"], 16) >> (number - 1) & 1)
+
+
+def test_sigterm_while_it_starts_ends_it(
+    image: Image, pod: Pod, mounted: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "output"
+    with start(pod, image.root, image.settings, FLAGS, mounted=mounted, output=output) as container:
+        until(lambda: is_caught(container, signal.SIGTERM), output)
+        container.kill(signal.SIGTERM)
+        assert container.wait() == 128 + signal.SIGTERM
+    assert "endpoint picker started" not in output.read_text()
+
+
 def test_health_checks_leave_no_zombies(picker: Running) -> None:
     for _ in range(3):
         assert picker.container.execute("epp", "health").returncode == 0

@@ -13,8 +13,8 @@ from tools.release.locks import ROOT
 EPOCH = "1767225600"
 """2026-01-01."""
 BUILD = (
-    "import sys; from pathlib import Path; from tools.release.artefacts import build, build_packages;"
-    "{}(Path(sys.argv[1]), Path(sys.argv[2]))"
+    "import sys; from pathlib import Path; from tools.release import artefacts;"
+    "artefacts.{}(Path(sys.argv[1]), Path(sys.argv[2]))"
 )
 
 

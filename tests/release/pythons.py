@@ -14,16 +14,14 @@ RELEASE_PYTHON = ROOT / ".venv" / "release" / "bin" / "python"
 def find(version: str) -> Path | None:
     """Return the interpreter of a minor version, from the PATH or from pyenv."""
     folder = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    candidates = [
-        *folder.glob(f"{version}.*/bin/python{version}"),
-        *filter(None, [shutil.which(f"python{version}")]),
-    ]
+    candidates = [*folder.glob(f"{version}.*/bin/python{version}")]
+    if on_path := shutil.which(f"python{version}"):
+        candidates.append(Path(on_path))
     # pyenv's programs on the PATH fail unless their version is chosen.
-    works = (Path(each) for each in candidates if not _fails(each))
-    return next(works, None)
+    return next((each for each in candidates if not _fails(each)), None)
 
 
-def _fails(python: Path | str) -> bool:
+def _fails(python: Path) -> bool:
     return bool(subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode)
 
 

@@ -33,7 +33,8 @@ def metadata(dist: Path) -> Message:
 def test_a_release_is_a_wheel_an_sdist_a_bill_of_materials_and_their_sums(dist: Path) -> None:
     files = {WHEEL, SDIST, f"{STEM}.cdx.json"}
     assert {each.name for each in dist.iterdir()} == {*files, SUMS}
-    sums = dict(reversed(line.split()) for line in (dist / SUMS).read_text().splitlines())
+    lines = (line.split() for line in (dist / SUMS).read_text().splitlines())
+    sums = {name: digest for digest, name in lines}
     assert sums == {name: hashlib.sha256((dist / name).read_bytes()).hexdigest() for name in files}
 
 

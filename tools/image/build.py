@@ -108,7 +108,7 @@ class Buildah:
         return Path(self._call("mount", self._call("from", "--pull-never", name)))
 
     def settings(self, name: str) -> Mapping[str, Any]:
-        """Return what the Dockerfile sets for containers: ``Entrypoint``, ``User``, ``Labels`` …"""
+        """Return what the Dockerfile sets for containers: ``User``, ``Env`` and so on."""
         settings: Mapping[str, Any] = json.loads(self._call("inspect", "--type=image", name))
         return settings["Docker"]["config"]  # type: ignore[no-any-return]
 

@@ -97,10 +97,8 @@ class Container:
     def status(self) -> Mapping[str, str]:
         """Return the fields of /proc/PID/status."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-        return {
-            key: " ".join(value.split())
-            for key, _, value in (each.partition(":") for each in lines)
-        }
+        fields = (line.partition(":") for line in lines)
+        return {name: " ".join(value.split()) for name, _, value in fields}
 
     def processes(self) -> Mapping[int, str]:
         """Return the state letter of each process in the container, by its PID there."""
@@ -161,7 +159,16 @@ def start(
     """
     namespaces = ("unshare", "--mount", "--pid", "--fork")
     entrypoint = program(settings, [*settings["Entrypoint"], *arguments])
-    command = (*namespaces, "sh", "-c", _START, "sh", root, mounted, *entrypoint)
+    command: tuple[str | Path, ...] = (
+        *namespaces,
+        "sh",
+        "-c",
+        _START,
+        "sh",
+        root,
+        mounted,
+        *entrypoint,
+    )
     with pod.running(*command, output=output) as process:
         container = Container(process, settings)
         try:
