@@ -1,14 +1,13 @@
 """The image, built once for all tests of this folder; its figures are printed at the end."""
 
 import shutil
-import subprocess
 import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from image.built import FIGURES, Image
+from source_copy import copy_sources
 
 from tools.image.build import Buildah, check
 from tools.release.locks import ROOT
@@ -23,27 +22,11 @@ ARGUMENTS = {
 }
 
 
-def copied_sources(folder: Path) -> Path:
-    """Copy what git knows to another folder; every file gets another time, now."""
-    names = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    for name in filter(None, names.split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, folder / name)
-    return folder
-
-
 @pytest.fixture(scope="session")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     check()
     folder = tmp_path_factory.mktemp("images")
-    copy = copied_sources(tmp_path_factory.mktemp("copy"))
+    copy = copy_sources(tmp_path_factory.mktemp("copy"))
     try:
         images = Buildah(folder)
         with ThreadPoolExecutor() as both:

@@ -1,12 +1,12 @@
 """A release, built once for all tests of this folder."""
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from release.pythons import RELEASE_PYTHON, SUPPORTED, find, run
+from release.pythons import RELEASE_PYTHON, SUPPORTED, find
+from source_copy import copy_sources
 
 from tools.release.locks import ROOT
 
@@ -16,16 +16,6 @@ BUILD = (
     "import sys; from pathlib import Path; from tools.release import artefacts;"
     "artefacts.{}(Path(sys.argv[1]), Path(sys.argv[2]))"
 )
-
-
-def copied_sources(folder: Path) -> Path:
-    """Copy what git knows to a folder of another name; every file gets another time, now."""
-    listed = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    for name in filter(None, run(*listed, folder=ROOT).split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, folder / name)
-    return folder
 
 
 def built(function: str, folder: Path, source: Path) -> Path:
@@ -47,7 +37,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def dist_of_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with wheel and sdist, built from a copy of the sources."""
-    copy = copied_sources(tmp_path_factory.mktemp("elsewhere"))
+    copy = copy_sources(tmp_path_factory.mktemp("elsewhere"))
     return built("build_packages", tmp_path_factory.mktemp("dist-of-copy"), copy)
 
 

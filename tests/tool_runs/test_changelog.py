@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.release.artefacts import prepare, version
+from tools.release.artefacts import command, prepare, version
 from tools.release.changelog import ReleaseError, cut, notes, versions
 from tools.release.locks import ROOT
 
@@ -74,6 +74,11 @@ def test_a_refused_release_changes_no_file(tmp_path: Path) -> None:
         prepare("1.9.0", DAY, tmp_path)
     assert (tmp_path / "pyproject.toml").read_text() == 'version = "1.9.0"\n'
     assert (tmp_path / "CHANGELOG.md").read_text() == CHANGELOG
+
+
+def test_make_release_says_why_it_refuses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["v1.0"]) == 1
+    assert capsys.readouterr().err == "make release: 'v1.0' is no version such as 1.2.3\n"
 
 
 def test_the_changelog_of_the_project_can_be_cut() -> None:
