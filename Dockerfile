@@ -1,31 +1,58 @@
 # syntax=docker/dockerfile:1
 
-# The exact version, so that two builds of one commit have one interpreter.
-ARG BASE=python:3.11.14-slim-bookworm
+# Debian's Python 3.11, with Debian's security updates, and no pip. To fix the base for good:
+# --build-arg BASE=debian@sha256:DIGEST
+ARG BASE=debian:bookworm-slim
 
 FROM ${BASE} AS build
+ARG DEBIAN_FRONTEND=noninteractive
+RUN apt-get update -qq && apt-get install -qq -y --no-install-recommends ca-certificates python3-venv
 WORKDIR /src
+COPY requirements requirements
+ARG PIP_INDEX_URL=https://pypi.org/simple
+# Every package is one of the locks, with its hash. --only-binary keeps one without a wheel from asking for a compiler.
+# The secret, if given, is the bundle of certificates to trust, behind a proxy that has its own: docs/image.md.
+RUN --mount=type=secret,id=ca \
+    if [ -f /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi && \
+    python3 -m venv /build && \
+    /build/bin/pip install --no-cache-dir --only-binary :all: --require-hashes -r requirements/release.txt && \
+    python3 -m venv --without-pip /opt/epp && \
+    /build/bin/pip --python /opt/epp install --no-cache-dir --no-compile --only-binary :all: \
+        --require-hashes -r requirements/runtime.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY epp epp
-COPY plugins plugins
-RUN pip wheel --no-cache-dir --no-deps -w /dist .
-# Every dependency has a wheel; --only-binary keeps a missing one from asking for a compiler. pip writes
-# the bytecode, too: the root file system is read-only where the image runs.
-RUN --mount=type=bind,source=constraints.txt,target=/constraints.txt \
-    python -m venv --without-pip /opt/epp && \
-    pip --python /opt/epp install --no-cache-dir --only-binary :all: -c /constraints.txt "$(echo /dist/*.whl)[kubernetes,dns]"
+COPY plugins/epp_plugins plugins/epp_plugins
+# Seconds since 1970, the time of all files: two builds of a commit have the same /opt/epp. `make image` gives the commit's.
+ARG SOURCE_DATE_EPOCH=1577836800
+# Bytecode is written here, as the root file system may be read-only where the image runs. It is unchecked: Python then asks
+# for no source file at a start, and the bytecode holds no time.
+RUN /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation -w /dist . && \
+    /build/bin/pip --python /opt/epp install --no-cache-dir --no-compile --no-deps /dist/*.whl && \
+    mkdir /opt/epp/share && \
+    /build/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type application --output-reproducible \
+        --output-file /opt/epp/share/sbom.cdx.json /opt/epp/bin/python && \
+    python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/epp/lib && \
+    find /opt/epp -exec touch --no-dereference --date="@${SOURCE_DATE_EPOCH}" {} +
 
 FROM ${BASE}
-ARG VERSION=dev
-LABEL org.opencontainers.image.title="endpoint-picker" \
-      org.opencontainers.image.description="Endpoint picker for LLM inference gateways (Envoy ext_proc)" \
-      org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.version="${VERSION}"
+RUN apt-get update -qq && \
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends ca-certificates python3 && \
+    rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/*
 COPY --from=build /opt/epp /opt/epp
 # Where the Go EPP's image has its program, for manifests with a `command`.
 RUN mkdir /app && ln -s /opt/epp/bin/epp /app/epp
+ARG BASE
+ARG VERSION=dev
 ARG COMMIT=
-# What the metric llm_d_epp_info says.
+ARG CREATED=
+LABEL org.opencontainers.image.title="endpoint-picker" \
+      org.opencontainers.image.description="Endpoint picker for LLM inference gateways (Envoy ext_proc)" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${COMMIT}" \
+      org.opencontainers.image.created="${CREATED}" \
+      org.opencontainers.image.base.name="${BASE}"
+# EPP_COMMIT and EPP_BUILD_REF: what the metric llm_d_epp_info says.
 ENV PATH=/opt/epp/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     EPP_COMMIT=${COMMIT} \

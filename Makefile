@@ -12,11 +12,13 @@ BIN       := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 GATEWAY   := $(VENV)/.installed-gateway
 DOCS      := $(VENV)/.installed-docs
+RELEASE_ENV := $(VENV)/release
+RELEASE   := $(RELEASE_ENV)/.installed
 PROTOS     = $(sort $(shell find proto -name '*.proto'))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help up test test-system test-kube lint format proto docs kustomize envoy bench fuzz soak faults flow wheel image lock clean
+.PHONY: help up test test-system test-kube test-release test-image lint format proto docs kustomize envoy bench fuzz soak faults flow release image lock licences clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +40,13 @@ test-system: $(INSTALLED) ## Run the tests with programs of Debian packages: oth
 test-kube: $(INSTALLED) ## Run the tests with a real kube-apiserver (KUBEBUILDER_ASSETS), helm and kustomize (CHART_TOOLS), or build them with Go, once, in minutes
 	@$(BIN)/python -m tools.kube
 	$(BIN)/pytest tests/kube $(ARGS)
+
+test-release: $(INSTALLED) $(RELEASE) ## Build a release twice and install it in empty environments, one for each Python here
+	$(BIN)/pytest tests/release $(ARGS)
+
+test-image: $(INSTALLED) ## Build the image with buildah and run it, as root, without a container engine, in minutes
+	@$(BIN)/python -m tools.image
+	$(BIN)/pytest tests/image $(ARGS)
 
 lint: $(INSTALLED) ## Check style, types and the direction of imports
 	$(BIN)/ruff check
@@ -69,7 +78,7 @@ bench: $(INSTALLED) ## Run the benchmarks
 	$(BIN)/python -m tools.bench $(ARGS)
 
 fuzz: $(INSTALLED) ## Fuzz for 10 minutes each (Linux on x86_64): TARGET=connection, parsers, stream, growth, cost
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/fuzz.txt
 	@for target in $(TARGET); do \
 		$(BIN)/python -m tools.fuzz $$target -max_total_time=600 $(ARGS) || exit 1; done
 
@@ -82,23 +91,28 @@ faults: $(INSTALLED) ## Misbehaving clients and model servers, restarts, attacks
 flow: $(INSTALLED) ## Measure fairness, priority and cost of flow control through Envoy, a minute each (ARGS="--only NAME --seconds N")
 	$(BIN)/python -m tools.flow $(ARGS)
 
-wheel: $(INSTALLED) ## Build the wheel into dist/
-	$(BIN)/python -m pip wheel --quiet --no-deps -w dist .
-	@ls dist/*.whl
+release: $(RELEASE) ## Build wheel, sdist, bill of materials and sums into dist/ (VERSION=1.2.3: as a new version)
+	@$(RELEASE_ENV)/bin/python -m tools.release build $(VERSION)
 
 image: ## Build the container image
 	@$(DOCKER) version >/dev/null 2>&1 || { echo "make image: '$(DOCKER)' is missing or its engine does not answer;" \
 		"start it, or name another one: make image DOCKER=podman" >&2; exit 1; }
-	$(DOCKER) build -t $(IMAGE) .
+	$(DOCKER) build -t $(IMAGE) \
+		--build-arg VERSION="$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)" \
+		--build-arg COMMIT="$$(git describe --always --abbrev=40 --dirty --match=)" \
+		--build-arg SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" \
+		--build-arg CREATED="$$(TZ=UTC git log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ)" \
+		.
 
-lock: ## Resolve the newest versions and write constraints.txt
+lock: ## Write requirements/*.txt, with hashes, after pyproject.toml changed (ARGS=--upgrade: newest versions)
 	@$(check_python)
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
-	$(PYTHON) -m venv "$$scratch/venv" && \
-	"$$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev,docs,kubernetes,otel]' && \
-	{ sed '/^[^#]/,$$d' constraints.txt && "$$scratch/venv/bin/python" -m pip freeze --exclude-editable; } \
-		> "$$scratch/lock" && \
-	cat "$$scratch/lock" > constraints.txt && grep -c == constraints.txt
+	$(PYTHON) -m venv "$$scratch" && \
+	"$$scratch/bin/python" -m pip install --quiet --disable-pip-version-check 'uv>=0.9,<1' && \
+	PATH="$$scratch/bin:$$PATH" python -m tools.release lock $(ARGS)
+
+licences: $(INSTALLED) ## Write docs/licences.md; fails on a licence that is unknown or not allowed
+	$(BIN)/python -m tools.release licences
 
 clean: ## Remove build results and caches; .venv stays
 	rm -rf build dist bench-results fuzz-results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -109,34 +123,44 @@ $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 { echo "make: Python 3.11 or newer is needed, '$(PYTHON)' is not: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 endef
 
-# Installs the package with the extra $(1) and prints a line for each download. Where pip fails, so does the recipe;
-# the reason is on standard error. Not awk: Debian's holds its input back until pip has ended.
+# Installs what requirements/$(1).txt locks, prints a line for each download, and then the package itself from this folder.
+# Where pip fails, so does the recipe; the reason is on standard error. Not awk: Debian's holds its input back until pip
+# has ended.
 define install
 @$(check_python)
 @test -x $(BIN)/python || { echo "» creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 @echo "» installing into $(VENV), once: $(2)"
 @{ PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
-	-c constraints.txt -e '.[$(1)]' || echo "install failed"; } | while read -r what file size; do \
+	--require-hashes -r requirements/$(1).txt || echo "install failed"; } | while read -r what file size; do \
 	case "$$what $$file" in \
 		"install failed") exit 1 ;; \
 		Downloading*.whl) echo "  $$what $${file%%-[0-9]*} $$size" ;; \
 		"Using cached") echo "  Using cached $${size%%-[0-9]*}" ;; \
 		"Installing collected") echo "  Unpacking" ;; \
 	esac; done
+@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 endef
 
 # A stamp holds the time of the last install; a change of either file makes the next target install again.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml requirements/dev.txt
 	$(call install,dev,everything for tests and checks too; a minute or two)
 	@touch $@ $(GATEWAY)
 
 # The tests do without mkdocs.
-$(DOCS): pyproject.toml constraints.txt
+$(DOCS): pyproject.toml requirements/docs.txt
 	$(call install,docs,what the commands and the web site of the documentation need; half a minute)
 	@touch $@
 
 # Less than a third of it, for a first look.
-$(GATEWAY): pyproject.toml constraints.txt
+$(GATEWAY): pyproject.toml requirements/gateway.txt
 	$(eval FRESH := yes)
 	$(call install,gateway,what the endpoint picker needs and a real Envoy; about half a minute)
+	@touch $@
+
+# The tools of a release, in an environment of their own: nothing else needs them.
+$(RELEASE): requirements/release.txt
+	@$(check_python)
+	@echo "» installing into $(RELEASE_ENV), once: build, twine and cyclonedx-bom"
+	@$(PYTHON) -m venv $(RELEASE_ENV)
+	@$(RELEASE_ENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@

@@ -7,6 +7,7 @@ time of ``epp serve``.
 import gc
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator, MutableMapping
 from functools import cache
@@ -164,6 +165,10 @@ def _epp(
 
 def main() -> None:
     """Run the command line."""
+    if os.getpid() == 1:
+        # The kernel gives PID 1 of a container no signal without a handler, so that a SIGTERM while
+        # `epp serve` starts was lost, and the container ran until SIGKILL.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # For commands that configure no log: the default prints the locals of every frame, where there
     # are prompts and keys.
     structlog.configure(
