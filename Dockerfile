@@ -9,7 +9,7 @@ ARG DEBIAN_FRONTEND=noninteractive
 RUN apt-get update -qq && apt-get install -qq -y --no-install-recommends ca-certificates python3-venv
 WORKDIR /src
 COPY requirements requirements
-ARG PIP_INDEX_URL=https://pypi.org/simple
+ARG PIP_INDEX_URL
 # Every package is one of the locks, with its hash. --only-binary keeps one without a wheel from asking for a compiler.
 # The secret, if given, is the bundle of certificates to trust, behind a proxy that has its own: docs/image.md.
 RUN --mount=type=secret,id=ca \

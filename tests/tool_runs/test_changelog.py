@@ -4,8 +4,9 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+import yaml
 
-from tools.release.artefacts import command, prepare, version
+from tools.release.artefacts import CHART, command, prepare, version
 from tools.release.changelog import ReleaseError, cut, notes, versions
 from tools.release.locks import ROOT
 
@@ -56,11 +57,19 @@ def test_a_release_without_change_or_with_an_old_version_is_refused(
         cut(changelog, new, DAY)
 
 
-def test_the_version_is_written_into_pyproject_and_the_changelog(tmp_path: Path) -> None:
+def test_the_version_is_written_into_pyproject_the_chart_and_the_changelog(tmp_path: Path) -> None:
     project = '[project]\nname = "x"\nversion = "1.9.0"\n\n[tool.x]\nversion = "7"\n'
     (tmp_path / "pyproject.toml").write_text(project)
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
+    chart = tmp_path / CHART
+    chart.parent.mkdir(parents=True)
+    chart.write_text(
+        'apiVersion: v2\nversion: 1.9.0\nappVersion: 1.9.0\nkubeVersion: ">=1.29.0-0"\n'
+    )
     prepare("2.0.0", DAY, tmp_path)
+    assert chart.read_text() == (
+        "apiVersion: v2\nversion: 2.0.0\nappVersion: 2.0.0\nkubeVersion: 1.29\n"
+    )
     assert version(tmp_path) == "2.0.0"
     changed = (tmp_path / "pyproject.toml").read_text()
     assert changed == project.replace("1.9.0", "2.0.0")
@@ -86,7 +95,12 @@ def test_the_changelog_of_the_project_can_be_cut() -> None:
     assert versions(cut(changelog, "99.0.0", DAY))[0] == "99.0.0"
 
 
-def test_the_version_stands_in_pyproject_alone() -> None:
+def test_the_chart_has_the_version_of_the_package() -> None:
+    chart = yaml.safe_load((ROOT / CHART).read_text())
+    assert (chart["version"], chart["appVersion"]) == (version(), version())
+
+
+def test_no_module_has_a_version_of_its_own() -> None:
     assert 'version("endpoint-picker")' in (ROOT / "epp" / "cli" / "__init__.py").read_text()
     for package in ("epp", "plugins/epp_plugins"):
         for path in (ROOT / package).rglob("*.py"):

@@ -23,7 +23,6 @@ PACKAGES = {
 """The programs that build and run the image, and their Debian packages."""
 
 BASE = "localhost/debian:bookworm-slim"
-MIRROR = "http://deb.debian.org/debian"
 MAX_AGE_SECONDS = 7 * 24 * 3600.0
 
 # What debian:bookworm-slim leaves out.
@@ -62,7 +61,7 @@ def base_archive() -> Path:
     unfinished = archive.with_name(f"{os.getpid()}.tar")
     try:
         options = (f"--dpkgopt={each}" for each in _SLIM)
-        _run("mmdebstrap", "--quiet", "--variant=minbase", *options, "bookworm", unfinished, MIRROR)
+        _run("mmdebstrap", "--quiet", "--variant=minbase", *options, "bookworm", unfinished)
         unfinished.replace(archive)
     finally:
         unfinished.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """Builds what is published: wheel, sdist, bill of materials and their SHA-256 sums, in dist/.
 
-The version is that of pyproject.toml, and nowhere else. Two builds of one commit are equal, byte
-for byte: all times in them are the commit's.
+The version is that of pyproject.toml; a release copies it into the Helm chart. Two builds of one
+commit are equal, byte for byte: all times in them are the commit's.
 """
 
 import hashlib
@@ -21,7 +21,9 @@ from tools.release.changelog import ReleaseError, cut
 from tools.release.locks import ROOT, lock
 
 SUMS = "SHA256SUMS"
-_VERSION = re.compile(r'(?m)^version = "([^"]*)"$')
+CHART = Path("deploy/helm/endpoint-picker/Chart.yaml")
+_VERSION = re.compile(r'(?m)^version = "[^"]*"$')
+_CHART_VERSIONS = re.compile(r"(?m)^(version|appVersion): .*$")
 
 
 def version(root: Path = ROOT) -> str:
@@ -31,15 +33,16 @@ def version(root: Path = ROOT) -> str:
 
 
 def prepare(new: str, day: date, root: Path = ROOT) -> None:
-    """Set the version, and give the unreleased entries of the changelog its heading.
+    """Set the version of package and chart, and give the unreleased entries its heading.
 
     Raises:
         ReleaseError: There is nothing to release, or the version is not new; no file is changed.
     """
-    changelog, project = root / "CHANGELOG.md", root / "pyproject.toml"
+    changelog, project, chart = (root / each for each in ("CHANGELOG.md", "pyproject.toml", CHART))
     released = cut(changelog.read_text(), new, day)
     changelog.write_text(released)
     project.write_text(_VERSION.sub(f'version = "{new}"', project.read_text(), count=1))
+    chart.write_text(_CHART_VERSIONS.sub(rf"\1: {new}", chart.read_text()))
 
 
 def build(folder: Path, root: Path = ROOT) -> list[Path]:
