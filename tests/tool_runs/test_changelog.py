@@ -68,7 +68,7 @@ def test_the_version_is_written_into_pyproject_the_chart_and_the_changelog(tmp_p
     )
     prepare("2.0.0", DAY, tmp_path)
     assert chart.read_text() == (
-        "apiVersion: v2\nversion: 2.0.0\nappVersion: 2.0.0\nkubeVersion: 1.29\n"
+        'apiVersion: v2\nversion: 2.0.0\nappVersion: 2.0.0\nkubeVersion: ">=1.29.0-0"\n'
     )
     assert version(tmp_path) == "2.0.0"
     changed = (tmp_path / "pyproject.toml").read_text()
