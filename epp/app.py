@@ -9,7 +9,7 @@ continue, and cancels everything else. :mod:`.pool_runtime` has what belongs to 
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -154,9 +154,9 @@ class App:
         leads = self._cluster is None or self._cluster.leads
         return self.pools.is_ready and leads and not self._draining
 
-    def reload_now(self) -> None:
-        """Reload the configuration, even if its file is unchanged."""
-        self.pools.reload_now()
+    async def reload_now(self) -> Sequence[str]:
+        """Reload each pool's configuration, even if its file is unchanged; return the faults."""
+        return await self.pools.reload_now()
 
     def _debug_pages(self) -> dict[str, DebugPage]:
         cluster = {} if self._cluster is None else self._cluster.debug_pages()

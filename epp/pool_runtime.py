@@ -271,12 +271,12 @@ class PoolRuntime:
         self._scraper.limit_cpu(self.settings.max_scrape_cpu_percent / 100 / pools)
         self.metrics.budget.max_bytes = self.settings.max_metrics_page_bytes // pools
 
-    def reload_now(self) -> None:
-        """Reload the configuration, even if its file is unchanged."""
+    async def reload_now(self) -> str:
+        """Reload the configuration, even if its file is unchanged; return :attr:`config_fault`."""
         if self._reloader is None:
             log.warning("nothing to reload, the configuration does not come from a file")
-        else:
-            self._reloader.reload_now()
+            return ""
+        return await self._reloader.reload_now()
 
     def debug_pages(self) -> Mapping[str, DebugPage]:
         """Return the pages for operators by path."""

@@ -1,6 +1,6 @@
 """The pools that a process serves: what the application needs of them, and the case of one pool."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from epp.descriptors import PoolDescriptors
@@ -41,8 +41,11 @@ class ServedPools(RequestHandlers, Protocol):
     def admin_actions(self) -> Mapping[str, AdminAction]:
         """Return the changing calls by path."""
 
-    def reload_now(self) -> None:
-        """Reload the configurations, even if their files are unchanged."""
+    async def reload_now(self) -> Sequence[str]:
+        """Reload the configurations, even if their files are unchanged.
+
+        Returns: Why they are not in use; "" for those that are.
+        """
 
     async def load(self) -> None:
         """Read what must be valid at the start, before :meth:`run`."""
@@ -101,8 +104,8 @@ class OnePool:
     def admin_actions(self) -> Mapping[str, AdminAction]:
         return self.pool.admin_actions()
 
-    def reload_now(self) -> None:
-        self.pool.reload_now()
+    async def reload_now(self) -> Sequence[str]:
+        return [await self.pool.reload_now()]
 
     async def load(self) -> None:
         await self.pool.load()

@@ -10,7 +10,7 @@ again every second.
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -162,9 +162,8 @@ class SeveralPools:
             for path, action in pool.admin_actions().items()
         }
 
-    def reload_now(self) -> None:
-        for pool in self.pools.values():
-            pool.reload_now()
+    async def reload_now(self) -> Sequence[str]:
+        return await asyncio.gather(*(pool.reload_now() for pool in self.pools.values()))
 
     async def load(self) -> None:
         """Do nothing: each pool reads its files when it is made."""

@@ -813,7 +813,7 @@ async def test_without_a_cluster_plugins_that_read_objects_are_told_of_and_get_n
 async def test_asking_for_a_reload_without_a_file_is_told_to_be_in_vain() -> None:
     app = await asyncio.to_thread(App, make_settings())
     with watched_logs() as logs:
-        app.reload_now()
+        assert list(await app.reload_now()) == [""]
     assert "nothing to reload" in str(logs.entries)
 
 

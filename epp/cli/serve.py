@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import signal
 from functools import partial
 from pathlib import Path
 
@@ -59,6 +58,7 @@ from epp.cli.running import (
     tame_garbage_collection,
     write_whole,
 )
+from epp.cli.service_manager import ServiceManager
 from epp.cli.settings_options import read_options, with_options_of
 from epp.cli.transport_options import (
     CertPath,
@@ -214,8 +214,9 @@ def serve(
         hand_over_the_interpreter_sooner()
         tame_garbage_collection()
         app = App(settings)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.reload_now)
-        await app.run(stop, partial(_announce, ready_file, tls_of_metrics))
+        manager = ServiceManager.of(os.environ)
+        async with manager.told(stop, app.reload_now):
+            await app.run(stop, partial(_announce, ready_file, tls_of_metrics, manager))
 
     run_until_signalled(main)
 
@@ -230,9 +231,15 @@ def _maybe(text: str) -> float | None:
     return duration(text) if text else None
 
 
-def _announce(ready_file: Path | None, tls_of_metrics: TlsSettings | None, ports: Ports) -> None:
-    """Print warnings and write the ready file, once every port listens."""
+def _announce(
+    ready_file: Path | None,
+    tls_of_metrics: TlsSettings | None,
+    manager: ServiceManager,
+    ports: Ports,
+) -> None:
+    """Print warnings, and tell who waits for it that every port listens."""
     warn_of_open_metrics(tls_of_metrics)
     if ready_file is not None:
         document = {"grpc": ports.grpc, "health": ports.health, "metrics": ports.metrics}
         write_whole(ready_file, json.dumps(document))
+    manager.started("serving")

@@ -91,7 +91,7 @@ class ConfigReloader:
         self._refused_version = ""
         self._last_fault = ""
         self._wake = asyncio.Event()
-        self._is_asked = False
+        self._asked: asyncio.Future[str] | None = None
         self._cause: Cause | None = None
         """Why the graph in use is to be rolled back; None if it is not."""
 
@@ -100,13 +100,24 @@ class ConfigReloader:
         """Why the present files are not in use; "" if they are."""
         return self._last_fault
 
-    def reload_now(self) -> None:
-        """Read the files again without waiting for a change (SIGHUP)."""
-        self._is_asked = True
+    def reload_now(self) -> "asyncio.Future[str]":
+        """Read the files again without waiting for a change (SIGHUP).
+
+        Returns: What becomes :attr:`fault` when they have been read.
+        """
+        if self._asked is None:
+            self._asked = asyncio.get_running_loop().create_future()
         self._wake.set()
+        return self._asked
 
     async def run(self) -> None:
         """Follow the files until cancelled."""
+        try:
+            await self._follow()
+        finally:
+            self._answer(self._asked)
+
+    async def _follow(self) -> None:
         changes_of_files = SettledChanges()
         while True:
             if self._cause is not None:
@@ -114,11 +125,18 @@ class ConfigReloader:
             if not self.outcomes.is_watching:
                 self._user.forget_previous()
             is_change = await asyncio.to_thread(self._poll, changes_of_files)
-            if self._path is not None and (self._is_asked or is_change):
-                changes_of_files.mark_handled()
-                is_asked, self._is_asked = self._is_asked, False
-                await self._reload(is_asked=is_asked)
+            asked, self._asked = self._asked, None
+            try:
+                if self._path is not None and (asked is not None or is_change):
+                    changes_of_files.mark_handled()
+                    await self._reload(is_asked=asked is not None)
+            finally:
+                self._answer(asked)
             await self._tick()
+
+    def _answer(self, asked: "asyncio.Future[str] | None") -> None:
+        if asked is not None and not asked.done():
+            asked.set_result(self._last_fault)
 
     def _poll(self, changes_of_files: SettledChanges) -> bool:
         chosen = self._choose()

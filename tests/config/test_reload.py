@@ -264,6 +264,17 @@ async def test_asking_reads_the_file_again_at_once(path: Path) -> None:
         assert await followed.result() == "success"
 
 
+async def test_who_asked_gets_the_fault_of_the_file(path: Path) -> None:
+    async with following(path) as followed:
+        assert await followed.reloader.reload_now() == ""
+        await followed.write(TWO.replace("queue-scorer", "queue-scorrer"))
+        first, second = followed.reloader.reload_now(), followed.reloader.reload_now()
+        assert "unknown plugin type `queue-scorrer`" in await first
+        assert await second == await first == followed.reloader.fault
+        last = followed.reloader.reload_now()
+    assert await last == followed.reloader.fault, "a reloader that stops leaves nobody waiting"
+
+
 async def test_plugin_file_is_followed_like_the_configuration(path: Path) -> None:
     source = await asyncio.to_thread((Path(__file__).parent / "spot_filter.txt").read_text)
     spot = path.with_name("spot.py")

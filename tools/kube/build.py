@@ -1,7 +1,7 @@
 """Finds what the tests of ``make test-kube`` need, or makes it from Go modules.
 
-Three kits: the servers (kube-apiserver and etcd), the clients (helm and kustomize), and the custom
-resource definitions of the projects whose objects the Helm chart creates. A variable names a folder
+Four kits: the servers (kube-apiserver and etcd), the clients (helm and kustomize), Docker Compose,
+and the custom resource definitions of the projects whose objects are created. A variable names a folder
 with the whole kit: for the servers ``KUBEBUILDER_ASSETS``, as for controller-runtime's envtest.
 Without it, Go makes the kit in the user's cache, once per version. Modules and compiled packages go
 to a scratch folder, which is removed: 3.2 GB during the build, 220 MB afterwards.
@@ -24,6 +24,7 @@ ETCD = "3.6.14"
 
 HELM = "3.19.5"
 KUSTOMIZE = "5.8.1"
+COMPOSE = "2.40.3"
 
 _MAJOR, _MINOR, _ = KUBERNETES.split(".")
 
@@ -121,6 +122,21 @@ CLIENTS = Kit(
     "CHART_TOOLS",
     f"helm {HELM} and kustomize {KUSTOMIZE} from their releases",
 )
+COMPOSER = Kit(
+    "docker-compose",
+    f"compose-{COMPOSE}",
+    (
+        Module(
+            "docker-compose",
+            "github.com/docker/compose/v2",
+            COMPOSE,
+            "github.com/docker/compose/v2/cmd",
+            _link_flags({"github.com/docker/compose/v2/internal.Version": f"v{COMPOSE}"}),
+        ),
+    ),
+    "COMPOSE_TOOLS",
+    f"docker-compose {COMPOSE} from its releases",
+)
 
 _ENVOY_GATEWAY = "github.com/envoyproxy/gateway@v1.9.1"
 _PROMETHEUS = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
@@ -172,7 +188,7 @@ DEFINITIONS = Kit(
     "CHART_DEFINITIONS",
     "the files that tools/kube/build.py lists, from the repositories of their projects",
 )
-KITS = (SERVERS, CLIENTS, DEFINITIONS)
+KITS = (SERVERS, CLIENTS, COMPOSER, DEFINITIONS)
 
 
 def find(kit: Kit, environment: Mapping[str, str] = os.environ) -> Path | None:
