@@ -29,6 +29,10 @@ def fleet(
             metavar="PORT",
         ),
     ] = 0,
+    host: Annotated[
+        str,
+        typer.Option(help="Address on which they listen; 0.0.0.0 for all.", metavar="IP"),
+    ] = "127.0.0.1",
     model: Annotated[str, typer.Option(help="Base model.", metavar="NAME")] = "tiny",
     adapter: Annotated[
         list[str] | None, typer.Option(help="LoRA adapter; repeatable.", metavar="NAME")
@@ -62,7 +66,7 @@ def fleet(
         ),
     ] = None,
 ) -> None:
-    """Run N fake vLLM servers in one process on loopback ports."""
+    """Run N fake vLLM servers in one process, on loopback by default."""
     if write_endpoints is not None:
         require_folder("--write-endpoints", write_endpoints)
     labels = fleet_labels(label or (), endpoints)
@@ -72,6 +76,7 @@ def fleet(
         config = fake.FleetConfig(
             endpoints=endpoints,
             first_port=first_port,
+            host=host,
             model=model,
             engine=fake.EngineConfig(adapters=tuple(adapter or ()), max_num_seqs=max_num_seqs),
             time_scale=time_scale,

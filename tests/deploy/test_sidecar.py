@@ -7,14 +7,13 @@ stop containers.
 
 import asyncio
 import contextlib
-import json
 import re
 import stat
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from typer.main import get_command
 
 from epp.cli import cli
-from epp.lab.envoy import find_envoy, validate
-from epp.lab.envoy.names import LISTENER, STAT_PREFIX
+from epp.lab.envoy import validate
+from epp.lab.envoy.names import STAT_PREFIX
 
 from .harness import DEPLOY
+from .processes import Processes, epp_address, gateway_url, processes, socket_address
 
 pytestmark = pytest.mark.integration
 
@@ -127,18 +127,6 @@ def seconds(duration: str) -> int:
     return int(duration.removesuffix("s"))
 
 
-def epp_address(document: dict[str, Any]) -> dict[str, Any]:
-    cluster = document["static_resources"]["clusters"][0]
-    (lb_endpoint,) = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
-    address: dict[str, Any] = lb_endpoint["endpoint"]["address"]
-    return address
-
-
-def socket_address(of: dict[str, Any]) -> dict[str, Any]:
-    address: dict[str, Any] = of["address"]["socket_address"]
-    return address
-
-
 @pytest.mark.parametrize("manifest", BOTH)
 def test_epp_serve_takes_the_command_line(manifest: Manifest) -> None:
     serve = get_command(cli).commands["serve"]  # type: ignore[attr-defined]
@@ -150,7 +138,8 @@ def test_epp_serve_takes_the_command_line(manifest: Manifest) -> None:
 
 @pytest.mark.parametrize("manifest", BOTH)
 def test_envoy_finds_the_endpoint_picker_where_it_listens(manifest: Manifest) -> None:
-    address = epp_address(yaml.safe_load(manifest.bootstrap.read_text()))
+    document = yaml.safe_load(manifest.bootstrap.read_text())
+    address = epp_address(document["static_resources"]["clusters"][0])
     if listen := option(manifest.picker, "--listen"):
         path = Path(listen.removeprefix("unix:"))
         assert address == {"pipe": {"path": str(path)}}
@@ -313,60 +302,24 @@ class Mapped:
     """A manifest's command lines with this machine's paths and ports."""
 
     manifest: Manifest
-    folder: Path
-    running: list[asyncio.subprocess.Process] = field(default_factory=list)
+    processes: Processes
 
-    def line(self, words: tuple[str, ...]) -> list[str]:
-        return [
-            word.replace(CONFIG, str(self.folder / "etc")).replace(
-                "/run/epp", str(self.folder / "run")
-            )
-            for word in words
-        ]
-
-    async def start(self, *words: str | Path) -> asyncio.subprocess.Process:
-        process = await asyncio.create_subprocess_exec(
-            *words, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
-        )
-        self.running.append(process)
-        return process
+    @property
+    def folder(self) -> Path:
+        return self.processes.folder
 
     async def picker(self) -> tuple[asyncio.subprocess.Process, dict[str, int]]:
-        ready = self.folder / "ready"
-        process = await self.start(
-            *(sys.executable, "-m", "epp", *self.line(self.manifest.picker)),
-            *("--grpc-port=0", "--grpc-health-port=0", "--metrics-port=0"),
-            f"--ready-file={ready}",
-        )
-        await until(ready.exists, process)
-        ports: dict[str, int] = json.loads(ready.read_text())
-        return process, ports
+        return await self.processes.picker(*self.manifest.picker)
 
     async def envoy(self, picker_port: int) -> tuple[asyncio.subprocess.Process, str]:
         """Start Envoy; return the address of its admin endpoint, too."""
-        document = yaml.safe_load(self.manifest.bootstrap.read_text())
-        socket_address(document["static_resources"]["listeners"][0])["port_value"] = 0
-        socket_address(document["admin"])["port_value"] = 0
-        address = epp_address(document)
-        if "pipe" in address:
-            (address["pipe"]["path"],) = self.line((address["pipe"]["path"],))
-        else:
-            address["socket_address"]["port_value"] = picker_port
-        (self.folder / "etc" / "envoy.yaml").write_text(yaml.safe_dump(document))
-        name, *args = self.line(self.manifest.envoy)
+        name, *args = self.manifest.envoy
         assert name == "envoy"
-        args[args.index("--drain-time-s") + 1] = "1"
-        admin = self.folder / "admin"
-        binary = await asyncio.to_thread(find_envoy)
-        process = await self.start(
-            binary, *args, "--admin-address-path", admin, "--concurrency", "1"
-        )
-        await until(lambda: admin.exists() and bool(admin.read_text()), process)
-        return process, admin.read_text()
+        return await self.processes.envoy(self.manifest.bootstrap, picker_port, *args)
 
     async def drain(self, admin: str) -> asyncio.subprocess.Process:
-        shell, script, *_ = self.line(self.manifest.drain)
-        return await self.start(shell, script, admin.rpartition(":")[2], "1", "40")
+        shell, script, *_ = map(self.processes.here, self.manifest.drain)
+        return await self.processes.start(shell, script, admin.rpartition(":")[2], "1", "40")
 
 
 @asynccontextmanager
@@ -377,24 +330,9 @@ async def mapping(manifest: Manifest) -> AsyncIterator[Mapped]:
         (folder / "run").mkdir()
         (folder / "etc").mkdir()
         (folder / "etc" / "drain.sh").write_bytes((SIDECAR / "drain.sh").read_bytes())
-        made = Mapped(manifest, folder)
-        try:
-            yield made
-        finally:
-            for process in made.running:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-
-
-async def until(
-    holds: Callable[[], bool], process: asyncio.subprocess.Process | None = None
-) -> None:
-    """Wait for what another process does, unless it ends; fail after 20 s."""
-    async with asyncio.timeout(20):
-        while not holds():
-            assert process is None or process.returncode is None, "it has exited"
-            await asyncio.sleep(0.01)  # nothing there tells of it
+        places = {CONFIG: str(folder / "etc"), "/run/epp": str(folder / "run")}
+        async with processes(folder, places) as started:
+            yield Mapped(manifest, started)
 
 
 async def health(port: int, service: str) -> int:
@@ -402,16 +340,6 @@ async def health(port: int, service: str) -> int:
         request = health_pb2.HealthCheckRequest(service=service)
         answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
     return int(answer.status)
-
-
-async def gateway_url(admin: httpx.AsyncClient) -> str:
-    """Wait until Envoy is ready; return where it listens."""
-    async with asyncio.timeout(20):
-        while (await admin.get("/ready")).status_code != httpx.codes.OK:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    listeners = (await admin.get("/listeners", params={"format": "json"})).json()
-    (found,) = (each for each in listeners["listener_statuses"] if each["name"] == LISTENER)
-    return f"http://127.0.0.1:{found['local_address']['socket_address']['port_value']}"
 
 
 async def no_more_lets_in(port: int) -> None:

@@ -7,7 +7,9 @@ PACKAGES = {
     "h2load": "nghttp2-client",
     "nghttp": "nghttp2-client",
     "curl": "curl",
+    "prometheus": "prometheus",
     "promtool": "prometheus",
+    "systemd-analyze": "systemd",
 }
 
 
