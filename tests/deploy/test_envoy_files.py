@@ -7,6 +7,7 @@ clusters such as those products make, and run by the real binary.
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -52,6 +53,15 @@ plugins:
 - {type: random-picker, parameters: {maxNumOfEndpoints: 2}}
 schedulingProfiles:
 - {name: default, plugins: [{pluginRef: random-picker}]}
+"""
+NOBODY_SUITS = """
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- {type: random-picker}
+- {type: label-selector-filter, parameters: {matchLabels: {suits: all}}}
+schedulingProfiles:
+- {name: default, plugins: [{pluginRef: label-selector-filter}, {pluginRef: random-picker}]}
 """
 
 
@@ -183,6 +193,28 @@ async def test_a_request_goes_to_a_server_that_speaks_http2(fleet: Fleet) -> Non
             assert (await gateway.completion()).text == "over HTTP/2"
             await gateway.assert_sound(streams=1)
     assert paths == ["/v1/completions"]
+
+
+async def test_the_access_log_has_the_decision(fleet: Fleet, tmp_path: Path) -> None:
+    file = tmp_path / "access.log"
+    async with (
+        serving(fleet.addresses[:1]) as ports,
+        serving(fleet.addresses, config=NOBODY_SUITS) as choosy,
+    ):
+        for port in (ports.grpc, choosy.grpc):
+            config = GatewayConfig(
+                endpoints=fleet.addresses, listen_port=0, epp_port=port, access_log=str(file)
+            )
+            async with running(render_yaml(config)) as gateway:
+                await gateway.completion()
+    text = await asyncio.to_thread(file.read_text)
+    served, refused = map(json.loads, text.splitlines())
+    assert served["picked"] == served["endpoint"] == fleet.addresses[0]
+    assert (served["status"], served["dropped"]) == (200, None)
+    # Microseconds and status of the answers to the headers and to the body.
+    assert re.match(r"rh:\d+:0,rb:\d+:\d+:0,", served["ext_proc"])
+    assert (refused["picked"], refused["endpoint"], refused["status"]) == (None, None, 429)
+    assert refused["dropped"] == "rejected-saturated"
 
 
 async def test_without_the_endpoint_picker_only_fail_open_answers(fleet: Fleet) -> None:

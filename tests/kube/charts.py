@@ -12,6 +12,7 @@ from tools.chart.paths import ROOT
 from tools.kube.build import CLIENTS, DEFINITIONS, find
 
 VALUES: Final = ROOT / "tests" / "deploy" / "chart_values"
+OF_ISTIO: Final = {"DestinationRule", "EnvoyFilter"}
 LABELS: Final = {"app": "vllm"}
 MINIMAL: Final[dict[str, Any]] = {"router": {"modelServers": {"matchLabels": LABELS}}}
 
@@ -41,7 +42,7 @@ def containers(objects: list[Document]) -> dict[str, Document]:
 
 
 def foreign_definitions() -> list[Document]:
-    """Return the definitions of the kinds of other projects that the chart creates."""
+    """Return the definitions of the kinds of other projects that the chart or a snippet creates."""
     return [*_published(), *GKE]
 
 
@@ -50,9 +51,7 @@ def _published() -> Iterator[Document]:
     assert folder, "custom resource definitions are missing: make test-kube downloads them"
     for path in sorted(folder.glob("*.yaml")):
         for each in yaml.load_all(path.read_text(), yaml.CSafeLoader):
-            is_ours = (
-                path.name != "istio.yaml" or each["spec"]["names"]["kind"] == "DestinationRule"
-            )
+            is_ours = path.name != "istio.yaml" or each["spec"]["names"]["kind"] in OF_ISTIO
             if each and is_ours:
                 yield each
 

@@ -1,10 +1,10 @@
 """Finds what the tests of ``make test-kube`` need, or makes it from Go modules.
 
 Four kits: the servers (kube-apiserver and etcd), the clients (helm and kustomize), Docker Compose,
-and the custom resource definitions of the projects whose objects are created. A variable names a folder
-with the whole kit: for the servers ``KUBEBUILDER_ASSETS``, as for controller-runtime's envtest.
-Without it, Go makes the kit in the user's cache, once per version. Modules and compiled packages go
-to a scratch folder, which is removed: 3.2 GB during the build, 220 MB afterwards.
+and the custom resource definitions of the projects whose objects are created. A variable names a
+folder with the whole kit: for the servers ``KUBEBUILDER_ASSETS``, as for controller-runtime's
+envtest. Without it, Go makes the kit in the user's cache, once per version. Modules and compiled
+packages go to a scratch folder, which is removed: 3.2 GB during the build, 220 MB afterwards.
 """
 
 import os

@@ -8,6 +8,7 @@ from epp.lab.envoy._data_plane import (
     file_access_log,
     stdout_access_log,
 )
+from epp.lab.envoy.names import DESTINATION_HEADER, DESTINATION_NAMESPACE
 
 STANDARD_OUTPUT = "-"
 
@@ -21,7 +22,13 @@ FIELDS = {
     "status": "%RESPONSE_CODE%",
     "flags": "%RESPONSE_FLAGS%",
     "details": "%RESPONSE_CODE_DETAILS%",
+    # The list of the endpoint picker, and the one that served, which may be a later one of it.
+    "picked": f"%DYNAMIC_METADATA({DESTINATION_NAMESPACE}:{DESTINATION_HEADER})%",
     "endpoint": "%UPSTREAM_HOST%",
+    # Why the endpoint picker refused; it says so in a header of its answer.
+    "dropped": "%RESP(X-LLM-D-REQUEST-DROPPED-REASON)%",
+    # Microseconds and gRPC status by message, bytes, and what else the filter has to say.
+    "ext_proc": "%FILTER_STATE(envoy.filters.http.ext_proc:PLAIN)%",
     "attempts": "%UPSTREAM_REQUEST_ATTEMPT_COUNT%",
     "request_bytes": "%BYTES_RECEIVED%",
     "response_bytes": "%BYTES_SENT%",
