@@ -46,6 +46,19 @@ VARIABLES: Final = (
     Variable("EPP_COMMIT", "`epp serve`", "Label `commit` of the metric `llm_d_epp_info`."),
     Variable("EPP_BUILD_REF", "`epp serve`", "Label `build_ref` of the metric `llm_d_epp_info`."),
     Variable(
+        "NOTIFY_SOCKET",
+        "`epp serve`",
+        "Socket of systemd, which sets it for units with `Type=notify`: the endpoint picker tells it"
+        " when it serves, reloads and stops.",
+    ),
+    Variable(
+        "WATCHDOG_USEC",
+        "`epp serve`",
+        "Microseconds within which systemd expects a sign of life. It sets this variable for units"
+        " with `WatchdogSec=`.",
+    ),
+    Variable("WATCHDOG_PID", "`epp serve`", "The process of which it does, likewise."),
+    Variable(
         "MALLOC_MMAP_THRESHOLD_",
         "`epp serve`",
         "If it is set, the endpoint picker leaves this threshold of glibc's allocator alone.",
