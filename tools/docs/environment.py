@@ -48,8 +48,8 @@ VARIABLES: Final = (
     Variable(
         "NOTIFY_SOCKET",
         "`epp serve`",
-        "Socket of systemd, which sets it for units with `Type=notify`: the endpoint picker tells it"
-        " when it serves, reloads and stops.",
+        "Socket of systemd, which sets it for units with `Type=notify`: it gets messages when the"
+        " endpoint picker serves, reloads and stops.",
     ),
     Variable(
         "WATCHDOG_USEC",
