@@ -10,14 +10,10 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import Distribution, PackageMetadata, distributions
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tools.release.locks import ROOT, locked_versions
-
-PAGE = ROOT / "docs" / "licences.md"
-MARK = "<!-- The table below is written by `make licences`. -->\n"
-ALLOWED = {
-    *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "PSF-2.0"),
+from tools.release.locks import ROOT, lock, locked_versions,
     "MPL-2.0",
 }
 """SPDX identifiers. MPL-2.0 binds whoever changes the files of such a package: we change none."""
@@ -119,6 +115,10 @@ def write_page() -> None:
 
 
 def installed_names() -> set[str]:
-    """Return the packages of the lock ``dev``, less those that only other systems need."""
-    here: set[str] = {canonicalize_name(each.metadata["Name"]) for each in distributions()}
-    return here & locked_versions("dev").keys()
+    """Return the packages of the lock ``dev``, less those that only other systems need.
+
+    What else is installed, such as the tools of the documentation, does not count.
+    """
+    lines = re.findall(r"(?m)^([a-z0-9-]+==[^ ]+(?: ; [^\\\n]+)?)", lock("dev").read_text())
+    wanted = map(Requirement, lines)
+    return {each.name for each in wanted if each.marker is None or each.marker.evaluate()}
