@@ -13,7 +13,12 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tools.release.locks import ROOT, lock, locked_versions,
+from tools.release.locks import ROOT, lock, locked_versions
+
+PAGE = ROOT / "docs" / "licences.md"
+MARK = "<!-- The table below is written by `make licences`. -->\n"
+ALLOWED = {
+    *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "PSF-2.0"),
     "MPL-2.0",
 }
 """SPDX identifiers. MPL-2.0 binds whoever changes the files of such a package: we change none."""
@@ -96,7 +101,7 @@ def refused(licences: Mapping[str, str | None]) -> list[str]:
 
 def table(licences: Mapping[str, str | None]) -> str:
     """Return the table of docs/licences.md, in Markdown."""
-    users = {name: use for lock, use in reversed(USES.items()) for name in locked_versions(lock)}
+    users = {name: use for each, use in reversed(USES.items()) for name in locked_versions(each)}
     rows = [f"| {name} | {text} | {users[name]} |" for name, text in licences.items()]
     return "\n".join(["| package | licence (SPDX) | for |", "|---|---|---|", *rows, ""])
 
