@@ -26,6 +26,7 @@ _TRUE = frozenset({"yes", "true", "on"})
 _OCTAL = re.compile(r"([-+]?)0[oO]?([0-7]+)")
 _INTEGERS = range(-(2**63), 2**64)
 _MAX_DIGITS = 100
+_LINE_BREAKS = frozenset("\x85\u2028\u2029")
 
 
 class _Composer(yaml.SafeLoader):
@@ -59,6 +60,12 @@ class _Dumper(yaml.SafeDumper):
 
     def ignore_aliases(self, data: object) -> bool:
         return True
+
+    def represent_scalar(self, tag: str, value: str, style: str | None = None) -> yaml.ScalarNode:
+        # PyYAML writes these line breaks as they are in other styles, and reads them as blanks.
+        if not _LINE_BREAKS.isdisjoint(value):
+            style = '"'
+        return super().represent_scalar(tag, value, style)
 
 
 def _resolved(kind: type[yaml.Node], value: str, implicit: tuple[bool, bool]) -> str:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from epp.config import ConfigError, LoadedConfig, load_text
@@ -71,6 +71,7 @@ def test_any_mapping_is_loaded_or_refused(value: dict[str, Any]) -> None:
 
 
 @given(VALUES)
+@example({"\x85": "\u2028", "a\u2029b": ["\x85"]})
 def test_what_is_dumped_is_read_back(value: object) -> None:
     document = parse(dump(value))
     if not document.problems:  # integers beyond 64 bits are refused

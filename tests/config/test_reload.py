@@ -94,7 +94,13 @@ class Followed:
             return await self.metrics.results.get()
 
     async def write(self, text: str) -> None:
-        await asyncio.to_thread(self.path.write_text, text)
+        """Replace the content in one step: a thread may pause between emptying and writing."""
+        await asyncio.to_thread(self._write, text)
+
+    def _write(self, text: str) -> None:
+        unfinished = self.path.with_suffix(".unfinished")
+        unfinished.write_text(text)
+        unfinished.replace(self.path)
 
     @property
     def names(self) -> set[str]:
