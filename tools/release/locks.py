@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "requirements"
+OLDEST_PYTHON = "3.11"
 LOCKS = {
     "dev": ("pyproject.toml", "--all-extras", "--group=dev"),
     "runtime": ("pyproject.toml", "--extra=dns", "--extra=kubernetes"),
@@ -50,6 +51,7 @@ def write_locks(options: Sequence[str]) -> None:
         subprocess.run(
             [
                 *("uv", "pip", "compile", "--quiet", "--universal", "--generate-hashes"),
+                f"--python-version={OLDEST_PYTHON}",
                 *("--annotation-style=line", f"--output-file={lock(name)}"),
                 *(*constraints, *sources, *options),
             ],
