@@ -86,7 +86,11 @@ class GraphSwitch:
         self._previous: PluginGraph | None = None
         """The previous graph with guards that count and log nothing, for dry runs."""
         self._announce(self.graph)
-        self._prepare_flow(self.graph)()
+        try:
+            self._prepare_flow(self.graph)()
+        except ConfigError:
+            self.close()  # a process of several pools tries again
+            raise
 
     def close(self) -> None:
         """Close the plugins of the current graph, unless open requests still use them."""
@@ -111,7 +115,7 @@ class GraphSwitch:
             clock=time.monotonic,
             rollback=settings.rollback,
             poll_seconds=settings.config_poll_seconds,
-            **({} if choose is None else {"choose": choose}),
+            choose=choose,
         )
 
     def build(self, config: LoadedConfig, types: PluginTypes) -> PluginGraph:

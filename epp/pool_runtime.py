@@ -180,14 +180,14 @@ class PoolRuntime:
         )
         has_policies = bool(settings.objects)
         objects: ObjectFeed | None = None
-        self._discovery: KubernetesDiscovery | None = None
+        self.discovery: KubernetesDiscovery | None = None
         """The discovery of its pods; None if the endpoints come from elsewhere."""
         if discover is not None and self.graph.discovery is None:
-            self._discovery = discover(
+            self.discovery = discover(
                 None if settings.objects else self.objects,
                 lambda: self.graph.config.has_gate("haPopulateNonLeaderDatastore"),
             )
-            fixed.append(self._discovery)
+            fixed.append(self.discovery)
             objects = plugin_objects
             has_policies = True
         health_checks = (
@@ -262,7 +262,7 @@ class PoolRuntime:
 
         The protocol of a pool must suit the parsers, too.
         """
-        pods = self._discovery
+        pods = self.discovery
         is_known = pods is None or (pods.is_pool_known and pods.suits(self.graph.parsers))
         return self.store.synced and is_known
 
@@ -340,8 +340,8 @@ class PoolRuntime:
             metrics.names.learn_from(source)
 
     def _graph_swapped(self) -> None:
-        if self._discovery is not None:
-            self._discovery.populate()  # a feature gate may have changed
+        if self.discovery is not None:
+            self.discovery.populate()  # a feature gate may have changed
 
     def _take_report(self, endpoint: Endpoint, report: LoadReport) -> None:
         self._scraper.take_report(endpoint, report)

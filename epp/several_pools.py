@@ -22,7 +22,7 @@ import structlog
 
 from epp.building import InstalledPlugins
 from epp.config import ConfigError, LoadedConfig, PluginTypes, load_file
-from epp.data_layer import DataLayerError, ObjectStore
+from epp.data_layer import DataLayerError
 from epp.descriptors import PoolDescriptors
 from epp.ext_proc import MatchedPool, PoolMatcher, RequestHandler
 from epp.kubernetes.source import PodSource, PoolRef, PoolsSource
@@ -34,7 +34,6 @@ from epp.sockets import Shares
 
 if TYPE_CHECKING:
     from epp.kubernetes.cluster import Cluster
-    from epp.kubernetes.discovery import KubernetesDiscovery
     from epp.kubernetes.namespace_objects import NamespaceObjects
 
 _log = structlog.get_logger(__name__)
@@ -76,7 +75,6 @@ class _Running:
     """A pool that is served."""
 
     runtime: PoolRuntime
-    discovery: "KubernetesDiscovery | None"
     task: asyncio.Task[None] | None = None
     gone_since: float | None = None
     """Since when there is no InferencePool of its name; None if there is one."""
@@ -193,8 +191,7 @@ class SeveralPools:
         """Serve the pools that there are now."""
         if not self._objects.are_pools_known:
             return
-        existing = {name for name in self._objects.pool_names() if self._objects.pool(name)}
-        wanted = set(self._source.names) or existing
+        wanted = set(self._source.names) or self._objects.pool_names()
         for name in sorted(wanted - self._running.keys()):
             await self._serve(name, tasks)
         for name, running in list(self._running.items()):
@@ -211,12 +208,12 @@ class SeveralPools:
 
     async def _serve(self, name: str, tasks: asyncio.TaskGroup) -> None:
         try:
-            runtime, discovery = await self._make(name)
+            runtime = await self._make(name)
         except (ConfigError, DataLayerError) as error:
             self._note_fault(name, str(error))
             return
         self._faults.pop(name, None)
-        running = self._running[name] = _Running(runtime, discovery)
+        running = self._running[name] = _Running(runtime)
         if (shares := self._shares) is not None:
             runtime.store.add_listener(PoolDescriptors(runtime.store, shares, self._scrapes))
         self._pools_changed()
@@ -228,18 +225,10 @@ class SeveralPools:
             plugins=sorted(runtime.graph.plugins),
         )
 
-    async def _make(self, name: str) -> "tuple[PoolRuntime, KubernetesDiscovery | None]":
+    async def _make(self, name: str) -> PoolRuntime:
         settings = self._settings
         config, file, types = await asyncio.to_thread(self._first_config, name)
         ref = PodSource(self._source.namespace, PoolRef(name, self._source.group))
-        made: list[KubernetesDiscovery] = []
-
-        def discover(
-            policies: ObjectStore | None, populates_standbys: Callable[[], bool]
-        ) -> "KubernetesDiscovery":
-            made.append(self._cluster.discover(ref, policies, populates_standbys))
-            return made[0]
-
         runtime = PoolRuntime(
             replace(settings, pool_name=name, pods=ref, config=config, config_file=file),
             Metrics(
@@ -248,7 +237,7 @@ class SeveralPools:
             ),
             installed=self._installed,
             lanes=self._lanes,
-            discover=discover,
+            discover=partial(self._cluster.discover, ref),
             plugin_objects=self._cluster.plugin_objects(),
             types=types,
             is_one_of_several=True,
@@ -257,9 +246,9 @@ class SeveralPools:
         try:
             await runtime.load()
         except BaseException:
-            runtime.close()
+            self._close(runtime)
             raise
-        return runtime, made[0] if made else None
+        return runtime
 
     def _first_config(self, name: str) -> tuple[LoadedConfig, Path | None, PluginTypes]:
         """Read the configuration of a pool; return it with its file and its plugin classes.
@@ -316,15 +305,18 @@ class SeveralPools:
             self._running[name].task = None
             self._end(name)
         finally:
-            runtime.close()
+            self._close(runtime)
+
+    def _close(self, runtime: PoolRuntime) -> None:
+        runtime.close()
+        if runtime.discovery is not None:
+            self._cluster.forget(runtime.discovery)
 
     def _end(self, name: str) -> None:
         running = self._running.pop(name)
         if running.task is not None:
             running.task.cancel()
             _log.info("pool is not served any more", pool=name)
-        if running.discovery is not None:
-            self._cluster.forget(running.discovery)
         self._pools_changed()
 
     def _is_over(self, running: _Running) -> bool:

@@ -74,7 +74,7 @@ class ConfigReloader:
         clock: Callable[[], float],
         rollback: RollbackSettings | None = None,
         poll_seconds: float = 0.5,
-        choose: Callable[[], Path | None] = lambda: None,
+        choose: Callable[[], Path | None] | None = None,
     ) -> None:
         self._path = path
         self._user = user
@@ -139,7 +139,7 @@ class ConfigReloader:
             asked.set_result(self._last_fault)
 
     def _poll(self, changes_of_files: SettledChanges) -> bool:
-        chosen = self._choose()
+        chosen = None if self._choose is None else self._choose()
         if chosen is not None and chosen != self._path:
             self._path = chosen
             self._files = frozenset({chosen})

@@ -65,8 +65,9 @@ class NamespaceObjects:
         return None
 
     def pool_names(self) -> set[str]:
-        """Return the names of all pools, also of those that are being deleted."""
-        return {name for kind in self._kinds for _, name in kind.objects}
+        """Return the names of the pools that are not being deleted."""
+        names = {name for kind in self._kinds for _, name in kind.objects}
+        return {name for name in names if self.pool(name) is not None}
 
     def add_listener(self, changed: Callable[[], None]) -> None:
         """Call ``changed`` after changes of the pools."""

@@ -366,6 +366,22 @@ async def test_a_pool_with_an_invalid_configuration_concerns_no_other_and_is_tri
         assert pool_of(await ask(client, x_gateway_inference_pool="code")) == "code"
 
 
+async def test_what_a_pool_has_begun_is_ended_when_it_cannot_be_served(
+    pools: Pools, serve: Any, tmp_path: Path
+) -> None:
+    objects = tmp_path / "objects.yaml"
+    objects.write_text("kind: [\n")
+    await pools.create("chat")
+    async with serve(objects=(objects,)) as picker:
+        await until(lambda: "objects.yaml" in fault_of(picker, "chat"))
+        cluster = picker.app._cluster
+        assert cluster is not None
+        assert cluster.discoveries == []
+        objects.write_text("")
+        await until(lambda: sizes(picker) == {"chat": 2})
+        assert len(cluster.discoveries) == 1
+
+
 async def test_objectives_and_metrics_are_those_of_the_pool(pools: Pools, serve: Any) -> None:
     await pools.namespace.create_objective("urgent", "chat", 7)
     await pools.namespace.create_objective("batch", "code", -1)
