@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from epp.descriptors import PoolDescriptors
-from epp.ext_proc import OneHandler, RequestHandler, RequestHandlers
+from epp.ext_proc import OneHandler, RequestHandlers
 from epp.observability import AdminAction, DebugPage, Registry
 from epp.pool_runtime import PoolRuntime
 from epp.sockets import Shares
@@ -60,7 +60,7 @@ class ServedPools(RequestHandlers, Protocol):
         """Close the plugins."""
 
 
-class OnePool:
+class OnePool(OneHandler):
     """One pool, which decides every request.
 
     Args:
@@ -68,8 +68,8 @@ class OnePool:
     """
 
     def __init__(self, pool: PoolRuntime) -> None:
+        super().__init__(pool.handler)
         self.pool = pool
-        self._handlers = OneHandler(pool.handler)
 
     @property
     def is_ready(self) -> bool:
@@ -87,9 +87,6 @@ class OnePool:
     def summary(self) -> Mapping[str, object]:
         graph = self.pool.graph
         return {"config": graph.config.source, "plugins": sorted(graph.plugins)}
-
-    def of_stream(self, headers: Mapping[str, str]) -> RequestHandler:
-        return self._handlers.of_stream(headers)
 
     def use_descriptors(self, shares: Shares) -> None:
         pool = self.pool

@@ -77,7 +77,7 @@ class LoadEstimates:
             if report.waiting_requests is not None:
                 requested_at = age.reported_at
         if metrics.requested_at != requested_at:
-            metrics = replace(metrics, requested_at=requested_at)
+            metrics = metrics.requested(requested_at)
         endpoint.metrics = metrics
         age.note_threshold(self._staleness)
         endpoint.load.observe(

@@ -6,7 +6,7 @@ the events that the source passes on; never both, so each change reaches it once
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from epp.data_layer.plugins import (
     EndpointChange,
@@ -17,6 +17,8 @@ from epp.data_layer.plugins import (
 from epp.data_layer.scraper import Binding
 from epp.data_layer.store import EndpointStore
 from epp.scheduling import Endpoint
+
+S = TypeVar("S")
 
 
 class Notified(EndpointListener):
@@ -68,7 +70,7 @@ class Notifications:
 
         A listener that stays is not notified again, even if its source has changed.
         """
-        sources = _sources_by_listener(bindings)
+        sources = sources_by_listener(bindings, EndpointSource)
         before, self._ways = self._ways, {}
         for listener in listeners:
             source, known = sources.get(id(listener)), before.pop(id(listener), None)
@@ -94,11 +96,11 @@ class _Way:
     """The object registered with the store: the listener or its :class:`Notified`."""
 
 
-def _sources_by_listener(bindings: Iterable[Binding]) -> dict[int, EndpointSource]:
-    """Return the first source that lists each listener, by the listener's identity."""
-    found: dict[int, EndpointSource] = {}
+def sources_by_listener(bindings: Iterable[Binding], kind: type[S]) -> dict[int, S]:
+    """Return the first source of a kind that lists each listener, by the listener's identity."""
+    found: dict[int, S] = {}
     for binding in bindings:
-        if isinstance(binding.source, EndpointSource):
+        if isinstance(binding.source, kind):
             for extractor in binding.extractors:
                 found.setdefault(id(extractor), binding.source)
     return found

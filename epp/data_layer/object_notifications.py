@@ -11,6 +11,7 @@ from typing import Protocol
 
 import structlog
 
+from epp.data_layer.notifications import sources_by_listener
 from epp.data_layer.plugins import ObjectEvent, ObjectKind, ObjectListener, ObjectSource
 from epp.data_layer.scraper import Binding
 
@@ -59,7 +60,7 @@ class ObjectNotifications:
         if self._feed is None:
             self._tell_of_no_objects(listeners, bindings)
             return
-        sources = _sources_by_listener(bindings)
+        sources = sources_by_listener(bindings, ObjectSource)
         before, self._ways = self._ways, {}
         wanted: dict[ObjectKind, frozenset[str]] = {}
         for listener in listeners:
@@ -119,13 +120,3 @@ class _ObjectWay:
                 kind=str(self.kind),
                 object=f"{event.namespace}/{event.name}",
             )
-
-
-def _sources_by_listener(bindings: Iterable[Binding]) -> dict[int, ObjectSource]:
-    """Return the first source that lists each listener, by the listener's identity."""
-    found: dict[int, ObjectSource] = {}
-    for binding in bindings:
-        if isinstance(binding.source, ObjectSource):
-            for extractor in binding.extractors:
-                found.setdefault(id(extractor), binding.source)
-    return found

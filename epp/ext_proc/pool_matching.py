@@ -12,7 +12,7 @@ The first two are known when the stream opens and cost nothing for a request. A 
 or the third names and that is not served ends the request.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import Final, NamedTuple
 
 import structlog
@@ -64,27 +64,29 @@ class PoolMatcher:
         self._by_host: Mapping[str, RequestHandler] = {}
         self._authorities: dict[str, RequestHandler] = {}
         self._by_request = _HandlerOfRequest(self._of_request, refusals)
-        self._ambiguous: frozenset[tuple[str, str]] = frozenset()
+        self._ambiguous: Set[tuple[str, str]] = frozenset()
 
     def use(self, pools: Iterable[MatchedPool]) -> None:
         """Match these pools from now on."""
         pools = list(pools)
         self._by_name = {pool.name: pool.handler for pool in pools}
-        services = [(pool.service, pool) for pool in pools if pool.service]
-        hosts = [(host, pool) for pool in pools for host in pool.hosts]
-        self._by_service, shared_services = _unambiguous(services)
-        self._by_host, shared_hosts = _unambiguous(hosts)
+        self._by_service, shared_services = _unambiguous(
+            (pool.service, pool) for pool in pools if pool.service
+        )
+        self._by_host, shared_hosts = _unambiguous(
+            (host, pool) for pool in pools for host in pool.hosts
+        )
         self._authorities.clear()
-        ambiguous = {*(("Service", each) for each in shared_services)}
-        ambiguous |= {("host", each) for each in shared_hosts}
-        for kind, name in sorted(ambiguous - self._ambiguous):
+        shared = {("Service", name): owners for name, owners in shared_services.items()}
+        shared |= {("host", name): owners for name, owners in shared_hosts.items()}
+        for kind, name in sorted(shared.keys() - self._ambiguous):
             _log.warning(
                 "several pools share a name, so it selects none of them",
                 kind=kind,
                 name=name,
-                pools=sorted({pool.name for each, pool in (*services, *hosts) if each == name}),
+                pools=shared[kind, name],
             )
-        self._ambiguous = frozenset(ambiguous)
+        self._ambiguous = shared.keys()
 
     def of_stream(self, headers: Mapping[str, str]) -> RequestHandler:
         named = headers.get(POOL)
@@ -196,14 +198,12 @@ def _without_port(authority: str) -> str:
 
 
 def _unambiguous(
-    named: Sequence[tuple[str, MatchedPool]],
-) -> tuple[Mapping[str, RequestHandler], Collection[str]]:
-    """Return the handlers of names that one pool has, and the names that several have."""
-    handlers: dict[str, RequestHandler] = {}
-    owners: dict[str, str] = {}
-    shared: set[str] = set()
+    named: Iterable[tuple[str, MatchedPool]],
+) -> tuple[Mapping[str, RequestHandler], Mapping[str, Sequence[str]]]:
+    """Return the handlers of names that one pool has, and the pools of names that several have."""
+    owners: dict[str, dict[str, RequestHandler]] = {}
     for name, pool in named:
-        if owners.setdefault(name, pool.name) != pool.name:
-            shared.add(name)
-        handlers[name] = pool.handler
-    return {name: each for name, each in handlers.items() if name not in shared}, shared
+        owners.setdefault(name, {})[pool.name] = pool.handler
+    handlers = {name: next(iter(of.values())) for name, of in owners.items() if len(of) == 1}
+    shared = {name: sorted(of) for name, of in owners.items() if len(of) > 1}
+    return handlers, shared

@@ -156,12 +156,7 @@ class KubernetesDiscovery(EndpointDiscovery):
         return self.pool is not None
 
     def _pool_changed(self) -> None:
-        self._select_pods()
-        if self._followed_policies is not None:
-            self._followed_policies.review()
-
-    def _select_pods(self) -> None:
-        """Follow the pods of the pool as it is now."""
+        """Follow the pods of the pool as it is now, if it has changed, and not another one."""
         assert self._pods is not None  # noqa: S101 - made before the pools are followed
         assert self.source.pool is not None  # noqa: S101 - only a pool changes
         found = self._objects.pool(self.source.pool.name)
@@ -178,6 +173,8 @@ class KubernetesDiscovery(EndpointDiscovery):
         else:
             _log.warning("the pool is gone, and so are its endpoints", **self._place())
         self._pods.select(None if found is None else found.selection())
+        if self._followed_policies is not None:
+            self._followed_policies.review()
 
     def _place(self) -> Mapping[str, str]:
         pool = self.source.pool

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from typing import TypeVar
 
 from epp.data_layer import Objective, ObjectStore, Rewrite
 from epp.kubernetes.api import ApiClient, Resource
@@ -24,6 +25,8 @@ from epp.kubernetes.policy_status import accepted, invalid, resolved_refs, super
 from epp.kubernetes.served_kind import ServedKind
 from epp.kubernetes.source import PoolRef
 from epp.kubernetes.status_writer import StatusWriter
+
+T = TypeVar("T", InferenceObjective, InferenceModelRewrite)
 
 _Object = InferenceObjective | InferenceModelRewrite
 _Kind = ServedKind[InferenceObjective] | ServedKind[InferenceModelRewrite]
@@ -96,34 +99,24 @@ class PolicyKinds:
 
     async def run(self, client: ApiClient) -> None:
         """Follow them until cancelled."""
-        objectives = [
-            ServedKind(
-                client,
-                each,
-                InferenceObjective,
-                changed=self._changed,
-                fallback=UnreadablePolicy,
-                namespace=self._namespace,
-            )
-            for each in OBJECTIVES
-        ]
-        rewrites = [
-            ServedKind(
-                client,
-                each,
-                InferenceModelRewrite,
-                changed=self._changed,
-                fallback=UnreadablePolicy,
-                namespace=self._namespace,
-            )
-            for each in REWRITES
-        ]
+        objectives = [self._follow(client, each, InferenceObjective) for each in OBJECTIVES]
+        rewrites = [self._follow(client, each, InferenceModelRewrite) for each in REWRITES]
         self._families = (objectives, rewrites)
         async with asyncio.TaskGroup() as tasks:
             for kind in self.kinds:
                 tasks.create_task(kind.run(), name=kind.resource.plural)
             if self.writer is not None:
                 tasks.create_task(self.writer.run(client), name="object status")
+
+    def _follow(self, client: ApiClient, resource: Resource, type_: type[T]) -> ServedKind[T]:
+        return ServedKind(
+            client,
+            resource,
+            type_,
+            changed=self._changed,
+            fallback=UnreadablePolicy,
+            namespace=self._namespace,
+        )
 
     def _changed(self) -> None:
         for changed in list(self._listeners):

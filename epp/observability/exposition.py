@@ -122,13 +122,8 @@ class Exposition:
         for parts in self._families(pools):
             has_header = False
             for registry, pool, part in parts:
-                is_own = isinstance(part, Family | Mirror)
-                for piece in (
-                    part.lines(openmetrics=openmetrics, names=wanted)
-                    if isinstance(part, Family | Mirror)
-                    else _lines(part, openmetrics=openmetrics, names=wanted)
-                ):
-                    if not is_own:
+                for piece in _pieces(part, openmetrics=openmetrics, names=wanted):
+                    if isinstance(part, Metric):
                         collected[registry] += len(piece)
                     yield _of_pool(pool, part, piece, has_header=has_header) if pool else piece
                     has_header = has_header or bool(piece)
@@ -159,6 +154,12 @@ def _parts(registry: Registry) -> Iterator[_Part]:
             yield from collector.parts()
         else:
             yield from collector.collect()
+
+
+def _pieces(part: _Part, *, openmetrics: bool, names: Collection[str] | None) -> Iterator[bytes]:
+    if isinstance(part, Metric):
+        return _lines(part, openmetrics=openmetrics, names=names)
+    return part.lines(openmetrics=openmetrics, names=names)
 
 
 def _of_pool(pool: str, part: _Part, piece: bytes, *, has_header: bool) -> bytes:

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -10,6 +11,8 @@ import yaml
 from kube.charts import containers
 from kube.pickers import LABELS, pod_of, pod_servers
 from kube.processes import (
+    Process,
+    Processes,
     account_of,
     install_release,
     option,
@@ -47,6 +50,24 @@ def ask(model: str = "tiny") -> dict[str, Any]:
     return {"model": model, "prompt": "Hello", "max_tokens": 2}
 
 
+@asynccontextmanager
+async def serving(
+    objects: list[dict[str, Any]],
+    health_port: int,
+    namespace: Namespace,
+    manifests: Manifests,
+    api_server: ApiServer,
+) -> AsyncIterator[tuple[Processes, Process]]:
+    """Create a release and two pods; run its endpoint picker, which is ready within the block."""
+    account = await install_release(objects, namespace, manifests)
+    await namespace.create_pods(pod_of(0), pod_of(1))
+    token = api_server.tokens.issue(account)
+    async with processes(objects, namespace, api_server, token) as pod:
+        picker = await pod.picker()
+        await until_async(lambda: serves(health_port, "readiness"), picker)
+        yield pod, picker
+
+
 async def test_behind_a_gateway_with_the_values_of_the_go_epp(
     helm: Helm,
     api_server: ApiServer,
@@ -76,12 +97,7 @@ async def test_behind_a_gateway_with_the_values_of_the_go_epp(
             },
         }
         objects = helm.render(values, namespace=namespace.name)
-        account = await install_release(objects, namespace, manifests)
-        await namespace.create_pods(pod_of(0), pod_of(1))
-        token = api_server.tokens.issue(account)
-        async with processes(objects, namespace, api_server, token) as pod:
-            picker = await pod.picker()
-            await until_async(lambda: serves(health_port, "readiness"), picker)
+        async with serving(objects, health_port, namespace, manifests, api_server):
             answers = await answers_behind_envoy(servers, grpc_port)
             assert {each.status_code for each in answers} == {200}
             await metrics_are_for_the_reader(namespace, api_server, metrics_port, objects)
@@ -149,12 +165,7 @@ async def test_standalone_with_its_own_envoy(
             },
         }
         objects = helm.render(values, namespace=namespace.name)
-        account = await install_release(objects, namespace, manifests)
-        await namespace.create_pods(pod_of(0), pod_of(1))
-        token = api_server.tokens.issue(account)
-        async with processes(objects, namespace, api_server, token) as pod:
-            picker = await pod.picker()
-            await until_async(lambda: serves(health_port, "readiness"), picker)
+        async with serving(objects, health_port, namespace, manifests, api_server) as (pod, picker):
             url = await pod.envoy()
             async with httpx.AsyncClient(trust_env=False, base_url=url) as client:
                 answers = [await client.post("/v1/completions", json=ask()) for _ in range(4)]

@@ -5,7 +5,6 @@ Grafana and vLLM are no Debian packages: their part is checked as files only.
 
 import asyncio
 import contextlib
-import socket
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ import yaml
 from deploy.harness import DEPLOY
 from deploy.processes import Processes, gateway_url, processes, until
 from system.tools import find
+
+from tools.harness.kube.server import free_ports
 
 pytestmark = pytest.mark.integration
 
@@ -45,13 +46,6 @@ def mounts(name: str) -> Mounts:
     )
 
 
-def free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        port: int = made.getsockname()[1]
-        return port
-
-
 def at_hand(folder: Path, *, metrics_port: int, server: str) -> Path:
     """Write Prometheus's file with the addresses of this machine; return its path."""
     document = yaml.safe_load((CONFIGURED / "prometheus.yaml").read_text())
@@ -77,7 +71,7 @@ async def start_prometheus(started: Processes, file: Path) -> str:
     for place, here in places.items():
         assert sum(word.partition("=")[2] == place for word in words) == 1
         words = [word.replace(f"={place}", f"={here}") for word in words]
-    port = free_port()
+    (port,) = free_ports(1)
     await started.start(find("prometheus"), *words, f"--web.listen-address=127.0.0.1:{port}")
     return f"http://127.0.0.1:{port}"
 
@@ -86,7 +80,7 @@ async def start_fake(started: Processes) -> str:
     """Start a fake model server; return its address."""
     service = SERVICES["fake"]
     assert service["entrypoint"][0] == "epp"
-    port = free_port()
+    (port,) = free_ports(1)
     words = [
         word.replace("--first-port=8000", f"--first-port={port}").replace("0.0.0.0", "127.0.0.1")
         for word in (*service["entrypoint"][1:], *service["command"])
