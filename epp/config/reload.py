@@ -87,6 +87,7 @@ class ConfigReloader:
         """Must be given the outcome of every request."""
         self._choose = choose
         self._files = frozenset(() if path is None else (path,))
+        self._changes = SettledChanges()
         self._previous: PluginGraph | None = None
         self._refused_version = ""
         self._last_fault = ""
@@ -118,17 +119,15 @@ class ConfigReloader:
             self._answer(self._asked)
 
     async def _follow(self) -> None:
-        changes_of_files = SettledChanges()
         while True:
             if self._cause is not None:
                 await self._roll_back(self._cause)
             if not self.outcomes.is_watching:
                 self._user.forget_previous()
-            is_change = await asyncio.to_thread(self._poll, changes_of_files)
+            is_change = await asyncio.to_thread(self._poll)
             asked, self._asked = self._asked, None
             try:
                 if self._path is not None and (asked is not None or is_change):
-                    changes_of_files.mark_handled()
                     await self._reload(is_asked=asked is not None)
             finally:
                 self._answer(asked)
@@ -138,12 +137,12 @@ class ConfigReloader:
         if asked is not None and not asked.done():
             asked.set_result(self._last_fault)
 
-    def _poll(self, changes_of_files: SettledChanges) -> bool:
+    def _poll(self) -> bool:
         chosen = None if self._choose is None else self._choose()
         if chosen is not None and chosen != self._path:
             self._path = chosen
             self._files = frozenset({chosen})
-        return changes_of_files.poll(self._files)
+        return self._changes.poll(self._files)
 
     async def _tick(self) -> None:
         try:
@@ -181,9 +180,13 @@ class ConfigReloader:
     def _read(self) -> tuple[LoadedConfig, PluginTypes]:
         path = self._path
         assert path is not None  # noqa: S101 - without a file, nothing is reloaded
-        config = load_file(path, inspect=self._registry.inspector(path.parent))
-        self._files = frozenset({path, *plugin_files(config)})
-        return config, self._registry.prepare(config)
+        polled = self._files
+        try:
+            config = load_file(path, inspect=self._registry.inspector(path.parent))
+            self._files = frozenset({path, *plugin_files(config)})
+            return config, self._registry.prepare(config)
+        finally:
+            self._changes.mark_read(polled)
 
     def _refuse_again(self, version: str) -> None:
         if version == self._refused_version:

@@ -140,6 +140,14 @@ class SettledChanges:
         """Record that the content found by the last poll has been handled."""
         self._handled = self._seen
 
+    def mark_read(self, paths: Iterable[Path]) -> None:
+        """Record that the files have been read since the last poll; call it right after.
+
+        If they have changed since that poll, it is unknown which content was read: the next content
+        that settles counts as a change, also if it is that of the last poll.
+        """
+        self._handled = self._seen if _fingerprint(paths) == self._seen else ""
+
 
 def _fingerprint(paths: Iterable[Path]) -> str:
     digest = sha256()

@@ -83,12 +83,11 @@ class CredentialsFollower:
 
     def _reload_if_changed(self) -> None:
         if self._changes.poll(self._settings.files):
-            self._changes.mark_handled()
             self._reload()
 
     def _reload(self) -> None:
         try:
-            found = load_credentials(self._settings, own=self.current.certificate)
+            found = self._load()
             if found != self.current:
                 self._use(found)
         except TlsError as error:
@@ -106,3 +105,9 @@ class CredentialsFollower:
         elif self._last_fault:
             log.info("TLS files match those in use again", source=found.certificate.source)
         self._last_fault = ""
+
+    def _load(self) -> Credentials:
+        try:
+            return load_credentials(self._settings, own=self.current.certificate)
+        finally:
+            self._changes.mark_read(self._settings.files)

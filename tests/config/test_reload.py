@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from config.graphs import HEAD, make_builder
@@ -199,6 +200,29 @@ async def test_change_before_the_first_look_is_not_lost(path: Path) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+async def test_change_between_a_look_and_the_reading_that_is_undone_is_not_lost(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[LoadedConfig] = []
+
+    def changed_and_loaded(path: Path, **arguments: Any) -> LoadedConfig:
+        if not reads:
+            path.write_text(TWO)  # after the look that found ONE
+        reads.append(load_file(path, **arguments))
+        return reads[-1]
+
+    monkeypatch.setattr("epp.config.reload.load_file", changed_and_loaded)
+    followed = await asyncio.to_thread(Followed, path)
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(followed.reloader.run())
+        assert await followed.result() == "success"
+        assert followed.names == {"a", "queue-scorer"}
+        await followed.write(ONE)
+        while followed.names != {"a"}:
+            await followed.result()
+        following.cancel()
 
 
 async def test_broken_file_keeps_the_graph_and_is_told_of_once(path: Path) -> None:

@@ -71,3 +71,17 @@ def test_a_change_that_is_undone_before_it_settles_is_none(tmp_path: Path) -> No
     assert changes.poll([path]) is False
     path.write_bytes(b"1")
     assert [changes.poll([path]) for _ in range(2)] == [False, False]
+
+
+def test_a_change_while_the_files_are_read_counts_though_it_is_undone(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"1")
+    changes = SettledChanges()
+    for _ in range(2):
+        changes.poll([path])
+    path.write_bytes(b"2")
+    changes.mark_read([path])
+    path.write_bytes(b"1")
+    assert changes.poll([path]) is True
+    changes.mark_read([path])
+    assert [changes.poll([path]) for _ in range(2)] == [False, False]
