@@ -1,4 +1,4 @@
-"""The table of values in docs/helm.md, from the chart's schema and defaults."""
+"""The tables of docs/helm.md: values, from the chart's schema and defaults, and differences."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,10 +7,8 @@ from typing import Any, Final
 
 import yaml
 
+from tools.chart import known_differences
 from tools.chart.paths import CHART, PAGE
-
-BEGIN: Final = "<!-- values: written by `make docs` -->"
-END: Final = "<!-- end of values -->"
 
 OLDER_LAYOUT: Final = (
     "inferenceExtension",
@@ -88,12 +86,17 @@ def _shown(default: Any) -> str:
 
 
 def page(text: str) -> str:
-    """Return the text of the page with the present table."""
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}\n\n{table()}\n\n{END}{tail}"
+    """Return the text of the page with the present tables."""
+    return _replaced(_replaced(text, "values", table()), "differences", known_differences.table())
+
+
+def _replaced(text: str, name: str, content: str) -> str:
+    begin, end = f"<!-- {name}: written by `make docs` -->", f"<!-- end of {name} -->"
+    head, _, rest = text.partition(begin)
+    _, _, tail = rest.partition(end)
+    return f"{head}{begin}\n\n{content}\n\n{end}{tail}"
 
 
 def write() -> None:
-    """Write the table into the page."""
+    """Write the tables into the page."""
     PAGE.write_text(page(PAGE.read_text()))
