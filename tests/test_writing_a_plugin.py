@@ -34,7 +34,7 @@ BLOCK = re.compile(
 HERE = ("epp plugins new", "epp plugins show", "epp config")
 """What is run in this process, which is a second faster each time."""
 ANY_PORTS = "--port 0 --grpc-port 0 --grpc-health-port 0 --metrics-port 0"
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)

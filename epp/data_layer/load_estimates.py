@@ -5,6 +5,7 @@ If both are old, the estimate is made from the rest of the pool.
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 
 from epp.data_layer.plugins import LoadReport
 from epp.data_layer.scrape_state import MetricsAge
@@ -124,6 +125,10 @@ class LoadEstimates:
         if age is not None:
             age.interval_seconds = max(age.interval_seconds, interval_seconds)
             age.note_threshold(self._staleness)
+
+    def next_stale_at(self) -> float:
+        """Return when the first of the present metrics becomes stale; inf without endpoints."""
+        return min((age.fresh_until for age in self.ages.values()), default=inf)
 
     def age(self) -> None:
         """Update the load of endpoints whose metrics are stale or missing."""

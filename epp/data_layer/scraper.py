@@ -1,9 +1,9 @@
 """Scrape every endpoint of the pool.
 
 Each endpoint has one loop per data source (:mod:`.scrape_loop`). Loops start and stop as endpoints
-join and leave the pool and as a reload changes the sources. Once per interval, stale metrics are
-replaced by estimates (:mod:`epp.data_layer.staleness`). A failed scrape leaves the last metrics in
-place.
+join and leave the pool and as a reload changes the sources. While metrics are stale, they are
+replaced by estimates once per interval (:mod:`epp.data_layer.staleness`). A failed scrape leaves
+the last metrics in place.
 """
 
 import asyncio
@@ -38,6 +38,10 @@ MIN_SOURCE_INTERVAL_SECONDS: Final = 0.05
 
 IDLE_HEALTH_CHECKS: Final = 4.0
 """An idle endpoint has a health check after this many times their interval."""
+
+_MAX_AGEING_INTERVALS: Final = 5
+"""Longest pause between two looks for stale metrics, in base intervals. New metrics may be stale
+on arrival, or may become so sooner than the present ones; that is seen so much later at most."""
 
 _SETTLE_SECONDS: Final = 1.0
 """Time between two updates of the CPU budget of all scrapes."""
@@ -177,7 +181,7 @@ class Scraper:
             try:
                 settled_at = self._settings.clock()
                 while True:
-                    await asyncio.sleep(self._interval)
+                    await asyncio.sleep(self._seconds_to_ageing())
                     self._load_estimates.age()
                     now = self._settings.clock()
                     if now - settled_at >= _SETTLE_SECONDS:
@@ -194,6 +198,11 @@ class Scraper:
                 self._polls.close()
                 self._states.clear()
                 self._load_estimates.ages.clear()
+
+    def _seconds_to_ageing(self) -> float:
+        """Return the interval, or up to a few if no metrics become stale meanwhile."""
+        fresh_for = self._load_estimates.next_stale_at() - self._settings.clock()
+        return min(max(self._interval, fresh_for), _MAX_AGEING_INTERVALS * self._interval)
 
     def _settle(self) -> None:
         """Divide the CPU budget among the scrapes."""

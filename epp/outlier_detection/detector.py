@@ -29,8 +29,8 @@ _log = structlog.get_logger(__name__)
 CHECK_SECONDS: Final = 0.05
 """Time between two checks for overdue pages and due transitions."""
 
-_LATE: Final = 2.0
-"""A check is late after this many times :data:`CHECK_SECONDS`."""
+QUIET_CHECK_SECONDS: Final = COMPARE_SECONDS
+"""That time while there is nothing to check: no request or scrape on its way, all healthy."""
 
 NO_SERVER: Final = frozenset({"connect", "reset", "timeout"})
 """Kinds of scrape errors that show that no server responds; with others there is one."""
@@ -84,6 +84,7 @@ class OutlierDetector:
         self._out: dict[Endpoint, EndpointHealth] = {}
         """Endpoints that are ejected or returning."""
         self._checked_at = self._compared_at = clock()
+        self._pause_seconds = CHECK_SECONDS
         self.is_panicking = False
         """Whether ejected endpoints are used because too many are ejected."""
 
@@ -116,13 +117,14 @@ class OutlierDetector:
     async def run(self) -> None:
         """Check for overdue pages and due transitions until cancelled."""
         while True:
-            await asyncio.sleep(CHECK_SECONDS)
+            await asyncio.sleep(self._pause_seconds)
             self.check()
+            self._pause_seconds = QUIET_CHECK_SECONDS if self._is_quiet() else CHECK_SECONDS
 
     def check(self) -> None:
         """Eject endpoints whose page is overdue, and make the transitions that are due."""
         now = self._clock()
-        is_late = now - self._checked_at > _LATE * CHECK_SECONDS
+        is_late = now - self._checked_at > self._pause_seconds + CHECK_SECONDS
         self._checked_at = now
         if not is_late:  # otherwise this process was busy, and pages wait in its sockets
             self._eject_overdue(now)
@@ -134,6 +136,13 @@ class OutlierDetector:
             self._compare_success_rates()
             if not is_late:
                 self._eject_silent(now)
+
+    def _is_quiet(self) -> bool:
+        """Whether no request or scrape is on its way, and all endpoints are healthy."""
+        return next(iter(self._waiting()), None) is None and not any(
+            endpoint.load.in_flight or health.state is not HealthState.HEALTHY
+            for endpoint, health in self._health.items()
+        )
 
     def _eject_overdue(self, now: float) -> None:
         name = None if self._source is None else self._source.name

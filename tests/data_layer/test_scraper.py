@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from epp.data_layer import EndpointSpec, EndpointStore, Page, PageError, Scraper, page_opener
 from epp.data_layer.errors import ScrapeConnectError
+from epp.data_layer.load_estimates import LoadEstimates
 from epp.data_layer.plugins import DataSource, Extractor, PageClient
 from epp.scheduling import AttributeKey, Endpoint, EndpointMetrics
 
@@ -263,6 +264,39 @@ async def test_an_old_page_fades_to_the_median_of_the_fresh_ones() -> None:
         await asyncio.sleep(1)
         assert load_estimates(store.snapshot) == [20, 0, 20, 50]
         assert old.metrics.waiting_requests == 100  # the page itself stays
+
+
+@pytest.mark.looptime
+async def test_the_process_rarely_looks_for_stale_metrics_while_there_are_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = 0
+    age = LoadEstimates.age
+
+    def counted(estimates: LoadEstimates) -> None:
+        nonlocal looks
+        looks += 1
+        age(estimates)
+
+    monkeypatch.setattr(LoadEstimates, "age", counted)
+    is_away = False
+
+    async def get() -> bytes:
+        if is_away:
+            raise ScrapeConnectError("refused")
+        return page(7)
+
+    store = make_store("a", "b")
+    async with running(make_scraper(store, loads({"a": get, "b": serving(page(40))}))):
+        await asyncio.sleep(1)
+        looks = 0
+        await asyncio.sleep(1)
+        assert looks <= 7
+        is_away = True
+        await asyncio.sleep(0.5)
+        looks = 0
+        await asyncio.sleep(1)
+        assert looks >= 19
 
 
 @pytest.mark.looptime
