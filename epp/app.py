@@ -27,6 +27,7 @@ from epp.observability import (
     Authorizer,
     DebugPage,
     LogCollector,
+    LogLevelCalls,
     LoopLag,
     LoopWatchdog,
     Metrics,
@@ -34,6 +35,7 @@ from epp.observability import (
     log_queues,
     register_process,
 )
+from epp.observability.log_level_calls import PATH as LOG_LEVEL_PATH
 from epp.pool_runtime import PoolRuntime
 from epp.port_servers import port_servers
 from epp.request_control import BodyLanes
@@ -51,7 +53,7 @@ FIRST_ENDPOINTS_SECONDS = 5.0
 """How long the ext_proc port waits for the first report of a discovery. After that it opens all the
 same and answers every request with 503, which gives the reason."""
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 class App:
@@ -82,6 +84,7 @@ class App:
         self.metrics.watch_held_bytes(lambda: self.service.held.used_bytes)
         self._loop_lag = LoopLag(self.metrics.registry, lambda: bool(self.service.open_streams))
         self._health = HealthService(lambda: self.is_ready)
+        self._log_levels = LogLevelCalls()
         self._draining = False
 
     def _join_cluster(self) -> "Cluster | None":
@@ -160,7 +163,8 @@ class App:
 
     def _debug_pages(self) -> dict[str, DebugPage]:
         cluster = {} if self._cluster is None else self._cluster.debug_pages()
-        return {**self.pools.debug_pages(), **cluster}
+        own = {LOG_LEVEL_PATH: DebugPage(self._log_levels.page)}
+        return {**self.pools.debug_pages(), **cluster, **own}
 
     def _authorizer(self) -> Authorizer | None:
         """Return who decides about clients of the metrics port; None if all are let in."""
@@ -176,8 +180,9 @@ class App:
 
     def _admin_calls(self) -> AdminCalls:
         settings = self.settings
+        own = {LOG_LEVEL_PATH: self._log_levels.set_level}
         return AdminCalls(
-            self.pools.admin_actions,
+            lambda: {**self.pools.admin_actions(), **own},
             settings.admin_token_file if settings.enable_admin_writes else None,
         )
 

@@ -16,7 +16,7 @@ LEAST_SCRAPES = 256
 """Minimum number of connections to model servers to reserve descriptors for."""
 _REMEDY = "raise the hard limit (ulimit -Hn, LimitNOFILE=, the container runtime's default-ulimits)"
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

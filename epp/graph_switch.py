@@ -32,7 +32,7 @@ from epp.request_control import Director, Pipeline
 from epp.scheduling import NullObserver
 from epp.settings import ServeSettings
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 ChooseFile = Callable[[], Path | None]
 """Returns a configuration file; blocks."""

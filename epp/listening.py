@@ -24,7 +24,7 @@ from epp.transport import (
 if TYPE_CHECKING:
     from epp.transport.grpcio import GrpcioServer
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

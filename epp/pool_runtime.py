@@ -58,7 +58,7 @@ from epp.settings import ServeSettings
 if TYPE_CHECKING:
     from epp.kubernetes.discovery import KubernetesDiscovery
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 Discover = Callable[[ObjectStore | None, Callable[[], bool]], "KubernetesDiscovery"]
 """Makes the discovery of a pool's pods.

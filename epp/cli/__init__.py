@@ -32,6 +32,7 @@ _MODULES: Final = {
     "config": "config",
     "explain": "explain",
     "drain": "drain",
+    "log": "log",
     "plugins": "plugins",
     "session": "session",
 }

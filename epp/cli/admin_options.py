@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from epp.cli.running import fail
+
 DEFAULT_ADMIN = "http://127.0.0.1:9090"
 
 Admin = Annotated[str, typer.Option(help="URL of the port with /metrics and the debug pages.")]
@@ -34,3 +36,14 @@ PageTokenFile = Annotated[
         metavar="FILE",
     ),
 ]
+
+
+def admin_token(file: Path) -> str:
+    """Return the token of changing calls; exit with a usage error if there is none."""
+    try:
+        token = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"--token-file: {error}")
+    if not token:
+        fail(f"--token-file: {file} is empty")
+    return token

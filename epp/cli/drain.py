@@ -14,6 +14,7 @@ from epp.cli.admin_options import (
     AdminCertFile,
     PageTokenFile,
     Pool,
+    admin_token,
 )
 from epp.cli.debug_pages import DebugClient, PageError
 from epp.cli.explain import endpoints_of
@@ -55,12 +56,7 @@ def drain(
     """
     if undo and (wait or time_limit):
         fail("--undo excludes --for and --wait")
-    try:
-        token = token_file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        fail(f"--token-file: {error}")
-    if not token:
-        fail(f"--token-file: {token_file} is empty")
+    token = admin_token(token_file)
     parameters = {"endpoint": endpoint, "undo": "true" if undo else "false"}
     try:
         if time_limit:

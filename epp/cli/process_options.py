@@ -7,8 +7,7 @@ from epp.cli import option_groups as groups
 from epp.cli.options import finite
 from epp.cli.running import from_flag
 from epp.cli.units import count, duration
-
-LogLevel = Literal["debug", "info", "warning", "error"]
+from epp.observability import LogLevel
 
 OPEN_STREAMS_SECONDS: Final = 30.0
 """Default drain timeout of open streams."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from time import thread_time
-from typing import cast
+from typing import Final, cast
 
 import structlog
 
@@ -20,9 +20,12 @@ from epp.data_layer.polls import Polls
 from epp.data_layer.scrape_observers import ScrapeObserver
 from epp.data_layer.scrape_pace import PoolPace, ScrapePace
 from epp.data_layer.scrape_state import Faults, ScrapeState
+from epp.observability import DebugLine
 from epp.scheduling import Endpoint, EndpointMetrics, Plugin
 
 _log = structlog.get_logger(__name__)
+_failed_again: Final = DebugLine("endpoint scrape failed again", logger=__name__)
+_not_understood_again: Final = DebugLine("endpoint page not understood again", logger=__name__)
 
 
 class PluginFaultError(ScrapeError):
@@ -222,12 +225,16 @@ class Scrape:
         self._settings.observer.poll_failed(self._source, self.endpoint, fault.kind)
         if self._is_news(self.state.polls.note(fault), self._source, error):
             self._tell("endpoint scrape failed", self._source, fault, error)
+        elif _failed_again.enabled:
+            _failed_again.write(self._facts, self._source, fault, self.state.polls)
 
     def _note_extract(self, extractor: Extractor, faults: Faults, error: Exception) -> None:
         fault = _fault(error)
         self._settings.observer.extract_failed(self._source, extractor, self.endpoint, fault.kind)
         if self._is_news(faults.note(fault), extractor, error):
             self._tell("endpoint page not understood", extractor, fault, error)
+        elif _not_understood_again.enabled:
+            _not_understood_again.write(self._facts, extractor, fault, faults)
 
     def _is_news(self, is_first: bool, plugin: Plugin, error: Exception) -> bool:
         if isinstance(error, ScrapeError):
@@ -239,16 +246,21 @@ class Scrape:
         return True
 
     def _tell(self, event: str, plugin: Plugin, fault: ScrapeError, error: Exception) -> None:
-        _log.warning(
-            event,
-            endpoint=self.endpoint.name,
-            address=self.endpoint.address,
-            source=self._source.name,
-            plugin=plugin.name,
-            kind=fault.kind,
-            error=str(fault),
-            exc_info=None if fault is error else error,
-        )
+        exc_info = None if fault is error else error
+        _log.warning(event, **self._facts(plugin, fault), exc_info=exc_info)
+
+    def _facts(
+        self, plugin: Plugin, fault: ScrapeError, faults: Faults | None = None
+    ) -> dict[str, object]:
+        return {
+            "endpoint": self.endpoint.name,
+            "address": self.endpoint.address,
+            "source": self._source.name,
+            "plugin": plugin.name,
+            "kind": fault.kind,
+            "error": str(fault),
+            **({} if faults is None else {"failures": faults.in_a_row}),
+        }
 
     def _note_recovery(self, event: str, faults: Faults, extractor: str = "") -> None:
         if faults.last is None:

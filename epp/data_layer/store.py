@@ -7,9 +7,9 @@ long as it runs. Everything runs on the event loop; nothing here waits.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol
+from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 import structlog
@@ -18,9 +18,14 @@ from epp.data_layer.draining import DrainMarks
 from epp.data_layer.errors import DuplicateEndpointError
 from epp.data_layer.plugins import EndpointListener, EndpointSpec
 from epp.data_layer.shared_labels import share_labels
+from epp.observability import DebugLine
 from epp.scheduling import Endpoint, Plugin
 
 _log = structlog.get_logger(__name__)
+_reported: Final = DebugLine("endpoints reported", logger=__name__)
+
+_NAMES: Final = 5
+"""How many endpoints a log line names."""
 
 _Identity = tuple[str, str, str]
 """Name, address and incarnation: the same ones are the same server."""
@@ -186,9 +191,26 @@ class EndpointStore:
             self._sources.pop(known, None)
         self._sources.update(after)
         self.reported.set()
+        if _reported.enabled:
+            _reported.write(self._facts, after, added, changed, removed)
         if added or changed or removed:
             self._publish()
             self._announce(added, changed, removed)
+
+    def _facts(
+        self,
+        after: Mapping[str, Mapping[str, Endpoint]],
+        added: Sequence[Endpoint],
+        changed: Sequence[Endpoint],
+        removed: Sequence[Endpoint],
+    ) -> dict[str, object]:
+        return {
+            "endpoints": {source: len(endpoints) for source, endpoints in after.items()},
+            "added": len(added),
+            "changed": [endpoint.name for endpoint in changed[:_NAMES]],
+            "removed": len(removed),
+            **self._log_fields,
+        }
 
     def _join(self, spec: EndpointSpec, former: Endpoint | None) -> Endpoint:
         """Return the endpoint of a server that joins the pool; ``former`` had its name."""

@@ -26,7 +26,7 @@ ENDS_AT_ONCE = 16
 _READING_TURNS = 2
 """Iterations of asyncio's loop; uvloop needs one."""
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 async def end_in_pauses(streams: Set[ExtProcStream], end: Callable[[ExtProcStream], None]) -> None:

@@ -19,7 +19,7 @@ _is_name = re.compile(r":?[!#$%&'*+.^_`|~0-9a-z-]+").fullmatch
 # RFC 9110 §5.5; characters beyond ASCII are sent as UTF-8, which cannot encode surrogates.
 _is_value = re.compile(r"[\t\x20-\x7e\x80-\ud7ff\ue000-\U0010ffff]*").fullmatch
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 def sendable(headers: Mapping[str, str | None], request_id: str) -> dict[str, str | None]:

@@ -22,7 +22,7 @@ _CRC32_VALUES = 1 << 32
 _EVENT_STREAMS = ("text/event-stream", "ndjson", "jsonl")
 """Content types, or parts of them, of bodies in which each line is a document."""
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 def is_worth_requesting(routed: RoutedRequest, request_id: str, share: float) -> bool:

@@ -59,7 +59,7 @@ from epp.request_control import (
     UnsupportedModeError,
 )
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 class ExtProcState(Enum):

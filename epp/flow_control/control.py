@@ -14,7 +14,10 @@ from epp.flow_control.queues.ledger import Ledger
 from epp.flow_control.queues.limits import displacement
 from epp.flow_control.queues.timeouts import ttl_of
 from epp.flow_control.settings import FlowSettings
+from epp.observability import DebugLine
 from epp.scheduling import LLMRequest
+
+_enqueued: Final = DebugLine("request queued", logger=__name__)
 
 
 class FlowControl:
@@ -106,6 +109,8 @@ class FlowControl:
             ledger.leave(victim, refused)
         ledger.enter(band, queued, now)
         self._host.observer.enqueued(queued, perf_counter() - began)
+        if _enqueued.enabled:
+            _enqueued.write(_facts, queued, self.capacity.blocked)
         self._host.wake()
         for victim in victims:
             why = _why_displaced(victim, queued, now)
@@ -121,6 +126,16 @@ class FlowControl:
             return (held,)
         blocked = self.capacity.blocked
         return (blocked, *queued.not_evicted_for) if blocked else ()
+
+
+def _facts(queued: QueuedRequest, why: str) -> dict[str, object]:
+    return {
+        "request_id": queued.request.request_id,
+        "fairness_id": queued.request.fairness_id,
+        "priority": queued.priority,
+        "ttl_seconds": queued.ttl_seconds,
+        "why": why,
+    }
 
 
 def _why_displaced(victim: QueuedRequest, queued: QueuedRequest, now: float) -> str:

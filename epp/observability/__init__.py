@@ -4,6 +4,7 @@ from epp.observability.admin_calls import AdminAction, AdminCalls, AdminError
 from epp.observability.authorization import AccessVerdict, Authorizer
 from epp.observability.bounded_text import MAX_ANSWER_CHARS, MAX_CHARS, cut, printable
 from epp.observability.config_metrics import ConfigMetrics, ReloadResult
+from epp.observability.debug_line import DebugLine
 from epp.observability.debug_pages import DebugPage, DebugPagesCallback
 from epp.observability.exposition import POOL_LABEL, Exposition, Registry
 from epp.observability.fault_log import FaultLog
@@ -11,6 +12,8 @@ from epp.observability.flow_gauges import FlowCollector, FlowState
 from epp.observability.flow_metrics import FlowMetrics
 from epp.observability.http_connection import HttpLimits
 from epp.observability.known_names import KnownNames, OperatorNames
+from epp.observability.log_level_calls import LogLevelCalls
+from epp.observability.log_levels import LevelSwitch, LogLevel
 from epp.observability.log_queue import LogCollector
 from epp.observability.logging import CanonicalLine, LogFormat, configure, log_queues
 from epp.observability.loop_lag import LoopLag
@@ -27,6 +30,7 @@ from epp.observability.plugins import (
 from epp.observability.pool_metrics import PoolCollector
 from epp.observability.port_metrics import PortCollector
 from epp.observability.process_metrics import register_process
+from epp.observability.repeats import RepeatLimit
 from epp.observability.request_metrics import RequestMetrics
 from epp.observability.revocation_metrics import RevocationMetrics, RevocationOutcome
 from epp.observability.servers import MetricsServer, PortError
@@ -48,6 +52,7 @@ __all__ = [
     "CanonicalLine",
     "CertificateCollector",
     "ConfigMetrics",
+    "DebugLine",
     "DebugPage",
     "DebugPagesCallback",
     "Exposition",
@@ -57,8 +62,11 @@ __all__ = [
     "FlowState",
     "HttpLimits",
     "KnownNames",
+    "LevelSwitch",
     "LogCollector",
     "LogFormat",
+    "LogLevel",
+    "LogLevelCalls",
     "LoopLag",
     "LoopWatchdog",
     "Metrics",
@@ -74,6 +82,7 @@ __all__ = [
     "PortError",
     "Registry",
     "ReloadResult",
+    "RepeatLimit",
     "RequestMetrics",
     "RevocationMetrics",
     "RevocationOutcome",

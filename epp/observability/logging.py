@@ -6,16 +6,15 @@ of each line is limited. A thread writes the lines (:mod:`.log_queue`).
 """
 
 import atexit
-import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, cast
 
 import msgspec
 import structlog
-from structlog.typing import EventDict
+from structlog.typing import BindableLogger, EventDict
 
 from epp.observability.bounded_text import (
     MAX_CHARS,
@@ -28,6 +27,7 @@ from epp.observability.bounded_text import (
     traceback_text,
 )
 from epp.observability.console import console_renderer
+from epp.observability.log_levels import ALL, LEVELS, LevelSwitch, LogLevel, switched
 from epp.observability.log_queue import MAX_BYTES, LogQueue
 from epp.observability.standard_streams import (
     descriptor_of,
@@ -74,7 +74,7 @@ _direct: LogQueue | None = None
 
 def configure(
     *,
-    level: str = "info",
+    level: LogLevel = "info",
     log_format: LogFormat = "json",
     queue_bytes: int = MAX_BYTES,
     standard_streams: bool = False,
@@ -84,7 +84,7 @@ def configure(
     Lines that cannot be written are dropped and counted; logging never raises.
 
     Args:
-        level: Lowest level written (``debug``, ``info``, …); calls below it return at once.
+        level: Lowest level written, until :data:`~.log_levels.LEVELS` changes it.
         log_format: One JSON object per line for production, coloured lines for a terminal.
         queue_bytes: Limit on queued bytes; lines beyond it are dropped.
         standard_streams: Whether to write standard output and error through the queues, too.
@@ -95,8 +95,8 @@ def configure(
     _direct = outputs.output if log_format == "json" else None
     structlog.configure(
         cache_logger_on_first_use=True,
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *_: _QueueLogger(outputs.output),
+        wrapper_class=cast("type[BindableLogger]", switched),
+        logger_factory=lambda name="": _QueueLogger(outputs.output, name),
         processors=[
             # No contextvars: all requests share one context on the straight path. Ids are passed.
             structlog.processors.add_log_level,
@@ -105,6 +105,7 @@ def configure(
             _BoundedRenderer(render),
         ],
     )
+    LEVELS.start(level)
     if standard_streams:
         queue_standard_streams(*outputs)
 
@@ -140,7 +141,8 @@ def _end() -> None:
 class _QueueLogger:
     """The logger to which structlog hands its lines."""
 
-    def __init__(self, queue: LogQueue) -> None:
+    def __init__(self, queue: LogQueue, name: str) -> None:
+        self.name = name
         self._put = queue.put
 
     def msg(self, line: bytes) -> None:
@@ -212,28 +214,27 @@ def _json(event: EventDict) -> bytes:
     return json_line(event) + b"\n"
 
 
-class CanonicalLine:
+class CanonicalLine(LevelSwitch):
     """Writes one event at level info with the fields of a Struct, in the same format as structlog.
 
-    It uses the logging configuration at its construction. The caller must truncate fields from
-    clients; the length of the line is limited here.
+    It uses the log format at its construction. The caller must truncate fields from clients; the
+    length of the line is limited here.
 
     Args:
         event: The event.
+        logger: Name of the logger.
         constants: Fields of all its lines.
     """
 
-    __slots__ = ("_constants", "_direct", "_event", "_log", "_tail", "enabled")
+    __slots__ = ("_constants", "_direct", "_event", "_tail")
 
-    def __init__(self, event: str, **constants: str) -> None:
+    def __init__(self, event: str, *, logger: str = ALL, **constants: str) -> None:
+        super().__init__(logger, "info")
         self._event = event
         self._constants = constants
-        self._log = structlog.get_logger()
         self._direct = _direct
         after = {**constants, "event": event, "level": "info"}
         self._tail = b"," + _ENCODER.encode(after)[1:-1] + b',"timestamp":'
-        self.enabled: bool = self._log.is_enabled_for(logging.INFO)
-        """Whether lines are written; check it before creating the fields."""
 
     def write(self, fields: msgspec.Struct) -> None:
         """Write a line; ``fields`` has at least one."""
@@ -249,7 +250,7 @@ class CanonicalLine:
                     stamp = _ENCODER.encode(datetime.now(UTC))
                     self._direct.put(b"".join((line[:-1], self._tail, stamp, b"}\n")))
                     return
-        self._log.info(self._event, **msgspec.to_builtins(fields), **self._constants)
+        self.log.info(self._event, **msgspec.to_builtins(fields), **self._constants)
 
 
 # 3 us a line where the standard library's json takes 12 (20 fields).

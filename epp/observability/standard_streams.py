@@ -95,7 +95,7 @@ class LibraryLog(logging.Handler):
         method = next((name for level, name in _METHODS if record.levelno >= level), "debug")
         try:
             facts = {"library": record.name, "message": record.getMessage()}
-            log = structlog.get_logger()
+            log = structlog.get_logger(__name__)
             getattr(log, method)("library logged", **facts, exc_info=record.exc_info)
         except Exception:
             self.handleError(record)

@@ -269,15 +269,16 @@ class OutlierDetector:
             self._out[endpoint] = health
         else:
             self._out.pop(endpoint, None)
-        if health.state is HealthState.EJECTED or before in _OUT:
-            log = _log.warning if health.state is HealthState.EJECTED else _log.info
-            log(
-                f"endpoint is {health.state}",
-                endpoint=endpoint.name,
-                address=endpoint.address,
-                was=before.value,
-                reason=health.reason,
-            )
+        log = _log.info if before in _OUT else _log.debug
+        if health.state is HealthState.EJECTED:
+            log = _log.warning
+        log(
+            f"endpoint is {health.state}",
+            endpoint=endpoint.name,
+            address=endpoint.address,
+            was=before.value,
+            reason=health.reason,
+        )
         self._judge_pool()
         self._notify()
 

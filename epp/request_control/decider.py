@@ -5,9 +5,10 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import Final
 
-from epp.observability import Metrics
+from epp.observability import DebugLine, Metrics
 from epp.request_control.conditional import PREFER_HEADER, acceptance
 from epp.request_control.decision import Decision
+from epp.request_control.decision_log import chosen_fields, no_endpoint_fields
 from epp.request_control.errors import (
     AllFilteredError,
     NoCandidatesError,
@@ -22,6 +23,7 @@ from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, EndCause
 from epp.request_control.policies import OutcomeWatch
 from epp.request_control.prepared_request import PreparedRequest
+from epp.request_control.request_log import NO_FIELDS
 from epp.request_control.routed_request import RequestLifecycle, RoutedRequest
 from epp.request_control.subset import within
 from epp.scheduling import (
@@ -60,6 +62,7 @@ class Decider:
         follow_subset_hint: See :class:`Director`.
         whole_pool: See :class:`Director`.
         why_none_serves: See :class:`Director`.
+        log_fields: See :class:`Director`.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Decider:
         follow_subset_hint: bool,
         whole_pool: Callable[[], Sequence[Endpoint]],
         why_none_serves: Callable[[], str],
+        log_fields: Mapping[str, str] = NO_FIELDS,
     ) -> None:
         self.pipeline = pipeline
         """The pipeline of new requests; replaced by a reload."""
@@ -88,6 +92,8 @@ class Decider:
         self._schedule_seconds = metrics.scheduler_e2e.observe
         self._processing_seconds = metrics.request_processing.observe
         self._attempts = metrics.attempts
+        self._chosen = DebugLine("endpoint chosen", logger=__name__, **log_fields)
+        self._no_endpoint = DebugLine("no endpoint left", logger=__name__, **log_fields)
 
     def choose(
         self,
@@ -136,6 +142,8 @@ class Decider:
             )
         except Exception as error:
             self._attempts.failed(request.target_model)
+            if self._no_endpoint.enabled and isinstance(error, NoEndpointsError):
+                self._no_endpoint.write(no_endpoint_fields, request, candidates, error)
             if answer := _ANSWERS.get(type(error)):
                 raise answer(str(error)) from error
             raise
@@ -208,6 +216,8 @@ class Decider:
             pipeline.ended(hooks, request, endpoint, EndCause.ERROR, state)
             raise
         self._attempts.succeeded(request.target_model, endpoint)
+        if self._chosen.enabled:
+            self._chosen.write(chosen_fields, request, candidates, result, now)
         self._lifecycle.began(routed)
         self._processing_seconds(now - prepared.received_at)
         if self._outcomes is not None:

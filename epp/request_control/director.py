@@ -139,6 +139,7 @@ class Director:
             follow_subset_hint=follow_subset_hint,
             whole_pool=whole_pool or pool,
             why_none_serves=why_none_serves,
+            log_fields=log_fields,
         )
 
     @property

@@ -59,7 +59,7 @@ class LiveRequests:
         self._refusals = refusals
         self._outliers = outliers
         self._hedging = hedging
-        self._finished = CanonicalLine("request finished", **log_fields)
+        self._finished = CanonicalLine("request finished", logger=__name__, **log_fields)
         self._response_seconds = metrics.response_processing.observe
 
     def began(self, routed: RoutedRequest) -> None:

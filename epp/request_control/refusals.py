@@ -35,8 +35,8 @@ class Refusals:
         self._clock = clock
         self._outcomes = outcomes
         self._dry_runs = dry_runs
-        self._log = structlog.get_logger()
-        self._line = CanonicalLine("request refused", **log_fields)
+        self._log = structlog.get_logger(__name__)
+        self._line = CanonicalLine("request refused", logger=__name__, **log_fields)
         self._faults = FaultLog()
 
     def refused(

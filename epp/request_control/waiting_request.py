@@ -13,7 +13,7 @@ from epp.request_control.pending import PendingDecision
 from epp.request_control.plugins import EndCause
 from epp.request_control.routed_request import RoutedRequest
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True, eq=False)

@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from epp.transport.errors import TlsError
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 _VALIDITY = timedelta(days=3650)
 _CLOCK_SKEW = timedelta(hours=1)

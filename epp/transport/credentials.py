@@ -16,7 +16,7 @@ from epp.transport.certificate import Certificate, load_authorities, load_certif
 from epp.transport.errors import TlsError
 from epp.transport.tls import TlsSettings
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from epp.transport.interface import HANDLER_FAULT, OpenStream, StatusCode, Strea
 from epp.transport.settings import Timeouts
 from epp.transport.socket_file import REMEDY, SocketFile
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 _HIGH_WATER_BYTES = 1 << 20
 """Buffered response bytes from which a stream is unwritable."""

@@ -21,7 +21,7 @@ from epp.transport.read_scheduling import PauseReason, ReadBacklog, ReadPauses
 from epp.transport.settings import TransportSettings
 from epp.transport.statistics import ServerCounters
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 _KEEPALIVE_PING = b"liveness"
 _FAREWELL_PING = b"farewell"

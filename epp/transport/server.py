@@ -28,7 +28,7 @@ from epp.transport.settings import TransportSettings
 from epp.transport.socket_file import SocketFile
 from epp.transport.statistics import ServerCounters, TransportStatistics
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 _TICK_SECONDS = 1.0
 _CUT_SECONDS = 1.5

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from epp.transport.certificate import Certificate
 from epp.transport.errors import TlsError
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 MinimumVersion = Literal["1.2", "1.3"]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from time import perf_counter
+from typing import Final
 
 from epp.flow_control.dispatch.band_heads import heads_of
 from epp.flow_control.dispatch.request_binder import FlowParts, RequestBinder
@@ -9,12 +10,15 @@ from epp.flow_control.dispatch.request_policy import RequestPolicy
 from epp.flow_control.flows import Flow, Outcome, QueuedRequest
 from epp.flow_control.queues.bands import PolicyBand
 from epp.flow_control.sessions import DispatchOrder, Explanations, Job, Session, Statement
+from epp.observability import DebugLine
 
 _MAX_PER_SESSION = 64
 """Dispatches per session; the next session continues in the next turn of the event loop. With ten
 endpoints and the default profile, 64 block the loop for 5 ms; 256 blocked it for 20 ms."""
 _MAX_REASONS = 8
 """Reasons kept for each request that no endpoint can take."""
+
+_parked: Final = DebugLine("request parked", logger=__name__)
 
 
 class BandedOrder(DispatchOrder):
@@ -114,6 +118,8 @@ class BandedOrder(DispatchOrder):
     def _park(self, queued: QueuedRequest, *, is_tried: bool) -> None:
         queued.reasons = reasons_in(self._session.explanations, queued) or queued.reasons
         queued.tries += is_tried
+        if _parked.enabled and is_tried:
+            _parked.write(_facts, queued)
         self._parking.enter(queued, is_tried=is_tried)
         self._rank(queued.queue)
 
@@ -177,3 +183,12 @@ def reasons_in(explanations: Explanations, queued: QueuedRequest) -> Sequence[st
     reasons = explanations.of(queued)
     more = len(reasons) - _MAX_REASONS
     return reasons if more <= 0 else [*reasons[:_MAX_REASONS], f"and {more} more reasons"]
+
+
+def _facts(queued: QueuedRequest) -> dict[str, object]:
+    return {
+        "request_id": queued.request.request_id,
+        "priority": queued.priority,
+        "tries": queued.tries,
+        "reasons": list(queued.reasons),
+    }

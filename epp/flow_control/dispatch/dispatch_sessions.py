@@ -25,7 +25,7 @@ from epp.flow_control.settings import FlowSettings
 from epp.observability import FaultLog
 from epp.scheduling import Endpoint
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 _EVICTING: Mapping[str, type[Reclaim | Preempt]] = {each.name: each for each in (Reclaim, Preempt)}
 

@@ -22,7 +22,7 @@ from epp.scheduling import PLUGIN_FAULTS, LLMRequest, PluginContractError
 _EARLY_SECONDS = 0.001
 """Timers of the event loop may fire this much too early; uvloop rounds to milliseconds."""
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 class Demand(NamedTuple):

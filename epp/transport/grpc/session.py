@@ -36,7 +36,7 @@ _MAX_HEADER_BLOCKS: Final = 128
 _UNTIMED_EVENTS: Final = 2
 """Number of events handled without reading the clock, such as a single request."""
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 class GrpcSession:
