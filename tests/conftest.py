@@ -14,6 +14,8 @@ from grpc import aio
 from hypothesis import is_hypothesis_test, settings
 from log_watch import Logs, watched_logs
 
+from epp.observability.log_levels import LEVELS
+
 settings.register_profile("reproducible", derandomize=True, deadline=None)
 settings.load_profile("reproducible")
 
@@ -103,3 +105,11 @@ def _watch_the_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
 def logs() -> Iterator[Logs]:
     with watched_logs() as captured:
         yield captured
+
+
+@pytest.fixture
+def debug_level() -> Iterator[None]:
+    """Log at level debug."""
+    LEVELS.change("", "debug")
+    yield
+    LEVELS.start("info")

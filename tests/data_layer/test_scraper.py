@@ -138,6 +138,28 @@ async def test_each_fault_keeps_the_last_page_and_is_told_once(start_server: Sta
     ]
 
 
+@pytest.mark.usefixtures("debug_level")
+async def test_at_level_debug_repeated_faults_are_told_as_well(start_server: StartServer) -> None:
+    server = await start_server(answer_page(status=b"500 Oops"))
+    store, observer = make_store(server.address), Observer()
+    with capture_logs() as logs:
+        async with running(make_socket_scraper(store, observer)):
+            await observer.until("status")
+            await observer.until("status")
+            server.answer = answer_page(b"garbled")
+            await observer.until("extract page")
+            await observer.until("extract page")
+    told = [
+        (log["event"], log["log_level"], log["plugin"], log.get("failures"))
+        for log in logs
+        if log["event"].startswith("endpoint ") and log["event"] != "endpoint scrape recovered"
+    ]
+    assert ("endpoint scrape failed", "warning", "socket", None) in told
+    assert ("endpoint scrape failed again", "debug", "socket", 2) in told
+    assert ("endpoint page not understood", "warning", "load", None) in told
+    assert ("endpoint page not understood again", "debug", "load", 2) in told
+
+
 async def test_a_server_that_refuses_is_counted() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))

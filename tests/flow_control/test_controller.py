@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from flow_control.driven import Driven, Strict, World
+from structlog.testing import capture_logs
 
 from epp.flow_control import Outcome, QueuedRequest, control
 from epp.flow_control.dispatch import dispatch_order
@@ -136,6 +137,25 @@ def test_a_band_whose_requests_fit_nowhere_blocks_nobody_and_the_reason_is_of_th
     waits = driven.control.ledger.bands[0].flows["a"].head
     reason = "the pool's saturation is 0.50, priority 0 is dispatched below 0.50"
     assert driven.control.reasons(waits) == (reason,)
+
+
+@pytest.mark.usefixtures("debug_level")
+def test_at_level_debug_it_is_told_what_waits_and_why(driven: Driven) -> None:
+    driven.world.unfit = {"x"}
+    with capture_logs() as lines:
+        queue(driven, "x1", fairness_id="x")
+        free(driven, 1)
+    queued, parked = lines
+    assert (queued["event"], queued["request_id"]) == ("request queued", "x1")
+    assert (queued["fairness_id"], queued["priority"]) == ("x", 0)
+    assert parked == {
+        "event": "request parked",
+        "log_level": "debug",
+        "request_id": "x1",
+        "priority": 0,
+        "tries": 1,
+        "reasons": ["the filters leave no endpoint"],
+    }
 
 
 def test_a_request_that_fits_nowhere_steps_aside_and_keeps_its_place(driven: Driven) -> None:

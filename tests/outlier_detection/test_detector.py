@@ -236,6 +236,7 @@ def test_transitions_are_logged_with_their_reason() -> None:
         world.detector.responded(world.endpoints[1], 200)
         world.run(3.0)
     assert [(line["event"], line["log_level"], line["reason"]) for line in lines] == [
+        ("endpoint is suspect", "debug", "failed response with 503"),
         ("endpoint is ejected", "warning", "3 failed responses in a row, the last with 503"),
         ("endpoint is probing", "info", "3 failed responses in a row, the last with 503"),
         ("endpoint is healthy", "info", ""),

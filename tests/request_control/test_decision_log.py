@@ -1,22 +1,14 @@
 """The lines about decisions at log level debug."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import pytest
 from structlog.testing import capture_logs
 
-from epp.observability.log_levels import LEVELS
 from epp.request_control import AllFilteredError, EndCause, decider
 from epp.scheduling import CycleState, Endpoint, Filter, LLMRequest
 from epp.testing import make_endpoint
 from tools.harness.request_control import Epp, RefusingFilter, make_pool
-
-
-@pytest.fixture
-def _debug() -> Iterator[None]:
-    LEVELS.change("", "debug")
-    yield
-    LEVELS.start("info")
 
 
 class WithoutNine(Filter):
@@ -26,12 +18,12 @@ class WithoutNine(Filter):
     name = "nine"
 
     def filter(
-        self, request: LLMRequest, endpoints: list[Endpoint], state: CycleState
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
     ) -> list[Endpoint]:
         return [each for each in endpoints if not each.name.endswith("9")]
 
 
-@pytest.mark.usefixtures("_debug")
+@pytest.mark.usefixtures("debug_level")
 def test_a_line_says_who_won_by_how_much_and_on_what() -> None:
     epp = Epp(make_pool())
     with capture_logs() as lines:
@@ -55,7 +47,7 @@ def test_a_line_says_who_won_by_how_much_and_on_what() -> None:
     assert a > b
 
 
-@pytest.mark.usefixtures("_debug")
+@pytest.mark.usefixtures("debug_level")
 def test_it_has_the_five_best_and_five_names_for_each_filter() -> None:
     pool = [make_endpoint(f"ns/{n}", address=f"10.0.0.{n}:80") for n in range(80)]
     epp = Epp(pool, filters=[WithoutNine()])
@@ -67,7 +59,7 @@ def test_it_has_the_five_best_and_five_names_for_each_filter() -> None:
     assert line["removed"] == {"nine": ["ns/9", "ns/19", "ns/29", "ns/39", "ns/49", "+3"]}
 
 
-@pytest.mark.usefixtures("_debug")
+@pytest.mark.usefixtures("debug_level")
 def test_a_single_endpoint_has_no_margin() -> None:
     epp = Epp([make_endpoint()])
     with capture_logs() as lines:
@@ -77,7 +69,7 @@ def test_a_single_endpoint_has_no_margin() -> None:
     assert list(line["metrics_age_seconds"].values()) == [None]
 
 
-@pytest.mark.usefixtures("_debug")
+@pytest.mark.usefixtures("debug_level")
 def test_a_request_without_an_endpoint_has_a_line_as_well() -> None:
     epp = Epp(make_pool(), filters=[RefusingFilter()])
     with capture_logs() as lines, pytest.raises(AllFilteredError):
