@@ -20,11 +20,12 @@ from epp.lab.envoy import (
     Destination,
     EnvoyError,
     GatewayConfig,
+    HealthCheck,
     Mode,
     ModelServerProtocol,
     Product,
 )
-from epp.lab.envoy.gateway_config import parse_ip
+from epp.lab.envoy.addresses import parse_ip
 
 
 def envoy_config(
@@ -54,6 +55,20 @@ def envoy_config(
             help="Route round robin while the endpoint picker is down; adaptive mode only.",
         ),
     ] = False,
+    health_check: Annotated[
+        list[HealthCheck] | None,
+        groups.gateway(
+            "--health-check",
+            help="Have Envoy check the endpoint picker (epp serve --health-checking) or the model"
+            " servers in the background; repeatable.",
+        ),
+    ] = None,
+    health_path: Annotated[
+        str,
+        groups.model_servers(
+            help="Path of --health-check model-servers, answered with 200.", metavar="PATH"
+        ),
+    ] = "/health",
     retries: Annotated[
         int,
         groups.model_servers(
@@ -190,6 +205,8 @@ def envoy_config(
             endpoints=tuple(endpoint or ()),
             endpoint_protocol=endpoint_protocol,
             fail_open=fail_open,
+            health_checks=frozenset(health_check or ()),
+            health_path=health_path,
             retries=retries,
             retry_resets=retry_resets,
             hedging=hedging,

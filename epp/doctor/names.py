@@ -29,3 +29,11 @@ POLICY_HEADERS = (
     "x-llm-d-request-ttl-ms",
 )
 """Headers in which a request sets its priority, flow, model and queue timeout."""
+
+EXT_PROC_SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
+
+READINESS_SERVICES = ("", "readiness", EXT_PROC_SERVICE, "inference-extension")
+"""Services of the EPP's gRPC health server that are SERVING while it is ready."""
+
+HEALTH_PORT = 9003
+"""Default port of that server; it speaks plaintext."""

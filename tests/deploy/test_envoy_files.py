@@ -17,7 +17,6 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-import yaml
 from lab.envoy.h2c_server import running_h2c_server
 
 from epp.app import App, Ports, ServeSettings
@@ -26,18 +25,25 @@ from epp.lab.envoy import (
     EXT_PROC_STATS,
     EnvoyProcess,
     GatewayConfig,
+    HealthCheck,
     Mode,
     ModelServerProtocol,
+    access_log,
     validate,
 )
-from epp.lab.envoy.bootstrap import bootstrap, render_yaml
-from epp.lab.envoy.envoy_gateway import EXT_PROC_FILTER
+from epp.lab.envoy.bootstrap import render_yaml
 from epp.lab.envoy.names import DESTINATION_HEADER, EPP_CLUSTER, MODEL_SERVERS_CLUSTER
-from epp.lab.envoy.samples import BOOTSTRAPS, SNIPPETS, render, rendered
+from epp.lab.envoy.samples import BOOTSTRAPS, rendered
 from epp.lab.fleet import Fleet, FleetConfig
 from epp.transport import TlsSettings
 from tools.harness.gateway import NO_EJECTIONS
 
+from .envoy_products import (
+    apply_envoy_filter,
+    as_envoy_gateway_would,
+    documents,
+    plain_gateway,
+)
 from .harness import DEPLOY
 
 pytestmark = [
@@ -195,26 +201,80 @@ async def test_a_request_goes_to_a_server_that_speaks_http2(fleet: Fleet) -> Non
     assert paths == ["/v1/completions"]
 
 
-async def test_the_access_log_has_the_decision(fleet: Fleet, tmp_path: Path) -> None:
+Made = Callable[[GatewayConfig, Fleet, Ports], str]
+"""Makes the bootstrap with which an Envoy starts."""
+
+
+def own(config: GatewayConfig, fleet: Fleet, ports: Ports) -> str:
+    return render_yaml(at_hand(config, fleet, endpoints=fleet.addresses, epp_port=ports.grpc))
+
+
+def of_istio(config: GatewayConfig, fleet: Fleet, ports: Ports) -> str:
+    document = plain_gateway(fleet, ports)
+    objects = documents(
+        "istio-access-log.yaml",
+        access_log=config.access_log,
+        health_checks=config.health_checks,
+        epp_host="127.0.0.1",
+        epp_port=ports.grpc,
+    )
+    apply_envoy_filter(document, objects["EnvoyFilter"])
+    return json.dumps(document)
+
+
+def of_envoy_gateway(config: GatewayConfig, fleet: Fleet, ports: Ports) -> str:
+    document = plain_gateway(fleet, ports)
+    objects = documents(
+        "envoy-gateway-access-log.yaml",
+        access_log=config.access_log,
+        health_checks=config.health_checks,
+    )
+    as_envoy_gateway_would(document, objects, ports)
+    return json.dumps(document)
+
+
+of_each = pytest.mark.parametrize(
+    "made",
+    [own, of_istio, of_envoy_gateway],
+    ids=["a bootstrap", "Istio's objects", "Envoy Gateway's objects"],
+)
+
+
+@of_each
+async def test_the_access_log_has_the_decision(made: Made, fleet: Fleet, tmp_path: Path) -> None:
     file = tmp_path / "access.log"
+    config = GatewayConfig(access_log=str(file))
     async with (
         serving(fleet.addresses[:1]) as ports,
         serving(fleet.addresses, config=NOBODY_SUITS) as choosy,
     ):
-        for port in (ports.grpc, choosy.grpc):
-            config = GatewayConfig(
-                endpoints=fleet.addresses, listen_port=0, epp_port=port, access_log=str(file)
-            )
-            async with running(render_yaml(config)) as gateway:
-                await gateway.completion()
+        for each in (ports, choosy):
+            async with running(made(config, fleet, each)) as gateway:
+                await gateway.completion(x_request_id="one")
     text = await asyncio.to_thread(file.read_text)
     served, refused = map(json.loads, text.splitlines())
+    assert served.keys() == refused.keys() == access_log.fields().keys()
     assert served["picked"] == served["endpoint"] == fleet.addresses[0]
-    assert (served["status"], served["dropped"]) == (200, None)
+    assert (served["status"], served["dropped"], served["request_id"]) == (200, None, "one")
     # Microseconds and status of the answers to the headers and to the body.
     assert re.match(r"rh:\d+:0,rb:\d+:\d+:0,", served["ext_proc"])
     assert (refused["picked"], refused["endpoint"], refused["status"]) == (None, None, 429)
     assert refused["dropped"] == "rejected-saturated"
+
+
+@of_each
+async def test_the_endpoint_picker_passes_its_health_check(made: Made, fleet: Fleet) -> None:
+    config = GatewayConfig(health_checks=frozenset({HealthCheck.ENDPOINT_PICKER}))
+    async with (
+        serving(fleet.addresses, health_checking=True) as ports,
+        running(made(config, fleet, ports)) as gateway,
+    ):
+        # Envoy checks before it listens.
+        prefix = f"cluster.{EPP_CLUSTER}."
+        assert await gateway.count(f"{prefix}health_check.success") > 0
+        assert await gateway.count(f"{prefix}membership_healthy") == 1
+        assert (await gateway.completion()).status_code == 200
+        assert await gateway.count(f"{prefix}health_check.failure") == 0
 
 
 async def test_without_the_endpoint_picker_only_fail_open_answers(fleet: Fleet) -> None:
@@ -260,64 +320,6 @@ async def test_a_refused_connection_is_retried_at_the_second_of_the_list(mode: M
             await gateway.assert_sound(streams=8)
 
 
-def documents(name: str, **settings: Any) -> dict[str, dict[str, Any]]:
-    """The objects of a snippet, by kind."""
-    product, config = SNIPPETS[name]
-    text = render(product, replace(config, **settings))
-    return {each["kind"]: each["spec"] for each in yaml.safe_load_all(text)}
-
-
-def plain_gateway(fleet: Fleet, ports: Ports) -> dict[str, Any]:
-    """A gateway without an endpoint picker, as a product makes it before our objects come."""
-    document = bootstrap(
-        GatewayConfig(endpoints=fleet.addresses, listen_port=0, epp_port=ports.grpc)
-    )
-    resources = document["static_resources"]
-    manager = resources["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
-    del manager["early_header_mutation_extensions"], manager["http_filters"][0]
-    resources["clusters"] = [
-        each for each in resources["clusters"] if each["name"] == MODEL_SERVERS_CLUSTER
-    ]
-    del resources["clusters"][0]["load_balancing_policy"]
-    return document
-
-
-def merge(base: dict[str, Any], value: dict[str, Any]) -> None:
-    """Merge as messages are merged: fields of `value` win, lists grow."""
-    for name, each in value.items():
-        if isinstance(each, dict) and isinstance(base.get(name), dict):
-            merge(base[name], each)
-        elif isinstance(each, list):
-            base[name] = [*base.get(name, []), *each]
-        else:
-            base[name] = each
-
-
-def apply_envoy_filter(document: dict[str, Any], spec: dict[str, Any]) -> None:
-    """Patch a bootstrap as Istio would its listener, route and clusters."""
-    resources = document["static_resources"]
-    listener = resources["listeners"][0]
-    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
-    merged: dict[str, Callable[[dict[str, Any]], None]] = {
-        "LISTENER": lambda value: merge(listener, value),
-        "NETWORK_FILTER": lambda value: merge(manager, value["typed_config"]),
-        "HTTP_ROUTE": lambda value: merge(
-            manager["route_config"]["virtual_hosts"][0]["routes"][0], value
-        ),
-        "CLUSTER": lambda value: merge(resources["clusters"][0], value),
-    }
-    for each in spec["configPatches"]:
-        target, operation = each["applyTo"], each["patch"]["operation"]
-        value = each["patch"]["value"]
-        if operation == "MERGE":
-            merged[target](value)
-        elif (target, operation) == ("CLUSTER", "ADD"):
-            resources["clusters"].append(value)
-        else:
-            assert (target, operation) == ("HTTP_FILTER", "INSERT_BEFORE")
-            manager["http_filters"].insert(-1, value)
-
-
 @pytest.mark.parametrize("mode", Mode)
 async def test_a_request_goes_through_what_the_envoy_filter_patches(
     mode: Mode, fleet: Fleet
@@ -330,70 +332,6 @@ async def test_a_request_goes_through_what_the_envoy_filter_patches(
             answer = await gateway.completion(x_gateway_destination_endpoint="127.0.0.1:1")
             assert answer.status_code == 200
             await gateway.assert_sound(streams=1)
-
-
-BODY_MODES = {"Buffered": "BUFFERED", "FullDuplexStreamed": "FULL_DUPLEX_STREAMED"}
-
-
-def processing_mode(asked: dict[str, Any]) -> dict[str, str]:
-    """What Envoy Gateway makes of an EnvoyExtensionPolicy's processingMode."""
-    made: dict[str, str] = {}
-    for way in ("request", "response"):
-        body = BODY_MODES.get(asked[way].get("body", ""), "NONE")
-        made |= {
-            f"{way}_header_mode": "SEND",
-            f"{way}_body_mode": body,
-            # It sends trailers only where it must.
-            f"{way}_trailer_mode": "SEND" if body == "FULL_DUPLEX_STREAMED" else "SKIP",
-        }
-    return made
-
-
-def as_envoy_gateway_would(
-    document: dict[str, Any], objects: dict[str, dict[str, Any]], ports: Ports
-) -> None:
-    """Put into a bootstrap what Envoy Gateway makes of the policies."""
-    resources = document["static_resources"]
-    listener = resources["listeners"][0]
-    listener["default_filter_chain"] = listener.pop("filter_chains")[0]
-    manager = listener["default_filter_chain"]["filters"][0]["typed_config"]
-    (asked,) = objects["EnvoyExtensionPolicy"]["extProc"]
-    retry = asked["backendSettings"]["retry"]
-    configured = {
-        "@type": "type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor",
-        "grpc_service": {
-            "envoy_grpc": {"cluster_name": EPP_CLUSTER},
-            "retry_policy": {
-                "retry_on": ",".join(retry["retryOn"]["triggers"]),
-                "num_retries": retry["numRetries"],
-            },
-        },
-        "failure_mode_allow": asked["failOpen"],
-        "message_timeout": asked["messageTimeout"],
-        "allow_mode_override": asked["processingMode"]["allowModeOverride"],
-        "processing_mode": processing_mode(asked["processingMode"]),
-        "metadata_options": {
-            "forwarding_namespaces": {"untyped": asked["metadata"]["accessibleNamespaces"]},
-            "receiving_namespaces": {"untyped": asked["metadata"]["writableNamespaces"]},
-        },
-    }
-    manager["http_filters"].insert(0, {"name": EXT_PROC_FILTER, "typed_config": configured})
-    ours = bootstrap(GatewayConfig(endpoints=("127.0.0.1:1",), epp_port=ports.grpc))
-    epp, _, servers = ours["static_resources"]["clusters"]
-    resources["clusters"].append(epp)
-    policy = servers["load_balancing_policy"]
-    override = policy["policies"][0]["typed_extension_config"]["typed_config"]
-    extracted = objects["BackendTrafficPolicy"]["loadBalancer"]["endpointOverride"]["extractFrom"]
-    override["override_host_sources"] = extracted
-    del override["selected_host_key"]
-    resources["clusters"][0]["load_balancing_policy"] = policy
-    for each in objects.get("EnvoyPatchPolicy", {}).get("jsonPatches", ()):
-        *parents, last = each["operation"]["path"].strip("/").split("/")
-        place: Any = listener
-        for step in parents:
-            place = place[int(step)] if isinstance(place, list) else place[step]
-        assert last in place, "a patch may only replace what is there"
-        place[last] = each["operation"]["value"]
 
 
 @pytest.mark.parametrize("mode", Mode)

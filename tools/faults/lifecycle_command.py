@@ -1,6 +1,7 @@
 """Runs the scenarios of lifecycle.py and prints a table of request outcomes.
 
-``python -m tools.faults.lifecycle_command [--requests N] [--mode NAME] [--only SCENARIO]``
+``python -m tools.faults.lifecycle_command [--requests N] [--mode NAME] [--only SCENARIO]``, and
+with ``--health-check`` for an Envoy that checks the health of the endpoint pickers.
 """
 
 import argparse
@@ -60,9 +61,13 @@ def command() -> int:
     )
     parser.add_argument("--rate", type=float, default=Pace().rate, help="requests a second")
     parser.add_argument("--mode", action="append", choices=[each.name for each in SETTINGS])
+    parser.add_argument(
+        "--health-check", action="store_true", help="have Envoy check the pickers' health"
+    )
     parser.add_argument("--only", action="append", choices=[each.__name__ for each in SCENARIOS])
     given = parser.parse_args()
     settings = [each for each in SETTINGS if not given.mode or each.name in given.mode]
+    settings = [replace(each, health_check=given.health_check) for each in settings]
     scenarios = [each for each in SCENARIOS if not given.only or each.__name__ in given.only]
     pace = replace(Pace(), requests=given.requests, rate=given.rate)
     console = Console(width=200)

@@ -19,7 +19,7 @@ from typing import Any
 
 import httpx
 
-from epp.lab.envoy import EXT_PROC_STATS, EnvoyProcess, GatewayConfig, Mode
+from epp.lab.envoy import EXT_PROC_STATS, EnvoyProcess, GatewayConfig, HealthCheck, Mode
 from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.names import EPP_CLUSTER, EPP_LARGE_REQUESTS_CLUSTER
 from epp.lab.fleet import Fleet, FleetConfig
@@ -35,6 +35,8 @@ class Setting:
 
     mode: Mode
     fail_open: bool = False
+    health_check: bool = False
+    """Whether Envoy checks the pickers' health."""
     others: tuple[Mode, ...] = ()
     """Modes of further Envoys in front of the same pickers; the traffic is spread over all."""
 
@@ -47,7 +49,8 @@ class Setting:
     def name(self) -> str:
         """In tables and as the id of a test."""
         modes = ", ".join(mode.value for mode in self.modes)
-        return modes + (" fail-open" if self.fail_open else "")
+        kinds = {" fail-open": self.fail_open, " health-check": self.health_check}
+        return modes + "".join(name for name, is_asked in kinds.items() if is_asked)
 
 
 SETTINGS = (*(Setting(mode) for mode in Mode), Setting(Mode.ADAPTIVE, fail_open=True))
@@ -215,6 +218,8 @@ async def site(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epp-faults-")))
         servers = await stack.enter_async_context(Fleet(fleet))
         more = await asyncio.to_thread(prepare, folder)
+        if setting.health_check:
+            more = (*more, "--health-checking")
         made = Site(setting, servers, folder, (*options, *more), stack)
         await made.list_endpoints()
         for _ in range(pickers):
@@ -235,6 +240,7 @@ def _bootstrap(made: Site, mode: Mode) -> str:
         listen_port=0,
         epp_port=made.picker.ports["grpc"],
         fail_open=made.setting.fail_open,
+        health_checks=frozenset({HealthCheck.ENDPOINT_PICKER} if made.setting.health_check else ()),
     )
     document = bootstrap(config)
     if len(made.pickers) > 1:

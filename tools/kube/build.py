@@ -162,6 +162,7 @@ _FILES = (
             "clienttrafficpolicies",
             "envoyextensionpolicies",
             "envoypatchpolicies",
+            "envoyproxies",
         )
     ),
     *(_prometheus(plural) for plural in ("servicemonitors", "podmonitors", "prometheusrules")),

@@ -17,6 +17,7 @@ from epp.lab.envoy.errors import (
 from epp.lab.envoy.gateway_config import (
     Destination,
     GatewayConfig,
+    HealthCheck,
     Mode,
     ModelServerProtocol,
     Product,
@@ -40,6 +41,7 @@ __all__ = [
     "GatewayLimits",
     "HeaderRules",
     "HeaderToSet",
+    "HealthCheck",
     "MissingDependencyError",
     "Mode",
     "ModelServerProtocol",

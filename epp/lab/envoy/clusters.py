@@ -17,14 +17,15 @@ from epp.lab.envoy._data_plane import (
     tls,
     upstream_http,
 )
+from epp.lab.envoy.addresses import parse_ip, split_endpoint
 from epp.lab.envoy.gateway_config import (
     Destination,
     GatewayConfig,
+    HealthCheck,
     Mode,
     ModelServerProtocol,
-    parse_ip,
-    split_endpoint,
 )
+from epp.lab.envoy.health_checks import check_endpoint_picker, check_model_servers
 from epp.lab.envoy.names import (
     DESTINATION_HEADER,
     DESTINATION_NAMESPACE,
@@ -92,6 +93,8 @@ def epp_cluster(config: GatewayConfig, name: str = EPP_CLUSTER) -> cluster.Clust
     )
     if config.epp_tls:
         picker.transport_socket = _tls_socket(config)
+    if HealthCheck.ENDPOINT_PICKER in config.health_checks:
+        check_endpoint_picker(picker, config)
     return picker
 
 
@@ -171,6 +174,8 @@ def model_servers_cluster(config: GatewayConfig) -> cluster.Cluster:
         servers.type = cluster.ClusterDiscoveryType.STATIC
         servers.load_assignment = _assignment(MODEL_SERVERS_CLUSTER, addresses)
         servers.load_balancing_policy = override_host_policy()
+    if HealthCheck.MODEL_SERVERS in config.health_checks:
+        check_model_servers(servers, config)
     return servers
 
 

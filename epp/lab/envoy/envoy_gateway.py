@@ -8,10 +8,24 @@ even without it.
 
 from typing import Any
 
+from epp.health import EXT_PROC_SERVICE
 from epp.lab.envoy import _data_plane as data_plane
+from epp.lab.envoy.access_log import STANDARD_OUTPUT, fields
 from epp.lab.envoy.client_headers import HeaderRules
 from epp.lab.envoy.clusters import CIRCUIT_BREAKER_LIMIT
-from epp.lab.envoy.gateway_config import GatewayConfig, Mode, ModelServerProtocol, Product
+from epp.lab.envoy.gateway_config import (
+    GatewayConfig,
+    HealthCheck,
+    Mode,
+    ModelServerProtocol,
+    Product,
+)
+from epp.lab.envoy.health_checks import (
+    INTERVAL_SECONDS,
+    TIMEOUT_SECONDS,
+    UNHEALTHY_THRESHOLD,
+    panic_percent,
+)
 from epp.lab.envoy.http_listener import EPP_RETRIES, processing_mode
 from epp.lab.envoy.kubernetes import (
     EPP_SERVICE,
@@ -82,6 +96,15 @@ def render_yaml(config: GatewayConfig) -> str:
             "wrong. Adaptive and full-duplex mode need no patch."
         )
         documents.append(_patch_policy(config))
+    if config.access_log:
+        told.append(
+            "The Gateway has to name the EnvoyProxy with the access log, in "
+            f"`spec.infrastructure.parametersRef`: {{group: gateway.envoyproxy.io, kind: "
+            f"EnvoyProxy, name: {POLICY}}}. If it names one already, put `telemetry.accessLog` "
+            "there. The name of the ext_proc filter in its format contains the namespace and the "
+            "name of the EnvoyExtensionPolicy."
+        )
+        documents.append(_proxy(config))
     if config.endpoint_protocol is ModelServerProtocol.H2C:
         told.append(
             "The Service of the model servers needs `appProtocol: kubernetes.io/h2c` on its port."
@@ -135,18 +158,21 @@ def _extension_policy(config: GatewayConfig) -> dict[str, Any]:
     response: dict[str, Any] = {"attributes": [RESPONSE_DETAILS]}
     if config.mode is Mode.FULL_DUPLEX:
         response["body"] = request
+    settings: dict[str, Any] = {
+        "circuitBreaker": _CIRCUIT_BREAKER,
+        # No back-off (the policy has whole seconds only) and no previous_hosts (unsupported).
+        "retry": {
+            "numRetries": EPP_RETRIES,
+            "retryOn": {"triggers": ["connect-failure", "refused-stream"]},
+        },
+        "timeout": {"tcp": {"connectTimeout": f"{config.epp_connect_timeout_seconds:g}s"}},
+        "http2": {"initialStreamWindowSize": str(config.limits.echo_window_bytes)},
+    }
+    if HealthCheck.ENDPOINT_PICKER in config.health_checks:
+        settings["healthCheck"] = _health_check(config)
     ext_proc = {
         "backendRefs": [{"name": EPP_SERVICE, "port": config.epp_port}],
-        "backendSettings": {
-            "circuitBreaker": _CIRCUIT_BREAKER,
-            # No back-off (the policy has whole seconds only) and no previous_hosts (unsupported).
-            "retry": {
-                "numRetries": EPP_RETRIES,
-                "retryOn": {"triggers": ["connect-failure", "refused-stream"]},
-            },
-            "timeout": {"tcp": {"connectTimeout": f"{config.epp_connect_timeout_seconds:g}s"}},
-            "http2": {"initialStreamWindowSize": str(config.limits.echo_window_bytes)},
-        },
+        "backendSettings": settings,
         "messageTimeout": f"{config.message_timeout_seconds:g}s",
         "failOpen": config.fail_open,
         "processingMode": {
@@ -161,6 +187,20 @@ def _extension_policy(config: GatewayConfig) -> dict[str, Any]:
     }
     spec = {"targetRefs": [_target("HTTPRoute", ROUTE)], "extProc": [ext_proc]}
     return document(API, "EnvoyExtensionPolicy", spec)
+
+
+def _health_check(config: GatewayConfig) -> dict[str, Any]:
+    return {
+        "active": {
+            "type": "GRPC",
+            "grpc": {"service": EXT_PROC_SERVICE},
+            "interval": f"{INTERVAL_SECONDS:g}s",
+            "timeout": f"{TIMEOUT_SECONDS:g}s",
+            "unhealthyThreshold": UNHEALTHY_THRESHOLD,
+            "healthyThreshold": 1,
+        },
+        "panicThreshold": panic_percent(config),
+    }
 
 
 def _backend_policy(config: GatewayConfig) -> dict[str, Any]:
@@ -185,6 +225,18 @@ def _backend_policy(config: GatewayConfig) -> dict[str, Any]:
             triggers.append("reset")
         spec["retry"] = {"numRetries": config.retries, "retryOn": {"triggers": triggers}}
     return document(API, "BackendTrafficPolicy", spec)
+
+
+def _proxy(config: GatewayConfig) -> dict[str, Any]:
+    """Return the settings of the Gateway's Envoys with the access log."""
+    path = "/dev/stdout" if config.access_log == STANDARD_OUTPUT else config.access_log
+    setting = {
+        # Not of the listener, which would log connections.
+        "type": "Route",
+        "format": {"type": "JSON", "json": fields(EXT_PROC_FILTER)},
+        "sinks": [{"type": "File", "file": {"path": path}}],
+    }
+    return document(API, "EnvoyProxy", {"telemetry": {"accessLog": {"settings": [setting]}}})
 
 
 def _patch_policy(config: GatewayConfig) -> dict[str, Any]:

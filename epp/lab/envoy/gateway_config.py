@@ -6,9 +6,9 @@ This module does not import Envoy's types, because that takes most of a second.
 import os
 from dataclasses import dataclass, field
 from enum import Enum
-from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 from epp.inputs import MAX_PORT
+from epp.lab.envoy.addresses import parse_ip, split_endpoint
 from epp.lab.envoy.client_headers import HeaderRules
 from epp.lab.envoy.gateway_limits import GatewayLimits
 
@@ -72,6 +72,17 @@ class Destination(Enum):
     ORIGINAL_DST = "original-dst"
     """To the address in the header, for fleets that Envoy does not know: one endpoint, no fallback
     to another."""
+
+
+class HealthCheck(Enum):
+    """What Envoy checks in the background."""
+
+    ENDPOINT_PICKER = "endpoint-picker"
+    """Each address of the endpoint picker, over gRPC on its ext_proc port."""
+
+    MODEL_SERVERS = "model-servers"
+    """Each model server, over HTTP. It matters where Envoy chooses a server itself: a picked one is
+    used whatever its check says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +157,11 @@ class GatewayConfig:
     """Maximum size of a buffered request body: above it, adaptive mode answers 413 and the other
     modes do not retry. For responses the limit is `limits.buffer_bytes`."""
 
+    health_checks: frozenset[HealthCheck] = frozenset()
+
+    health_path: str = "/health"
+    """Path of the health check of model servers, which answer it with 200."""
+
     epp_connect_timeout_seconds: float = 1.0
 
     endpoint_connect_timeout_seconds: float = 1.0
@@ -207,6 +223,7 @@ class GatewayConfig:
             split_endpoint(endpoint)
         if self.fail_open:
             self._check_fail_open()
+        self._check_health_checks()
         if self.hedging and self.max_destinations == 1:
             raise ValueError("hedging: requires override-host and retries")
         if self.keep_content_length and self.mode is not Mode.LEAN:
@@ -231,6 +248,17 @@ class GatewayConfig:
         if self.epp_client_certificate_file and not self.epp_tls:
             raise ValueError("epp_client_certificate_file: requires epp_tls")
 
+    def _check_health_checks(self) -> None:
+        if HealthCheck.MODEL_SERVERS not in self.health_checks:
+            return
+        if self.destination is Destination.ORIGINAL_DST:
+            raise ValueError(
+                "health_checks: model servers cannot be checked with original-dst: Envoy does not "
+                "know them before it connects; use override-host"
+            )
+        if not self.health_path.startswith("/"):
+            raise ValueError(f"health_path: does not begin with /: {self.health_path!r}")
+
     def _check_fail_open(self) -> None:
         if self.mode is not Mode.ADAPTIVE:
             raise ValueError(
@@ -243,31 +271,3 @@ class GatewayConfig:
                 "fail_open: not supported with original-dst: without the endpoint picker's header "
                 "Envoy knows no model server; use override-host"
             )
-
-
-def parse_ip(text: str) -> IPv4Address | IPv6Address | None:
-    """Parse an IP address (IPv6 without brackets); return None if `text` is not one."""
-    for family in (IPv4Address, IPv6Address):
-        try:
-            return family(text)
-        except AddressValueError:
-            continue
-    return None
-
-
-def split_endpoint(endpoint: str) -> tuple[str, int]:
-    """Split `ip:port` or `[ip]:port` into an address without brackets and a port.
-
-    Raises:
-        ValueError: `endpoint` has neither form.
-    """
-    host, _, port = endpoint.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    address = parse_ip(host[1:-1] if bracketed else host)
-    if (
-        address is None
-        or bracketed != isinstance(address, IPv6Address)
-        or not (port.isascii() and port.isdigit() and 1 <= int(port) <= MAX_PORT)
-    ):
-        raise ValueError(f"endpoints: not ip:port or [ip]:port: {endpoint!r}")
-    return str(address), int(port)

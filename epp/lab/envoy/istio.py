@@ -3,6 +3,7 @@
 from typing import Any
 
 from epp.lab.envoy import _data_plane as data_plane
+from epp.lab.envoy.access_log import access_log
 from epp.lab.envoy.clusters import epp_cluster, override_host_policy
 from epp.lab.envoy.gateway_config import GatewayConfig, ModelServerProtocol, Product
 from epp.lab.envoy.header_mutations import early_removal, set_headers
@@ -43,6 +44,11 @@ def render_yaml(config: GatewayConfig) -> str:
     if config.endpoint_protocol is ModelServerProtocol.H2C:
         told.append(
             "The Service of the model servers needs `appProtocol: kubernetes.io/h2c` on its port."
+        )
+    if config.access_log:
+        told.append(
+            "The access log is in addition to one of the mesh (`meshConfig.accessLogFile`, a "
+            "Telemetry object), which has neither the picked endpoints nor the refusals."
         )
     return render(told, [_envoy_filter(config), _destination_rule(config)])
 
@@ -92,6 +98,7 @@ def _manager(config: GatewayConfig) -> dict[str, Any]:
         ),
         http2_protocol_options=downstream_http2(limits),
         early_header_mutation_extensions=[early_removal(config.headers)],
+        access_log=[access_log(config.access_log)] if config.access_log else [],
     )
     value = {"name": _MANAGER, "typed_config": _packed(manager)}
     return _patch(

@@ -40,6 +40,9 @@ EPP_LARGE_REQUESTS_CLUSTER = "epp-large-requests"
 MODEL_SERVERS_CLUSTER = "model-servers"
 LISTENER = "gateway"
 
+EXT_PROC_FILTER = "envoy.filters.http.ext_proc"
+"""Name of the filter in a bootstrap, and of the object in the filter state with its times."""
+
 RESPONSE_DETAILS = "response.code_details"
 """Attribute of a response that says whether Envoy made it itself, and why."""
 

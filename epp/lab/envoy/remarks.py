@@ -3,13 +3,14 @@
 import textwrap
 from collections.abc import Iterable
 
+from epp.lab.envoy.addresses import parse_ip
 from epp.lab.envoy.client_headers import ClientHeaders
 from epp.lab.envoy.gateway_config import (
     Destination,
     GatewayConfig,
+    HealthCheck,
     Mode,
     ModelServerProtocol,
-    parse_ip,
 )
 
 _WIDTH = 100
@@ -64,6 +65,8 @@ def remarks(config: GatewayConfig) -> list[str]:
         )
     else:
         told.append("Fail-closed: if the endpoint picker is down, Envoy answers requests with 500.")
+    if HealthCheck.ENDPOINT_PICKER in config.health_checks:
+        told.append(_checked(config))
     if config.headers.client_headers is ClientHeaders.KEEP:
         told.append(
             "Clients can set their priority, share and model with headers: --client-headers strip "
@@ -81,6 +84,13 @@ def remarks(config: GatewayConfig) -> list[str]:
     elif not config.epp_ca_file:
         told.append("Envoy does not verify the endpoint picker's certificate: see --epp-ca-file.")
     return told
+
+
+def _checked(config: GatewayConfig) -> str:
+    told = "Envoy checks the health of the endpoint picker: `epp serve --health-checking`."
+    if config.fail_open:
+        return f"{told} While no check passes, requests are routed without it."
+    return f"{told} While no check passes, the check has no effect."
 
 
 def _chunks(mode: Mode) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from epp.lab.envoy import envoy_gateway, istio
+from epp.lab.envoy.access_log import STANDARD_OUTPUT
 from epp.lab.envoy.bootstrap import render_yaml
 from epp.lab.envoy.gateway_config import (
     Destination,
@@ -40,7 +41,7 @@ BOOTSTRAPS: dict[str, GatewayConfig] = {
     "sidecar-loopback.yaml": _SIDECAR,
     "sidecar-unix-socket.yaml": replace(_SIDECAR, epp_socket="/run/epp/ext-proc.sock"),
     "standalone.yaml": replace(
-        _SIDECAR, epp_socket="/run/epp/ext-proc.sock", listen_port=8081, access_log="-"
+        _SIDECAR, epp_socket="/run/epp/ext-proc.sock", listen_port=8081, access_log=STANDARD_OUTPUT
     ),
 }
 
@@ -54,7 +55,15 @@ SNIPPETS: dict[str, tuple[Product, GatewayConfig]] = {
         Product.ENVOY_GATEWAY,
         replace(_IN_KUBERNETES, mode=Mode.FULL_DUPLEX),
     ),
+    "envoy-gateway-access-log.yaml": (
+        Product.ENVOY_GATEWAY,
+        replace(_IN_KUBERNETES, access_log=STANDARD_OUTPUT),
+    ),
     "istio.yaml": (Product.ISTIO, _IN_KUBERNETES),
+    "istio-access-log.yaml": (
+        Product.ISTIO,
+        replace(_IN_KUBERNETES, access_log=STANDARD_OUTPUT),
+    ),
 }
 
 _RENDERERS: dict[Product, Callable[[GatewayConfig], str]] = {

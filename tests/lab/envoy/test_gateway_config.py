@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from epp.lab.envoy import Destination, GatewayConfig, Mode
-from epp.lab.envoy.gateway_config import split_endpoint
+from epp.lab.envoy.addresses import split_endpoint
 
 
 @pytest.mark.parametrize(
