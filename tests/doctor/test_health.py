@@ -112,13 +112,6 @@ TRAPS = [
             PANIC,
             "is 50: ",
         ),
-        (
-            "streams are cut",
-            all_of(checked, lambda e: e.epp.update(close_connections_on_host_health_failure=True)),
-            "warning",
-            "clusters[epp].close_connections_on_host_health_failure",
-            "cut off",
-        ),
     ),
     *traps(
         "epp-health-counters",

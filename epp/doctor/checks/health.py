@@ -132,14 +132,6 @@ def _heeded(gateway: Gateway) -> Iterator[Finding]:
                 f"healthy_panic_threshold is {percent}: with fewer EPPs than that percentage"
                 " passing, all are used: with one leader of three, the followers, too. Set it to 1",
             )
-        cuts = cluster.get("close_connections_on_host_health_failure")
-        if cuts.flag():
-            yield warning(
-                cuts.path,
-                "streams end when a check fails",
-                "An EPP that drains fails its check: its requests are cut off",
-                "Set close_connections_on_host_health_failure: false",
-            )
 
 
 def _failing(gateway: Gateway) -> Iterator[Finding]:

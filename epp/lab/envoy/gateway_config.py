@@ -253,8 +253,8 @@ class GatewayConfig:
             return
         if self.destination is Destination.ORIGINAL_DST:
             raise ValueError(
-                "health_checks: model servers cannot be checked with original-dst: Envoy does not "
-                "know them before it connects; use override-host"
+                "health_checks: model-servers has no effect with original-dst: Envoy goes to the "
+                "address in the header whatever a check says; use override-host"
             )
         if not self.health_path.startswith("/"):
             raise ValueError(f"health_path: does not begin with /: {self.health_path!r}")

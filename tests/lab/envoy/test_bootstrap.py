@@ -15,6 +15,7 @@ from epp.lab.envoy import (
     EnvoyConfigError,
     GatewayConfig,
     GatewayLimits,
+    HealthCheck,
     Mode,
     ModelServerProtocol,
     validate,
@@ -109,6 +110,43 @@ def test_envoy_accepts_the_rarer_settings() -> None:
     validate(render_yaml(make_config(retries=0, reuse_port=True)))
     for epp_host in ("10.0.0.9", "epp.example.org"):
         validate(render_yaml(make_config(epp_tls=True, epp_host=epp_host)))
+
+
+HEALTH = [
+    {"epp_host": "epp.example.org", "epp_tls": True},
+    {"epp_socket": "/run/epp.sock"},
+    {"mode": Mode.ADAPTIVE, "fail_open": True},
+    {"endpoint_protocol": ModelServerProtocol.H2C, "health_path": "/ping"},
+]
+
+
+@pytest.mark.parametrize("settings", HEALTH, ids=["by name", "a socket", "fail-open", "h2c"])
+def test_envoy_accepts_every_health_check(settings: dict[str, Any]) -> None:
+    config = make_config(health_checks=frozenset(HealthCheck), **settings)
+    validate(render_yaml(config))
+    *pickers, servers = bootstrap(config)["static_resources"]["clusters"]
+    for cluster in (*pickers, servers):
+        (check,) = cluster["health_checks"]
+        assert check["no_traffic_interval"] == check["interval"]
+        assert cluster["ignore_health_on_host_removal"] is True
+    for cluster in pickers:
+        assert cluster["health_checks"][0]["grpc_health_check"] == {
+            "service_name": "envoy.service.ext_proc.v3.ExternalProcessor"
+        }
+        # By itself an absent value is 0: all requests fail while no check passes.
+        (threshold,) = cluster["common_lb_config"].values()
+        assert threshold.get("value", 0) == (0 if config.fail_open else 1)
+    asked = servers["health_checks"][0]["http_health_check"]
+    assert asked["path"] == config.health_path
+    assert asked.get("codec_client_type", "HTTP1") == (
+        "HTTP2" if config.endpoint_protocol is ModelServerProtocol.H2C else "HTTP1"
+    )
+    assert servers["common_lb_config"] == {"healthy_panic_threshold": {"value": 1.0}}
+
+
+def test_envoy_checks_nothing_unless_told_to() -> None:
+    for cluster in make_clusters():
+        assert not cluster.keys() & {"health_checks", "common_lb_config"}
 
 
 FULL_DUPLEX = "FULL_DUPLEX_STREAMED"

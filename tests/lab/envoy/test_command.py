@@ -29,6 +29,7 @@ def printed(*args: str) -> str:
         ("--destination", "original-dst"),
         ("--epp-socket", "/run/epp.sock", "--no-epp-tls"),
         ("--keep-content-length", "--access-log", "-", "--host", "::"),
+        ("--health-check", "endpoint-picker", "--health-check", "model-servers"),
     ],
     ids=" ".join,
 )
@@ -175,6 +176,34 @@ def test_objects_for_kubernetes_have_the_limits_and_the_header_rules() -> None:
     assert inserted == ["envoy.filters.http.header_mutation", "envoy.filters.http.ext_proc"]
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        pytest.param(
+            ("--mode", "adaptive", "--fail-open"), "requests are routed without it", id="fail-open"
+        ),
+        pytest.param((), "the check has no effect", id="fail-closed"),
+    ],
+)
+def test_a_file_tells_what_a_failed_check_does(flags: tuple[str, ...], told: str) -> None:
+    text = printed(*ENDPOINT, *flags, "--health-check", "endpoint-picker")
+    comments = " ".join(line.removeprefix("# ") for line in text.splitlines() if line[0] == "#")
+    assert "`epp serve --health-checking`" in comments
+    assert told in comments
+
+
+def test_envoy_gateways_objects_have_the_access_log_and_the_health_check() -> None:
+    flags = ("--access-log", "-", "--health-check", "endpoint-picker")
+    objects = {
+        each["kind"]: each["spec"]
+        for each in yaml.safe_load_all(printed("--for", "envoy-gateway", *flags))
+    }
+    (setting,) = objects["EnvoyProxy"]["telemetry"]["accessLog"]["settings"]
+    assert setting["sinks"] == [{"type": "File", "file": {"path": "/dev/stdout"}}]
+    (ext_proc,) = objects["EnvoyExtensionPolicy"]["extProc"]
+    assert ext_proc["backendSettings"]["healthCheck"]["panicThreshold"] == 1
+
+
 @pytest.mark.parametrize("mode", ["adaptive", "full-duplex"])
 def test_envoy_gateway_is_patched_in_lean_mode_only(mode: str) -> None:
     documents = list(yaml.safe_load_all(printed("--for", "envoy-gateway", "--mode", mode)))
@@ -212,7 +241,14 @@ def test_all_samples_are_written(tmp_path: Path) -> None:
             ("--for", "envoy-gateway", "--keep-content-length"),
             "does not support keeping the length of request bodies; use --mode adaptive",
         ),
-        (("--for", "istio", "--access-log", "-"), "does not support an access log"),
+        (
+            ("--for", "istio", "--health-check", "model-servers"),
+            "does not support health checks of model servers",
+        ),
+        (
+            (*ENDPOINT, "--health-check", "model-servers", "--health-path", "health"),
+            "health_path: does not begin with /: 'health'",
+        ),
         (("--for", "istio", "--epp-tls"), "does not support TLS with the endpoint picker"),
         (("--for", "istio", "--epp-socket", "/s"), "does not support a unix socket"),
         (

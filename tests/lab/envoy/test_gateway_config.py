@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from epp.lab.envoy import Destination, GatewayConfig, Mode
+from epp.lab.envoy import Destination, GatewayConfig, HealthCheck, Mode
 from epp.lab.envoy.addresses import split_endpoint
+
+MODEL_SERVERS = frozenset({HealthCheck.MODEL_SERVERS})
 
 
 @pytest.mark.parametrize(
@@ -71,6 +73,14 @@ def test_what_is_no_endpoint_is_refused(endpoint: str) -> None:
         (
             {"mode": Mode.FULL_DUPLEX, "keep_content_length": True},
             "keep_content_length: not supported in full-duplex mode: .* use lean or adaptive mode",
+        ),
+        (
+            {"health_checks": MODEL_SERVERS, "destination": Destination.ORIGINAL_DST},
+            "health_checks: model-servers has no effect with original-dst: .* use override-host",
+        ),
+        (
+            {"health_path": "health", "health_checks": MODEL_SERVERS},
+            "health_path: does not begin with /: 'health'",
         ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
