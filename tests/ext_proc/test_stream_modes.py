@@ -264,3 +264,19 @@ def test_total_scores_of_all_candidates_accompany_the_destination_if_configured(
         DESTINATION: A,
         f"{DESTINATION}-scores": {"10.0.0.1:8000": 1.0, "10.0.0.2:8000": 0.0},
     }
+
+
+def test_agentgateways_messages_are_answered() -> None:
+    """Full duplex, the end of a body in its last chunk, one address, no gRPC metadata."""
+    envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
+    assert envoy.request_headers() == []
+    headers, *body = envoy.request_body(BODY, end=True)
+    assert_routes(headers, "request_headers", A)
+    assert echoed(body, "request_body") == (BODY, [True])
+    assert envoy.response_headers(served=A) == [CONTINUE_RESPONSE_HEADERS]
+    assert echoed(envoy.response_body(b"data: 1\n\n"), "response_body") == (b"data: 1\n\n", [False])
+    last = envoy.response_body(b"data: [DONE]\n\n", end=True)
+    assert echoed(last, "response_body") == (b"data: [DONE]\n\n", [True])
+    assert envoy.finished == []
+    envoy.half_close()
+    assert envoy.epp.director.in_flight == 0

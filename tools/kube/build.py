@@ -149,6 +149,11 @@ def _envoy_gateway(plural: str) -> ModuleFile:
     )
 
 
+def _gateway_api(plural: str) -> ModuleFile:
+    path = f"config/crd/standard/gateway.networking.k8s.io_{plural}.yaml"
+    return ModuleFile(f"{plural}.yaml", "sigs.k8s.io/gateway-api@v1.5.1", path)
+
+
 def _prometheus(plural: str) -> ModuleFile:
     name = f"monitoring.coreos.com_{plural}.yaml"
     return ModuleFile(name, _PROMETHEUS, f"example/prometheus-operator-crd/{name}")
@@ -166,11 +171,7 @@ _FILES = (
         )
     ),
     *(_prometheus(plural) for plural in ("servicemonitors", "podmonitors", "prometheusrules")),
-    ModuleFile(
-        "httproutes.yaml",
-        "sigs.k8s.io/gateway-api@v1.5.1",
-        "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml",
-    ),
+    *(_gateway_api(plural) for plural in ("gateways", "httproutes")),
     ModuleFile(
         "istio.yaml",
         "istio.io/api@v1.31.4",

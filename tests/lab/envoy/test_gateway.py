@@ -28,7 +28,7 @@ from epp.lab.envoy import (
     Mode,
     ModelServerProtocol,
 )
-from epp.lab.envoy.access_log import FIELDS
+from epp.lab.envoy.access_log import fields
 from epp.lab.envoy.bootstrap import bootstrap, render_yaml
 from epp.lab.envoy.names import (
     DESTINATION_NAMESPACE,
@@ -618,7 +618,7 @@ async def test_each_request_is_a_line_of_the_access_log(tmp_path: Path) -> None:
             "/v1/completions?key=secret", content=b"{}", headers={"x-request-id": "r"}
         )
     (line,) = (json.loads(each) for each in file.read_text().splitlines())
-    assert line.keys() == FIELDS.keys()
+    assert line.keys() == fields().keys()
     assert (line["request_id"], line["method"], line["path"]) == ("r", "POST", "/v1/completions")
     assert (line["status"], line["endpoint"], line["request_bytes"]) == (200, server.address, 2)
     assert line["flags"] == "-"
