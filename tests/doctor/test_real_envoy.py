@@ -28,6 +28,7 @@ from epp.lab.envoy import (
     EnvoyProcess,
     GatewayConfig,
     HeaderRules,
+    HealthCheck,
     Mode,
     client_headers,
     names,
@@ -62,6 +63,19 @@ def test_there_is_nothing_to_mend_in_what_it_writes_for_failing_open() -> None:
     config = GatewayConfig(mode=Mode.ADAPTIVE, endpoints=ENDPOINTS, fail_open=True)
     found = to_mend(report(yaml.safe_load(render_yaml(config))))
     assert [each for each in found if each[0] == "error"] == []
+
+
+@pytest.mark.parametrize("fail_open", [False, True], ids=["fail-closed", "fail-open"])
+def test_there_is_nothing_to_mend_in_the_health_checks_that_it_writes(*, fail_open: bool) -> None:
+    config = GatewayConfig(
+        mode=Mode.ADAPTIVE,
+        endpoints=ENDPOINTS,
+        epp_host="epp.example.org",
+        fail_open=fail_open,
+        health_checks=frozenset(HealthCheck),
+    )
+    found = to_mend(report(yaml.safe_load(render_yaml(config))))
+    assert [check for _, check in found if check.startswith("epp-health")] == []
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ All modes, with 2,000 requests each: ``python -m tools.faults.lifecycle_command`
 import pytest
 
 from epp.lab.envoy import Mode
-from tools.faults import changes, files, lifecycle, waiting
+from tools.faults import changes, files, frozen, lifecycle, waiting
 from tools.faults.processes import Setting
 from tools.faults.traffic import Answer, Kind, Verdict
 from tools.faults.trial import Outcome, Pace, Scenario
 
 FULL_DUPLEX, LEAN = Setting(Mode.FULL_DUPLEX), Setting(Mode.LEAN)
 FAIL_OPEN = Setting(Mode.ADAPTIVE, fail_open=True)
+CHECKED = Setting(Mode.LEAN, health_check=True)
 EACH_MODE = Setting(Mode.LEAN, others=(Mode.ADAPTIVE, Mode.FULL_DUPLEX))
 # Long answers take 3 s, which a picker with so short a drain is sure to end within.
 SMALL = Pace(requests=60, rate=40.0, long_tokens=60, drain="0.2s", changes=4)
@@ -28,6 +29,7 @@ SMALL = Pace(requests=60, rate=40.0, long_tokens=60, drain="0.2s", changes=4)
         (lifecycle.rolled, EACH_MODE),
         (lifecycle.killed, FAIL_OPEN),
         (lifecycle.one_of_two_stopped, LEAN),
+        (frozen.one_of_two_unready, CHECKED),
         (waiting.stopped_while_undecided, FULL_DUPLEX),
         (changes.endpoints_emptied, FULL_DUPLEX),
         (files.reloaded_often, LEAN),

@@ -1,23 +1,26 @@
-"""Endpoint pickers that accept connections and answer nothing, and one that asks to be left.
+"""Endpoint pickers that hang, and endpoint pickers that are not ready and serve all the same.
 
-Both are seen by a health check only: no connection is refused or closed.
+No connection is refused or closed, so an Envoy that does not check their health cannot tell.
 """
 
 import time
 from signal import SIGCONT, SIGSTOP, SIGTERM
 
 from tools.faults.processes import Setting
-from tools.faults.traffic import Traffic, Verdict
-from tools.faults.trial import Outcome, Pace, Run, after, judge, running
+from tools.faults.traffic import Verdict
+from tools.faults.trial import Outcome, Pace, Run, Scenario, after, judge, running
 
 _DELAY = "60"
 """Seconds for which a picker that was told to stop serves on: longer than the traffic."""
+
+_NOTICED_SECONDS = 12.0
+"""A check has failed twice, and Envoy's threads know, on a busy machine, too."""
 
 _REQUESTS = "llm_d_epp_request_total"
 
 
 async def one_of_two_frozen(setting: Setting, pace: Pace) -> Outcome:
-    """Two pickers behind one Envoy, one of them stopped by the kernel for the whole traffic."""
+    """Two pickers behind one Envoy, one of them stopped by the kernel for the rest."""
     async with running(setting, pace, pickers=2) as run:
         return await _frozen("one of two frozen", run)
 
@@ -34,40 +37,42 @@ async def _frozen(name: str, run: Run) -> Outcome:
     picker.signal(SIGSTOP)
     await run.end()
     picker.signal(SIGCONT)
-    traffic = run.traffic
-    failed = _failed(traffic, frozen_at)
-    return await judge(
+    traffic, setting = run.traffic, run.site.setting
+    later = [each for each in traffic.sent if each.began_at >= frozen_at]
+    failed = [each.began_at - frozen_at for each in later if each.verdict is not Verdict.WHOLE]
+    # Not by `judge`: requests that hang until their client leaves are what this is about.
+    outcome = Outcome(
         name,
-        run,
-        asked_afterwards=traffic.verdicts(after(frozen_at)).total(),
-        failed_afterwards=len(failed),
-        seconds_until_last_failure=max(failed, default=None),
-        slowest_success_seconds=max(
-            (each.ended_at - each.began_at for each in traffic.whole(frozen_at)), default=None
-        ),
+        setting.name,
+        traffic.verdicts(),
+        {
+            "asked_afterwards": len(later),
+            "failed_afterwards": len(failed),
+            "seconds_until_last_failure": max(failed, default=None),
+        },
     )
+    if setting.health_check and (setting.fail_open or len(run.site.pickers) > 1):
+        outcome.expect(
+            f"none fails that was sent {_NOTICED_SECONDS} s later or more",
+            holds=max(failed, default=0.0) < _NOTICED_SECONDS,
+        )
+    return outcome
 
 
-def _failed(traffic: Traffic, since: float) -> list[float]:
-    """Return how long after a moment each request began that failed."""
-    failed = [each for each in traffic.sent if each.verdict is not Verdict.WHOLE]
-    return [each.began_at - since for each in failed if each.began_at >= since]
-
-
-async def one_of_two_leaving(setting: Setting, pace: Pace) -> Outcome:
+async def one_of_two_unready(setting: Setting, pace: Pace) -> Outcome:
     """One of two pickers is not ready any more, and serves all the same."""
     drain = ("--drain-delay-seconds", _DELAY)
     async with running(setting, pace, pickers=2, drain=drain) as run:
-        return await _leaving("one of two not ready", run)
+        return await _unready("one of two not ready", run)
 
 
-async def leaving(setting: Setting, pace: Pace) -> Outcome:
+async def unready(setting: Setting, pace: Pace) -> Outcome:
     """The only picker is not ready any more, and serves all the same."""
     async with running(setting, pace, drain=("--drain-delay-seconds", _DELAY)) as run:
-        return await _leaving("not ready", run)
+        return await _unready("not ready", run)
 
 
-async def _leaving(name: str, run: Run) -> Outcome:
+async def _unready(name: str, run: Run) -> Outcome:
     await run.until_share(0.4)
     picker = run.site.pickers[0]
     before, signalled_at = await picker.metric(_REQUESTS), time.monotonic()
@@ -81,3 +86,6 @@ async def _leaving(name: str, run: Run) -> Outcome:
     )
     outcome.expect("no request fails", holds=set(outcome.verdicts) == {Verdict.WHOLE})
     return outcome
+
+
+SCENARIOS: tuple[Scenario, ...] = (frozen, one_of_two_frozen, unready, one_of_two_unready)

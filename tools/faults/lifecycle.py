@@ -9,7 +9,6 @@ from signal import SIGKILL, SIGTERM
 
 from tools.faults.changes import endpoint_removed, endpoints_emptied, reloaded
 from tools.faults.files import endpoints_torn, files_bombed, reloaded_often
-from tools.faults.frozen import frozen, leaving, one_of_two_frozen, one_of_two_leaving
 from tools.faults.processes import PickerProcess, Setting
 from tools.faults.traffic import Traffic, Verdict
 from tools.faults.trial import Outcome, Pace, Run, Scenario, after, judge, running, under_way
@@ -210,10 +209,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     killed,
     one_of_two_stopped,
     one_of_two_killed,
-    frozen,
-    one_of_two_frozen,
-    leaving,
-    one_of_two_leaving,
     endpoints_emptied,
     endpoint_removed,
     reloaded,

@@ -1,7 +1,8 @@
 """Runs the scenarios of lifecycle.py and prints a table of request outcomes.
 
 ``python -m tools.faults.lifecycle_command [--requests N] [--mode NAME] [--only SCENARIO]``, and
-with ``--health-check`` for an Envoy that checks the health of the endpoint pickers.
+with ``--health-check`` for an Envoy that checks the health of the endpoint pickers. The scenarios
+of frozen.py run with that option, or if they are named.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
+from tools.faults import frozen
 from tools.faults.lifecycle import SCENARIOS
 from tools.faults.processes import SETTINGS, Setting
 from tools.faults.traffic import Verdict
@@ -55,6 +57,7 @@ def _short(value: float | None) -> str:
 
 def command() -> int:
     """Return the exit status: 1 if a promise was broken."""
+    known = (*SCENARIOS, *frozen.SCENARIOS)
     parser = argparse.ArgumentParser(prog="python -m tools.faults.lifecycle_command")
     parser.add_argument(
         "--requests", type=int, default=Pace().requests, help="number of requests in each run"
@@ -64,11 +67,13 @@ def command() -> int:
     parser.add_argument(
         "--health-check", action="store_true", help="have Envoy check the pickers' health"
     )
-    parser.add_argument("--only", action="append", choices=[each.__name__ for each in SCENARIOS])
+    parser.add_argument("--only", action="append", choices=[each.__name__ for each in known])
     given = parser.parse_args()
     settings = [each for each in SETTINGS if not given.mode or each.name in given.mode]
     settings = [replace(each, health_check=given.health_check) for each in settings]
-    scenarios = [each for each in SCENARIOS if not given.only or each.__name__ in given.only]
+    scenarios: Sequence[Scenario] = known if given.health_check else SCENARIOS
+    if given.only:
+        scenarios = [each for each in known if each.__name__ in given.only]
     pace = replace(Pace(), requests=given.requests, rate=given.rate)
     console = Console(width=200)
     outcomes = uvloop.run(run(console, scenarios, settings, pace))

@@ -9,6 +9,7 @@ from epp.lab.envoy.bootstrap import render_yaml
 from epp.lab.envoy.gateway_config import (
     Destination,
     GatewayConfig,
+    HealthCheck,
     Mode,
     ModelServerProtocol,
     Product,
@@ -36,6 +37,9 @@ BOOTSTRAPS: dict[str, GatewayConfig] = {
     "adaptive.yaml": replace(_LOCAL, mode=Mode.ADAPTIVE),
     "adaptive-fail-open.yaml": replace(_LOCAL, mode=Mode.ADAPTIVE, fail_open=True),
     "lean-original-dst.yaml": replace(_LOCAL, destination=Destination.ORIGINAL_DST, endpoints=()),
+    "lean-health-check.yaml": replace(
+        _LOCAL, health_checks=frozenset({HealthCheck.ENDPOINT_PICKER})
+    ),
     "lean-h2c.yaml": replace(_LOCAL, endpoint_protocol=ModelServerProtocol.H2C),
     "lean-unix-socket.yaml": replace(_LOCAL, epp_socket="/run/epp/ext-proc.sock", epp_tls=False),
     "sidecar-loopback.yaml": _SIDECAR,
