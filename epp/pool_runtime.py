@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from epp.admin import Explanations
 from epp.building import InstalledPlugins, make_builder, make_random
 from epp.config import PluginGraph, PluginTypes
 from epp.data_layer import (
@@ -209,6 +210,13 @@ class PoolRuntime:
         )
         self.store.add_listener(self._drain_calls)
         self._learn_names(metrics)
+        self.explanations = Explanations(
+            settings.explain,
+            time.monotonic,
+            doubted=None if self.outliers is None else self.outliers.doubted,
+            pool=settings.pool_name if is_one_of_several else "",
+        )
+        """The newest decisions, and why they were made."""
         self._object_files = ObjectFiles(settings.objects)
         self._reloader = self.graphs.make_reloader(choose_config)
         self.director = Director(
@@ -226,6 +234,7 @@ class PoolRuntime:
             hedging_budget=settings.hedging_budget_percent / 100.0,
             emit_endpoint_scores=settings.emit_endpoint_scores,
             log_fields=log_fields,
+            recorder=self.explanations.recorder,
             follow_subset_hint=not settings.ignore_subset_hint,
             body_limits=BodyLimits(
                 settings.ext_proc.max_decompressed_bytes,
@@ -280,7 +289,11 @@ class PoolRuntime:
 
     def debug_pages(self) -> Mapping[str, DebugPage]:
         """Return the pages for operators by path."""
-        return {**debug_pages(self.flow), ENDPOINTS_PAGE: DebugPage(self._endpoints_view.page)}
+        return {
+            **debug_pages(self.flow),
+            ENDPOINTS_PAGE: DebugPage(self._endpoints_view.page),
+            **self.explanations.pages(),
+        }
 
     def admin_actions(self) -> Mapping[str, AdminAction]:
         """Return the changing calls by path."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
+from epp.admin import ExplainSettings
 from epp.config import LoadedConfig, RollbackSettings
 from epp.data_layer import DEFAULT_SHARE, DRAIN_LABEL, MAX_PAGE_BYTES
 from epp.ext_proc import ExtProcSettings
@@ -232,6 +233,8 @@ class ServeSettings:
             max=100,
         ),
     ] = 2
+    explain: ExplainSettings = field(default_factory=ExplainSettings)
+    """Which decisions are kept for explanations."""
     outliers: OutlierSettings = field(default_factory=OutlierSettings)
     """When endpoints are ejected; never with ``compat`` ``reference``."""
     eviction_staleness_seconds: float = 0.2

@@ -9,6 +9,7 @@ from pathlib import Path
 import structlog
 import typer
 
+from epp.admin import ExplainSettings
 from epp.app import App, Ports, ServeSettings
 from epp.cli.config_options import ConfigFile, ConfigText, load_config
 from epp.cli.ext_proc_options import (
@@ -95,7 +96,9 @@ _NO_ENDPOINTS = (
 )
 
 
-@with_options_of(ServeSettings, KubernetesSettings, OutlierSettings, ExtProcSettings)
+@with_options_of(
+    ServeSettings, KubernetesSettings, OutlierSettings, ExtProcSettings, ExplainSettings
+)
 def serve(
     ctx: typer.Context,
     config_file: ConfigFile = None,
@@ -166,6 +169,7 @@ def serve(
         queue_bytes = from_flag("--log-queue-bytes", size, log_queue_bytes)
         derived = read_options(ServeSettings, values)
         outliers = OutlierSettings(**read_options(OutlierSettings, values))
+        explain = ExplainSettings(**read_options(ExplainSettings, values))
         has_endpoints = any(derived[each] for each in _ENDPOINTS)
         pods, derived["pool_name"] = pods_and_pool_name(
             values, os.environ, has_endpoints=has_endpoints
@@ -206,6 +210,7 @@ def serve(
             drain_timeout_seconds=drain,
             ext_proc=ext_proc,
             outliers=outliers,
+            explain=explain,
             transport_settings=limits,
             tls=tls,
         )

@@ -4,7 +4,7 @@ from epp.data_layer.address import join_address, split_address
 from epp.data_layer.discoveries import Discoveries
 from epp.data_layer.drain_calls import DrainCalls
 from epp.data_layer.draining import DRAIN_LABEL, DrainMarks
-from epp.data_layer.endpoints_page import EndpointsView
+from epp.data_layer.endpoints_page import UNWATCHED, EndpointsView
 from epp.data_layer.errors import (
     DataLayerError,
     DiscoveryError,
@@ -57,6 +57,7 @@ __all__ = [
     "DEFAULT_SHARE",
     "DRAIN_LABEL",
     "MAX_PAGE_BYTES",
+    "UNWATCHED",
     "Binding",
     "DataLayerError",
     "DataLayerRuntime",

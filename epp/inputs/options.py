@@ -32,6 +32,7 @@ class Panel(StrEnum):
     LIMITS = "Limits on requests"
     PROCESS = "Start and stop"
     LOGS = "Logs"
+    EXPLAIN = "Explanations"
     REQUESTS = "Requests"
     LOAD = "Load"
     RESULTS = "Results"

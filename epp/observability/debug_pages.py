@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from http import HTTPStatus
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 import structlog
@@ -21,6 +22,7 @@ _log = structlog.get_logger(__name__)
 PREFIX = "/debug"
 _NO_STORE = (("Cache-Control", "no-store"),)
 OURS = "the endpoint picker"
+NO_PARAMETERS: Final[Mapping[str, str]] = MappingProxyType({})
 LIMIT_SECONDS = 2.0
 """How long to wait for the event loop."""
 
@@ -32,6 +34,12 @@ class DebugPage(NamedTuple):
     """Called on the event loop. Values without a JSON type are shown as their ``repr``."""
     owner: str = OURS
     """The component named in the error if rendering fails."""
+    search: Callable[[Mapping[str, str]], object] | None = None
+    """Called in place of ``document`` if there is a query, with its parameters; a page without it
+    ignores queries. Raises an :class:`AdminError` that says what is allowed."""
+    item: Callable[[str], object] | None = None
+    """Returns the document at a path below the page's own; None if there are none. Raises an
+    :class:`AdminError` if there is none."""
 
 
 DebugPagesCallback = Callable[[], Mapping[str, DebugPage]]
@@ -63,9 +71,14 @@ class DebugPages:
         self._loop = loop
         self._limit_seconds = limit_seconds
 
-    async def answer(self, path: str) -> Response:
-        """Return the page at ``path``; runs on the loop of the HTTP server."""
-        return await self._on_loop(lambda: self._made(name_of(path)))
+    async def answer(self, path: str, given: Mapping[str, str] = NO_PARAMETERS) -> Response:
+        """Return the page at ``path``; runs on the loop of the HTTP server.
+
+        Args:
+            path: Of the URL.
+            given: Parameters of its query.
+        """
+        return await self._on_loop(lambda: self._made(name_of(path), given))
 
     async def act(
         self, name: str, action: AdminAction, given: Mapping[str, str], client: str
@@ -95,25 +108,48 @@ class DebugPages:
                 " /metrics is served all the same",
             )
 
-    def _made(self, name: str) -> Response:
+    def _made(self, name: str, given: Mapping[str, str]) -> Response:
         owner = OURS
         try:
             pages = self._pages()
-            page = pages.get(name)
-            if page is None:
+            found = _found(pages, name)
+            if found is None:
                 return _told(
                     HTTPStatus.NOT_FOUND,
                     f"there is no page {_url(name)}",
                     pages=[_url(each) for each in sorted(pages)],
                 )
+            page, rest = found
             owner = page.owner
-            return Response(HTTPStatus.OK, "application/json", as_json(page.document()), _NO_STORE)
+            if rest and page.item is not None:
+                document = page.item(rest)
+            elif given and page.search is not None:
+                document = page.search(given)
+            else:
+                document = page.document()
+            return Response(HTTPStatus.OK, "application/json", as_json(document), _NO_STORE)
+        except AdminError as error:
+            return _told(error.status, str(error))
         except (Exception, SystemExit) as error:  # a page may be a plugin's
             _log.exception("debug page failed", page=_url(name), owner=owner)
             return _told(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
                 f"{owner} failed to make this page: {type(error).__name__}: {error}",
             )
+
+
+def _found(pages: Mapping[str, DebugPage], name: str) -> tuple[DebugPage, str] | None:
+    """Return the page at ``name``, or the one with an item there, and the item's path; or None."""
+    if (page := pages.get(name)) is not None:
+        return page, ""
+    head, slash, rest = name, "/", ""
+    while slash:
+        head, slash, part = head.rpartition("/")
+        rest = f"{part}/{rest}" if rest else part
+        page = pages.get(head)
+        if page is not None and page.item is not None:
+            return page, rest
+    return None
 
 
 def name_of(path: str) -> str:

@@ -164,8 +164,9 @@ class MetricsServer:
         if is_post:
             return await self._act(request, name_of(path), query)
         if self._debug is not None and (path == PREFIX or path.startswith(f"{PREFIX}/")):
-            debug = self._debug
-            return await self._debug_queue.page(path, lambda: debug.answer(path))
+            debug, given = self._debug, parameters(query)
+            key = (path, query)
+            return await self._debug_queue.page(key, lambda: debug.answer(path, given))
         if path == "/favicon.ico":  # a browser asks for it beside every page
             return Response(HTTPStatus.OK, "image/x-icon", b"")
         if path != _PATH:

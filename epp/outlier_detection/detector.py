@@ -7,7 +7,7 @@ Envoy's terms.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from random import Random
 from typing import Final
@@ -83,6 +83,8 @@ class OutlierDetector:
         self._health: dict[Endpoint, EndpointHealth] = {}
         self._out: dict[Endpoint, EndpointHealth] = {}
         """Endpoints that are ejected or returning."""
+        self._doubted: Mapping[str, str] | None = None
+        """The last result of :meth:`doubted`; None if it is no longer true."""
         self._checked_at = self._compared_at = clock()
         self._pause_seconds = CHECK_SECONDS
         self.is_panicking = False
@@ -242,6 +244,7 @@ class OutlierDetector:
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         """Forget an endpoint."""
+        self._doubted = None
         self._health.pop(endpoint, None)
         self._out.pop(endpoint, None)
         self._judge_pool()
@@ -255,6 +258,19 @@ class OutlierDetector:
         """Return the health of an endpoint; None if it is not in the pool."""
         return self._health.get(endpoint)
 
+    def doubted(self) -> Mapping[str, str]:
+        """Return the states of the endpoints that are not healthy, by name.
+
+        It is the same object until a state changes, and never changes itself.
+        """
+        if self._doubted is None:
+            self._doubted = {
+                endpoint.name: health.state.value
+                for endpoint, health in self._health.items()
+                if health.state is not HealthState.HEALTHY
+            }
+        return self._doubted
+
     # --- transitions --------------------------------------------------------------------------
 
     def _take(
@@ -265,6 +281,7 @@ class OutlierDetector:
         endpoint.is_watched = health.is_watched
         if health.state is before:
             return
+        self._doubted = None
         if health.state in _OUT:
             self._out[endpoint] = health
         else:

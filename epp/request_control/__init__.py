@@ -2,6 +2,7 @@
 
 from epp.request_control.body_lanes import BodyLanes
 from epp.request_control.body_queue import BodyQueue
+from epp.request_control.conditional import PREFIX_MATCHES
 from epp.request_control.decision import Decision
 from epp.request_control.director import Director
 from epp.request_control.errors import (
@@ -49,7 +50,7 @@ from epp.request_control.memory import (
     source_of,
 )
 from epp.request_control.pending import PendingDecision
-from epp.request_control.pipeline import Pipeline
+from epp.request_control.pipeline import Pipeline, ProfileOutline
 from epp.request_control.plugins import (
     ANSWER_USAGE,
     PRODUCER_FAILURES,
@@ -69,10 +70,12 @@ from epp.request_control.plugins import (
     Screener,
 )
 from epp.request_control.policies import OutcomeWatch, RequestPolicies
+from epp.request_control.recording import DecisionRecorder
 from epp.request_control.refusals import Refusals
 from epp.request_control.routed_request import (
     AnsweredBy,
     FindReader,
+    RecordedRequest,
     RequestLifecycle,
     RoutedRequest,
 )
@@ -80,6 +83,7 @@ from epp.request_control.routed_request import (
 __all__ = [
     "ANSWER_USAGE",
     "DEFAULT_SOURCE_HEADERS",
+    "PREFIX_MATCHES",
     "PRODUCER_FAILURES",
     "REQUEST_HEADERS_TO_SET",
     "UNCOUNTED",
@@ -98,6 +102,7 @@ __all__ = [
     "CostlyBodiesError",
     "DataProducer",
     "Decision",
+    "DecisionRecorder",
     "DecodedBodyTooLargeError",
     "Director",
     "EndCause",
@@ -123,9 +128,11 @@ __all__ = [
     "Producer",
     "ProducerFailure",
     "ProfileNotFoundError",
+    "ProfileOutline",
     "QueueExpiredError",
     "QueueFullError",
     "QueueNoEndpointsError",
+    "RecordedRequest",
     "Refusals",
     "RequestDroppedError",
     "RequestError",

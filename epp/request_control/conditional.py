@@ -13,7 +13,7 @@ from epp.scheduling import CycleState, SchedulingResult, StateKey
 
 PREFER_HEADER: Final = "prefer"
 
-_MATCHES: Final = StateKey[Any]("prefix-matches")
+PREFIX_MATCHES: Final = StateKey[Any]("prefix-matches")
 """What the default prefix producer writes: ``blocks``, the blocks held by endpoint name."""
 
 
@@ -37,7 +37,7 @@ def acceptance(
 
 
 def _require_cached(state: CycleState, result: SchedulingResult) -> None:
-    matches = state.read(_MATCHES)
+    matches = state.read(PREFIX_MATCHES)
     name = result.endpoints[0].endpoint.name
     if matches is None or not matches.blocks.get(name):
         raise NotCachedError("no decode worker has the requested KV cache")

@@ -23,6 +23,7 @@ from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, EndCause
 from epp.request_control.policies import OutcomeWatch
 from epp.request_control.prepared_request import PreparedRequest
+from epp.request_control.recording import DecisionRecorder
 from epp.request_control.request_log import NO_FIELDS
 from epp.request_control.routed_request import RequestLifecycle, RoutedRequest
 from epp.request_control.subset import within
@@ -31,6 +32,7 @@ from epp.scheduling import (
     Endpoint,
     FilterFailedError,
     NoEndpointsError,
+    ProfileResult,
     Reservation,
     SchedulingResult,
     ShadowPick,
@@ -58,6 +60,7 @@ class Decider:
         metrics: Counts decisions.
         clock: Monotonic seconds, the clock of endpoint loads.
         outcomes: Notified of every decision.
+        recorder: Records decisions; None for none.
         emit_endpoint_scores: See :class:`Director`.
         follow_subset_hint: See :class:`Director`.
         whole_pool: See :class:`Director`.
@@ -73,6 +76,7 @@ class Decider:
         metrics: Metrics,
         clock: Callable[[], float],
         outcomes: OutcomeWatch | None,
+        recorder: DecisionRecorder | None,
         emit_endpoint_scores: bool,
         follow_subset_hint: bool,
         whole_pool: Callable[[], Sequence[Endpoint]],
@@ -85,6 +89,7 @@ class Decider:
         self._metrics = metrics
         self._clock = clock
         self._outcomes = outcomes
+        self._recorder = recorder
         self._emit_endpoint_scores = emit_endpoint_scores
         self._follow_subset_hint = follow_subset_hint
         self._whole_pool = whole_pool
@@ -169,8 +174,11 @@ class Decider:
         request, state = prepared.producer_run.request, prepared.producer_run.state
         candidates = prepared.candidates
         shadow: Sequence[ShadowPick] = ()
+        shadow_results: list[ProfileResult] = []
         if prepared.pipeline.shadows:  # before the reservation, which they must not see
-            shadow = prepared.pipeline.shadow_picks(request, candidates, state, result)
+            shadow = prepared.pipeline.shadow_picks(
+                request, candidates, state, result, shadow_results
+            )
             self._count_shadows(shadow)
         pipeline = pipeline or prepared.pipeline
         metrics = self._metrics.for_request(
@@ -182,6 +190,8 @@ class Decider:
         load, now = endpoint.load, self._clock()
         waiting_requests, running_requests = load.waiting_requests, load.running_requests
         kv_cache_usage, requested_at = load.kv_cache_usage, endpoint.metrics.requested_at
+        recorder = self._recorder
+        record = None if recorder is None else recorder.begin(candidates, now)
         stage_reservations, stages = _NO_STAGES
         if len(result.profiles) > 1:
             stage_reservations, stages = _reserve_stages(result, now)
@@ -209,6 +219,9 @@ class Decider:
                 shadow,
             )
             routed = RoutedRequest(self._lifecycle, decision, prepared, pipeline, metrics)
+            if record is not None and recorder is not None:
+                routed.record = record
+                recorder.decided(routed, shadow_results)
         except BaseException:
             for each in (reservation, *stage_reservations):
                 each.release(self._clock())

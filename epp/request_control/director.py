@@ -48,6 +48,7 @@ from epp.request_control.policies import (
 from epp.request_control.prepared_request import PreparedRequest, RawRequest
 from epp.request_control.producer_run import ProducerRun
 from epp.request_control.queued_decision import QueuedDecision, ttl_of
+from epp.request_control.recording import DecisionRecorder
 from epp.request_control.refusals import Refusals
 from epp.request_control.request_log import NO_FIELDS
 from epp.request_control.routed_request import RoutedRequest
@@ -81,6 +82,7 @@ class Director:
         whole_pool: Callable[[], Sequence[Endpoint]] | None = None,
         why_none_serves: Callable[[], str] = lambda: "",
         log_fields: Mapping[str, str] = NO_FIELDS,
+        recorder: DecisionRecorder | None = None,
     ) -> None:
         """Wire the director.
 
@@ -105,6 +107,7 @@ class Director:
             why_none_serves: Returns why ``pool`` returns no endpoint although there are some; ""
                 if there are none.
             log_fields: Fields of every log line of a request.
+            recorder: Records decisions, refusals and outcomes; None for none.
         """
         self._pool = pool
         self._policies = policies or NoPolicies()
@@ -118,7 +121,9 @@ class Director:
             body_limits=self._body_limits,
             follow_subset_hint=follow_subset_hint,
         )
-        self._refusals = Refusals(metrics, clock, outcomes, self._dry_runs, log_fields)
+        self._refusals = Refusals(
+            metrics, clock, outcomes, self._dry_runs, log_fields, recorder=recorder
+        )
         self._live = LiveRequests(
             find_address=find_address,
             metrics=metrics,
@@ -127,6 +132,7 @@ class Director:
             refusals=self._refusals,
             outliers=outliers,
             hedging=Hedging(hedging_budget, metrics.hedged) if hedging_budget else None,
+            recorder=recorder,
             log_fields=log_fields,
         )
         self._decider = Decider(
@@ -135,6 +141,7 @@ class Director:
             metrics=metrics,
             clock=clock,
             outcomes=outcomes,
+            recorder=recorder,
             emit_endpoint_scores=emit_endpoint_scores,
             follow_subset_hint=follow_subset_hint,
             whole_pool=whole_pool or pool,
@@ -192,6 +199,7 @@ class Director:
         """
         request: LLMRequest | None = None
         raw: RawRequest | None = None
+        prepared: PreparedRequest | None = None
         pipeline = self._decider.pipeline
         try:
             body = bytes(body)  # no copy, unless it is a view
@@ -237,6 +245,7 @@ class Director:
                 headers=headers,
                 received_at=received_at,
                 raw=raw,
+                candidates=() if prepared is None else prepared.candidates,
             )
             try:
                 if answer is error:

@@ -10,6 +10,7 @@ from epp.outlier_detection import SERVER_ERROR, OutlierDetector
 from epp.request_control.errors import NoServerRespondsError, RequestError
 from epp.request_control.hedging import Hedge, Hedging
 from epp.request_control.plugins import EndCause
+from epp.request_control.recording import DecisionRecorder
 from epp.request_control.refusals import Refusals
 from epp.request_control.request_log import NO_FIELDS, finished_line
 from epp.request_control.routed_request import AnsweredBy, RoutedRequest
@@ -36,6 +37,7 @@ class LiveRequests:
         refusals: Reports faults.
         outliers: Outlier detection; None without it.
         hedging: Decides when a request is tried a second time; None for never.
+        recorder: Records outcomes; None for none.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class LiveRequests:
         refusals: Refusals,
         outliers: OutlierDetector | None = None,
         hedging: Hedging | None = None,
+        recorder: DecisionRecorder | None = None,
         log_fields: Mapping[str, str] = NO_FIELDS,
     ) -> None:
         self.in_flight = 0
@@ -59,6 +62,7 @@ class LiveRequests:
         self._refusals = refusals
         self._outliers = outliers
         self._hedging = hedging
+        self._recorder = recorder
         self._finished = CanonicalLine("request finished", logger=__name__, **log_fields)
         self._response_seconds = metrics.response_processing.observe
 
@@ -161,6 +165,8 @@ class LiveRequests:
             hooks = pipeline.response_complete if has_usage else pipeline.complete_without_usage
             if hooks:
                 pipeline.ended(hooks, request, routed.endpoint, cause, routed.state)
+            if routed.record is not None and self._recorder is not None:
+                self._recorder.ended(routed, cause, now)
             if self._finished.enabled:
                 try:
                     self._finished.write(finished_line(routed, cause, now))

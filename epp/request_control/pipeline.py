@@ -10,6 +10,7 @@ Every plugin call goes through its guard: a plugin that raises is skipped and co
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
+from typing import NamedTuple
 
 from epp.flow_control import SaturationDetector, SheddingAdmission
 from epp.parsing import RequestParser
@@ -37,8 +38,10 @@ from epp.scheduling import (
     LLMRequest,
     Plugin,
     PluginContractError,
+    ProfileResult,
     ResultWatch,
     Scheduler,
+    SchedulerProfile,
     SchedulingResult,
     ShadowPick,
     ShadowProfile,
@@ -47,6 +50,19 @@ from epp.scheduling import (
 
 _MAX_NUMBER = 1e300
 """Largest number in metadata for the gateway, whose numbers are doubles."""
+
+
+class ProfileOutline(NamedTuple):
+    """Names of the plugins of a profile."""
+
+    filters: tuple[str, ...]
+    """In the order in which they run."""
+    picker: str
+
+    @classmethod
+    def of(cls, profile: SchedulerProfile) -> "ProfileOutline":
+        """Return the outline of ``profile``."""
+        return cls(tuple(each.name for each in profile.filters), profile.picker.name)
 
 
 class Pipeline:
@@ -76,6 +92,11 @@ class Pipeline:
         self.screeners = screeners
         self.admitters = admitters
         self.shadows = shadows
+        self.outlines: Mapping[str, ProfileOutline] = {
+            each.name: ProfileOutline.of(each)
+            for each in (*scheduler.profiles.values(), *(shadow.profile for shadow in shadows))
+        }
+        """All profiles by name, shadows included. It refers to no plugin."""
         self.pre_request = pre_request
         self._checks_chosen = not all(guard.plugin.keeps_result for guard in pre_request)
         self.response_header = response_header
@@ -210,9 +231,13 @@ class Pipeline:
         endpoints: Sequence[Endpoint],
         state: CycleState,
         result: SchedulingResult,
+        results: list[ProfileResult],
     ) -> Sequence[ShadowPick]:
-        """Return the picks of the shadow profiles whose sample includes the request."""
-        picks = [shadow.run(request, endpoints, state, result) for shadow in self.shadows]
+        """Return the picks of the shadow profiles whose sample includes the request.
+
+        Their whole results are added to ``results``.
+        """
+        picks = [shadow.run(request, endpoints, state, result, results) for shadow in self.shadows]
         return [pick for pick in picks if pick is not None]
 
     def chosen(

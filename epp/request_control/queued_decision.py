@@ -132,6 +132,8 @@ class QueuedDecision(PendingDecision):
         )
         routed.allow_eviction(self._flow)
         routed.queued = queued
+        if routed.record is not None and queued.has_waited:
+            routed.record.waited(queued)
         self._end(routed)
 
     def fail(self, error: Exception) -> None:

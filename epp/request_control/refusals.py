@@ -1,6 +1,6 @@
 """Requests that are answered with an error: the answer, its metrics and its log line."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
@@ -10,8 +10,9 @@ from epp.request_control.errors import InternalError, LimitError, RequestError
 from epp.request_control.plugins import EndCause
 from epp.request_control.policies import DEFAULT_FAIRNESS_ID, OutcomeWatch, fairness_id
 from epp.request_control.prepared_request import PreparedRequest, RawRequest
+from epp.request_control.recording import DecisionRecorder
 from epp.request_control.request_log import NO_FIELDS, refused_line
-from epp.scheduling import LLMRequest, described
+from epp.scheduling import Endpoint, LLMRequest, described
 
 _HANGS_AFTER_SECONDS = 5.0
 """A request that its filters have left without an endpoint for so long counts as refused. A shorter
@@ -30,11 +31,14 @@ class Refusals:
         outcomes: OutcomeWatch | None = None,
         dry_runs: DryRuns | None = None,
         log_fields: Mapping[str, str] = NO_FIELDS,
+        *,
+        recorder: DecisionRecorder | None = None,
     ) -> None:
         self._metrics = metrics
         self._clock = clock
         self._outcomes = outcomes
         self._dry_runs = dry_runs
+        self._recorder = recorder
         self._log = structlog.get_logger(__name__)
         self._line = CanonicalLine("request refused", logger=__name__, **log_fields)
         self._faults = FaultLog()
@@ -48,6 +52,7 @@ class Refusals:
         headers: Mapping[str, str],
         received_at: float,
         raw: RawRequest | None = None,
+        candidates: Sequence[Endpoint] = (),
     ) -> RequestError:
         """Count and log a request that ends with ``error``; return the error to answer with.
 
@@ -58,6 +63,7 @@ class Refusals:
             headers: Its headers by lower-case name.
             received_at: When its headers came, in seconds of the clock.
             raw: The request as it was received; None if it is not to be decided again.
+            candidates: The endpoints of its last choice; empty if none was tried.
         """
         answer = _as_answer(error) or self.fault(error, request_id)
         self.count(answer, request, headers)
@@ -65,6 +71,8 @@ class Refusals:
             self._outcomes.refused(answer.status)
         if raw is not None and self._dry_runs is not None:
             self._dry_runs.judge(raw, answer)
+        if self._recorder is not None:
+            self._recorder.refused(answer, request_id, request, received_at, candidates)
         if self._line.enabled:
             seconds = self._clock() - received_at
             self._line.write(refused_line(answer, request_id, request, seconds))
@@ -80,6 +88,7 @@ class Refusals:
             headers=request.headers,
             received_at=prepared.received_at,
             raw=prepared.raw,
+            candidates=prepared.candidates,
         )
 
     def held(self, error: RequestError, prepared: PreparedRequest) -> None:
@@ -119,6 +128,8 @@ class Refusals:
 
     def abandoned(self, request: LLMRequest, cause: EndCause, received_at: float) -> None:
         """Log a request whose client left before the decision."""
+        if self._recorder is not None:
+            self._recorder.abandoned(request, cause, received_at)
         self._log.info(
             "request abandoned before it was decided",
             request_id=request.request_id,

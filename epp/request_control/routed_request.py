@@ -39,6 +39,19 @@ class AnsweredBy(Enum):
     """The gateway, for a reason of its own, such as a circuit breaker."""
 
 
+class RecordedRequest(Protocol):
+    """The record of a routed request; see :mod:`.recording`."""
+
+    def waited(self, queued: QueuedRequest) -> None:
+        """Record that the request has waited in flow control's queues."""
+
+    def response_began(self, now: float) -> None:
+        """Record when the head of its answer came, in seconds of the clock."""
+
+    def first_byte(self, began_at: float) -> None:
+        """Record when the body of its answer began."""
+
+
 class RequestLifecycle(Protocol):
     """What happens to routed requests after their decision, in the order in which it happens."""
 
@@ -94,6 +107,7 @@ class RoutedRequest:
         "parsed_by",
         "pipeline",
         "queued",
+        "record",
         "request",
         "responded_at",
         "response_seconds",
@@ -127,6 +141,8 @@ class RoutedRequest:
         """The endpoint that serves: the chosen one unless the gateway reports another."""
         self.queued: QueuedRequest | None = None
         """Its entry in flow control; None if it was not queued there."""
+        self.record: RecordedRequest | None = None
+        """The record of its decision; None if it is not recorded."""
         self.in_flight: InFlight | None = None
         """Its entry among the requests that may be evicted; None if it may not."""
         self.hedge: Hedge | None = None
@@ -196,12 +212,13 @@ class RoutedRequest:
         return None if self.hedge is None else self.hedge.delay_seconds
 
     def body_sent(self) -> None:
-        """Drop ``body`` and the prompt: a generation is long, and a prompt may be large."""
+        """Drop what is large: a generation is long."""
         if self.body is not None:
             self.body = b""
         request = self.request
         request.prompt = request.tools = request.template = b""
         self.state.sent()
+        self.decision.result.drop_scores()
 
     def served_by(self, address: str) -> None:
         """Move the reservation if another endpoint than the chosen one served."""
@@ -232,6 +249,8 @@ class RoutedRequest:
                 self.hedge.end(now, has_succeeded=status < _CLIENT_ERROR)
                 self.hedge = None
         self.status = status
+        if self.record is not None:
+            self.record.response_began(lifecycle.time())
         if status < SERVER_ERROR:
             endpoint.heads += 1
         if status >= SERVER_ERROR or endpoint.is_watched or self._holds_stages:
@@ -282,6 +301,8 @@ class RoutedRequest:
         metrics, streamed = self.metrics.answer, self.request.stream
         received_at = self.decision.received_at
         first_seconds, seconds = began_at - received_at, ended_at - received_at
+        if self.record is not None:
+            self.record.first_byte(began_at)
         metrics.first_byte[streamed].observe(first_seconds)
         if is_whole:
             metrics.size.observe(body_bytes)

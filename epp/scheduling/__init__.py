@@ -50,6 +50,7 @@ from epp.scheduling.types import (
     SchedulingResult,
     ScoredEndpoint,
     ScoredEndpoints,
+    scores_of,
 )
 
 __all__ = [
@@ -102,4 +103,5 @@ __all__ = [
     "call_each",
     "described",
     "scale_fault",
+    "scores_of",
 ]

@@ -113,23 +113,22 @@ class SchedulerProfile(Generic[RequestT, EndpointT]):
                 preference = dict.fromkeys(survivors, 0.0)
                 high = 0.0
             survivors = tuple(each for each in survivors if high - preference[each] < _SCALE)
-        # A tuple, so that the picker cannot change it.
-        totals = tuple(self._scorer_set.totals(request, survivors, state))
+        sums, scores = self._scorer_set.totals(request, survivors, state)
+        totals = tuple(sums)  # so that the picker cannot change it
+        preferred: Sequence[float] = ()
         if preference is not None:
-            totals = self._preferred(survivors, totals, preference)
+            preferred = [preference[endpoint] for endpoint in survivors]
+            totals = self.preferred(totals, preferred)
         scored = ScoredEndpoints(survivors, totals)
-        return ProfileResult(self.name, self._picked(request, scored, state), scored, removed)
+        picked = self._picked(request, scored, state)
+        return ProfileResult(self.name, picked, scored, removed, None, scores, preferred)
 
-    def _preferred(
-        self,
-        endpoints: Sequence[EndpointT],
-        totals: Sequence[float],
-        preference: Mapping[EndpointT, float],
-    ) -> tuple[float, ...]:
+    def preferred(self, totals: Sequence[float], preference: Sequence[float]) -> tuple[float, ...]:
+        """Return ``totals``, scaled to [0, 10), with ``preference`` added."""
         most = sum(each.weight for each in self.scorers) or 1.0
         return tuple(
-            preference[endpoint] + min(total / most * _SCALE, _BELOW_SCALE)
-            for endpoint, total in zip(endpoints, totals, strict=True)
+            preferred + min(total / most * _SCALE, _BELOW_SCALE)
+            for preferred, total in zip(preference, totals, strict=True)
         )
 
     def _picked(

@@ -16,7 +16,7 @@ from epp.scheduling.errors import PLUGIN_FAULTS, PluginContractError
 from epp.scheduling.guards import Guard, GuardRails
 from epp.scheduling.plugins import Plugin, Scorer
 from epp.scheduling.totals import Scale, corrected, scale_of, weighted_totals
-from epp.scheduling.types import EndpointT, RequestT
+from epp.scheduling.types import EndpointT, RequestT, ScoreColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ScorerSet(Generic[RequestT, EndpointT]):
         PluginContractError: A scorer declares an invalid ``score_range`` or ``normalize``.
     """
 
-    __slots__ = ("_members", "_weights")
+    __slots__ = ("_members", "_named", "_weights")
 
     def __init__(
         self, scorers: Sequence[WeightedScorer[RequestT, EndpointT]], guards: GuardRails
@@ -48,11 +48,15 @@ class ScorerSet(Generic[RequestT, EndpointT]):
             for each in scorers
         )
         self._weights = tuple(each.weight for each in scorers)
+        self._named = tuple((each.scorer.name, each.weight) for each in scorers)
 
     def totals(
         self, request: RequestT, endpoints: Sequence[EndpointT], state: CycleState
-    ) -> Sequence[float]:
-        """Return the weighted total of each endpoint; a scorer that fails adds nothing."""
+    ) -> tuple[Sequence[float], ScoreColumns]:
+        """Return the weighted total of each endpoint, and the columns that were added up.
+
+        A scorer that fails adds nothing.
+        """
         count = len(endpoints)
         columns: list[Sequence[float]] = []
         skipped: list[_Member] = []
@@ -80,10 +84,11 @@ class ScorerSet(Generic[RequestT, EndpointT]):
             ended = perf_counter()
             guard.timed(ended - began)
             began = ended
-        counted, weights = self._members, self._weights
+        counted, weights, named = self._members, self._weights, self._named
         if skipped:
             counted = tuple(member for member in counted if member not in skipped)
             weights = tuple(weight for _, _, weight in counted)
+            named = _named(counted)
         try:
             totals = weighted_totals(columns, weights, count)
         except Exception:  # some score is not a number; _corrected_totals finds the scorer
@@ -92,16 +97,21 @@ class ScorerSet(Generic[RequestT, EndpointT]):
             return _corrected_totals(columns, counted, count)
         for guard in recovering:
             guard.recovered()
-        return totals
+        return totals, (named, columns)
+
+
+def _named(members: Sequence[_Member]) -> tuple[tuple[str, float], ...]:
+    return tuple((guard.plugin.name, weight) for guard, _, weight in members)
 
 
 def _corrected_totals(
     columns: Sequence[Sequence[float]], counted: Sequence[_Member], count: int
-) -> Sequence[float]:
+) -> tuple[Sequence[float], ScoreColumns]:
     """Return the totals of columns with scores outside [0, 1], or that are not numbers."""
     fixed: list[Sequence[float]] = []
-    weights: list[float] = []
-    for (guard, _, weight), scores in zip(counted, columns, strict=True):
+    valid: list[_Member] = []
+    for member, scores in zip(counted, columns, strict=True):
+        guard = member[0]
         try:
             column, outside, not_numbers = corrected(scores)
         except Exception as error:
@@ -111,8 +121,9 @@ def _corrected_totals(
         if outside or not_numbers:
             guard.scores_corrected(outside, not_numbers)
         fixed.append(column)
-        weights.append(weight)
-    return weighted_totals(fixed, weights, count) or [0.0] * count
+        valid.append(member)
+    weights = [weight for _, _, weight in valid]
+    return weighted_totals(fixed, weights, count) or [0.0] * count, (_named(valid), fixed)
 
 
 def _broken(scorer: Plugin, scores: object, count: int) -> PluginContractError:

@@ -14,7 +14,7 @@ from typing import Generic
 
 from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.profile import SchedulerProfile
-from epp.scheduling.types import EndpointT, RequestT, SchedulingResult, name_of
+from epp.scheduling.types import EndpointT, ProfileResult, RequestT, SchedulingResult, name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ShadowProfile(Generic[RequestT, EndpointT]):
         timer: Measures a run, in seconds.
     """
 
-    __slots__ = ("_budget_seconds", "_debt_seconds", "_profile", "_random", "_sample", "_timer")
+    __slots__ = ("_budget_seconds", "_debt_seconds", "_random", "_sample", "_timer", "profile")
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ShadowProfile(Generic[RequestT, EndpointT]):
         rng: random.Random,
         timer: Callable[[], float] = perf_counter,
     ) -> None:
-        self._profile = profile
+        self.profile = profile
         self._sample = sample
         self._budget_seconds = budget_seconds
         self._random = rng
@@ -66,7 +66,7 @@ class ShadowProfile(Generic[RequestT, EndpointT]):
     @property
     def name(self) -> str:
         """Name of the profile."""
-        return self._profile.name
+        return self.profile.name
 
     def run(
         self,
@@ -74,27 +74,34 @@ class ShadowProfile(Generic[RequestT, EndpointT]):
         endpoints: Sequence[EndpointT],
         state: CycleState,
         result: SchedulingResult[EndpointT],
+        results: list[ProfileResult[EndpointT]] | None = None,
     ) -> ShadowPick | None:
-        """Return the profile's pick; None if the request is not in the sample, or is skipped."""
+        """Return the profile's pick; None if the request is not in the sample, or is skipped.
+
+        Args:
+            request: The request.
+            endpoints: The candidates.
+            state: The request's cycle state; not changed.
+            result: The real choice.
+            results: Gets the whole result of the profile.
+        """
         if self._random.random() >= self._sample:
             return None
         if self._debt_seconds > 0:
             self._debt_seconds -= self._budget_seconds
             return None
         began = self._timer()
-        pick = self._pick(request, endpoints, state.copy(), result)
+        outcome = self.profile.run(request, endpoints, state.copy())
+        pick = self._pick(outcome, result)
         self._debt_seconds = self._timer() - began - self._budget_seconds
+        if results is not None:
+            results.append(outcome)
         return pick
 
     def _pick(
-        self,
-        request: RequestT,
-        endpoints: Sequence[EndpointT],
-        state: CycleState,
-        result: SchedulingResult[EndpointT],
+        self, outcome: ProfileResult[EndpointT], result: SchedulingResult[EndpointT]
     ) -> ShadowPick:
         chosen = result.endpoints[0].endpoint
-        outcome = self._profile.run(request, endpoints, state)
         if not outcome.endpoints:
             return ShadowPick(self.name, "", 0.0, float("nan"), agrees=False)
         best = outcome.endpoints[0]

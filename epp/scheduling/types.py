@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 from epp.scheduling.errors import SchedulingError
 from epp.scheduling.keys import AttributeKey
@@ -14,6 +14,11 @@ else:
     from typing import TypeVar
 
 T = TypeVar("T")
+
+ScoreColumns = tuple[Sequence[tuple[str, float]], Sequence[Sequence[float]]]
+"""Names and weights of some scorers, and for each of them a column of scores in [0, 1]."""
+
+NO_SCORES: Final[ScoreColumns] = ((), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +226,11 @@ class ProfileResult(Generic[EndpointT]):
     """Names of the endpoints that each filter removed, by filter name, in filter order."""
     error: SchedulingError | None = None
     """Why the profile found no endpoint."""
+    scores: ScoreColumns = NO_SCORES
+    """What each scorer gave the endpoints of ``scored``, without the scorers that failed; dropped
+    once the request is sent on."""
+    preference: Sequence[float] = ()
+    """What flow control added to their totals; empty if it has no preference."""
 
 
 @dataclass(slots=True, eq=False)
@@ -237,3 +247,26 @@ class SchedulingResult(Generic[EndpointT]):
     def endpoints(self) -> Sequence[ScoredEndpoint[EndpointT]]:
         """The primary profile's endpoints, best first; at least one."""
         return self.profiles[self.primary].endpoints
+
+    def drop_scores(self) -> None:
+        """Drop the scorers' columns: those of 1000 endpoints take 100 KB."""
+        for profile in self.profiles.values():
+            profile.scores = NO_SCORES
+
+
+def scores_of(result: SchedulingResult[EndpointT]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return each scorer's scores by profile, scorer and name of the endpoint.
+
+    They are those of the decision, in [0, 1] and without weight. Call it before the request is sent
+    on; afterwards they are dropped.
+    """
+    return {
+        name: {
+            scorer: {
+                name_of(each.endpoint): score
+                for each, score in zip(profile.scored, column, strict=True)
+            }
+            for (scorer, _), column in zip(*profile.scores, strict=True)
+        }
+        for name, profile in result.profiles.items()
+    }

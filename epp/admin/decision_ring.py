@@ -1,0 +1,57 @@
+"""The newest decisions of a pool, within limits on their number and their memory."""
+
+from collections import deque
+from collections.abc import Iterator
+
+from epp.admin.captured import CapturedDecision
+
+
+class DecisionRing:
+    """Keeps the newest decisions.
+
+    Args:
+        max_decisions: Most decisions.
+        max_bytes: Most memory, by their estimates.
+    """
+
+    def __init__(self, max_decisions: int, max_bytes: int) -> None:
+        self.newest = 0
+        """The number of decisions so far, those that were not recorded included."""
+        self.used_bytes = 0
+        """Memory of those that are kept, by their estimates."""
+        self._max_decisions = max_decisions
+        self._max_bytes = max_bytes
+        self._kept: deque[CapturedDecision] = deque()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[CapturedDecision]:
+        """Yield the decisions, newest first."""
+        return reversed(self._kept)
+
+    @property
+    def sampled(self) -> float:
+        """The share of decisions that was recorded, since the oldest one that is kept."""
+        if not self._kept:
+            return 1.0
+        return len(self._kept) / (self.newest - self._kept[0].sequence + 1)
+
+    def add(self, entry: CapturedDecision) -> None:
+        """Keep a decision; older ones give way."""
+        kept = self._kept
+        kept.append(entry)
+        used = self.used_bytes + entry.size_bytes
+        while len(kept) > self._max_decisions or used > self._max_bytes:
+            oldest = kept.popleft()
+            used -= oldest.size_bytes
+            if oldest.outcome is None:
+                oldest.drop()
+        self.used_bytes = used
+
+    def ended(self, entry: CapturedDecision) -> None:
+        """Take a decision whose outcome is known."""
+
+    def find(self, request_id: str) -> CapturedDecision | None:
+        """Return the newest decision of a request; None if none is kept."""
+        return next((each for each in self if each.request_id == request_id), None)

@@ -1,0 +1,43 @@
+"""The recorded decisions of one pool, with what fills and what shows them."""
+
+import time
+from collections.abc import Callable, Mapping
+
+from epp.admin.decision_pages import DecisionPages
+from epp.admin.decision_ring import DecisionRing
+from epp.admin.recording import Doubted, Recorder
+from epp.admin.settings import ExplainSettings
+from epp.observability import DebugPage
+
+
+class Explanations:
+    """The decisions of one pool.
+
+    Args:
+        settings: Which decisions are kept.
+        clock: Monotonic seconds, the clock of endpoint loads.
+        doubted: See :data:`Doubted`; None without outlier detection.
+        pool: Name of the pool, where the process serves several; "" otherwise.
+        wall_clock: Unix time.
+    """
+
+    def __init__(
+        self,
+        settings: ExplainSettings,
+        clock: Callable[[], float],
+        *,
+        doubted: Doubted | None = None,
+        pool: str = "",
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.ring = DecisionRing(settings.explain_decisions, settings.explain_bytes)
+        """The newest decisions."""
+        self.recorder: Recorder | None = None
+        """Records decisions; None if none are kept."""
+        if settings.explain_decisions:
+            self.recorder = Recorder(settings, self.ring, clock, doubted)
+        self._pages = DecisionPages(self.ring, clock, wall_clock, pool)
+
+    def pages(self) -> Mapping[str, DebugPage]:
+        """Return the pages for operators by path."""
+        return self._pages.pages()
