@@ -1,8 +1,8 @@
 """What is kept of a decision, as the request path leaves it.
 
-References to immutable results of the decision and tuples of numbers, none of which leads to an
-endpoint, a plugin, a prompt or a header: an endpoint that leaves the pool, or a graph that a reload
-replaces, is freed although its decisions are still explained. :mod:`.rendering` makes records of it.
+References to immutable results of the decision, and tuples of numbers. None leads to an endpoint, a
+plugin, a prompt or a header: an endpoint that leaves the pool, or a graph that a reload replaces,
+is freed although its decisions are still explained. :mod:`.rendering` makes records of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,15 +11,35 @@ from typing import Any, NamedTuple
 import msgspec
 
 from epp.flow_control import QueuedRequest
-from epp.request_control import ProfileOutline
-from epp.scheduling import EndpointMetrics, ShadowPick
-
-Input = tuple[str, str, Mapping[str, str], EndpointMetrics, float, float, float, int]
-"""Name, address, labels, metrics page, effective waiting and running requests, KV-cache usage,
-requests in flight from here."""
+from epp.parsing.plugins import Usage
+from epp.request_control import EndCause, ProfileOutline
+from epp.scheduling import EndpointMetrics, LoadValues, ScoreColumns, ShadowPick
 
 
-class CapturedProfile(NamedTuple):
+class CandidateNames(NamedTuple):
+    """What does not change of the candidates; shared by decisions among the same ones."""
+
+    names: Sequence[str]
+    addresses: Sequence[str]
+    labels: Sequence[Mapping[str, str]]
+
+
+# Structs: they are made in 0.1 us, a NamedTuple in 0.3. gc=False: nothing in them can refer back.
+
+
+class Inputs(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """The candidates with the values of the decision, in their order."""
+
+    candidates: CandidateNames
+    loads: Sequence[LoadValues]
+    pages: Sequence[EndpointMetrics]
+    doubted: Mapping[str, str] | None
+    """States of endpoints that are not healthy, by name; None without outlier detection."""
+    decided_at: float
+    sequence: int
+
+
+class CapturedProfile(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The result of one profile."""
 
     name: str
@@ -28,10 +48,7 @@ class CapturedProfile(NamedTuple):
     endpoints: Sequence[str] | None
     """Names of the scored endpoints; None for all candidates."""
     totals: Sequence[float]
-    scorers: Sequence[tuple[str, float]]
-    """Names and weights."""
-    columns: Sequence[Sequence[float]]
-    """A column of scores for each of them."""
+    scores: ScoreColumns
     picked: Sequence[str]
     """Names of the picked endpoints, best first."""
     preference: Sequence[float]
@@ -39,31 +56,43 @@ class CapturedProfile(NamedTuple):
     error: str
 
 
+class Ending(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """The outcome of a request."""
+
+    at: float
+    cause: EndCause
+    status: int | None
+    served: tuple[str, str] | None
+    """Name and address of the endpoint that served, if it is another one than the chosen."""
+    usage: Usage | None
+
+
+class Refusal(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """Why no endpoint was chosen."""
+
+    stage: str
+    reason: str
+    error: str
+
+
 class CapturedDecision(msgspec.Struct, eq=False, gc=False):
     """One decision, and later its outcome; a :class:`~epp.request_control.RecordedRequest`.
 
-    Times are seconds of the clock of endpoint loads.
+    Times are seconds of the clock of endpoint loads. Texts of clients are as long as they came.
     """
 
-    # gc=False: nothing in it can refer back to it.
-
-    decided_at: float
-    inputs: Sequence[Input] = ()
-    """The candidates; empty once the ring has dropped them."""
-    doubted: Mapping[str, str] | None = None
-    """States of endpoints that are not healthy, by name; None without outlier detection."""
-    sequence: int = 0
-    size_bytes: int = 0
+    inputs: Inputs
+    size_bytes: int
     """Estimate of its memory."""
+    received_at: float
     request_id: str = ""
     model: str = ""
     target_model: str = ""
     path: str = ""
+    fairness_id: str = ""
+    priority: int = 0
     stream: bool = False
     body_bytes: int = 0
-    priority: int = 0
-    fairness_id: str = ""
-    received_at: float = 0.0
     endpoint: str = ""
     """Name of the chosen endpoint; "" for none."""
     address: str = ""
@@ -72,33 +101,36 @@ class CapturedDecision(msgspec.Struct, eq=False, gc=False):
     primary: str = ""
     profiles: Sequence[CapturedProfile] = ()
     outlines: Mapping[str, ProfileOutline] = {}
+    matches: Any = None
+    """What the default prefix producer found: ``blocks``, ``total_blocks``, ``block_size``."""
     shadow: Sequence[ShadowPick] = ()
     shadow_profiles: Sequence[CapturedProfile] = ()
     stages: Sequence[tuple[str, str]] = ()
     """Profile and endpoint of each stage before the primary profile."""
-    matches: Any = None
-    """What the default prefix producer found: ``blocks``, ``total_blocks``, ``block_size``."""
-    queued_seconds: float | None = None
-    queue_reasons: Sequence[str] = ()
+    queued: tuple[float, Sequence[str]] | None = None
+    """Seconds in flow control's queues, and why it was parked; None if it did not wait."""
     first_byte_at: float = 0.0
     """0.0 until it has come."""
-    ended_at: float = 0.0
-    """0.0 while the request is in flight."""
-    status: int | None = None
-    outcome: str | None = None
-    served: tuple[str, str] | None = None
-    """Name and address of the endpoint that served; None until its end."""
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    cached_tokens: int | None = None
-    stage: str = ""
-    """Where a refused request was refused."""
-    reason: str = ""
-    error: str = ""
+    ending: Ending | None = None
+    """None while the request is in flight."""
+    refusal: Refusal | None = None
+
+    @property
+    def decided_at(self) -> float:
+        """When it was decided or refused."""
+        return self.inputs.decided_at
+
+    @property
+    def sequence(self) -> int:
+        """Numbers the decisions, those that were not recorded included."""
+        return self.inputs.sequence
+
+    def seconds(self, now: float) -> float:
+        """Return the time from its headers to its end, or to ``now``."""
+        return (self.ending.at if self.ending else now) - self.received_at
 
     def waited(self, queued: QueuedRequest) -> None:
-        self.queued_seconds = self.decided_at - queued.enqueued_at
-        self.queue_reasons = queued.reasons
+        self.queued = (self.inputs.decided_at - queued.enqueued_at, queued.reasons)
 
     def response_began(self, now: float) -> None:
         if not self.first_byte_at:
@@ -109,5 +141,11 @@ class CapturedDecision(msgspec.Struct, eq=False, gc=False):
 
     def drop(self) -> None:
         """Drop what is large: its request is in flight, but nobody can look it up any more."""
-        self.inputs = self.profiles = self.shadow_profiles = ()
+        self.profiles = self.shadow_profiles = ()
+        given = self.inputs
+        self.inputs = Inputs(NO_NAMES, (), (), given.doubted, given.decided_at, given.sequence)
         self.matches = None
+
+
+NO_NAMES = CandidateNames((), (), ())
+NO_REFUSAL = Refusal("", "", "")

@@ -9,7 +9,7 @@ from epp.admin.captured import CapturedDecision
 from epp.admin.decision_record import DecisionRecord, DecisionsPage
 from epp.admin.decision_ring import DecisionRing
 from epp.admin.rendering import Renderer
-from epp.observability import AdminError, DebugPage
+from epp.observability import AdminError, DebugPage, cut
 
 PATH: Final = "decisions"
 MAX_LINES: Final = 1000
@@ -70,7 +70,9 @@ class DecisionPages:
         if order == "true":
             now = self._clock()
             found = sorted(
-                found, key=lambda each: (each.ended_at or now) - each.received_at, reverse=True
+                found,
+                key=lambda each: (each.ending.at if each.ending else now) - each.received_at,
+                reverse=True,
             )
         renderer = self._renderer()
         return DecisionsPage(
@@ -88,8 +90,8 @@ class DecisionPages:
         """
         found = self._ring.find(request_id)
         if found is None:
-            begun = [each for each in self._ring if each.request_id.startswith(request_id)]
-            names = sorted({each.request_id for each in begun})
+            begun = [each for each in self._ring if cut(each.request_id).startswith(request_id)]
+            names = sorted({cut(each.request_id) for each in begun})
             if len(names) > 1:
                 raise AdminError(HTTPStatus.NOT_FOUND, _ambiguous(request_id, names))
             if not begun:
@@ -118,8 +120,8 @@ def _ambiguous(request_id: str, names: Sequence[str]) -> str:
 
 def _is_at(entry: CapturedDecision, endpoint: str) -> bool:
     known = {entry.endpoint, entry.endpoint.rpartition("/")[2], entry.address}
-    if entry.served is not None:
-        name, address = entry.served
+    if entry.ending is not None and entry.ending.served is not None:
+        name, address = entry.ending.served
         known |= {name, name.rpartition("/")[2], address}
     return endpoint in known
 

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from epp.admin.captured import CapturedDecision
+from epp.observability import cut
 
 
 class DecisionRing:
@@ -45,7 +46,7 @@ class DecisionRing:
         while len(kept) > self._max_decisions or used > self._max_bytes:
             oldest = kept.popleft()
             used -= oldest.size_bytes
-            if oldest.outcome is None:
+            if oldest.ending is None:
                 oldest.drop()
         self.used_bytes = used
 
@@ -54,4 +55,4 @@ class DecisionRing:
 
     def find(self, request_id: str) -> CapturedDecision | None:
         """Return the newest decision of a request; None if none is kept."""
-        return next((each for each in self if each.request_id == request_id), None)
+        return next((each for each in self if cut(each.request_id) == request_id), None)

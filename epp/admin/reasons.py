@@ -14,18 +14,27 @@ def margin_of(best: str, endpoints: Sequence[str], totals: Sequence[float]) -> f
     return own - max(others) if others else None
 
 
+def primary_of(entry: CapturedDecision) -> CapturedProfile | None:
+    """Return the result of the primary profile; None if none was chosen."""
+    return next((each for each in entry.profiles if each.name == entry.primary), None)
+
+
+def endpoints_of(profile: CapturedProfile, entry: CapturedDecision) -> Sequence[str]:
+    """Return the names of the endpoints that ``profile`` scored."""
+    if profile.endpoints is None:
+        return entry.inputs.candidates.names
+    return profile.endpoints
+
+
 def why(entry: CapturedDecision, primary: CapturedProfile | None) -> str:
     """Return the sentence of a decision, of which ``primary`` is the primary profile's result."""
-    if not entry.endpoint:
-        return _why_refused(entry)
-    if primary is None:
-        return f"{entry.endpoint} was chosen; the details gave way to newer decisions."
-    candidates = [each[0] for each in entry.inputs]
-    endpoints = candidates if primary.endpoints is None else primary.endpoints
-    removed = len(candidates) - len(endpoints)
-    left = f"{len(endpoints)} of {len(candidates)} endpoints" if removed else _count(candidates)
+    if primary is None or not entry.endpoint:
+        return _why_unrouted(entry)
+    endpoints, candidates = endpoints_of(primary, entry), len(entry.inputs.candidates.names)
+    left = f"{len(endpoints)} of {candidates}" if len(endpoints) < candidates else f"{candidates}"
     compared = _compared(entry.endpoint, endpoints, primary)
-    return f"{entry.endpoint} {compared} {left}{_waited(entry)}."
+    waited = f", after {entry.queued[0]:.3g} s in the queue" if entry.queued else ""
+    return f"{entry.endpoint} {compared} {left} endpoints{waited}."
 
 
 def _compared(chosen: str, endpoints: Sequence[str], primary: CapturedProfile) -> str:
@@ -53,21 +62,14 @@ def _lead(chosen: str, endpoints: Sequence[str], primary: CapturedProfile) -> st
     runner_up = max(rivals, key=lambda each: primary.totals[each])
     gains = [
         (weight * (values[place] - values[runner_up]), name)
-        for (name, weight), values in zip(primary.scorers, primary.columns, strict=True)
+        for (name, weight), values in zip(*primary.scores, strict=True)
     ]
     most = max(gains, default=(0.0, ""))
     return most[1] if most[0] > 0 else ""
 
 
-def _count(candidates: Sequence[str]) -> str:
-    return f"{len(candidates)} endpoints"
-
-
-def _waited(entry: CapturedDecision) -> str:
-    return f", after {entry.queued_seconds:.3g} s in the queue" if entry.queued_seconds else ""
-
-
-def _why_refused(entry: CapturedDecision) -> str:
-    if not entry.error:
-        return f"The client left before an endpoint was chosen ({entry.outcome})."
-    return f"Refused with {entry.status} at stage {entry.stage} ({entry.reason}): {entry.error}"
+def _why_unrouted(entry: CapturedDecision) -> str:
+    refusal, status = entry.refusal, entry.ending and entry.ending.status
+    if refusal is None:
+        return "The client left before an endpoint was chosen."
+    return f"Refused with {status} at stage {refusal.stage} ({refusal.reason}): {refusal.error}"

@@ -1,33 +1,42 @@
-"""Records decisions on the straight path of requests; implements :class:`DecisionRecorder`.
+"""Records decisions on the straight path of requests; implements ``DecisionRecorder``.
 
-All recorded decisions together may cost three in a hundred of a request's CPU time; ``make bench``
-prints what they cost (docs/performance.md). Above a rate of decisions only a sample is recorded.
+All that is recorded of a request may cost three in a hundred of its CPU time; ``make bench`` prints
+what it costs (docs/performance.md). Above a rate of decisions only a sample is recorded.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
-from epp.admin.captured import CapturedDecision, CapturedProfile
+from epp.admin.captured import (
+    NO_NAMES,
+    CandidateNames,
+    CapturedDecision,
+    CapturedProfile,
+    Ending,
+    Inputs,
+    Refusal,
+)
 from epp.admin.decision_ring import DecisionRing
 from epp.admin.settings import ExplainSettings
-from epp.observability import MAX_CHARS, cut
+from epp.observability import cut
 from epp.request_control import PREFIX_MATCHES, EndCause, RequestError, RoutedRequest
 from epp.scheduling import (
+    NO_SCORES,
     DroppedError,
     Endpoint,
     LLMRequest,
     NoEndpointsError,
     ProfileResult,
     ScoredEndpoints,
-    described,
 )
 
 Doubted = Callable[[], Mapping[str, str]]
 """Returns the states of the endpoints that are not healthy, by name."""
 
-_ENTRY_BYTES = 1600
-_CANDIDATE_BYTES = 260
-"""Bytes of an entry and of each candidate in it, its scores included; see test_recording.py."""
+_DECISION_BYTES = 1600
+_CANDIDATE_BYTES = 120
+_SCORE_BYTES = 34
+"""Estimates of memory: of a decision, of each of its candidates, and of each score and total."""
 
 
 class Recorder:
@@ -55,10 +64,13 @@ class Recorder:
         self._left = self._most
         """How many decisions may be recorded at once."""
         self._refilled_at = clock()
+        self._candidates: Sequence[Endpoint] = ()
+        """Those of the last decision, and their names: most are made among the whole pool."""
+        self._names = NO_NAMES
 
-    def begin(self, candidates: Sequence[Endpoint], now: float) -> CapturedDecision | None:
+    def inputs(self, candidates: Sequence[Endpoint], now: float) -> Inputs | None:
         ring = self._ring
-        ring.newest += 1
+        sequence = ring.newest = ring.newest + 1
         if self._rate:
             left = self._left + (now - self._refilled_at) * self._rate
             self._refilled_at = now
@@ -66,45 +78,74 @@ class Recorder:
                 self._left = left
                 return None
             self._left = (left if left < self._most else self._most) - 1.0
-        doubted = self._doubted
-        return CapturedDecision(
-            now, _inputs(candidates), None if doubted is None else doubted(), ring.newest
+        if candidates is not self._candidates:
+            self._candidates = candidates
+            self._names = CandidateNames(
+                [each.name for each in candidates],
+                [each.address for each in candidates],
+                [each.labels for each in candidates],
+            )
+        return Inputs(
+            self._names,
+            [each.load.values or each.load.record() for each in candidates],
+            [each.metrics for each in candidates],
+            None if self._doubted is None else self._doubted(),
+            now,
+            sequence,
         )
 
-    def decided(self, routed: RoutedRequest, shadows: Sequence[ProfileResult]) -> None:
-        entry = cast("CapturedDecision", routed.record)
+    def decided(
+        self, routed: RoutedRequest, inputs: object, shadows: Sequence[ProfileResult]
+    ) -> None:
+        given = cast("Inputs", inputs)
         decision = routed.decision
-        result, endpoint = decision.result, decision.endpoint
-        count = len(entry.inputs)
-        _set_request(entry, decision.request)
-        entry.received_at = decision.received_at
-        entry.endpoint, entry.address = endpoint.name, endpoint.address
-        entry.destination, entry.primary = decision.destination, result.primary
-        entry.profiles = [_captured(each, count) for each in result.profiles.values()]
-        entry.outlines = routed.parsed_by.outlines
-        entry.matches = routed.state.read(PREFIX_MATCHES)
-        if decision.stages:
-            entry.stages = [(name, each.name) for name, each in decision.stages.items()]
-        size = _ENTRY_BYTES + count * _CANDIDATE_BYTES * len(entry.profiles)
-        if decision.shadow:
-            entry.shadow = decision.shadow
-            entry.shadow_profiles = [_captured(each, count) for each in shadows]
-            size += count * _CANDIDATE_BYTES * len(shadows)
-        entry.size_bytes = size
+        request, result, endpoint = decision.request, decision.result, decision.endpoint
+        stages, count = decision.stages, len(given.loads)
+        size = _DECISION_BYTES + count * _CANDIDATE_BYTES
+        profiles = [_captured(each, count) for each in result.profiles.values()]
+        shadowed = [_captured(each, count) for each in shadows] if shadows else ()
+        for one in (*profiles, *shadowed):
+            size += len(one.totals) * _SCORE_BYTES * (1 + len(one.scores[0]))
+        matches = routed.state.read(PREFIX_MATCHES)
+        request_id, model, path = request.request_id, request.model, request.path
+        size += len(request_id) + len(model) + len(path)
+        entry = CapturedDecision(  # by position, as keywords take twice as long
+            given,
+            size,
+            decision.received_at,
+            request_id,
+            model,
+            request.target_model,
+            path,
+            request.fairness_id,
+            request.priority,
+            request.stream,
+            request.body_bytes,
+            endpoint.name,
+            endpoint.address,
+            decision.destination,
+            result.primary,
+            profiles,
+            routed.parsed_by.outlines,
+            matches,
+            decision.shadow,
+            shadowed,
+            [(name, each.name) for name, each in stages.items()] if stages else (),
+        )
+        routed.record = entry
         self._ring.add(entry)
 
     def ended(self, routed: RoutedRequest, cause: EndCause, now: float) -> None:
         entry = cast("CapturedDecision", routed.record)
-        entry.ended_at = now
-        entry.status = routed.status
-        entry.outcome = cause.value
         served = routed.endpoint
-        if served is not routed.decision.endpoint:
-            entry.served = (served.name, served.address)
-        if (usage := routed.usage) is not None:
-            entry.prompt_tokens = usage.prompt_tokens
-            entry.completion_tokens = usage.completion_tokens
-            entry.cached_tokens = usage.cached_tokens
+        is_other = served is not routed.decision.endpoint
+        entry.ending = Ending(
+            now,
+            cause,
+            routed.status,
+            (served.name, served.address) if is_other else None,
+            routed.usage,
+        )
         self._ring.ended(entry)
 
     def refused(
@@ -116,77 +157,51 @@ class Recorder:
         candidates: Sequence[Endpoint],
     ) -> None:
         now = self._clock()
-        entry = self.begin(candidates, now)
-        if entry is None:
+        given = self.inputs(candidates, now)
+        if given is None:
             return
-        if request is not None:
-            _set_request(entry, request)
-        entry.request_id = cut(request_id)
-        entry.stage, entry.reason = error.stage, error.drop_reason or error.code
-        entry.error = cut(str(error))
-        entry.status = error.status
+        entry = _unrouted(given, request_id, request, received_at)
+        entry.refusal = Refusal(error.stage, error.drop_reason or error.code, cut(str(error)))
         cause = error.__cause__
         if isinstance(cause, NoEndpointsError):
             entry.primary = cause.profile
-            entry.profiles = [_unchosen(cause.profile, cause.removed, described(cause))]
+            entry.profiles = [_unchosen(cause.profile, cause.removed, str(cause))]
         elif isinstance(cause, DroppedError):
             entry.primary = cause.profile
-            removed: Mapping[str, Sequence[str]] = {cause.by: ()}
-            entry.profiles = [_unchosen(cause.profile, removed, described(cause))]
-        self._end(entry, EndCause.REFUSED, received_at, now)
+            entry.profiles = [_unchosen(cause.profile, {cause.by: ()}, str(cause))]
+        self._end(entry, Ending(now, EndCause.REFUSED, error.status, None, None))
 
     def abandoned(self, request: LLMRequest, cause: EndCause, received_at: float) -> None:
         now = self._clock()
-        entry = self.begin((), now)
-        if entry is not None:
-            _set_request(entry, request)
-            entry.stage = "queue"
-            self._end(entry, cause, received_at, now)
+        given = self.inputs((), now)
+        if given is not None:
+            entry = _unrouted(given, request.request_id, request, received_at)
+            self._end(entry, Ending(now, cause, None, None, None))
 
-    def _end(
-        self, entry: CapturedDecision, cause: EndCause, received_at: float, now: float
-    ) -> None:
-        entry.received_at, entry.ended_at = received_at, now
-        entry.outcome = cause.value
-        entry.size_bytes = _ENTRY_BYTES + len(entry.inputs) * _CANDIDATE_BYTES
+    def _end(self, entry: CapturedDecision, ending: Ending) -> None:
+        entry.ending = ending
         self._ring.add(entry)
         self._ring.ended(entry)
 
 
-def _set_request(entry: CapturedDecision, request: LLMRequest) -> None:
-    # Strings of clients may be long; one test, as nearly all are short.
-    request_id, model, target = request.request_id, request.model, request.target_model
-    fairness_id, path = request.fairness_id, request.path
-    if len(request_id) + len(model) + len(target) + len(fairness_id) + len(path) > MAX_CHARS:
-        request_id, model, target = cut(request_id), cut(model), cut(target)
-        fairness_id, path = cut(fairness_id), cut(path)
-    entry.request_id, entry.model, entry.target_model = request_id, model, target
-    entry.fairness_id, entry.path = fairness_id, path
-    entry.priority, entry.stream = request.priority, request.stream
-    entry.body_bytes = request.body_bytes
-
-
-def _inputs(candidates: Sequence[Endpoint]) -> list[Any]:
-    return [
-        (
-            each.name,
-            each.address,
-            each.labels,
-            each.metrics,
-            (load := each.load).waiting_requests,
-            load.running_requests,
-            load.kv_cache_usage,
-            load.in_flight,
-        )
-        for each in candidates
-    ]
+def _unrouted(
+    given: Inputs, request_id: str, request: LLMRequest | None, received_at: float
+) -> CapturedDecision:
+    size = _DECISION_BYTES + len(given.loads) * _CANDIDATE_BYTES
+    entry = CapturedDecision(given, size, received_at, cut(request_id))
+    if request is not None:
+        entry.model, entry.target_model = cut(request.model), cut(request.target_model)
+        entry.path, entry.fairness_id = cut(request.path), cut(request.fairness_id)
+        entry.priority, entry.stream = request.priority, request.stream
+        entry.body_bytes = request.body_bytes
+    return entry
 
 
 def _captured(result: ProfileResult, candidates: int) -> CapturedProfile:
-    scored, (scorers, columns) = result.scored, result.scores
-    if isinstance(scored, ScoredEndpoints):
+    scored, picked = result.scored, result.endpoints
+    if type(scored) is ScoredEndpoints:
         endpoints, totals = scored.endpoints, scored.scores
-    else:
+    else:  # the result of a plugin
         endpoints = [each.endpoint for each in scored]
         totals = [each.score for each in scored]
     return CapturedProfile(
@@ -194,13 +209,12 @@ def _captured(result: ProfileResult, candidates: int) -> CapturedProfile:
         result.removed,
         None if len(totals) == candidates else [each.name for each in endpoints],
         totals,
-        scorers,
-        columns,
-        [each.endpoint.name for each in result.endpoints],
+        result.scores,
+        (picked[0].endpoint.name,) if len(picked) == 1 else [each.endpoint.name for each in picked],
         result.preference,
         "" if result.error is None else str(result.error),
     )
 
 
 def _unchosen(name: str, removed: Mapping[str, Sequence[str]], error: str) -> CapturedProfile:
-    return CapturedProfile(name, removed, (), (), (), (), (), (), error)
+    return CapturedProfile(name, removed, (), (), NO_SCORES, (), (), error)

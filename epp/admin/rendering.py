@@ -5,7 +5,7 @@ from dataclasses import fields
 from math import isnan
 from typing import Any, Final
 
-from epp.admin.captured import CapturedDecision, CapturedProfile, Input
+from epp.admin.captured import NO_REFUSAL, CapturedDecision, CapturedProfile
 from epp.admin.decision_record import (
     DecisionLine,
     DecisionRecord,
@@ -17,8 +17,9 @@ from epp.admin.decision_record import (
     ScorerRecord,
     ShadowRecord,
 )
-from epp.admin.reasons import margin_of, why
+from epp.admin.reasons import endpoints_of, margin_of, primary_of, why
 from epp.data_layer import UNWATCHED
+from epp.observability import cut
 from epp.outlier_detection import HealthState
 from epp.scheduling import NEVER_SCRAPED, EndpointMetrics, ShadowPick
 
@@ -45,22 +46,24 @@ class Renderer:
 
     def record(self, entry: CapturedDecision) -> DecisionRecord:
         """Return the whole record of a decision."""
-        names = [each[0] for each in entry.inputs]
+        names = entry.inputs.candidates.names
         stages = dict(entry.stages)
-        served = entry.served or ("", "")
+        usage = entry.ending.usage if entry.ending else None
+        served_by, served_address = (entry.ending and entry.ending.served) or ("", "")
+        refusal = entry.refusal or NO_REFUSAL
         return DecisionRecord(
             **self._line(entry),
-            path=entry.path.partition("?")[0],  # a query may hold a secret
+            path=cut(entry.path.partition("?")[0]),  # a query may hold a secret
             stream=entry.stream,
             body_bytes=entry.body_bytes,
             priority=entry.priority,
-            fairness_id=entry.fairness_id,
-            queue_reasons=list(entry.queue_reasons),
-            prompt_tokens=entry.prompt_tokens,
-            completion_tokens=entry.completion_tokens,
-            cached_tokens=entry.cached_tokens,
+            fairness_id=cut(entry.fairness_id),
+            queue_reasons=list(entry.queued[1]) if entry.queued else [],
+            prompt_tokens=usage.prompt_tokens if usage else None,
+            completion_tokens=usage.completion_tokens if usage else None,
+            cached_tokens=usage.cached_tokens if usage else None,
             predicted_cached_tokens=_predicted(entry),
-            inputs=[_inputs(each, entry) for each in entry.inputs],
+            inputs=_inputs(entry),
             profiles=[
                 *(_profile(each, entry, names) for each in entry.profiles),
                 *(_profile(each, entry, names, is_shadow=True) for each in entry.shadow_profiles),
@@ -73,70 +76,64 @@ class Renderer:
             stages=stages,
             shadow=[_shadow(each) for each in entry.shadow],
             prefix=_prefix(entry),
-            served_by=served[0],
-            served_address=served[1],
-            refused_at=entry.stage,
-            refused_reason=entry.reason,
-            error=entry.error,
+            served_by=served_by,
+            served_address=served_address,
+            refused_at=refusal.stage,
+            refused_reason=refusal.reason,
+            error=refusal.error,
             pool=self._pool,
         )
 
     def _line(self, entry: CapturedDecision) -> dict[str, Any]:
-        received_at = entry.received_at
-        first, ended = entry.first_byte_at, entry.ended_at
-        primary = _primary(entry)
+        received_at, ending, first = entry.received_at, entry.ending, entry.first_byte_at
+        primary = primary_of(entry)
         score, margin = None, None
-        if entry.endpoint and primary is not None:
-            names = primary.endpoints or [each[0] for each in entry.inputs]
+        if primary is not None and entry.endpoint:
+            names = endpoints_of(primary, entry)
             score = dict(zip(names, primary.totals, strict=False)).get(entry.endpoint)
             margin = margin_of(entry.endpoint, names, primary.totals)
         return {
             "sequence": entry.sequence,
-            "request_id": entry.request_id,
+            "request_id": cut(entry.request_id),
             "decided_at": round(entry.decided_at + self._wall_offset, 6),
-            "model": entry.model,
-            "target_model": entry.target_model,
+            "model": cut(entry.model),
+            "target_model": cut(entry.target_model),
             "endpoint": entry.endpoint,
             "address": entry.address,
-            "candidates": len(entry.inputs),
+            "candidates": len(entry.inputs.candidates.names),
             "score": score,
             "margin": margin,
-            "queued_seconds": _rounded(entry.queued_seconds),
+            "queued_seconds": None if entry.queued is None else round(entry.queued[0], 6),
             "decision_seconds": round(entry.decided_at - received_at, 6),
-            "status": entry.status,
+            "status": ending and ending.status,
             "first_byte_seconds": round(first - received_at, 6) if first else None,
-            "duration_seconds": round(ended - received_at, 6) if ended else None,
-            "outcome": entry.outcome,
+            "duration_seconds": ending and round(ending.at - received_at, 6),
+            "outcome": ending and ending.cause.value,
             "why": why(entry, primary),
         }
 
 
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 6)
-
-
-def _primary(entry: CapturedDecision) -> CapturedProfile | None:
-    return next((each for each in entry.profiles if each.name == entry.primary), None)
-
-
-def _inputs(given: Input, entry: CapturedDecision) -> EndpointInputs:
-    name, address, labels, page, waiting, running, kv_cache_usage, in_flight = given
-    doubted, requested_at = entry.doubted, page.requested_at
-    state = UNWATCHED if doubted is None else doubted.get(name, HealthState.HEALTHY.value)
-    return EndpointInputs(
-        endpoint=name,
-        address=address,
-        waiting_requests=waiting,
-        running_requests=running,
-        kv_cache_usage=kv_cache_usage,
-        metrics_age_seconds=None
-        if requested_at is None
-        else round(entry.decided_at - requested_at, 6),
-        in_flight=in_flight,
-        state=state,
-        labels=dict(labels),
-        page=_page(page),
-    )
+def _inputs(entry: CapturedDecision) -> list[EndpointInputs]:
+    doubted, healthy = entry.inputs.doubted, HealthState.HEALTHY.value
+    return [
+        EndpointInputs(
+            endpoint=name,
+            address=address,
+            waiting_requests=load[0],
+            running_requests=load[1],
+            kv_cache_usage=load[2],
+            metrics_age_seconds=None
+            if page.requested_at is None
+            else round(entry.decided_at - page.requested_at, 6),
+            in_flight=load[3],
+            state=UNWATCHED if doubted is None else doubted.get(name, healthy),
+            labels=dict(labels),
+            page=_page(page),
+        )
+        for name, address, labels, load, page in zip(
+            *entry.inputs.candidates, entry.inputs.loads, entry.inputs.pages, strict=True
+        )
+    ]
 
 
 def _page(page: EndpointMetrics) -> dict[str, Any]:
@@ -155,8 +152,7 @@ def _profile(
     *,
     is_shadow: bool = False,
 ) -> ProfileRecord:
-    endpoints = list(candidates if profile.endpoints is None else profile.endpoints)
-    totals = list(profile.totals)
+    endpoints, totals = endpoints_of(profile, entry), list(profile.totals)
     best = profile.picked[0] if profile.picked else ""
     outline = entry.outlines.get(profile.name)
     return ProfileRecord(
@@ -166,10 +162,10 @@ def _profile(
         filters=_filters(
             profile, () if outline is None else outline.filters, candidates, endpoints
         ),
-        endpoints=endpoints,
+        endpoints=list(endpoints),
         scorers=[
             ScorerRecord(name=name, weight=weight, values=list(values))
-            for (name, weight), values in zip(profile.scorers, profile.columns, strict=True)
+            for (name, weight), values in zip(*profile.scores, strict=True)
         ],
         totals=totals,
         picker="" if outline is None else outline.picker,
@@ -213,7 +209,7 @@ def _prefix(entry: CapturedDecision) -> PrefixRecord | None:
     if matches is None:
         return None
     blocks: Mapping[str, int] = matches.blocks
-    known = {each[0] for each in entry.inputs}
+    known = set(entry.inputs.candidates.names)
     return PrefixRecord(
         blocks={name: held for name, held in blocks.items() if name in known},
         total_blocks=matches.total_blocks,

@@ -191,7 +191,7 @@ class Decider:
         waiting_requests, running_requests = load.waiting_requests, load.running_requests
         kv_cache_usage, requested_at = load.kv_cache_usage, endpoint.metrics.requested_at
         recorder = self._recorder
-        record = None if recorder is None else recorder.begin(candidates, now)
+        inputs = None if recorder is None else recorder.inputs(candidates, now)
         stage_reservations, stages = _NO_STAGES
         if len(result.profiles) > 1:
             stage_reservations, stages = _reserve_stages(result, now)
@@ -219,9 +219,8 @@ class Decider:
                 shadow,
             )
             routed = RoutedRequest(self._lifecycle, decision, prepared, pipeline, metrics)
-            if record is not None and recorder is not None:
-                routed.record = record
-                recorder.decided(routed, shadow_results)
+            if recorder is not None and inputs is not None:
+                recorder.decided(routed, inputs, shadow_results)
         except BaseException:
             for each in (reservation, *stage_reservations):
                 each.release(self._clock())

@@ -10,26 +10,29 @@ from typing import Protocol
 
 from epp.request_control.errors import RequestError
 from epp.request_control.plugins import EndCause
-from epp.request_control.routed_request import RecordedRequest, RoutedRequest
+from epp.request_control.routed_request import RoutedRequest
 from epp.scheduling import Endpoint, LLMRequest, ProfileResult
 
 
 class DecisionRecorder(Protocol):
     """Records decisions, refusals and outcomes."""
 
-    def begin(self, candidates: Sequence[Endpoint], now: float) -> RecordedRequest | None:
-        """Return a record with the inputs of a decision; None if it is not in the sample.
+    def inputs(self, candidates: Sequence[Endpoint], now: float) -> object | None:
+        """Return the inputs of a decision; None if it is not in the sample.
 
         Args:
             candidates: The endpoints, none of them reserved yet.
             now: The time, in seconds of the clock of endpoint loads.
         """
 
-    def decided(self, routed: RoutedRequest, shadows: Sequence[ProfileResult]) -> None:
-        """Record the decision of ``routed``, which has a record.
+    def decided(
+        self, routed: RoutedRequest, inputs: object, shadows: Sequence[ProfileResult]
+    ) -> None:
+        """Record the decision of ``routed``, and set its record.
 
         Args:
             routed: The request.
+            inputs: The result of :meth:`inputs`.
             shadows: The results of the shadow profiles.
         """
 

@@ -21,7 +21,7 @@ from epp.scheduling.errors import (
 )
 from epp.scheduling.guards import DEFAULT_DISABLE_AFTER, Guard, GuardRails, call_each
 from epp.scheduling.keys import AttributeKey, StateKey
-from epp.scheduling.load import EndpointLoad, Reservation
+from epp.scheduling.load import EndpointLoad, LoadValues, Reservation
 from epp.scheduling.observer import NullObserver, PluginObserver, RaisingObserver
 from epp.scheduling.plugins import (
     CompositeFilter,
@@ -43,11 +43,13 @@ from epp.scheduling.shadow import ShadowPick, ShadowProfile
 from epp.scheduling.totals import scale_fault
 from epp.scheduling.types import (
     NEVER_SCRAPED,
+    NO_SCORES,
     Endpoint,
     EndpointMetrics,
     LLMRequest,
     ProfileResult,
     SchedulingResult,
+    ScoreColumns,
     ScoredEndpoint,
     ScoredEndpoints,
     scores_of,
@@ -56,6 +58,7 @@ from epp.scheduling.types import (
 __all__ = [
     "DEFAULT_DISABLE_AFTER",
     "NEVER_SCRAPED",
+    "NO_SCORES",
     "PLUGIN_FAULTS",
     "AttributeKey",
     "CompositeFilter",
@@ -70,6 +73,7 @@ __all__ = [
     "Guard",
     "GuardRails",
     "LLMRequest",
+    "LoadValues",
     "NoEndpointsError",
     "NullObserver",
     "Picker",
@@ -90,6 +94,7 @@ __all__ = [
     "SchedulerProfile",
     "SchedulingError",
     "SchedulingResult",
+    "ScoreColumns",
     "ScoredEndpoint",
     "ScoredEndpoints",
     "Scorer",

@@ -26,6 +26,9 @@ SCRAPE_MARGIN_SECONDS = 0.020
 """A request this much older than the scrape's GET may still be missing from the scrape: it has to
 pass through the proxy and the server's own admission."""
 
+LoadValues = tuple[float, float, float, int]
+"""Waiting requests, running requests, KV-cache usage and requests in flight of an endpoint."""
+
 _MAX_LOG_ENTRIES = 4096
 """Above this many starts and ends since a scrape, neighbours in the log are merged. Its sum stays
 exact, and only the resolution in time is lost. This happens if an endpoint is never scraped."""
@@ -43,6 +46,7 @@ class EndpointLoad:
         "kv_cache_usage",
         "running_requests",
         "slots",
+        "values",
         "waiting_for_requests",
         "waiting_requests",
     )
@@ -58,6 +62,8 @@ class EndpointLoad:
         """Fraction of KV-cache blocks in use, 0.0 to 1.0, faded when stale."""
         self.slots: float = 0
         """Most requests ever seen running while others waited; 0 while unknown."""
+        self.values: LoadValues | None = None
+        """The last result of :meth:`record`; None if it is no longer true."""
         self.waiting_for_requests: list[Callable[[], None]] = []
         """Called, and removed, when the next request is sent to the endpoint."""
         self._page_waiting: float = 0
@@ -66,6 +72,18 @@ class EndpointLoad:
         """Starts and ends since shortly before the scrape; None without any, as an empty deque
         takes 620 bytes."""
         self._balance = 0
+
+    def record(self) -> LoadValues:
+        """Return waiting requests, running requests, KV-cache usage and requests in flight."""
+        values = self.values
+        if values is None:
+            values = self.values = (
+                self.waiting_requests,
+                self.running_requests,
+                self.kv_cache_usage,
+                self.in_flight,
+            )
+        return values
 
     def start(self, now: float) -> None:
         """Count a request that is being sent to the endpoint at ``now``."""
@@ -120,6 +138,7 @@ class EndpointLoad:
     def assume_kv_cache_usage(self, usage: float) -> None:
         """Set the used fraction of the KV cache alone."""
         # A scrape may contain anything; NaN counts as full.
+        self.values = None
         is_fraction = 0.0 <= usage <= 1.0
         self.kv_cache_usage = usage if is_fraction else float(not usage < 0.0)
 
@@ -142,6 +161,7 @@ class EndpointLoad:
 
     def _update(self) -> None:
         # min() and max() would cost 0.2 us more, at each start and each end of a request.
+        self.values = None
         waiting, running = self._page_waiting, self._page_running
         on_page = waiting + running
         total = on_page + self._balance
