@@ -191,11 +191,13 @@ class PoolRuntime:
             fixed.append(self.discovery)
             objects = plugin_objects
             has_policies = True
-        health_checks = (
-            [] if self.outliers is None else _health_checks(settings.outliers, connections)
-        )
         self._data_layer = DataLayerRuntime(
-            self.store, self._scraper, self.graph, fixed, health_checks, objects=objects
+            self.store,
+            self._scraper,
+            self.graph,
+            fixed,
+            [] if self.outliers is None else _health_checks(settings.outliers, connections),
+            objects=objects,
         )
         metrics.watch_pool(
             settings.pool_name,

@@ -5,13 +5,14 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 
 import httpx
 import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from epp.observability import DebugPage, Metrics, MetricsServer
+from epp.observability import AdminError, DebugPage, Metrics, MetricsServer
 
 
 class Odd:
@@ -105,6 +106,42 @@ async def test_an_unknown_page_lists_those_that_there_are(
     with capture_logs():
         for page in told["pages"]:
             assert (await ask(server, page)).status_code != 404
+
+
+def search(given: Mapping[str, str]) -> object:
+    if given.keys() != {"n"}:
+        raise AdminError(HTTPStatus.BAD_REQUEST, "the parameter is: n")
+    return {"given": given}
+
+
+def item(path: str) -> object:
+    if path == "gone":
+        raise AdminError(HTTPStatus.NOT_FOUND, "it is gone")
+    return {"item": path}
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "document"),
+    [
+        pytest.param("", 200, "all", id="without a query"),
+        pytest.param("?n=1", 200, {"given": {"n": "1"}}, id="a query"),
+        pytest.param("?m=1", 400, {"error": "the parameter is: n"}, id="a bad query"),
+        pytest.param("/a/b", 200, {"item": "a/b"}, id="an item"),
+        pytest.param("/gone", 404, {"error": "it is gone"}, id="an item that is missing"),
+        pytest.param("/own", 200, "own", id="a page of its own below it"),
+        pytest.param("/own/x", 200, {"item": "own/x"}, id="an item below a page without items"),
+    ],
+)
+async def test_a_page_may_take_queries_and_have_items(
+    path: str, status: int, document: object
+) -> None:
+    pages = {
+        "found": DebugPage(lambda: "all", search=search, item=item),
+        "found/own": DebugPage(lambda: "own"),
+    }
+    async with MetricsServer(Metrics(), host="127.0.0.1", port=0, pages=lambda: pages) as server:
+        answer = await ask(server, f"/debug/found{path}")
+    assert (answer.status_code, answer.json()) == (status, document)
 
 
 async def test_new_pages_are_there_at_once(

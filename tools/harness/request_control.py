@@ -11,6 +11,7 @@ from epp.outlier_detection import OutlierDetector
 from epp.parsing import DEFAULT_MAX_DECOMPRESSED_BYTES, BodyLimits, Parser
 from epp.request_control import (
     DataProducer,
+    DecisionRecorder,
     Director,
     EndCause,
     OutcomeWatch,
@@ -202,6 +203,7 @@ class Epp:
     flow: FlowController | None = None
     outliers: OutlierDetector | None = None
     hedging_budget: float = 0.0
+    recorder: DecisionRecorder | None = None
     emit_endpoint_scores: bool = False
     follow_subset_hint: bool = True
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -222,6 +224,7 @@ class Epp:
             flow=self.flow,
             outliers=self.outliers,
             hedging_budget=self.hedging_budget,
+            recorder=self.recorder,
             emit_endpoint_scores=self.emit_endpoint_scores,
             follow_subset_hint=self.follow_subset_hint,
             body_limits=BodyLimits(self.max_decompressed_bytes),
