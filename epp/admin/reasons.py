@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from epp.admin.captured import CapturedDecision, CapturedProfile
+from epp.admin.captured import CapturedDecision, CapturedProfile, Packed
 
 
 def margin_of(best: str, endpoints: Sequence[str], totals: Sequence[float]) -> float | None:
@@ -14,15 +14,15 @@ def margin_of(best: str, endpoints: Sequence[str], totals: Sequence[float]) -> f
     return own - max(others) if others else None
 
 
-def primary_of(entry: CapturedDecision) -> CapturedProfile | None:
+def primary_of(entry: CapturedDecision, packed: Packed) -> CapturedProfile | None:
     """Return the result of the primary profile; None if none was chosen."""
-    return next((each for each in entry.profiles if each.name == entry.primary), None)
+    return next((each for each in packed.profiles if each.name == entry.primary), None)
 
 
 def endpoints_of(profile: CapturedProfile, entry: CapturedDecision) -> Sequence[str]:
     """Return the names of the endpoints that ``profile`` scored."""
     if profile.endpoints is None:
-        return entry.inputs.candidates.names
+        return entry.candidates.names
     return profile.endpoints
 
 
@@ -30,7 +30,7 @@ def why(entry: CapturedDecision, primary: CapturedProfile | None) -> str:
     """Return the sentence of a decision, of which ``primary`` is the primary profile's result."""
     if primary is None or not entry.endpoint:
         return _why_unrouted(entry)
-    endpoints, candidates = endpoints_of(primary, entry), len(entry.inputs.candidates.names)
+    endpoints, candidates = endpoints_of(primary, entry), len(entry.candidates.names)
     left = f"{len(endpoints)} of {candidates}" if len(endpoints) < candidates else f"{candidates}"
     compared = _compared(entry.endpoint, endpoints, primary)
     waited = f", after {entry.queued[0]:.3g} s in the queue" if entry.queued else ""

@@ -9,34 +9,50 @@ from typing import cast
 
 from epp.admin.captured import (
     NO_NAMES,
+    NOTHING,
     CandidateNames,
     CapturedDecision,
-    CapturedProfile,
     Ending,
     Inputs,
     Refusal,
+    pack,
 )
 from epp.admin.decision_ring import DecisionRing
 from epp.admin.settings import ExplainSettings
-from epp.observability import cut
+from epp.observability import cut, printable
 from epp.request_control import PREFIX_MATCHES, EndCause, RequestError, RoutedRequest
 from epp.scheduling import (
     NO_SCORES,
     DroppedError,
     Endpoint,
     LLMRequest,
+    LoadValues,
     NoEndpointsError,
     ProfileResult,
+    ScoreColumns,
     ScoredEndpoints,
+    described,
 )
 
 Doubted = Callable[[], Mapping[str, str]]
 """Returns the states of the endpoints that are not healthy, by name."""
 
-_DECISION_BYTES = 1600
-_CANDIDATE_BYTES = 120
-_SCORE_BYTES = 34
-"""Estimates of memory: of a decision, of each of its candidates, and of each score and total."""
+_DECISION_BYTES = 1300
+_CANDIDATE_BYTES = 60
+"""Estimates of memory: of a decision and of each of its candidates, without what is packed."""
+
+
+_Profile = tuple[
+    str,
+    Mapping[str, Sequence[str]],
+    Sequence[str] | None,
+    Sequence[float],
+    ScoreColumns,
+    Sequence[str],
+    Sequence[float],
+    str,
+]
+"""The fields of a :class:`CapturedProfile`."""
 
 
 class Recorder:
@@ -101,17 +117,24 @@ class Recorder:
         decision = routed.decision
         request, result, endpoint = decision.request, decision.result, decision.endpoint
         stages, count = decision.stages, len(given.loads)
-        size = _DECISION_BYTES + count * _CANDIDATE_BYTES
-        profiles = [_captured(each, count) for each in result.profiles.values()]
-        shadowed = [_captured(each, count) for each in shadows] if shadows else ()
-        for one in (*profiles, *shadowed):
-            size += len(one.totals) * _SCORE_BYTES * (1 + len(one.scores[0]))
-        matches = routed.state.read(PREFIX_MATCHES)
+        packed = _packed(
+            given.loads,
+            [_captured(each, count) for each in result.profiles.values()],
+            [_captured(each, count) for each in shadows] if shadows else (),
+        )
         request_id, model, path = request.request_id, request.model, request.path
-        size += len(request_id) + len(model) + len(path)
         entry = CapturedDecision(  # by position, as keywords take twice as long
-            given,
-            size,
+            given.candidates,
+            given.pages,
+            given.doubted,
+            given.decided_at,
+            given.sequence,
+            _DECISION_BYTES
+            + count * _CANDIDATE_BYTES
+            + len(packed)
+            + len(request_id)
+            + len(model)
+            + len(path),
             decision.received_at,
             request_id,
             model,
@@ -125,11 +148,10 @@ class Recorder:
             endpoint.address,
             decision.destination,
             result.primary,
-            profiles,
+            packed,
             routed.parsed_by.outlines,
-            matches,
+            routed.state.read(PREFIX_MATCHES),
             decision.shadow,
-            shadowed,
             [(name, each.name) for name, each in stages.items()] if stages else (),
         )
         routed.record = entry
@@ -160,22 +182,23 @@ class Recorder:
         given = self.inputs(candidates, now)
         if given is None:
             return
-        entry = _unrouted(given, request_id, request, received_at)
-        entry.refusal = Refusal(error.stage, error.drop_reason or error.code, cut(str(error)))
         cause = error.__cause__
-        if isinstance(cause, NoEndpointsError):
-            entry.primary = cause.profile
-            entry.profiles = [_unchosen(cause.profile, cause.removed, str(cause))]
-        elif isinstance(cause, DroppedError):
-            entry.primary = cause.profile
-            entry.profiles = [_unchosen(cause.profile, {cause.by: ()}, str(cause))]
+        primary, profiles = "", []
+        if isinstance(cause, NoEndpointsError | DroppedError):
+            primary = cause.profile
+            removed = cause.removed if isinstance(cause, NoEndpointsError) else {cause.by: ()}
+            profiles = [_unchosen(primary, removed, str(cause))]
+        packed = _packed(given.loads, profiles, ())
+        entry = _unrouted(given, packed, request_id, request, received_at)
+        entry.primary = primary
+        entry.refusal = Refusal(error.stage, error.drop_reason or error.code, cut(str(error)))
         self._end(entry, Ending(now, EndCause.REFUSED, error.status, None, None))
 
     def abandoned(self, request: LLMRequest, cause: EndCause, received_at: float) -> None:
         now = self._clock()
         given = self.inputs((), now)
         if given is not None:
-            entry = _unrouted(given, request.request_id, request, received_at)
+            entry = _unrouted(given, NOTHING, request.request_id, request, received_at)
             self._end(entry, Ending(now, cause, None, None, None))
 
     def _end(self, entry: CapturedDecision, ending: Ending) -> None:
@@ -185,10 +208,19 @@ class Recorder:
 
 
 def _unrouted(
-    given: Inputs, request_id: str, request: LLMRequest | None, received_at: float
+    given: Inputs, packed: bytes, request_id: str, request: LLMRequest | None, received_at: float
 ) -> CapturedDecision:
-    size = _DECISION_BYTES + len(given.loads) * _CANDIDATE_BYTES
-    entry = CapturedDecision(given, size, received_at, cut(request_id))
+    entry = CapturedDecision(
+        given.candidates,
+        given.pages,
+        given.doubted,
+        given.decided_at,
+        given.sequence,
+        _DECISION_BYTES + len(given.loads) * _CANDIDATE_BYTES + len(packed),
+        received_at,
+        cut(request_id),
+        packed=packed,
+    )
     if request is not None:
         entry.model, entry.target_model = cut(request.model), cut(request.target_model)
         entry.path, entry.fairness_id = cut(request.path), cut(request.fairness_id)
@@ -197,14 +229,24 @@ def _unrouted(
     return entry
 
 
-def _captured(result: ProfileResult, candidates: int) -> CapturedProfile:
+def _packed(
+    loads: Sequence[LoadValues], profiles: Sequence[_Profile], shadows: Sequence[_Profile]
+) -> bytes:
+    try:
+        return pack((loads, profiles, shadows))
+    except Exception as error:  # a plugin's numbers and texts
+        failed = f"it cannot be recorded: {printable(described(error))}"
+        return pack(([], [_unchosen(each[0], {}, failed) for each in profiles], ()))
+
+
+def _captured(result: ProfileResult, candidates: int) -> _Profile:
     scored, picked = result.scored, result.endpoints
     if type(scored) is ScoredEndpoints:
         endpoints, totals = scored.endpoints, scored.scores
     else:  # the result of a plugin
         endpoints = [each.endpoint for each in scored]
         totals = [each.score for each in scored]
-    return CapturedProfile(
+    return (
         result.profile,
         result.removed,
         None if len(totals) == candidates else [each.name for each in endpoints],
@@ -212,9 +254,9 @@ def _captured(result: ProfileResult, candidates: int) -> CapturedProfile:
         result.scores,
         (picked[0].endpoint.name,) if len(picked) == 1 else [each.endpoint.name for each in picked],
         result.preference,
-        "" if result.error is None else str(result.error),
+        "" if result.error is None else printable(str(result.error)),
     )
 
 
-def _unchosen(name: str, removed: Mapping[str, Sequence[str]], error: str) -> CapturedProfile:
-    return CapturedProfile(name, removed, (), (), NO_SCORES, (), (), error)
+def _unchosen(name: str, removed: Mapping[str, Sequence[str]], error: str) -> _Profile:
+    return (name, removed, (), (), NO_SCORES, (), (), printable(error))

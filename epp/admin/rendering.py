@@ -5,7 +5,7 @@ from dataclasses import fields
 from math import isnan
 from typing import Any, Final
 
-from epp.admin.captured import NO_REFUSAL, CapturedDecision, CapturedProfile
+from epp.admin.captured import NO_REFUSAL, CapturedDecision, CapturedProfile, Packed
 from epp.admin.decision_record import (
     DecisionLine,
     DecisionRecord,
@@ -42,17 +42,17 @@ class Renderer:
 
     def line(self, entry: CapturedDecision) -> DecisionLine:
         """Return the line of a decision."""
-        return DecisionLine(**self._line(entry))
+        return DecisionLine(**self._line(entry, entry.unpacked()))
 
     def record(self, entry: CapturedDecision) -> DecisionRecord:
         """Return the whole record of a decision."""
-        names = entry.inputs.candidates.names
+        names, packed = entry.candidates.names, entry.unpacked()
         stages = dict(entry.stages)
         usage = entry.ending.usage if entry.ending else None
         served_by, served_address = (entry.ending and entry.ending.served) or ("", "")
         refusal = entry.refusal or NO_REFUSAL
         return DecisionRecord(
-            **self._line(entry),
+            **self._line(entry, packed),
             path=cut(entry.path.partition("?")[0]),  # a query may hold a secret
             stream=entry.stream,
             body_bytes=entry.body_bytes,
@@ -63,10 +63,10 @@ class Renderer:
             completion_tokens=usage.completion_tokens if usage else None,
             cached_tokens=usage.cached_tokens if usage else None,
             predicted_cached_tokens=_predicted(entry),
-            inputs=_inputs(entry),
+            inputs=_inputs(entry, packed),
             profiles=[
-                *(_profile(each, entry, names) for each in entry.profiles),
-                *(_profile(each, entry, names, is_shadow=True) for each in entry.shadow_profiles),
+                *(_profile(each, entry, names) for each in packed.profiles),
+                *(_profile(each, entry, names, is_shadow=True) for each in packed.shadow_profiles),
             ],
             reservation=ReservationRecord(
                 endpoint=entry.endpoint, destination=entry.destination, stages=stages
@@ -84,9 +84,9 @@ class Renderer:
             pool=self._pool,
         )
 
-    def _line(self, entry: CapturedDecision) -> dict[str, Any]:
+    def _line(self, entry: CapturedDecision, packed: Packed) -> dict[str, Any]:
         received_at, ending, first = entry.received_at, entry.ending, entry.first_byte_at
-        primary = primary_of(entry)
+        primary = primary_of(entry, packed)
         score, margin = None, None
         if primary is not None and entry.endpoint:
             names = endpoints_of(primary, entry)
@@ -100,7 +100,7 @@ class Renderer:
             "target_model": cut(entry.target_model),
             "endpoint": entry.endpoint,
             "address": entry.address,
-            "candidates": len(entry.inputs.candidates.names),
+            "candidates": len(entry.candidates.names),
             "score": score,
             "margin": margin,
             "queued_seconds": None if entry.queued is None else round(entry.queued[0], 6),
@@ -113,8 +113,8 @@ class Renderer:
         }
 
 
-def _inputs(entry: CapturedDecision) -> list[EndpointInputs]:
-    doubted, healthy = entry.inputs.doubted, HealthState.HEALTHY.value
+def _inputs(entry: CapturedDecision, packed: Packed) -> list[EndpointInputs]:
+    doubted, healthy = entry.doubted, HealthState.HEALTHY.value
     return [
         EndpointInputs(
             endpoint=name,
@@ -131,7 +131,7 @@ def _inputs(entry: CapturedDecision) -> list[EndpointInputs]:
             page=_page(page),
         )
         for name, address, labels, load, page in zip(
-            *entry.inputs.candidates, entry.inputs.loads, entry.inputs.pages, strict=True
+            *entry.candidates, packed.loads, entry.pages, strict=False
         )
     ]
 
@@ -209,7 +209,7 @@ def _prefix(entry: CapturedDecision) -> PrefixRecord | None:
     if matches is None:
         return None
     blocks: Mapping[str, int] = matches.blocks
-    known = set(entry.inputs.candidates.names)
+    known = set(entry.candidates.names)
     return PrefixRecord(
         blocks={name: held for name, held in blocks.items() if name in known},
         total_blocks=matches.total_blocks,

@@ -28,7 +28,7 @@ class ExplainSettings:
             metavar="PER_SECOND",
             min=0.0,
         ),
-    ] = 500.0
+    ] = 100.0
     explain_bytes: Annotated[
         int,
         Option(

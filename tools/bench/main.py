@@ -35,6 +35,7 @@ from tools.bench import (
     pods,
     prefix_memory,
     processes,
+    recorded,
     setups,
     start_up,
     tables,
@@ -112,6 +113,14 @@ async def micro(run: Run) -> None:
     cycles, prefixes = cycle.cycles(run.repeats), cycle.prefixes(run.repeats)
     run.results |= {"paths": paths, "cycles": cycles, "prefixes": prefixes}
     run.console.print(tables.paths(paths), tables.cycles(cycles), tables.prefixes(prefixes))
+    await explain(run)
+
+
+async def explain(run: Run) -> None:
+    """Measure what it costs to record decisions."""
+    costs = recorded.measure(run.repeats)
+    run.results["recorded"] = costs
+    run.console.print(recorded.table(costs))
 
 
 async def sizes(run: Run) -> None:
@@ -212,6 +221,7 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "envoy": envoy,
     "parts": parts,
     "micro": micro,
+    "explain": explain,
     "sizes": sizes,
     "setups": sample_setups,
     "memory": memory,
@@ -223,7 +233,7 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "start": start,
     "endpoints": endpoints,
 }
-BY_DEFAULT = [name for name in PARTS if name not in {"floods", "cost", "endpoints"}]
+BY_DEFAULT = [name for name in PARTS if name not in {"explain", "floods", "cost", "endpoints"}]
 
 
 async def main(given: argparse.Namespace, console: Console) -> dict[str, Any]:
