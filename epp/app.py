@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from epp.admin import DecisionFile, DecisionFileCollector
 from epp.building import InstalledPlugins
 from epp.data_layer import DiscoveryError
 from epp.descriptors import PortLimits, share_descriptors
@@ -75,6 +76,9 @@ class App:
         register_process(self.metrics.registry)
         self.metrics.registry.register(LogCollector(log_queues))
         self._lanes = BodyLanes(source_headers=settings.ext_proc.source_headers)
+        self._decision_file = DecisionFile.of(settings.explain)
+        if self._decision_file is not None:
+            self.metrics.registry.register(DecisionFileCollector(self._decision_file))
         self._cluster = self._join_cluster()
         self.pools = self._make_pools()
         """What decides the requests."""
@@ -130,6 +134,7 @@ class App:
                 metrics=self.metrics,
                 installed=installed,
                 lanes=self._lanes,
+                decision_file=self._decision_file,
             )
         discover, plugin_objects = None, None
         if cluster is not None and source is not None:
@@ -142,6 +147,7 @@ class App:
                 lanes=self._lanes,
                 discover=discover,
                 plugin_objects=plugin_objects,
+                decision_file=self._decision_file,
             )
         )
 
@@ -202,10 +208,14 @@ class App:
             shares, limits = share_descriptors(self.settings, sources=self.pools.polled_sources)
             self.pools.use_descriptors(shares)
             await self.pools.load()
+            if self._decision_file is not None:
+                self._decision_file.start()
             with self._loop_lag:
                 await self._serve(limits, stop, ready)
         finally:
             self.pools.close()
+            if self._decision_file is not None:
+                await asyncio.to_thread(self._decision_file.close)
 
     def _methods(self) -> dict[str, OpenStream]:
         """Return the handlers of the ext_proc port, by gRPC method path."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from epp.admin import Explanations
+from epp.admin import DecisionFile, Explanations
 from epp.building import InstalledPlugins, make_builder, make_random
 from epp.config import PluginGraph, PluginTypes
 from epp.data_layer import (
@@ -84,6 +84,7 @@ class PoolRuntime:
             the settings.
         types: Plugin classes of the first configuration; None to read its plugin files here, which
             blocks.
+        decision_file: Gets the recorded decisions; None for no file.
         is_one_of_several: Whether the process serves other pools, too: log lines name the pool.
 
     Raises:
@@ -102,6 +103,7 @@ class PoolRuntime:
         plugin_objects: ObjectFeed | None = None,
         choose_config: ChooseFile | None = None,
         types: PluginTypes | None = None,
+        decision_file: DecisionFile | None = None,
         is_one_of_several: bool = False,
     ) -> None:
         self.settings = settings
@@ -217,6 +219,7 @@ class PoolRuntime:
             time.monotonic,
             doubted=None if self.outliers is None else self.outliers.doubted,
             pool=settings.pool_name if is_one_of_several else "",
+            file=decision_file,
         )
         """The newest decisions, and why they were made."""
         self._object_files = ObjectFiles(settings.objects)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
+from epp.admin import DecisionFile
 from epp.building import InstalledPlugins
 from epp.config import ConfigError, LoadedConfig, PluginTypes, load_file
 from epp.data_layer import DataLayerError
@@ -90,6 +91,7 @@ class SeveralPools:
         metrics: Metrics of the process.
         installed: Plugins of installed packages.
         lanes: Where requests with long bodies wait.
+        decision_file: Gets the recorded decisions; None for no file.
         clock: Monotonic seconds.
     """
 
@@ -102,6 +104,7 @@ class SeveralPools:
         metrics: Metrics,
         installed: InstalledPlugins,
         lanes: BodyLanes,
+        decision_file: DecisionFile | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         assert cluster.objects is not None  # noqa: S101 - it is made for several pools
@@ -111,6 +114,7 @@ class SeveralPools:
         self._objects: NamespaceObjects = cluster.objects
         self._installed = installed
         self._lanes = lanes
+        self._decision_file = decision_file
         self._clock = clock
         self._shares: Shares | None = None
         self._running: dict[str, _Running] = {}
@@ -240,6 +244,7 @@ class SeveralPools:
             discover=partial(self._cluster.discover, ref),
             plugin_objects=self._cluster.plugin_objects(),
             types=types,
+            decision_file=self._decision_file,
             is_one_of_several=True,
             choose_config=partial(self._choose_again, name) if settings.pool_config_dir else None,
         )

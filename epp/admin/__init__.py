@@ -1,10 +1,13 @@
 """Explanations for operators: why each request went where it went."""
 
+from epp.admin.decision_file import DecisionFile, DecisionFileCollector
 from epp.admin.decision_record import DecisionLine, DecisionRecord, DecisionsPage
 from epp.admin.explanations import Explanations
 from epp.admin.settings import ExplainSettings
 
 __all__ = [
+    "DecisionFile",
+    "DecisionFileCollector",
     "DecisionLine",
     "DecisionRecord",
     "DecisionsPage",

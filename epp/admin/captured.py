@@ -154,6 +154,11 @@ class CapturedDecision(msgspec.Struct, eq=False, gc=False):
     def first_byte(self, began_at: float) -> None:
         self.first_byte_at = began_at
 
+    @property
+    def is_dropped(self) -> bool:
+        """Whether :meth:`drop` was called."""
+        return self.candidates is NO_NAMES and bool(self.endpoint)
+
     def drop(self) -> None:
         """Drop what is large: its request is in flight, but nobody can look it up any more."""
         self.packed, self.matches = NOTHING, None

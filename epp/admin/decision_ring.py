@@ -1,7 +1,7 @@
 """The newest decisions of a pool, within limits on their number and their memory."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from epp.admin.captured import CapturedDecision
 from epp.observability import cut
@@ -13,16 +13,30 @@ class DecisionRing:
     Args:
         max_decisions: Most decisions.
         max_bytes: Most memory, by their estimates.
+        ended: Takes each decision once its outcome is known; None for nobody. Decisions that are
+            too old to be kept then wait for their outcome, within ``max_bytes`` more.
+        lost: Called for a decision that could not wait so long.
     """
 
-    def __init__(self, max_decisions: int, max_bytes: int) -> None:
+    def __init__(
+        self,
+        max_decisions: int,
+        max_bytes: int,
+        ended: Callable[[CapturedDecision], None] | None = None,
+        lost: Callable[[], None] = lambda: None,
+    ) -> None:
         self.newest = 0
         """The number of decisions so far, those that were not recorded included."""
         self.used_bytes = 0
         """Memory of those that are kept, by their estimates."""
         self._max_decisions = max_decisions
         self._max_bytes = max_bytes
+        self._ended = ended
+        self._lost = lost
         self._kept: deque[CapturedDecision] = deque()
+        self._awaited: dict[int, CapturedDecision] = {}
+        """Older decisions of requests in flight, by sequence number."""
+        self._awaited_bytes = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -47,11 +61,28 @@ class DecisionRing:
             oldest = kept.popleft()
             used -= oldest.size_bytes
             if oldest.ending is None:
-                oldest.drop()
+                self._outgrow(oldest)
         self.used_bytes = used
+
+    def _outgrow(self, entry: CapturedDecision) -> None:
+        if self._ended is None:
+            entry.drop()
+            return
+        self._awaited[entry.sequence] = entry
+        self._awaited_bytes += entry.size_bytes
+        while self._awaited_bytes > self._max_bytes:
+            oldest = self._awaited.pop(next(iter(self._awaited)))
+            self._awaited_bytes -= oldest.size_bytes
+            oldest.drop()
+            self._lost()
 
     def ended(self, entry: CapturedDecision) -> None:
         """Take a decision whose outcome is known."""
+        if self._ended is None or entry.is_dropped:
+            return
+        if self._awaited.pop(entry.sequence, None) is not None:
+            self._awaited_bytes -= entry.size_bytes
+        self._ended(entry)
 
     def find(self, request_id: str) -> CapturedDecision | None:
         """Return the newest decision of a request; None if none is kept."""

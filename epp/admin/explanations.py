@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 
+from epp.admin.decision_file import DecisionFile
 from epp.admin.decision_pages import DecisionPages
 from epp.admin.decision_ring import DecisionRing
 from epp.admin.recording import Doubted, Recorder
@@ -19,6 +20,7 @@ class Explanations:
         doubted: See :data:`Doubted`; None without outlier detection.
         pool: Name of the pool, where the process serves several; "" otherwise.
         wall_clock: Unix time.
+        file: Gets each decision once its outcome is known; None for no file.
     """
 
     def __init__(
@@ -29,8 +31,13 @@ class Explanations:
         doubted: Doubted | None = None,
         pool: str = "",
         wall_clock: Callable[[], float] = time.time,
+        file: DecisionFile | None = None,
     ) -> None:
-        self.ring = DecisionRing(settings.explain_decisions, settings.explain_bytes)
+        limits = settings.explain_decisions, settings.explain_bytes
+        if file is None:
+            self.ring = DecisionRing(*limits)
+        else:
+            self.ring = DecisionRing(*limits, lambda entry: file.put(entry, pool), file.lost)
         """The newest decisions."""
         self.recorder: Recorder | None = None
         """Records decisions; None if none are kept."""

@@ -1,6 +1,7 @@
 """Settings of the record of decisions."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from epp.inputs import Form, Option, Panel
@@ -37,3 +38,30 @@ class ExplainSettings:
             form=Form.SIZE,
         ),
     ] = 64 << 20
+    explain_file: Annotated[
+        Path | None,
+        Option(
+            "Write the recorded decisions to this file, one JSON document a line, once their"
+            " requests have ended.",
+            panel=Panel.EXPLAIN,
+            metavar="PATH",
+        ),
+    ] = None
+    explain_file_bytes: Annotated[
+        int,
+        Option(
+            "Length at which the file of decisions is renamed to PATH.1, and PATH.1 to PATH.2.",
+            panel=Panel.EXPLAIN,
+            form=Form.SIZE,
+        ),
+    ] = 64 << 20
+    explain_files: Annotated[
+        int,
+        Option(
+            "Number of files of decisions that are kept, PATH included.",
+            panel=Panel.EXPLAIN,
+            metavar="N",
+            min=1,
+            max=1000,
+        ),
+    ] = 5

@@ -3,13 +3,19 @@
 import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final, TypeVar
+from urllib.parse import quote
 
 import httpx
 import msgspec
 
 from epp.inputs import why_unreadable
 
+T = TypeVar("T")
+
 TIMEOUT_SECONDS = 10.0
+NO_QUERY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class PageError(Exception):
@@ -77,13 +83,17 @@ class DebugClient:
         is_https = self._base.scheme == "https"
         self._verify = _tls_context(ca_file, cert_file) if is_https else False
 
-    def get(self, page: str) -> bytes:
+    def get(self, page: str, query: Mapping[str, str] = NO_QUERY) -> bytes:
         """Return the page at this path below ``/debug/``; blocks.
+
+        Args:
+            page: The path, percent-encoded where it has odd characters.
+            query: Parameters.
 
         Raises:
             PageError: It could not be fetched.
         """
-        return self._call("GET", page, {}, self._headers)
+        return self._call("GET", page, query, self._headers)
 
     def post(self, call: str, parameters: Mapping[str, str], token: str) -> bytes:
         """Make the changing call at this path below ``/debug/`` and return the answer; blocks.
@@ -96,8 +106,9 @@ class DebugClient:
     def _call(
         self, method: str, page: str, parameters: Mapping[str, str], headers: Mapping[str, str]
     ) -> bytes:
-        path = f"/debug/pools/{self._pool}/{page}" if self._pool else f"/debug/{page}"
-        target = self._base.copy_with(path=self._base.path.rstrip("/") + path)
+        path = f"/debug/pools/{quote(self._pool)}/{page}" if self._pool else f"/debug/{page}"
+        raw_path = self._base.raw_path.rstrip(b"/") + path.encode()
+        target = self._base.copy_with(raw_path=raw_path)
         shown = self.shown + path
         try:
             with httpx.Client(
@@ -137,6 +148,31 @@ class DebugClient:
         if self._pool and not pools:
             raise PageError(f"{self.shown}: this endpoint picker serves one pool: leave out --pool")
         raise NoSuchPageError(f"{shown}: {plain(told.error)}")
+
+
+def decoded(
+    client: DebugClient,
+    path: str,
+    page: type[T],
+    why_missing: str,
+    query: Mapping[str, str] = NO_QUERY,
+) -> T:
+    """Return the page at ``path`` below ``/debug/``.
+
+    Raises:
+        PageError: It could not be fetched, or is another page.
+    """
+    try:
+        text = client.get(path, query)
+    except NoSuchPageError as error:
+        raise PageError(f"{error}: {why_missing}") from None
+    try:
+        return msgspec.json.decode(text, type=page)
+    except msgspec.MsgspecError:
+        raise PageError(
+            f"{client.shown}: the response for /debug/{path} is not that page; is this the"
+            " --metrics-port of an endpoint picker of this version?"
+        ) from None
 
 
 def _pools(pages: Sequence[str]) -> Sequence[str]:

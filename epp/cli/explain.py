@@ -3,11 +3,10 @@
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from epp.cli.admin_options import (
@@ -18,7 +17,9 @@ from epp.cli.admin_options import (
     PageTokenFile,
     Pool,
 )
-from epp.cli.debug_pages import DebugClient, NoSuchPageError, PageError
+from epp.cli.debug_pages import DebugClient, PageError, decoded
+from epp.cli.explain_console import explain_console
+from epp.cli.explain_decisions import decisions, request
 from epp.cli.options import finite
 from epp.cli.queue_tables import shown
 from epp.cli.running import fail
@@ -26,11 +27,6 @@ from epp.data_layer.endpoints_page import PATH as ENDPOINTS_PATH
 from epp.data_layer.endpoints_page import EndpointLine, EndpointsPage
 from epp.flow_control.views.debug_page import PATH
 from epp.flow_control.views.session_page import SessionPage
-
-T = TypeVar("T")
-
-PIPED_WIDTH = 200
-"""Width of tables if the output is not a terminal."""
 
 explain = typer.Typer(
     help="Explain the decisions of a running endpoint picker.", no_args_is_help=True
@@ -74,7 +70,7 @@ def endpoint(
     if as_json:
         typer.echo(msgspec.json.encode(shown_ones))
         return
-    console = _console()
+    console = explain_console()
     if page.panic:
         console.print("Too many endpoints are ejected: all of them get requests.")
     console.print(_endpoint_table(shown_ones))
@@ -86,26 +82,7 @@ def endpoints_of(client: DebugClient) -> EndpointsPage:
     Raises:
         PageError: It could not be fetched, or is another page.
     """
-    return _fetched(client, ENDPOINTS_PATH, EndpointsPage, "is it of this version?")
-
-
-def _fetched(client: DebugClient, path: str, page: type[T], why_missing: str) -> T:
-    """Return the page at ``path`` below /debug/.
-
-    Raises:
-        PageError: It could not be fetched, or is another page.
-    """
-    try:
-        text = client.get(path)
-    except NoSuchPageError as error:
-        raise PageError(f"{error}: {why_missing}") from None
-    try:
-        return msgspec.json.decode(text, type=page)
-    except msgspec.MsgspecError:
-        raise PageError(
-            f"{client.shown}: the response for /debug/{path} is not that page; is this the"
-            " --metrics-port of an endpoint picker of this version?"
-        ) from None
+    return decoded(client, ENDPOINTS_PATH, EndpointsPage, "is it of this version?")
 
 
 def _endpoint_table(endpoints: Sequence[EndpointLine]) -> Table:
@@ -192,22 +169,19 @@ def _page(client: DebugClient) -> SessionPage:
         "flow control is off in that endpoint picker, so no request waits;"
         " `featureGates: [flowControl]` in its configuration turns it on"
     )
-    return _fetched(client, PATH, SessionPage, why_missing)
+    return decoded(client, PATH, SessionPage, why_missing)
 
 
 def _print(page: SessionPage, *, as_json: bool, clear: bool) -> None:
     if as_json:
         typer.echo(msgspec.json.encode(page))
         return
-    console = _console()
+    console = explain_console()
     if clear and console.is_terminal:
         console.clear()
     for each in shown(page):
         console.print(each)
 
 
-def _console() -> Console:
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = PIPED_WIDTH
-    return console
+explain.command("request")(request)
+explain.command("decisions")(decisions)

@@ -25,6 +25,7 @@ GROUPED = {
         "Limits on requests",
         "Start and stop",
         "Logs",
+        "Explanations",
         "Options",
     ],
     "up": ["Gateway", "Model servers", "Endpoint picker", "Clients", "Ports", "Options"],

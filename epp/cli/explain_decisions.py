@@ -1,0 +1,136 @@
+"""``epp explain request`` and ``epp explain decisions``: why requests went where they went."""
+
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
+import msgspec
+import typer
+
+from epp.admin import DecisionRecord, DecisionsPage
+from epp.admin.decision_pages import MAX_LINES, PATH
+from epp.admin.decision_search import DecisionSearchError, find_decision
+from epp.cli.admin_options import (
+    DEFAULT_ADMIN,
+    Admin,
+    AdminCaFile,
+    AdminCertFile,
+    PageTokenFile,
+    Pool,
+)
+from epp.cli.debug_pages import DebugClient, PageError, decoded
+from epp.cli.decision_tables import explained, line_table
+from epp.cli.explain_console import explain_console
+from epp.cli.running import fail
+
+RequestId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="Id of the request (x-request-id), or the beginning of it if unique."
+    ),
+]
+DecisionsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        help="Read the decision from the file of --explain-file and those that were renamed,"
+        " instead of from a running endpoint picker.",
+        metavar="PATH",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_OLDER = "is it of this version?"
+
+
+def request(
+    request_id: RequestId,
+    file: DecisionsFile = None,
+    pool: Pool = "",
+    admin: Admin = DEFAULT_ADMIN,
+    admin_ca_file: AdminCaFile = "",
+    admin_cert_file: AdminCertFile = "",
+    page_token_file: PageTokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Explain one decision: filters, scores, inputs, and what came of it.
+
+    The exit status is 2 if the decision could not be read.
+    """
+    try:
+        if file is None:
+            client = DebugClient(
+                admin,
+                pool=pool,
+                ca_file=admin_ca_file,
+                cert_file=admin_cert_file,
+                token_file=page_token_file,
+            )
+            record = fetched(client, request_id)
+        else:
+            record = find_decision(file, request_id)
+    except (PageError, DecisionSearchError) as error:
+        fail(str(error))
+    if as_json:
+        typer.echo(msgspec.json.encode(record))
+        return
+    console = explain_console()
+    for each in explained(record):
+        console.print(each)
+
+
+def fetched(client: DebugClient, request_id: str) -> DecisionRecord:
+    """Return the decision of a request in a running endpoint picker.
+
+    Raises:
+        PageError: It could not be fetched.
+    """
+    page = f"{PATH}/{quote(request_id, safe='')}"
+    return decoded(client, page, DecisionRecord, _OLDER)
+
+
+def decisions(
+    last: Annotated[
+        int, typer.Option(help="Number of decisions.", metavar="N", min=1, max=MAX_LINES)
+    ] = 20,
+    endpoint: Annotated[
+        str,
+        typer.Option(help="Only decisions for this endpoint: a name or HOST:PORT.", metavar="NAME"),
+    ] = "",
+    slowest: Annotated[
+        bool, typer.Option("--slowest", help="The requests that took longest first.")
+    ] = False,
+    pool: Pool = "",
+    admin: Admin = DEFAULT_ADMIN,
+    admin_ca_file: AdminCaFile = "",
+    admin_cert_file: AdminCertFile = "",
+    page_token_file: PageTokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the newest decisions in memory, one a line.
+
+    The exit status is 2 if the page could not be read.
+    """
+    query = {"limit": str(last)}
+    if endpoint:
+        query["endpoint"] = endpoint
+    if slowest:
+        query["slowest"] = "true"
+    try:
+        client = DebugClient(
+            admin,
+            pool=pool,
+            ca_file=admin_ca_file,
+            cert_file=admin_cert_file,
+            token_file=page_token_file,
+        )
+        page = decoded(client, PATH, DecisionsPage, _OLDER, query)
+    except PageError as error:
+        fail(str(error))
+    if as_json:
+        typer.echo(msgspec.json.encode(page))
+        return
+    console = explain_console()
+    console.print(line_table(page.decisions))
+    share = "" if page.sampled == 1.0 else f", a sample of {page.sampled:.0%}"
+    console.print(f"{len(page.decisions)} of {page.kept} decisions in memory{share}")
