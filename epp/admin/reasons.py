@@ -31,15 +31,20 @@ def why(entry: CapturedDecision, primary: CapturedProfile | None) -> str:
     if primary is None or not entry.endpoint:
         return _why_unrouted(entry)
     endpoints, candidates = endpoints_of(primary, entry), len(entry.candidates.names)
+    waited = f", after {entry.queued[0]:.3g} s in the queue" if entry.queued else ""
+    if candidates == 1:
+        return f"{entry.endpoint} was the only candidate{waited}."
+    if len(endpoints) == 1:
+        return (
+            f"{entry.endpoint} was the only one of {candidates} endpoints that passed the"
+            f" filters{waited}."
+        )
     left = f"{len(endpoints)} of {candidates}" if len(endpoints) < candidates else f"{candidates}"
     compared = _compared(entry.endpoint, endpoints, primary)
-    waited = f", after {entry.queued[0]:.3g} s in the queue" if entry.queued else ""
     return f"{entry.endpoint} {compared} {left} endpoints{waited}."
 
 
 def _compared(chosen: str, endpoints: Sequence[str], primary: CapturedProfile) -> str:
-    if len(endpoints) == 1:
-        return "was the only one that passed the filters, of"
     totals = primary.totals
     margin = margin_of(chosen, endpoints, totals)
     own = totals[endpoints.index(chosen)] if chosen in endpoints else 0.0

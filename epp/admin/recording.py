@@ -42,7 +42,7 @@ _CANDIDATE_BYTES = 60
 """Estimates of memory: of a decision and of each of its candidates, without what is packed."""
 
 
-_Profile = tuple[
+ProfileFields = tuple[
     str,
     Mapping[str, Sequence[str]],
     Sequence[str] | None,
@@ -117,10 +117,10 @@ class Recorder:
         decision = routed.decision
         request, result, endpoint = decision.request, decision.result, decision.endpoint
         stages, count = decision.stages, len(given.loads)
-        packed = _packed(
+        packed = packed_results(
             given.loads,
-            [_captured(each, count) for each in result.profiles.values()],
-            [_captured(each, count) for each in shadows] if shadows else (),
+            [captured_profile(each, count) for each in result.profiles.values()],
+            [captured_profile(each, count) for each in shadows] if shadows else (),
         )
         request_id, model, path = request.request_id, request.model, request.path
         entry = CapturedDecision(  # by position, as keywords take twice as long
@@ -187,8 +187,8 @@ class Recorder:
         if isinstance(cause, NoEndpointsError | DroppedError):
             primary = cause.profile
             removed = cause.removed if isinstance(cause, NoEndpointsError) else {cause.by: ()}
-            profiles = [_unchosen(primary, removed, str(cause))]
-        packed = _packed(given.loads, profiles, ())
+            profiles = [unchosen_profile(primary, removed, str(cause))]
+        packed = packed_results(given.loads, profiles, ())
         entry = _unrouted(given, packed, request_id, request, received_at)
         entry.primary = primary
         entry.refusal = Refusal(error.stage, error.drop_reason or error.code, cut(str(error)))
@@ -229,17 +229,24 @@ def _unrouted(
     return entry
 
 
-def _packed(
-    loads: Sequence[LoadValues], profiles: Sequence[_Profile], shadows: Sequence[_Profile]
+def packed_results(
+    loads: Sequence[LoadValues], profiles: Sequence[ProfileFields], shadows: Sequence[ProfileFields]
 ) -> bytes:
+    """Return what is packed of a decision."""
     try:
         return pack((loads, profiles, shadows))
     except Exception as error:  # a plugin's numbers and texts
         failed = f"it cannot be recorded: {printable(described(error))}"
-        return pack(([], [_unchosen(each[0], {}, failed) for each in profiles], ()))
+        return pack(([], [unchosen_profile(each[0], {}, failed) for each in profiles], ()))
 
 
-def _captured(result: ProfileResult, candidates: int) -> _Profile:
+def captured_profile(result: ProfileResult, candidates: int) -> ProfileFields:
+    """Return the fields of the captured result of a profile.
+
+    Args:
+        result: The result.
+        candidates: Number of endpoints before the filters.
+    """
     scored, picked = result.scored, result.endpoints
     if type(scored) is ScoredEndpoints:
         endpoints, totals = scored.endpoints, scored.scores
@@ -258,5 +265,6 @@ def _captured(result: ProfileResult, candidates: int) -> _Profile:
     )
 
 
-def _unchosen(name: str, removed: Mapping[str, Sequence[str]], error: str) -> _Profile:
+def unchosen_profile(name: str, removed: Mapping[str, Sequence[str]], error: str) -> ProfileFields:
+    """Return the fields of a profile that found no endpoint."""
     return (name, removed, (), (), NO_SCORES, (), (), printable(error))

@@ -1,6 +1,6 @@
 """Tables of decisions, for people."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -28,8 +28,8 @@ def explained(record: DecisionRecord) -> Iterable[RenderableType]:
         yield plain(f"shadow     {pick.profile} {where}{agrees}")
     for profile in record.profiles:
         yield ""
-        yield plain(_heading(profile))
-        yield _profile_table(profile, record)
+        yield plain(profile_heading(profile))
+        yield profile_table(profile, record)
 
 
 def line_table(lines: Sequence[DecisionLine]) -> Table:
@@ -94,7 +94,8 @@ def _cache(record: DecisionRecord) -> str:
     return f"{predicted} at the chosen endpoint, {record.cached_tokens} reported by the server"
 
 
-def _heading(profile: ProfileRecord) -> str:
+def profile_heading(profile: ProfileRecord) -> str:
+    """Return what a profile picked, in one line."""
     kind = "primary" if profile.is_primary else "shadow" if profile.is_shadow else "stage"
     picked = ", ".join(profile.picked) or "none"
     words = [f"profile {profile.name} ({kind}): {profile.picker or 'picker'} picked {picked}"]
@@ -109,11 +110,21 @@ def _heading(profile: ProfileRecord) -> str:
     return "; ".join(words)
 
 
-def _profile_table(profile: ProfileRecord, record: DecisionRecord) -> Table:
+def profile_table(
+    profile: ProfileRecord, record: DecisionRecord, totals_before: Mapping[str, float] | None = None
+) -> Table:
+    """Return the endpoints of a profile: its picks, the others by total, those that were removed.
+
+    Args:
+        profile: The profile.
+        record: The decision.
+        totals_before: Totals to compare with, by endpoint; None for none.
+    """
     table = _table("endpoint")
     for scorer in profile.scorers:
         table.add_column(f"{scorer.name} * {scorer.weight:g}", justify="right", no_wrap=True)
-    for heading in ("total", "waiting", "running", "kv", "age", "in flight"):
+    before = () if totals_before is None else ("before",)
+    for heading in ("total", *before, "waiting", "running", "kv", "age", "in flight"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
     table.add_column("")
@@ -135,6 +146,7 @@ def _profile_table(profile: ProfileRecord, record: DecisionRecord) -> Table:
             plain(name),
             *scores,
             "" if place is None else _number(profile.totals[place]),
+            *(() if totals_before is None else (_number(totals_before.get(name)),)),
             *_input_cells(inputs.get(name)),
             "picked" if name in picked else plain(removed.get(name, "")),
         )

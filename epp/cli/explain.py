@@ -23,6 +23,7 @@ from epp.cli.explain_decisions import decisions, request
 from epp.cli.options import finite
 from epp.cli.queue_tables import shown
 from epp.cli.running import fail
+from epp.cli.what_if import what_if_command
 from epp.data_layer.endpoints_page import PATH as ENDPOINTS_PATH
 from epp.data_layer.endpoints_page import EndpointLine, EndpointsPage
 from epp.flow_control.views.debug_page import PATH
@@ -185,3 +186,4 @@ def _print(page: SessionPage, *, as_json: bool, clear: bool) -> None:
 
 explain.command("request")(request)
 explain.command("decisions")(decisions)
+explain.command("what-if")(what_if_command)

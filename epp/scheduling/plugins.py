@@ -28,11 +28,16 @@ class Plugin(ABC):
         name: Name of this instance; unique within one configuration.
         warnings: What its parameters probably do not mean; logged, and shown by
             ``epp config check``.
+        recomputable: Whether its results depend only on what the record of a decision has: labels,
+            metrics page and load of the endpoints, the request without its headers and its prompt,
+            and the default prefix producer's matches. ``epp explain what-if`` then calls it;
+            results of others are taken from the record.
     """
 
     type: ClassVar[str]
     name: str
     warnings: Sequence[str] = ()
+    recomputable: bool = False
 
     def close(self) -> None:  # noqa: B027 - most plugins hold no resources
         """Release the instance's resources, such as a thread or a file.

@@ -27,6 +27,7 @@ class Recorded:
             doubted=given.pop("doubted", None),
             pool=pool,
             wall_clock=lambda: STARTED_AT + self.clock.now,
+            file=given.pop("file", None),
         )
         self.epp = Epp(
             endpoints or make_pool(),

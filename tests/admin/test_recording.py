@@ -123,7 +123,7 @@ def test_what_each_filter_removed() -> None:
         "idle": [],
     }
     assert (profile.endpoints, profile.margin, record.candidates) == (["default/c"], None, 3)
-    assert record.why == "default/c was the only one that passed the filters, of 1 of 3 endpoints."
+    assert record.why == "default/c was the only one of 3 endpoints that passed the filters."
 
 
 def test_a_refused_request_says_which_filters_removed_what() -> None:

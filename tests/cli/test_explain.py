@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 
 import pytest
+from admin.recorded import Recorded
 from flow_control.shown import NOW, Waiting
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
@@ -20,6 +21,7 @@ from epp.flow_control.sessions import ExtensionPoints
 from epp.flow_control.views.debug_page import session_pages
 from epp.observability import DebugPage, Metrics, MetricsServer
 from epp.outlier_detection import OutlierDetector, OutlierSettings
+from epp.request_control import EndCause
 
 
 class Picker:
@@ -444,3 +446,70 @@ def test_a_page_of_endpoints_that_cannot_be_shown(
 ) -> None:
     picker.pages = pages
     assert run_endpoint(picker.url) == (2, "", f"epp: {error}\n")
+
+
+@pytest.fixture
+def decided(picker: Picker) -> Picker:
+    """Two decisions, of which the first took longer."""
+    recorded = Recorded()
+    for request_id, seconds in (("slow-1", 2.0), ("fast-1", 0.1)):
+        routed = recorded.epp.handle(request_id=request_id)
+        recorded.clock.now += seconds
+        routed.response_started(200)
+        routed.close(EndCause.COMPLETED)
+    picker.pages = dict(recorded.explanations.pages())
+    return picker
+
+
+def run_decisions(command: str, url: str, *options: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(cli, ["explain", command, "--admin", url, *options])
+    return done.exit_code, done.stdout, done.stderr.replace(url, "URL")
+
+
+def test_the_newest_decisions_are_listed(decided: Picker) -> None:
+    status, stdout, stderr = run_decisions("decisions", decided.url)
+    assert (status, stderr) == (0, "")
+    heading, first, second, kept = rows(stdout)
+    assert heading.split()[:4] == ["time", "request", "model", "endpoint"]
+    assert first.split()[2:] == [
+        *("fast-1", "llama", "default/a", "1.000", "1.000", "100", "ms", "100", "ms"),
+        *("200", "completed"),
+    ]
+    assert "slow-1" in second
+    assert kept == "2 of 2 decisions in memory"
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        pytest.param(["--slowest"], ["slow-1", "fast-1"], id="slowest"),
+        pytest.param(["--last", "1"], ["fast-1"], id="last"),
+        pytest.param(["--endpoint", "b"], [], id="of an endpoint"),
+    ],
+)
+def test_decisions_are_selected(decided: Picker, options: list[str], ids: list[str]) -> None:
+    status, stdout, _ = run_decisions("decisions", decided.url, "--json", *options)
+    page = json.loads(stdout)
+    assert (status, [each["request_id"] for each in page["decisions"]]) == (0, ids)
+
+
+def test_a_running_endpoint_picker_explains_a_request(decided: Picker) -> None:
+    status, stdout, _ = run_decisions("request", decided.url, "slow")
+    assert status == 0
+    assert stdout.startswith("slow-1: default/a had the highest total, 1, 1 above the next, mostly")
+
+
+def test_a_request_that_it_does_not_know(decided: Picker) -> None:
+    status, stdout, stderr = run_decisions("request", decided.url, "a/b?c")
+    assert (status, stdout) == (2, "")
+    assert stderr == (
+        "epp: URL/debug/decisions/a%2Fb%3Fc: answered 404: no decision of the request 'a/b?c' is in"
+        " memory, which has the newest 2. Raise --explain-decisions, --explain-bytes or"
+        " --explain-rate to keep more\n"
+    )
+
+
+def test_an_endpoint_picker_without_the_page(picker: Picker) -> None:
+    status, _, stderr = run_decisions("decisions", picker.url)
+    assert status == 2
+    assert stderr.endswith("there is no page /debug/decisions: is it of this version?\n")

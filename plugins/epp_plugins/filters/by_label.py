@@ -41,6 +41,7 @@ class ByLabelFilter(Filter):
     """Keeps the endpoints whose label has one of the valid values."""
 
     type: ClassVar[str] = "by-label"
+    recomputable = True
     fails_open: ClassVar[bool] = False
 
     def __init__(self, name: str, params: Params) -> None:

@@ -101,7 +101,14 @@ class DecisionTreeFilter(CompositeFilter):
 
     def __init__(self, name: str, params: Params, refer: Refer) -> None:
         self.name = name
-        self._root = _step_of(params, refer)
+        inner: list[Filter] = []
+
+        def noted(plugin: str, kind: type[Filter]) -> Filter:
+            inner.append(found := refer(plugin, kind))
+            return found
+
+        self._root = _step_of(params, noted)
+        self.recomputable = all(each.recomputable for each in inner)
 
     def filter_with(
         self,

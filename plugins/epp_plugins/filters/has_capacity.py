@@ -39,6 +39,7 @@ class HasCapacityFilter(Filter):
     """Keeps the endpoints whose queue and KV cache are within their thresholds."""
 
     type: ClassVar[str] = "has-capacity-filter"
+    recomputable = True
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name

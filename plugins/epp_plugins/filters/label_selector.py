@@ -31,6 +31,7 @@ class LabelSelectorFilter(Filter):
     """Keeps the endpoints that a label selector matches."""
 
     type: ClassVar[str] = "label-selector-filter"
+    recomputable = True
     fails_open: ClassVar[bool] = False
 
     def __init__(self, name: str, params: Params) -> None:

@@ -29,6 +29,7 @@ class LeastKvCacheFilter(Filter):
     """Keeps the lowest part of the range of KV-cache usage."""
 
     type: ClassVar[str] = "least-kv-cache-filter"
+    recomputable = True
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name

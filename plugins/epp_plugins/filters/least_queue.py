@@ -32,6 +32,7 @@ class LeastQueueFilter(Filter):
     """Keeps the lowest part of the range of queue lengths."""
 
     type: ClassVar[str] = "least-queue-filter"
+    recomputable = True
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name

@@ -36,6 +36,7 @@ class LowQueueFilter(Filter):
     """Keeps the endpoints with at most ``threshold`` waiting requests."""
 
     type: ClassVar[str] = "low-queue-filter"
+    recomputable = True
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name

@@ -34,6 +34,7 @@ class MaxScorePicker(Picker):
     """Picks the best ``maxNumOfEndpoints`` endpoints."""
 
     type: ClassVar[str] = "max-score-picker"
+    recomputable = True
 
     def __init__(self, name: str, params: Params, rng: random.Random | None = None) -> None:
         self.name = name

@@ -35,6 +35,7 @@ class SingleProfileHandler(ProfileHandler):
     """Runs the only profile."""
 
     type: ClassVar[str] = "single-profile-handler"
+    recomputable = True
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name

@@ -28,6 +28,7 @@ class KvCacheUtilizationScorer(Scorer):
     """Scores endpoints by the free share of their KV cache."""
 
     type: ClassVar[str] = "kv-cache-utilization-scorer"
+    recomputable = True
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name

@@ -38,6 +38,7 @@ class LoadAwareScorer(Scorer):
     """Scores endpoints by their waiting queue, measured against a fixed length."""
 
     type: ClassVar[str] = "load-aware-scorer"
+    recomputable = True
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name

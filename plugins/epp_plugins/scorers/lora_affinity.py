@@ -32,6 +32,7 @@ class LoraAffinityScorer(Scorer):
     """Scores endpoints by the state of the target model's adapter."""
 
     type: ClassVar[str] = "lora-affinity-scorer"
+    recomputable = True
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name

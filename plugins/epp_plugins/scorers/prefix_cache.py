@@ -55,6 +55,7 @@ class PrefixCacheScorer(Scorer):
         self._matches = prefix_matches_of(params.prefix_match_info_producer_name)
         # An instance's own, unlike other plugins' keys: it comes from a parameter.
         self.reads = (self._matches,)  # type: ignore[misc]
+        self.recomputable = self._matches is PREFIX_MATCHES
         self._weight = params.match_length_weight
         self._scale_tokens = params.match_length_scale_tokens
 

@@ -28,6 +28,7 @@ class QueueScorer(Scorer):
     """Scores endpoints by their waiting queue, relative to the other candidates."""
 
     type: ClassVar[str] = "queue-scorer"
+    recomputable = True
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name

@@ -28,6 +28,7 @@ class RunningRequestsScorer(Scorer):
     """Scores endpoints by their running requests, relative to the other candidates."""
 
     type: ClassVar[str] = "running-requests-size-scorer"
+    recomputable = True
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
