@@ -158,7 +158,7 @@ class PoolRuntime:
         """Owns the plugin graph in use."""
         metrics.registry.register(FlowCollector(settings.pool_name, lambda: flow_gauges(self.flow)))
         self.store.add_listener(self.flow)
-        scrape_observers: list[ScrapeObserver] = [metrics, WakeOnPage(self.flow.wake)]
+        scrape_observers: list[ScrapeObserver] = [metrics.scrapes, WakeOnPage(self.flow.wake)]
         if self.outliers is not None:
             self.store.add_listener(self.outliers)
             scrape_observers.insert(0, self.outliers)

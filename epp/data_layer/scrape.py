@@ -104,8 +104,9 @@ class Scrape:
         self._unbroken = True
         """Whether no poll or extractor failed since the last metrics were written."""
 
-    async def run(self) -> None:
-        """Scrape once; failures are counted and logged."""
+    async def run(self, lag_seconds: float = 0.0) -> None:
+        """Scrape once, ``lag_seconds`` after it was due; failures are counted and logged."""
+        self._settings.observer.scrape_started(self._source, lag_seconds)
         if self._client is None:
             self._client = self._open()
         if self._client is not None:

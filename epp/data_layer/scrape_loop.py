@@ -31,6 +31,7 @@ class ScrapeLoop:
     """
 
     __slots__ = (
+        "_at",
         "_clock",
         "_due",
         "_group",
@@ -62,6 +63,8 @@ class ScrapeLoop:
         self._name = name
         self._group: asyncio.TaskGroup | None = None
         self._due = 0.0
+        self._at = 0.0
+        """When the next scrape is to start."""
         self._ticket: int | None = None
         """Entry of the timetable; None while a scrape runs."""
         self._task: asyncio.Task[None] | None = None
@@ -78,7 +81,7 @@ class ScrapeLoop:
         self._group = group
         at = self._clock() + delay_seconds
         self._due = at + phase * self.scrape.pace.configured_seconds
-        self._ticket = self._timetable.add(at, self._begin)
+        self._enter(at)
 
     def stop(self) -> None:
         """End the present scrape, and close the connection in the next step of the event loop."""
@@ -98,7 +101,8 @@ class ScrapeLoop:
         self._task = self._group.create_task(self._run(), name=self._name)
 
     async def _run(self) -> None:
-        await self.scrape.run()
+        # That of an idle endpoint may start early.
+        await self.scrape.run(max(0.0, self._clock() - self._at))
         self._task = None
         if not self._is_stopped:
             self._plan()
@@ -114,10 +118,9 @@ class ScrapeLoop:
         rest_seconds = self._rest_seconds()
         at = due + rest_seconds
         if at - now <= tick:
-            self._ticket = self._timetable.add(at, self._begin)
+            self._enter(at)
             return
-        slack_seconds = _SLACK * rest_seconds
-        self._ticket = self._timetable.add(at, self._begin, slack_seconds=slack_seconds)
+        self._enter(at, slack_seconds=_SLACK * rest_seconds)
         if self._rest is not None:
             self.scrape.endpoint.load.waiting_for_requests.append(self._request_sent)
 
@@ -141,7 +144,11 @@ class ScrapeLoop:
         tick = self.scrape.pace.configured_seconds
         at = self._clock() + tick
         self._due = at + tick
-        self._ticket = self._timetable.add(at, self._begin)
+        self._enter(at)
+
+    def _enter(self, at: float, *, slack_seconds: float = 0.0) -> None:
+        self._at = at
+        self._ticket = self._timetable.add(at, self._begin, slack_seconds=slack_seconds)
 
     def _forget_entry(self) -> None:
         self._ticket = None

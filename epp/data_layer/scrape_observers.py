@@ -8,6 +8,9 @@ from epp.scheduling import Endpoint, Plugin
 class ScrapeObserver(Protocol):
     """Callbacks for scrape metrics."""
 
+    def scrape_started(self, source: Plugin, lag_seconds: float) -> None:
+        """A scrape starts, ``lag_seconds`` after it was due."""
+
     def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
         """The extractors have read a page, ``seconds`` after it was requested."""
 
@@ -22,6 +25,9 @@ class ScrapeObserver(Protocol):
 
 class NullScrapeObserver:
     """An observer that does nothing."""
+
+    def scrape_started(self, source: Plugin, lag_seconds: float) -> None:
+        """Ignore the start."""
 
     def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
         """Ignore the page."""
@@ -40,6 +46,11 @@ class ScrapeObservers:
 
     def __init__(self, *observers: ScrapeObserver) -> None:
         self._observers = observers
+
+    def scrape_started(self, source: Plugin, lag_seconds: float) -> None:
+        """Pass the start on."""
+        for each in self._observers:
+            each.scrape_started(source, lag_seconds)
 
     def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
         """Pass the page on."""

@@ -248,6 +248,13 @@ class _PluginCounter:
             counter = self._bind(labels)
         counter.inc()
 
+    def add(self, count: int, *labels: str) -> None:
+        """Count ``count``; see ``PluginCounter``."""
+        counter = self._bound.get(labels)
+        if counter is None:
+            counter = self._bind(labels)
+        counter.add(count)
+
     def _bind(self, labels: tuple[str, ...]) -> Counter:
         if len(labels) != self._labels:
             raise ValueError(f"the counter has {self._labels} labels, not {len(labels)}")

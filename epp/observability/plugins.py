@@ -19,7 +19,7 @@ or never, because its own labels distinguish the instances."""
 
 
 class PluginCounter(Protocol):
-    """Counts events of one plugin."""
+    """Counts events, or amounts, of one plugin."""
 
     def inc(self, *labels: str) -> None:
         """Count one; pass one value per label.
@@ -27,6 +27,9 @@ class PluginCounter(Protocol):
         Values may come from clients: beyond 1000 label sets, or if the metrics page is full,
         further sets count as ``other``.
         """
+
+    def add(self, count: int, *labels: str) -> None:
+        """Count ``count``, 0 or more; like :meth:`inc`."""
 
 
 class PluginHistogram(Protocol):
@@ -99,6 +102,9 @@ class PluginMetrics(Protocol):
 
 class _NoCounter:
     def inc(self, *labels: str) -> None:
+        pass
+
+    def add(self, count: int, *labels: str) -> None:
         pass
 
 

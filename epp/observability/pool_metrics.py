@@ -1,4 +1,4 @@
-"""Gauges of the pool and of scrape intervals, read at each scrape of the metrics page."""
+"""Gauges and counters of the pool and its endpoints, read at each scrape of the metrics page."""
 
 import time
 from collections import Counter
@@ -33,8 +33,8 @@ class PoolCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Compute all gauges from the endpoints."""
-        endpoints = self._snapshot()
-        oldest = self._clock() - self._staleness
+        endpoints, now = self._snapshot(), self._clock()
+        oldest = now - self._staleness
         fresh = [e for e in endpoints if (at := e.metrics.requested_at) is not None and at > oldest]
         outliers = self._outliers
         if outliers is not None:
@@ -46,6 +46,10 @@ class PoolCollector(Collector):
         flight = self._per_endpoint("endpoint_inflight_requests", "Requests in flight from here.")
         waiting = self._per_endpoint("effective_queue_size", "Queue as the scorers see it.")
         draining = self._per_endpoint("endpoint_draining", "1 while it gets no new requests.")
+        age = self._per_endpoint(
+            "endpoint_metrics_age_seconds",
+            "Time since the latest page of its metrics was requested, or a newer load report came.",
+        )
         responses = self._counter(
             "endpoint_responses",
             "Requests by the class of the response's status; none for no response.",
@@ -66,7 +70,9 @@ class PoolCollector(Collector):
             queue.add_metric(labels, endpoint.metrics.waiting_requests)
             flight.add_metric(labels, endpoint.load.in_flight)
             waiting.add_metric(labels, endpoint.load.waiting_requests)
-        yield from (queue, flight, waiting, draining, responses, retries)
+            if (requested_at := endpoint.metrics.requested_at) is not None:
+                age.add_metric(labels, max(0.0, now - requested_at))
+        yield from (queue, flight, waiting, draining, age, responses, retries)
         if outliers is not None:
             yield from self._health(outliers, endpoints, shown)
 
@@ -128,27 +134,3 @@ def shown_names(names: Collection[str]) -> dict[str, str]:
     short = {name: name.rpartition("/")[2] for name in names}
     count = Counter(short.values())
     return {name: each if count[each] == 1 else name for name, each in short.items()}
-
-
-class ScrapeCollector(Collector):
-    """Gauges of the scrape intervals.
-
-    Args:
-        read: Returns the current intervals by names of endpoint and source.
-    """
-
-    def __init__(self, read: Callable[[], Mapping[tuple[str, str], float]]) -> None:
-        self._read = read
-
-    def collect(self) -> Iterable[Metric]:
-        """Read all intervals."""
-        family = GaugeMetricFamily(
-            "llm_d_epp_datalayer_scrape_interval_seconds",
-            "Present time between two scrapes; longer than configured where a page costs too much.",
-            labels=["model_server_endpoint", "source"],
-        )
-        intervals = dict(self._read())
-        shown = shown_names({endpoint for endpoint, _ in intervals})
-        for (endpoint, source), seconds in intervals.items():
-            family.add_metric([shown[endpoint], source], seconds)
-        yield family

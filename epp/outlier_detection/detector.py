@@ -211,6 +211,9 @@ class OutlierDetector:
             if not is_whole:
                 health.broken += 1.0
 
+    def scrape_started(self, source: Plugin, lag_seconds: float) -> None:
+        """Ignore the start of a scrape: its end is the evidence."""
+
     def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
         """Take a successful scrape, or health check."""
         health = self._health.get(endpoint)

@@ -50,9 +50,9 @@ def filled() -> Metrics:
     metrics.scheduler_e2e.observe(0.001)
     metrics.attempts.succeeded("llama", make_endpoint("default/pod"))
     scorer = queue_depth.QueueScorer("queue", queue_depth.Params())
-    metrics.poll_failed(scorer, make_endpoint(), "timeout")
-    metrics.extract_failed(scorer, scorer, make_endpoint(), "page")
-    metrics.page_scraped(scorer, make_endpoint(), 0.1)
+    metrics.scrapes.poll_failed(scorer, make_endpoint(), "timeout")
+    metrics.scrapes.extract_failed(scorer, scorer, make_endpoint(), "page")
+    metrics.scrapes.page_scraped(scorer, make_endpoint(), 0.1)
     for _ in range(2):
         PluginWatch(metrics).timer("Scorer", scorer)(0.001)
     PluginWatch(metrics, slow_call_seconds=0.1).timer("Scorer", scorer)(0.2)
@@ -219,9 +219,9 @@ def test_pages_that_are_too_large_are_counted_besides(step: str) -> None:
     source = queue_depth.QueueScorer("queue", queue_depth.Params())
     for kind in ("too-large", "timeout"):
         if step == "poll":
-            metrics.poll_failed(source, make_endpoint(), kind)
+            metrics.scrapes.poll_failed(source, make_endpoint(), kind)
         else:
-            metrics.extract_failed(source, source, make_endpoint(), kind)
+            metrics.scrapes.extract_failed(source, source, make_endpoint(), kind)
     value = metrics.registry.get_sample_value
     labels = {"source_type": "queue-scorer"}
     assert value("llm_d_epp_datalayer_pages_too_large_total", labels) == 1

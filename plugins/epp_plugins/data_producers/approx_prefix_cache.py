@@ -36,6 +36,10 @@ instead.
 Gauges: ``prefix_indexer_size`` (blocks, summed over the endpoints), ``prefix_indexer_bytes``,
 ``prefix_indexer_bytes_limit``. Histograms for the chosen endpoint: ``prefix_indexer_hit_ratio``
 (fraction of the prompt's blocks that it had) and ``prefix_indexer_hit_bytes`` (their length).
+Counters of responses that report their usage, without those with a prefill elsewhere:
+``prefix_indexer_prompt_tokens_total``, and of these tokens ``prefix_indexer_predicted_tokens_total``
+(the index took the endpoint to have them) and ``prefix_indexer_observed_tokens_total`` (the
+endpoint reported them as cached).
 
 Reads:  ``TOKENIZED_PROMPT``; ``PREFILL_PROFILE``; ``ANSWER_USAGE``; ``cache_block_size``,
 ``cache_blocks``, ``prompt_tokens`` and ``prompts`` of ``endpoint.metrics``.
@@ -73,6 +77,7 @@ from epp.scheduling import (
 )
 from epp_plugins.data_producers.media import BYTES_PER_TOKEN
 from epp_plugins.data_producers.prefix_index import DEFAULT_MAX_BYTES, PrefixIndex
+from epp_plugins.data_producers.prefix_predictions import PrefixPredictions
 from epp_plugins.data_producers.token_scale import GENEROUS, TokenScale
 from epp_plugins.state_keys import (
     DEFAULT_PREFILL_PROFILE,
@@ -169,6 +174,7 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener, Re
             "Length of the prompt's beginning that the chosen endpoint held.",
             _HIT_BYTES,
         )
+        self._predictions = PrefixPredictions(self, metrics)
 
     def prepare(self, request: LLMRequest, state: CycleState) -> None:
         if not self._params.auto_tune:
@@ -216,7 +222,10 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener, Re
         matches = state.read(self._matches)
         if matches is None or not matches.total_blocks:
             return
-        for endpoint in (served_by, state.read(self._prefilled_by)):
+        prefilled_by = state.read(self._prefilled_by)
+        if prefilled_by is None:  # otherwise the report is of a transfer
+            self._predictions.answered(matches, served_by.name, usage)
+        for endpoint in (served_by, prefilled_by):
             if endpoint is not None and (scale := self._scales.get(endpoint.name)) is not None:
                 scale.answered(matches.total_blocks * matches.block_size, usage.prompt_tokens)
 
