@@ -75,6 +75,10 @@ class _Counted:
         assert len(labels) == self.label_count
         self.counts[self.name, *labels] += 1
 
+    def add(self, count: int, *labels: str) -> None:
+        assert len(labels) == self.label_count
+        self.counts[self.name, *labels] += count
+
 
 class _Recorder(Filter):
     """Notes that its profile runs, and the peer that is published by then; removes by prefix."""

@@ -74,6 +74,7 @@ def flow_settings(
         displaces=more.when_full == "displace",
         plugins=plan.plugins,
         actions=plan.actions,
+        slow_call_seconds=graph.effective.extensions.guard_rails.slow_call_ms / 1000,
         eviction=_eviction(make, graph.effective.extensions.flow_control.eviction, grace)
         if section.enable_eviction
         else None,

@@ -1,7 +1,7 @@
 """Interfaces between flow control and its surroundings."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from epp.flow_control.flows import Flow, Outcome, QueuedRequest
@@ -53,6 +53,11 @@ class FlowObserver(Protocol):
 
     def flow_removed(self, flow: Flow) -> None:
         """``flow`` was removed after a long idle time."""
+
+    def plugin_timer(
+        self, plugin: str, extension_point: str, slow_call_seconds: float
+    ) -> Callable[[float], None] | None:
+        """Return what takes the seconds of a session plugin's calls; None for nothing."""
 
     def plugin_failed(self, plugin: str, extension_point: str) -> None:
         """A session plugin failed at an extension point."""

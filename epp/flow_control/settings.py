@@ -75,6 +75,8 @@ class FlowSettings:
     """Session plugins, in the order in which a session opens them."""
     actions: tuple[str, ...] = ("allocate",)
     """Actions of a session, in the order of their execution."""
+    slow_call_seconds: float = 0.05
+    """Calls of session plugins that take longer are counted."""
     eviction: EvictionSettings | None = None
     """None if requests in flight are not evicted."""
 

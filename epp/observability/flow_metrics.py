@@ -6,6 +6,7 @@ control drops the flow, and the size of the metrics page limits how many flows a
 series of their own (:mod:`.label_sets`).
 """
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from epp.observability.known_names import OTHER
@@ -22,7 +23,8 @@ _WAITS: Final = (
     *(30.0, 60.0),
 )
 MAX_PLACES: Final = 200
-"""Plugins choose their own names and dimensions; pairs beyond this number are ``other``."""
+"""Session plugins choose their own names and those of amounts; pairs beyond this number are
+``other``."""
 
 _DISPATCHED: Final = "Dispatched"
 _STILL_WAITS: Final = "NotYetFinalized"
@@ -104,7 +106,9 @@ class FlowMetrics:
             "Exceptions of session plugins; extension_point is on_session_open, predicate, …",
             ("plugin", "extension_point"),
         )
-        self._failed: set[tuple[str, str]] = set()
+        self._of_plugins = metrics.plugin_duration, metrics.plugin_overruns, metrics.plugin_failures
+        self._places: set[tuple[str, str]] = set()
+        self._timers: dict[tuple[str, str, float], Callable[[float], None]] = {}
         names = metrics.names
         self.sets: LabelSets[_Series] = LabelSets(
             metrics.budget,
@@ -163,13 +167,35 @@ class FlowMetrics:
         if OTHER not in key:
             self._flows.drop(key)
 
+    def plugin_timer(
+        self, plugin: str, extension_point: str, slow_call_seconds: float
+    ) -> Callable[[float], None]:
+        """Return what observes the seconds of a session plugin's calls."""
+        key = (plugin, extension_point, slow_call_seconds)
+        timer = self._timers.get(key)
+        if timer is None:
+            durations, overruns, _ = self._of_plugins
+            labels = self._labels_of(plugin, extension_point)
+            overran = overruns.labels(*labels).inc
+            timer = durations.labels(*labels).observer(slow_call_seconds, overran)
+            if labels[0] != OTHER:
+                self._timers[key] = timer
+        return timer
+
     def plugin_failed(self, plugin: str, extension_point: str) -> None:
         """Count an exception of a session plugin."""
-        place = (plugin, extension_point)
-        if place not in self._failed and len(self._failed) >= MAX_PLACES:
-            place = (OTHER, OTHER)
-        self._failed.add(place)
-        self._failures.labels(*place).inc()
+        labels = self._labels_of(plugin, extension_point)
+        self._of_plugins[2].labels(*labels).inc()
+        self._failures.labels(labels[1], labels[0]).inc()
+
+    def _labels_of(self, plugin: str, extension_point: str) -> tuple[str, str, str]:
+        """Return extension point, type and name of a session plugin, whose name is its type."""
+        place = (extension_point, plugin)
+        if place not in self._places:
+            if len(self._places) >= MAX_PLACES:
+                return OTHER, OTHER, OTHER
+            self._places.add(place)
+        return extension_point, plugin, plugin
 
     def session_ended(self, seconds: float) -> None:
         """Time a dispatch session."""

@@ -21,7 +21,12 @@ class Observer:
     def __init__(self) -> None:
         self.kinds: list[str] = []
         self.extract_errors: list[tuple[str, str, str]] = []
+        self.lags: list[float] = []
+        """How late each scrape was, in seconds."""
         self._news: asyncio.Queue[str] = asyncio.Queue()
+
+    def scrape_started(self, source: Plugin, lag_seconds: float) -> None:
+        self.lags.append(lag_seconds)
 
     def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
         assert seconds >= 0

@@ -322,6 +322,32 @@ async def test_the_process_rarely_looks_for_stale_metrics_while_there_are_none(
 
 
 @pytest.mark.looptime
+async def test_a_scrape_that_starts_late_is_observed_with_its_lag() -> None:
+    store, observer, loop = make_store("a"), Observer(), asyncio.get_running_loop()
+    blocked_seconds = 0.0
+    binding = loads({"a": serving(page(1))})
+    scraper = Scraper(
+        store,
+        [binding],
+        clock=lambda: loop.time() + blocked_seconds,
+        observer=observer,
+        is_adaptive=False,
+    )
+    async with running(scraper):
+        await asyncio.sleep(0.12)
+        before = len(observer.lags)
+        blocked_seconds = 0.03  # the timers of the event loop are late by this
+        await asyncio.sleep(0.12)
+        on_time = pytest.approx(0.0, abs=1e-3)
+        assert observer.lags == [
+            *([on_time] * before),
+            pytest.approx(0.03, abs=1e-3),
+            *([on_time] * (len(observer.lags) - before - 1)),
+        ]
+        assert 0 < before < len(observer.lags) - 1
+
+
+@pytest.mark.looptime
 async def test_a_recovered_endpoint_is_believed_at_once() -> None:
     store = make_store("a", "b")
     fail = True

@@ -242,6 +242,7 @@ class Observer:
         self.sessions = 0
         self.removed: list[Flow] = []
         self.faults: list[tuple[str, str]] = []
+        self.times: dict[tuple[str, str], list[float]] = {}
 
     def passed(self, request: LLMRequest) -> None:
         self.seen.append(("passed", request.request_id))
@@ -257,6 +258,12 @@ class Observer:
 
     def flow_removed(self, flow: Flow) -> None:
         self.removed.append(flow)
+
+    def plugin_timer(
+        self, plugin: str, extension_point: str, slow_call_seconds: float
+    ) -> Callable[[float], None]:
+        times = self.times.setdefault((plugin, extension_point), [])
+        return times.append
 
     def plugin_failed(self, plugin: str, extension_point: str) -> None:
         self.faults.append((plugin, extension_point))

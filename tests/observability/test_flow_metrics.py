@@ -21,7 +21,7 @@ WAITS = "flow_control_request_queue_duration_seconds"
 TOTAL = "flow_control_requests_total"
 FLOW = {"fairness_id", "priority"}
 MODELS = {"model_name", "target_model_name"}
-SCHEDULING = "0.0001 0.0002 0.0005 0.001 0.002 0.005 0.01 0.02 0.05 0.1"
+SCHEDULING = "1e-5 2e-5 5e-5 0.0001 0.0002 0.0005 0.001 0.002 0.005 0.01 0.02 0.05 0.1"
 
 
 def make_metrics(max_page_bytes: int = 8_000_000) -> tuple[Metrics, FlowMetrics]:
@@ -76,7 +76,7 @@ def test_names_types_and_labels_are_the_references(name: str, kind: str, labels:
         ("flow_control_dispatch_cycle_duration_seconds", SCHEDULING),
     ],
 )
-def test_buckets_are_the_references(name: str, bounds: str) -> None:
+def test_buckets_include_those_of_the_reference(name: str, bounds: str) -> None:
     found = [float(labels["le"]) for labels, _ in samples(filled().registry, f"{name}_bucket")]
     assert found == [*map(float, bounds.split()), float("inf")]
 
@@ -239,6 +239,22 @@ def test_failures_of_session_plugins_count_where_they_happened() -> None:
         ({"plugin": "spot", "extension_point": "predicate"}, 2),
         ({"plugin": "spot", "extension_point": "on_session_open"}, 1),
     ]
+
+
+def test_session_plugins_are_timed_and_counted_like_all_plugins() -> None:
+    metrics, flows = make_metrics()
+    observe = flows.plugin_timer("spot", "predicate", 0.05)
+    assert flows.plugin_timer("spot", "predicate", 0.05) is observe
+    observe(0.000003)
+    observe(0.06)
+    flows.plugin_failed("spot", "predicate")
+    labels = {"extension_point": "predicate", "plugin_type": "spot", "plugin_name": "spot"}
+    for name, value in (
+        ("plugin_duration_seconds_count", 2),
+        ("plugin_failures_total", 1),
+        ("plugin_overruns_total", 1),
+    ):
+        assert samples(metrics.registry, name) == [(labels, value)]
 
 
 def test_places_of_failures_beyond_the_cap_are_other() -> None:

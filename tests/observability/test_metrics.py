@@ -3,7 +3,7 @@
 from math import sqrt
 
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from epp.observability import Metrics, PluginWatch, PoolCollector
@@ -18,7 +18,7 @@ LATENCY = (
     "0.005 0.025 0.05 0.1 0.2 0.4 0.6 0.8 1 1.25 1.5 2 3 4 5 6 8 10 15 20 30 45 60 120 180 240"
     " 300 360 480 600 900 1200 1800 2700 3600"
 )
-SCHEDULING = "0.0001 0.0002 0.0005 0.001 0.002 0.005 0.01 0.02 0.05 0.1"
+SCHEDULING = "1e-5 2e-5 5e-5 0.0001 0.0002 0.0005 0.001 0.002 0.005 0.01 0.02 0.05 0.1"
 ANSWER_SIZES = "1 8 16 32 64 128 256 512 1024 2048 4096 8192 16384 32778 65536"
 SIZES = " ".join(str(64 * 2**n) for n in range(25))
 
@@ -143,10 +143,10 @@ def test_names_types_and_labels_are_the_references(name: str, kind: str, labels:
             ".001 .005 .01 .02 .04 .06 .08 .1 .15 .2 .3 .5 .75 1 2",
         ),
         ("scheduler_e2e_duration_seconds", SCHEDULING),
-        ("plugin_duration_seconds", SCHEDULING),
+        ("plugin_duration_seconds", f"1e-6 2e-6 5e-6 {SCHEDULING}"),
     ],
 )
-def test_buckets_are_the_references(name: str, bounds: str) -> None:
+def test_buckets_include_those_of_the_reference(name: str, bounds: str) -> None:
     _, label_sets = page(filled())[f"llm_d_epp_{name}_bucket"]
     found = [float(labels["le"]) for labels in label_sets]
     assert found == [*map(float, bounds.split()), float("inf")]
@@ -225,6 +225,34 @@ def test_pages_that_are_too_large_are_counted_besides(step: str) -> None:
     value = metrics.registry.get_sample_value
     labels = {"source_type": "queue-scorer"}
     assert value("llm_d_epp_datalayer_pages_too_large_total", labels) == 1
+
+
+def test_scrapes_are_timed_by_their_source() -> None:
+    metrics = Metrics()
+    source = queue_depth.QueueScorer("queue", queue_depth.Params())
+    metrics.scrapes.scrape_started(source, 0.0)
+    metrics.scrapes.scrape_started(source, 0.03)
+    metrics.scrapes.page_scraped(source, make_endpoint(), 0.004)
+    value = metrics.registry.get_sample_value
+    labels = {"source_type": "queue-scorer"}
+    lag, duration = (f"llm_d_epp_datalayer_scrape_{each}_seconds" for each in ("lag", "duration"))
+    assert value(f"{lag}_bucket", {**labels, "le": "0.02"}) == 1
+    assert value(f"{lag}_sum", labels) == 0.03
+    assert value(f"{duration}_bucket", {**labels, "le": "0.005"}) == 1
+
+
+def test_the_age_of_an_endpoints_metrics_is_shown_once_it_is_scraped() -> None:
+    registry = CollectorRegistry()
+    endpoints = [make_endpoint("ns/a", requested_at=98.5), make_endpoint("ns/b")]
+    registry.register(PoolCollector("pool", lambda: endpoints, clock=lambda: 100.0))
+
+    def ages() -> dict[str, float]:
+        (family,) = [each for each in registry.collect() if each.name.endswith("_age_seconds")]
+        return {each.labels["model_server_endpoint"]: each.value for each in family.samples}
+
+    assert ages() == {"a": 1.5}
+    endpoints.clear()
+    assert ages() == {}
 
 
 def test_one_endpoint_has_no_deviation() -> None:

@@ -1,6 +1,7 @@
 """The sessions of one configuration: its plugins, its actions, and when a session is worth it."""
 
 from collections.abc import Mapping
+from functools import partial
 from time import perf_counter
 
 import structlog
@@ -71,6 +72,9 @@ class DispatchSessions:
             actions=(),
             fault=self._plugin_failed,
             policy=self._policy,
+            timer=partial(
+                self._host.observer.plugin_timer, slow_call_seconds=settings.slow_call_seconds
+            ),
         )
 
     def _action(self, name: str) -> Action:

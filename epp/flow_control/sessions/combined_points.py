@@ -9,7 +9,7 @@ from epp.flow_control.sessions.cluster import Cluster
 from epp.flow_control.sessions.contracts import PLUGIN_FAULTS, PluginFault, Verdict
 from epp.flow_control.sessions.explanations import Explanations
 from epp.flow_control.sessions.model import Gpu, Job, Node, Queue, Task
-from epp.flow_control.sessions.points import ExtensionPoints, Registered
+from epp.flow_control.sessions.points import ExtensionPoints, Registered, Timer, no_timer
 
 Fault = Callable[[str, str, PluginFault], None]
 """Receives the plugin, the extension point and the exception of a failure."""
@@ -45,8 +45,10 @@ class CombinedPoints(ExtensionPoints):
     as a refusal everywhere else, and the fault is reported.
     """
 
-    def __init__(self, cluster: Cluster, fault: Fault, policy: DefaultPolicy) -> None:
-        super().__init__()
+    def __init__(
+        self, cluster: Cluster, fault: Fault, policy: DefaultPolicy, timer: Timer = no_timer
+    ) -> None:
+        super().__init__(timer)
         self.cluster = cluster
         self.policy = policy
         self.explanations = Explanations()

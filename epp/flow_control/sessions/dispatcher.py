@@ -1,6 +1,6 @@
 """Runs sessions: opens one on the live cluster, executes the actions and closes it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from epp.flow_control.sessions.actions import Action
@@ -10,16 +10,22 @@ from epp.flow_control.sessions.contracts import PLUGIN_FAULTS, Binder
 from epp.flow_control.sessions.explanations import Explanations
 from epp.flow_control.sessions.model import Gpu, Job, Node, Task, TaskStatus
 from epp.flow_control.sessions.plugin import PluginError, SessionPlugin
-from epp.flow_control.sessions.points import ExtensionPoints, RegistrationError
+from epp.flow_control.sessions.points import (
+    ExtensionPoints,
+    RegistrationError,
+    Timer,
+    no_timer,
+    timed,
+)
 from epp.flow_control.sessions.session import Session
 
 
 class _Member(NamedTuple):
-    """A plugin that overrides a method called per session."""
+    """A plugin that overrides a method called per session, and these methods."""
 
     plugin: SessionPlugin
-    opens: bool
-    closes: bool
+    opens: Callable[[Session], None] | None
+    closes: Callable[[Session], None] | None
 
 
 class Dispatcher:
@@ -38,6 +44,7 @@ class Dispatcher:
         actions: Sequence[Action],
         fault: Fault,
         policy: DefaultPolicy | None = None,
+        timer: Timer = no_timer,
     ) -> None:
         """Configure the plugins.
 
@@ -48,6 +55,7 @@ class Dispatcher:
             actions: In the order in which they are executed.
             fault: Receives each exception of a plugin.
             policy: Chooses nodes and breaks ties; KAI-Scheduler's by default.
+            timer: Makes the functions that take the durations of plugin calls.
 
         Raises:
             PluginError: Two plugins have one name, or one fails to configure itself.
@@ -57,7 +65,7 @@ class Dispatcher:
         self.plugins = tuple(plugins)
         self.actions = tuple(actions)
         self._fault = fault
-        self._session = Session(cluster, binder, fault, policy or DefaultPolicy())
+        self._session = Session(cluster, binder, fault, policy or DefaultPolicy(), timer)
         self._is_running = False
         names: set[str] = set()
         for plugin in self.plugins:
@@ -83,12 +91,12 @@ class Dispatcher:
         members = (
             _Member(
                 plugin,
-                _overrides(plugin, "on_session_open"),
-                _overrides(plugin, "on_session_close"),
+                _method(plugin, "on_session_open", timer),
+                _method(plugin, "on_session_close", timer),
             )
             for plugin in self.plugins
         )
-        self._members = tuple(each for each in members if each.opens or each.closes)
+        self._members = tuple(each for each in members if each.opens is not None or each.closes is not None)
 
     def rebind(self, binder: Binder, fault: Fault, policy: DefaultPolicy) -> None:
         """Use another binder, fault handler and policy; plugins keep their registrations."""
@@ -148,8 +156,8 @@ class Dispatcher:
         mark = session.mark()
         session.registering = member.plugin.name
         try:
-            if member.opens:
-                member.plugin.on_session_open(session)
+            if member.opens is not None:
+                member.opens(session)
         except PLUGIN_FAULTS as error:
             self._fault(member.plugin.name, "on_session_open", error)
             session.forget_functions(mark)
@@ -164,8 +172,8 @@ class Dispatcher:
         for member in reversed(opened):
             session.registering = member.plugin.name
             try:
-                if member.closes:
-                    member.plugin.on_session_close(session)
+                if member.closes is not None:
+                    member.closes(session)
             except PLUGIN_FAULTS as error:
                 self._fault(member.plugin.name, "on_session_close", error)
         session.registering = None
@@ -215,7 +223,11 @@ class Dispatcher:
         self._session.explanations.forget(job)
 
 
-def _overrides(plugin: SessionPlugin, method: str) -> bool:
-    """Return whether a plugin overrides a method."""
-    own = getattr(getattr(plugin, method), "__func__", None)
-    return own is not getattr(SessionPlugin, method)
+def _method(
+    plugin: SessionPlugin, name: str, timer: Timer
+) -> Callable[[Session], None] | None:
+    """Return a method of a plugin, with its time taken; None if the plugin does not override it."""
+    method: Callable[[Session], None] = getattr(plugin, name)
+    if getattr(method, "__func__", None) is getattr(SessionPlugin, name):
+        return None
+    return timed(method, timer(plugin.name, name))

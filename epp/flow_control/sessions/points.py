@@ -2,11 +2,18 @@
 
 from collections.abc import Callable
 from functools import partial
+from time import perf_counter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from epp.flow_control.sessions import contracts as api
 
 F = TypeVar("F")
+
+
+Observe = Callable[[float], None]
+"""Takes the seconds of a call."""
+Timer = Callable[[str, str], Observe | None]
+"""Returns what takes the durations of a plugin's calls at an extension point; None for nothing."""
 
 
 class Registered(NamedTuple, Generic[F]):
@@ -16,14 +23,38 @@ class Registered(NamedTuple, Generic[F]):
     function: F
 
 
+def no_timer(plugin: str, point: str) -> None:
+    """Let no call be timed."""
+
+
+def timed(function: Callable[..., Any], observe: Observe | None) -> Callable[..., Any]:
+    """Return ``function``, timed unless ``observe`` is None."""
+    if observe is None:
+        return function
+
+    def call(*args: object) -> Any:
+        began = perf_counter()
+        try:
+            return function(*args)
+        finally:
+            observe(perf_counter() - began)
+
+    return call
+
+
 class RegistrationError(ValueError):
     """A registration conflicts with another plugin's, or is not possible here."""
 
 
 class ExtensionPoints:
-    """The registered functions, in the order of registration, in which they are called."""
+    """The registered functions, in the order of registration, in which they are called.
 
-    def __init__(self) -> None:
+    Args:
+        timer: Makes the functions that take the durations of calls.
+    """
+
+    def __init__(self, timer: Timer = no_timer) -> None:
+        self.timer = timer
         self.registering: str | None = ""
         """The plugin that registers; None while functions are called, because the lists must not
         change then."""
@@ -57,87 +88,87 @@ class ExtensionPoints:
 
     def add_queue_order_fn(self, function: api.QueueOrder) -> None:
         """Order queues; the first that is not 0 decides, then age, then name."""
-        self._append(self.queue_orders, function)
+        self._append(self.queue_orders, "queue_order", function)
 
     def add_job_order_fn(self, function: api.JobOrder) -> None:
         """Order the jobs of a queue; the first that is not 0 decides, then age, then name."""
-        self._append(self.job_orders, function)
+        self._append(self.job_orders, "job_order", function)
 
     def add_task_order_fn(self, function: api.TaskOrder) -> None:
         """Order the tasks of a job; the first that is not 0 decides, then age, then name."""
-        self._append(self.task_orders, function)
+        self._append(self.task_orders, "task_order", function)
 
     def add_pre_predicate_fn(self, function: api.PrePredicate) -> None:
         """Refuse a task on all nodes; all must pass."""
-        self._append(self.pre_predicates, function)
+        self._append(self.pre_predicates, "pre_predicate", function)
 
     def add_predicate_fn(self, function: api.Predicate) -> None:
         """Refuse a node for a task; all must pass."""
-        self._append(self.predicates, function)
+        self._append(self.predicates, "predicate", function)
 
     def add_node_pre_order_fn(self, function: api.NodePreOrder) -> None:
         """Prepare node scores, once per task and set of nodes."""
-        self._append(self.node_pre_orders, function)
+        self._append(self.node_pre_orders, "node_pre_order", function)
 
     def add_node_order_fn(self, function: api.NodeOrder) -> None:
         """Score a node for a task; scores are summed, ties are broken by name."""
-        self._append(self.node_orders, function)
+        self._append(self.node_orders, "node_order", function)
 
     def add_gpu_order_fn(self, function: api.GpuOrder) -> None:
         """Score a GPU for a task; scores are summed, ties are broken by index."""
-        self._append(self.gpu_orders, function)
+        self._append(self.gpu_orders, "gpu_order", function)
 
     def add_subset_nodes_fn(self, function: api.SubsetNodes) -> None:
         """Split nodes into sets; each function is applied to every set so far."""
-        self._append(self.subset_nodes, function)
+        self._append(self.subset_nodes, "subset_nodes", function)
 
     def add_is_job_over_capacity_fn(self, function: api.JobCapacity) -> None:
         """Refuse tasks of a job because of its queue; all must allow."""
-        self._append(self.job_capacities, function)
+        self._append(self.job_capacities, "is_job_over_capacity", function)
 
     def add_is_non_preemptible_job_over_queue_quota_fn(self, function: api.JobCapacity) -> None:
         """Refuse tasks of a job that is not preemptible; all must allow."""
-        self._append(self.quotas, function)
+        self._append(self.quotas, "is_non_preemptible_job_over_queue_quota", function)
 
     def add_is_task_allocation_on_node_over_capacity_fn(self, function: api.NodeCapacity) -> None:
         """Refuse a task on a node; all must allow."""
-        self._append(self.node_capacities, function)
+        self._append(self.node_capacities, "is_task_allocation_on_node_over_capacity", function)
 
     def add_can_reclaim_resources_fn(self, function: api.CanReclaim) -> None:
         """Forbid a job to reclaim; all must agree."""
-        self._append(self.can_reclaims, function)
+        self._append(self.can_reclaims, "can_reclaim_resources", function)
 
     def add_reclaim_victim_filter_fn(self, function: api.VictimFilter) -> None:
         """Spare a victim of a reclaim; all must agree."""
-        self._append(self.reclaim_filters, function)
+        self._append(self.reclaim_filters, "reclaim_victim_filter", function)
 
     def add_preempt_victim_filter_fn(self, function: api.VictimFilter) -> None:
         """Spare a victim of a preemption; all must agree."""
-        self._append(self.preempt_filters, function)
+        self._append(self.preempt_filters, "preempt_victim_filter", function)
 
     def add_reclaim_scenario_validator_fn(self, function: api.ScenarioValidator) -> None:
         """Reject a reclaim as a whole; all must agree."""
-        self._append(self.reclaim_validators, function)
+        self._append(self.reclaim_validators, "reclaim_scenario_validator", function)
 
     def add_preempt_scenario_validator_fn(self, function: api.ScenarioValidator) -> None:
         """Reject a preemption as a whole; all must agree."""
-        self._append(self.preempt_validators, function)
+        self._append(self.preempt_validators, "preempt_scenario_validator", function)
 
     def add_reclaimable_fn(self, function: api.Reclaimable) -> None:
         """Spare a victim of a reclaim; called per victim and again for the whole scenario."""
-        self._append(self.reclaimables, function)
+        self._append(self.reclaimables, "reclaimable", function)
 
     def add_on_job_solution_start_fn(self, function: api.SolutionStart) -> None:
         """Be called before a search for victims to reclaim."""
-        self._append(self.solution_starts, function)
+        self._append(self.solution_starts, "on_job_solution_start", function)
 
     def add_pre_job_allocation_fn(self, function: api.JobHook) -> None:
         """Be called before a job is placed."""
-        self._append(self.pre_allocations, function)
+        self._append(self.pre_allocations, "pre_job_allocation", function)
 
     def add_bind_request_mutate_fn(self, function: api.BindRequestMutate) -> None:
         """Send attributes with a task; for equal keys the later function wins."""
-        self._append(self.mutators, function)
+        self._append(self.mutators, "bind_request_mutate", function)
 
     def add_event_handler(
         self,
@@ -147,9 +178,9 @@ class ExtensionPoints:
     ) -> None:
         """Be called for each task that is placed or removed, also by undoing; cannot veto."""
         if allocate is not None:
-            self._append(self.on_allocate, allocate)
+            self._append(self.on_allocate, "allocate", allocate)
         if deallocate is not None:
-            self._append(self.on_deallocate, deallocate)
+            self._append(self.on_deallocate, "deallocate", deallocate)
 
     def add_queue_amount_fn(self, amount: str, function: api.QueueAmount) -> None:
         """Provide an amount of each queue: ``allocated``, ``deserved`` or ``fair_share``.
@@ -198,8 +229,11 @@ class ExtensionPoints:
             )
         return self.registering
 
-    def _append(self, functions: list[Registered[Any]], function: object) -> None:
-        functions.append(Registered(self._plugin(), function))
+    def _append(
+        self, functions: list[Registered[Any]], point: str, function: Callable[..., Any]
+    ) -> None:
+        plugin = self._plugin()
+        functions.append(Registered(plugin, timed(function, self.timer(plugin, point))))
         self._log.append(functions.pop)
 
     def _set(self, held: dict[str, Registered[Any]], key: str, function: object, what: str) -> None:

@@ -13,7 +13,7 @@ from epp.flow_control.sessions.combined_points import (
 from epp.flow_control.sessions.contracts import PLUGIN_FAULTS, Binder, Event, Scenario
 from epp.flow_control.sessions.explanations import Explanations
 from epp.flow_control.sessions.model import Gpu, Job, Node, Queue, Task
-from epp.flow_control.sessions.points import Registered
+from epp.flow_control.sessions.points import Registered, Timer, no_timer
 from epp.flow_control.sessions.statement import Statement
 
 
@@ -25,9 +25,14 @@ class Session(CombinedPoints):
     """
 
     def __init__(
-        self, cluster: Cluster, binder: Binder, fault: Fault, policy: DefaultPolicy
+        self,
+        cluster: Cluster,
+        binder: Binder,
+        fault: Fault,
+        policy: DefaultPolicy,
+        timer: Timer = no_timer,
     ) -> None:
-        super().__init__(cluster, fault, policy)
+        super().__init__(cluster, fault, policy, timer)
         self.binder = binder
         self.version = cluster.version
         self._statements: list[Statement] = []

@@ -20,6 +20,7 @@ from epp.flow_control.sessions import (
     build_actions,
 )
 from epp.flow_control.sessions.contracts import PluginFault
+from epp.flow_control.sessions.points import Timer, no_timer
 
 
 class World:
@@ -75,6 +76,7 @@ class Bench:
         nodes: Sequence[Node] = (),
         queues: Sequence[Queue] = (),
         policy: DefaultPolicy | None = None,
+        timer: Timer = no_timer,
     ) -> None:
         self.cluster = Cluster()
         for queue in queues or [Queue("all")]:
@@ -92,6 +94,7 @@ class Bench:
             actions=made,
             fault=self.faults,
             policy=policy,
+            timer=timer,
         )
 
     def job(self, name: str, *tasks: Task, queue: str = "", **said: object) -> Job:

@@ -58,6 +58,38 @@ def test_plugins_are_opened_in_order_and_closed_in_reverse() -> None:
     assert notes == ["open x", "open y", "close y", "close x"] * 2
 
 
+def test_every_call_of_a_plugin_is_timed_at_its_extension_point() -> None:
+    calls: list[str] = []
+
+    def timer(plugin: str, point: str) -> Callable[[float], None]:
+        def observe(seconds: float) -> None:
+            assert seconds >= 0.0
+            calls.append(f"{plugin} {point}")
+
+        return observe
+
+    def register(ssn: Session) -> None:
+        ssn.add_predicate_fn(lambda task, job, node: None)
+        ssn.add_node_order_fn(lambda task, node: 1 / 0 if node.name == "b" else 1.0)
+
+    notes: list[str] = []
+    made = Bench(
+        Plugin(register), Diary("diary", notes), nodes=[room("a"), room("b")], timer=timer
+    )
+    made.job("job")
+    assert made.run() == {"job": "a"}
+    assert sorted(calls) == [
+        "diary on_session_close",
+        "diary on_session_open",
+        "test node_order",
+        "test node_order",  # a call that fails took time, too
+        "test on_session_open",
+        "test predicate",
+        "test predicate",
+    ]
+    assert made.faults.seen == [("test", "node_order", "division by zero")]
+
+
 def test_an_action_that_raises_leaves_nothing_behind() -> None:
     notes: list[str] = []
     made = Bench(Diary("x", notes), Diary("y", notes), nodes=[room("a")])

@@ -64,6 +64,9 @@ class Outcomes:
     def inc(self, *labels: str) -> None:
         self.counts[labels[0]] += 1
 
+    def add(self, count: int, *labels: str) -> None:
+        raise AssertionError(labels)
+
 
 @dataclass
 class Setup:
