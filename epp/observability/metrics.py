@@ -58,6 +58,7 @@ class Metrics:
                 (:mod:`.deprecated_metrics`).
             clock: Monotonic seconds.
         """
+        self._clock = clock
         self.registry = Registry(has_former_names=has_former_names)
         self.names = KnownNames(clock)
         """Trust in label values."""
@@ -165,7 +166,13 @@ class Metrics:
         and those that ``outliers`` has ejected.
         """
         self.registry.register(
-            PoolCollector(name, snapshot, staleness_seconds=staleness_seconds, outliers=outliers)
+            PoolCollector(
+                name,
+                snapshot,
+                staleness_seconds=staleness_seconds,
+                outliers=outliers,
+                clock=self._clock,
+            )
         )
 
     def watch_scrapes(self, read: Callable[[], Mapping[tuple[str, str], float]]) -> None:

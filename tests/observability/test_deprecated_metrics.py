@@ -31,7 +31,7 @@ INDEXING = (Indexing("one"), Indexing("two"))
 
 
 def filled() -> Metrics:
-    metrics = Metrics(has_former_names=True)
+    metrics = Metrics(has_former_names=True, clock=lambda: 5.0)
     FlowMetrics(metrics, "pool").passed(make_request(model="llama"))
     for fairness_id, priority in (("one", 0), ("two", 0), ("two", 1)):
         request = metrics.for_request("llama", "llama", fairness_id, priority)

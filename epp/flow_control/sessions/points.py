@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from epp.flow_control.sessions import contracts as api
 
 F = TypeVar("F")
+R = TypeVar("R")
 
 
 Observe = Callable[[float], None]
@@ -23,16 +24,26 @@ class Registered(NamedTuple, Generic[F]):
     function: F
 
 
+class _Appended(NamedTuple):
+    """A function in one of the lists."""
+
+    functions: list[Registered[Any]]
+    place: int
+    point: str
+    plain: Registered[Any]
+    """The function itself, without what times it."""
+
+
 def no_timer(plugin: str, point: str) -> None:
     """Let no call be timed."""
 
 
-def timed(function: Callable[..., Any], observe: Observe | None) -> Callable[..., Any]:
+def timed(function: Callable[..., R], observe: Observe | None) -> Callable[..., R]:
     """Return ``function``, timed unless ``observe`` is None."""
     if observe is None:
         return function
 
-    def call(*args: object) -> Any:
+    def call(*args: object) -> R:
         began = perf_counter()
         try:
             return function(*args)
@@ -54,7 +65,9 @@ class ExtensionPoints:
     """
 
     def __init__(self, timer: Timer = no_timer) -> None:
-        self.timer = timer
+        self._timer = timer
+        self._is_timing = False
+        self._appended: list[_Appended] = []
         self.registering: str | None = ""
         """The plugin that registers; None while functions are called, because the lists must not
         change then."""
@@ -204,6 +217,13 @@ class ExtensionPoints:
             )
         self._set(self.http_handlers, below, function, f"the path {path!r}")
 
+    def time_calls(self, *, is_on: bool) -> None:
+        """Have the calls from now on timed, or not: untimed ones cost nothing more."""
+        if is_on is not self._is_timing:
+            self._is_timing = is_on
+            for functions, place, point, plain in self._appended:
+                functions[place] = self._clocked(point, plain) if is_on else plain
+
     def mark(self) -> tuple[int, int]:
         """Return a mark for :meth:`forget_functions` and :meth:`forget_pages`."""
         return len(self._log), len(self._pages_log)
@@ -233,8 +253,17 @@ class ExtensionPoints:
         self, functions: list[Registered[Any]], point: str, function: Callable[..., Any]
     ) -> None:
         plugin = self._plugin()
-        functions.append(Registered(plugin, timed(function, self.timer(plugin, point))))
-        self._log.append(functions.pop)
+        plain = Registered(plugin, function)
+        self._appended.append(_Appended(functions, len(functions), point, plain))
+        functions.append(self._clocked(point, plain) if self._is_timing else plain)
+        self._log.append(self._take_back)
+
+    def _take_back(self) -> None:
+        self._appended.pop().functions.pop()
+
+    def _clocked(self, point: str, plain: Registered[Any]) -> Registered[Any]:
+        plugin, function = plain
+        return Registered(plugin, timed(function, self._timer(plugin, point)))
 
     def _set(self, held: dict[str, Registered[Any]], key: str, function: object, what: str) -> None:
         plugin = self._plugin()

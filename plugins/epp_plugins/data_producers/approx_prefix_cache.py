@@ -37,9 +37,9 @@ Gauges: ``prefix_indexer_size`` (blocks, summed over the endpoints), ``prefix_in
 ``prefix_indexer_bytes_limit``. Histograms for the chosen endpoint: ``prefix_indexer_hit_ratio``
 (fraction of the prompt's blocks that it had) and ``prefix_indexer_hit_bytes`` (their length).
 Counters of responses that report their usage, without those with a prefill elsewhere:
-``prefix_indexer_prompt_tokens_total``, and of these tokens ``prefix_indexer_predicted_tokens_total``
-(the index took the endpoint to have them) and ``prefix_indexer_observed_tokens_total`` (the
-endpoint reported them as cached).
+``prefix_indexer_prompt_tokens_total``; of these, ``prefix_indexer_predicted_tokens_total`` (the
+index took the endpoint to have them) and ``prefix_indexer_observed_tokens_total`` (the endpoint
+reported them as cached).
 
 Reads:  ``TOKENIZED_PROMPT``; ``PREFILL_PROFILE``; ``ANSWER_USAGE``; ``cache_block_size``,
 ``cache_blocks``, ``prompt_tokens`` and ``prompts`` of ``endpoint.metrics``.

@@ -23,6 +23,7 @@ from epp.flow_control.sessions import (
     Verdict,
 )
 from epp.flow_control.sessions.combined_points import CombinedPoints
+from epp.flow_control.sessions.dispatcher import TIMED_SESSIONS
 
 
 class Diary(SessionPlugin):
@@ -73,9 +74,7 @@ def test_every_call_of_a_plugin_is_timed_at_its_extension_point() -> None:
         ssn.add_node_order_fn(lambda task, node: 1 / 0 if node.name == "b" else 1.0)
 
     notes: list[str] = []
-    made = Bench(
-        Plugin(register), Diary("diary", notes), nodes=[room("a"), room("b")], timer=timer
-    )
+    made = Bench(Plugin(register), Diary("diary", notes), nodes=[room("a"), room("b")], timer=timer)
     made.job("job")
     assert made.run() == {"job": "a"}
     assert sorted(calls) == [
@@ -88,6 +87,33 @@ def test_every_call_of_a_plugin_is_timed_at_its_extension_point() -> None:
         "test predicate",
     ]
     assert made.faults.seen == [("test", "node_order", "division by zero")]
+    in_one = len(calls)
+    for number in range(1, TIMED_SESSIONS):
+        made.job(f"job {number}")
+        made.run()
+    opened_and_closed = 3 * (TIMED_SESSIONS - 1)
+    assert len(calls) == in_one + opened_and_closed  # of the other sessions nothing more is timed
+
+
+def test_functions_of_the_configuration_are_timed_in_some_sessions_only() -> None:
+    calls: list[str] = []
+
+    class Refusing(SessionPlugin):
+        name = "refusing"
+
+        def on_configure(self, dispatcher: ExtensionPoints) -> None:
+            dispatcher.add_predicate_fn(lambda task, job, node: None)
+            dispatcher.add_event_handler(allocate=lambda event: None)
+
+    made = Bench(
+        Refusing(), nodes=[room("a", 100)], timer=lambda _, point: lambda _: calls.append(point)
+    )
+    made.job("job 0")
+    for number in range(1, 2 * TIMED_SESSIONS + 1):
+        made.run()
+        made.job(f"job {number}")
+    assert sorted(calls) == ["allocate", "allocate", "predicate", "predicate"]
+    assert len(made.world.bound) == 2 * TIMED_SESSIONS
 
 
 def test_an_action_that_raises_leaves_nothing_behind() -> None:

@@ -9,6 +9,8 @@ from xxhash import xxh3_64_intdigest
 
 from epp.observability.metric_children import Histogram
 from epp.observability.plugins import PluginCounter, PluginLabels
+from epp.parsing.plugins import Usage
+from epp.request_control.plugins import ANSWER_USAGE, EndCause
 from epp.scheduling import (
     NEVER_SCRAPED,
     CycleState,
@@ -416,17 +418,32 @@ def test_nothing_is_entered_for_what_was_never_looked_up() -> None:
     assert len(producer.index) == 0
 
 
+class Amount:
+    """A counter without labels."""
+
+    total = 0
+
+    def inc(self, *labels: str) -> None:
+        raise AssertionError(labels)
+
+    def add(self, count: int, *labels: str) -> None:
+        assert not labels
+        self.total += count
+
+
 class Gauges:
     """Metrics that a test reads."""
 
     def __init__(self) -> None:
+        self.counters: dict[str, Amount] = {}
         self.read: dict[str, Callable[[], Mapping[tuple[str, ...], float]]] = {}
         self.histograms: dict[str, Histogram] = {}
 
     def counter(
         self, plugin: Plugin, name: str, documentation: str, labels: Sequence[str] = ()
     ) -> PluginCounter:
-        raise AssertionError(name)
+        assert not labels
+        return self.counters.setdefault(name, Amount())
 
     def histogram(
         self, plugin: Plugin, name: str, documentation: str, bounds: Sequence[float]
@@ -448,6 +465,13 @@ class Gauges:
 
     def values(self) -> dict[str, float]:
         return {name: read()[()] for name, read in self.read.items()}
+
+    def tokens(self) -> dict[str, int]:
+        """The tokens counted: of prompts, predicted and observed in caches."""
+        return {
+            name.removeprefix("prefix_indexer_").removesuffix("_tokens_total"): each.total
+            for name, each in self.counters.items()
+        }
 
 
 def test_the_index_is_seen_in_gauges() -> None:
@@ -492,6 +516,33 @@ def test_hits_of_the_chosen_endpoint_are_distributions() -> None:
     assert (buckets["0.0"], buckets["0.7"], buckets["0.8"], buckets["+Inf"]) == (2, 2, 3, 3)
     assert ratio[-1] == ("_sum", (), 0.75)
     assert length[-1] == ("_sum", (), 3 * BLOCK)
+
+
+def test_predicted_and_observed_cached_tokens_of_answers_are_counted() -> None:
+    metrics = Gauges()
+    producer = ApproxPrefixCacheProducer(DEFAULT_NAME, Params(), metrics=metrics)
+    one, other = make_endpoint("a"), make_endpoint("b")
+
+    def answered(
+        prompt: bytes, served_by: Endpoint, usage: Usage | None, prefill: Endpoint | None = None
+    ) -> None:
+        state, _ = looked_up(producer, prompt, [one, other])
+        chosen(producer, state, default=one, **({} if prefill is None else {"prefill": prefill}))
+        if usage is not None:
+            state.write(ANSWER_USAGE, usage)
+        producer.response_complete(make_request(), served_by, EndCause.COMPLETED, state)
+
+    answered(b"x" * 3 * BLOCK, one, Usage(300))  # nothing is predicted, nor found
+    answered(b"x" * 4 * BLOCK, one, Usage(400, 7, 250))  # 3 of 4 blocks are predicted: 300
+    assert metrics.tokens() == {"prompt": 700, "predicted": 300, "observed": 250}
+    answered(b"x" * 4 * BLOCK, other, Usage(400, 7, 390))  # a retry: this one has nothing, we think
+    assert metrics.tokens() == {"prompt": 1100, "predicted": 300, "observed": 640}
+    answered(b"x" * 4 * BLOCK, one, None)  # not known
+    answered(b"", one, Usage(400))  # not looked up
+    answered(b"x" * 4 * BLOCK, one, Usage(400, 7, 400), prefill=other)  # a transfer, not a cache
+    assert metrics.tokens() == {"prompt": 1100, "predicted": 300, "observed": 640}
+    answered(b"x" * 4 * BLOCK, one, Usage(400, 7, 500))  # a server that counts more than there are
+    assert metrics.tokens() == {"prompt": 1500, "predicted": 700, "observed": 1040}
 
 
 def test_repeats_one_at_a_time_go_where_the_prefix_is() -> None:
