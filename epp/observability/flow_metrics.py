@@ -103,7 +103,7 @@ class FlowMetrics:
         ).labels()
         self._failures = make.counter(
             "session_plugin_failures_total",
-            "Exceptions of session plugins; extension_point is on_session_open, predicate, …",
+            "Exceptions of session plugins, by extension point (on_session_open, predicate, …).",
             ("plugin", "extension_point"),
         )
         self._of_plugins = metrics.plugin_duration, metrics.plugin_overruns, metrics.plugin_failures

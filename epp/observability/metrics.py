@@ -89,7 +89,7 @@ class Metrics:
         plugin_labels = ("extension_point", "plugin_type", "plugin_name")
         self.plugin_duration = make.histogram(
             "plugin_duration_seconds",
-            "Time of one plugin call; extension_point is Filter, Scorer, Picker, …",
+            "Time of one plugin call, by extension point (Filter, Scorer, Picker, …).",
             plugin_labels,
             _PLUGIN_CALL,
         )
@@ -118,7 +118,7 @@ class Metrics:
         )
         self.shadow_disagreements = make.counter(
             "shadow_disagreements_total",
-            "Those for which it would have picked another endpoint than the real choice, or none.",
+            "Requests for which a shadow profile would have picked another endpoint, or none.",
             ("profile",),
         )
         self._rewrites = Rewrites(make, self.budget, self.names)

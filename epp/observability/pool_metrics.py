@@ -43,12 +43,19 @@ class PoolCollector(Collector):
         yield self._gauge("ready_endpoints", "Endpoints with fresh metrics.", len(fresh))
         yield from self._averages(fresh)
         queue = self._per_endpoint("per_endpoint_queue_size", "Queue per endpoint, as scraped.")
-        flight = self._per_endpoint("endpoint_inflight_requests", "Requests in flight from here.")
-        waiting = self._per_endpoint("effective_queue_size", "Queue as the scorers see it.")
-        draining = self._per_endpoint("endpoint_draining", "1 while it gets no new requests.")
+        flight = self._per_endpoint(
+            "endpoint_inflight_requests", "Reservations: requests sent here that have not ended."
+        )
+        waiting = self._per_endpoint(
+            "effective_queue_size",
+            "Queue as the scorers see it: the page, corrected by requests sent since.",
+        )
+        draining = self._per_endpoint(
+            "endpoint_draining", "1 while the endpoint gets no new requests."
+        )
         age = self._per_endpoint(
             "endpoint_metrics_age_seconds",
-            "Time since the latest page of its metrics was requested, or a newer load report came.",
+            "Age of the endpoint's metrics: since their page was requested, or a load report came.",
         )
         responses = self._counter(
             "endpoint_responses",
@@ -84,8 +91,12 @@ class PoolCollector(Collector):
             "1 while all endpoints are used because too many are ejected.",
             outliers.is_panicking,
         )
-        state = self._per_endpoint("endpoint_health", "1 for the present state.", "state")
-        ejections = self._counter("endpoint_ejections", "Ejections of an endpoint.", "reason")
+        state = self._per_endpoint(
+            "endpoint_health",
+            "1 for the present state: healthy, suspect, ejected or probing.",
+            "state",
+        )
+        ejections = self._counter("endpoint_ejections", "Ejections by reason.", "reason")
         for endpoint in endpoints:
             health = outliers.health_of(endpoint)
             if health is None:

@@ -49,7 +49,7 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
 """Parameters of plugins whose example declares no metric."""
 _SERVICES: Final[Mapping[str, object]] = {
     "clock": time.monotonic,
-    "rng": random.Random(0),  # noqa: S311 - no secret
+    "rng": random.Random(0),
     "refer": lambda *_: None,
     "open_caller": lambda *_, **__: None,
     "open_grpc_caller": lambda *_, **__: None,
@@ -89,8 +89,11 @@ def declared_metrics() -> dict[str, Declared]:
 class _Nothing:
     """State without anything: a number is 0, a collection is empty."""
 
-    bands = refused = ended = held_back = broken_off = MAPPING = dict[str, int]()
+    bands: tuple[()] = ()
     max_requests = max_bytes = 1
+
+    def __init__(self) -> None:
+        self.refused = self.ended = self.held_back = self.broken_off = dict[str, int]()
 
     def saturation(self) -> Mapping[str, float]:
         return {}
@@ -117,7 +120,7 @@ def _own() -> Iterator[Declared]:
         list,
         settings=OutlierSettings(),
         clock=time.monotonic,
-        rng=random.Random(0),  # noqa: S311 - no secret
+        rng=random.Random(0),
         waiting=list,
     )
     metrics.watch_pool("", list, outliers=outliers)

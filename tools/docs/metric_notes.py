@@ -16,6 +16,7 @@ _WAITED: Final = "flow control is on and a request had to wait"
 _FLOW: Final = "flow control is on"
 _TRANSPORT: Final = "`--transport http2`, the default"
 _STREAMS: Final = "`--enable-grpc-stream-metrics`"
+_CERTIFICATE: Final = "the ext_proc port has `--cert-path`"
 _CLUSTER: Final = "endpoints come from the Kubernetes API"
 _PLUGIN: Final = "the plugin is configured"
 
@@ -185,8 +186,8 @@ SUBJECTS: Final = (
             "transport_connections_ended_total": _TRANSPORT,
             "transport_held_back_total": _TRANSPORT,
             "transport_streams_broken_off_total": _TRANSPORT,
-            "transport_certificate_expiry_timestamp_seconds": "the ext_proc port uses TLS",
-            "transport_certificate_reloads_total": "the ext_proc port uses TLS",
+            "transport_certificate_expiry_timestamp_seconds": _CERTIFICATE,
+            "transport_certificate_reloads_total": _CERTIFICATE,
         },
     ),
     Subject(

@@ -95,7 +95,12 @@ def _row(
         pages = ", ".join(f"[{each}](plugins/{each}.md)" for each in metric.plugins)
         when = f"{pages}: {when}"
     return row(
-        code(metric.name), metric.kind, ", ".join(map(code, metric.labels)), unit, inline(metric.text), when
+        code(metric.name),
+        metric.kind,
+        ", ".join(map(code, metric.labels)),
+        unit,
+        inline(metric.text),
+        when,
     )
 
 

@@ -25,12 +25,12 @@ class PrefixPredictions:
         self._predicted = metrics.counter(
             plugin,
             "prefix_indexer_predicted_tokens_total",
-            "Those of them that the index predicted to be in the serving endpoint's prefix cache.",
+            "Those that the index predicted to be in the prefix cache of the endpoint that served.",
         )
         self._observed = metrics.counter(
             plugin,
             "prefix_indexer_observed_tokens_total",
-            "Those of them that the model server reported as cached.",
+            "Those that the model server reported as cached.",
         )
 
     def answered(self, matches: PrefixMatches, endpoint: str, usage: Usage) -> None:
