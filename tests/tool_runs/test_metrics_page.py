@@ -8,7 +8,7 @@ import pytest
 from epp.observability.metrics import SCHEDULING
 from tools.docs import metrics_page
 from tools.docs.metric_declarations import Declared, declared_metrics
-from tools.docs.metric_notes import Subject
+from tools.docs.metric_notes import SUBJECTS, Subject
 from tools.docs.metrics_page import BEGIN, END, PAGE, NotesError, metric_tables, with_tables
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +90,7 @@ def test_a_metric_without_a_note_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_note_on_a_metric_that_is_gone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    subjects = (*metrics_page.SUBJECTS, Subject("More", {"gone_total": "never"}))
+    subjects = (*SUBJECTS, Subject("More", {"gone_total": "never"}))
     monkeypatch.setattr(metrics_page, "SUBJECTS", subjects)
     with pytest.raises(NotesError, match=r"do not exist: \['llm_d_epp_gone_total'\]"):
         metric_tables()

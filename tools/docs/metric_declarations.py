@@ -124,15 +124,15 @@ def _own() -> Iterator[Declared]:
         waiting=list,
     )
     metrics.watch_pool("", list, outliers=outliers)
-    for collector in (
+    for read in (
         LogCollector(list),
         PortCollector(dict),
-        FlowCollector("", lambda: nothing),  # type: ignore[arg-type] # it has every attribute
-        TransportCollector(lambda: nothing),  # type: ignore[arg-type] # likewise
+        FlowCollector("", lambda: nothing),
+        TransportCollector(lambda: nothing),
         CertificateCollector(lambda: 0.0, dict),
         KubernetesStatus("", list, time.monotonic, lease="lease"),
     ):
-        registry.register(collector)
+        registry.register(read)
     for collector in registry.collectors:
         if isinstance(collector, Family):
             yield _of_family(collector)
