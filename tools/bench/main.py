@@ -37,6 +37,7 @@ from tools.bench import (
     processes,
     recorded,
     setups,
+    shares,
     start_up,
     tables,
     through_envoy,
@@ -121,6 +122,15 @@ async def explain(run: Run) -> None:
     costs = recorded.measure(run.repeats)
     run.results["recorded"] = costs
     run.console.print(recorded.table(costs))
+
+
+async def observability(run: Run) -> None:
+    """What metrics and the log line take of a request, in process."""
+    measured = [
+        await shares.measure(case, await run.reads(case), run.repeats) for case in shares.CASES
+    ]
+    run.results["shares"] = measured
+    run.console.print(shares.table(measured))
 
 
 async def sizes(run: Run) -> None:
@@ -221,7 +231,7 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "envoy": envoy,
     "parts": parts,
     "micro": micro,
-    "explain": explain,
+    "shares": observability,
     "sizes": sizes,
     "setups": sample_setups,
     "memory": memory,

@@ -1,0 +1,112 @@
+"""What observability takes of a request: the whole path, and the same without one thing each.
+
+What a user can turn off is turned off by its setting. Metrics cannot be turned off: here they are
+replaced by ones that do nothing. So their figure is the cost of their code, without the calls of it
+and without the readings of the clock around each plugin call.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from unittest.mock import patch
+
+from rich.table import Table
+
+from epp.app import App
+from epp.lab.envoy import Mode
+from epp.observability import metric_families, plugin_metrics
+from epp.observability.metric_children import Counter, Gauge, Histogram
+from tools.bench import tables
+from tools.bench.gateways import Case, Reads
+from tools.bench.in_process import in_turns, new_app, silenced, warmed, without_log_line
+
+CASES: Final = (Case(Mode.ADAPTIVE), Case(Mode.FULL_DUPLEX))
+
+
+class _NoCounter(Counter):
+    __slots__ = ()
+
+    def inc(self) -> None:
+        pass
+
+    def add(self, count: int) -> None:
+        pass
+
+
+class _NoGauge(Gauge):
+    __slots__ = ()
+
+    def inc(self) -> None:
+        pass
+
+    def dec(self) -> None:
+        pass
+
+    def add(self, amount: float) -> None:
+        pass
+
+    def set(self, value: float) -> None:
+        pass
+
+
+class _NoHistogram(Histogram):
+    __slots__ = ()
+
+    def observe(self, value: float) -> None:
+        pass
+
+    def observer(self, limit: float, exceeded: Callable[[], None]) -> Callable[[float], None]:
+        return self.observe
+
+
+def _without_metrics() -> App:
+    with (
+        patch.multiple(metric_families, Counter=_NoCounter, Gauge=_NoGauge, Histogram=_NoHistogram),
+        patch.multiple(plugin_metrics, Counter=_NoCounter, Histogram=_NoHistogram),
+    ):
+        return new_app()  # its families make such children later, too
+
+
+WITHOUT: Final[Mapping[str, Callable[[], App]]] = {
+    "metrics": _without_metrics,
+    "log line": without_log_line,
+}
+"""What is left out, and what makes an EPP without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The cost of one case."""
+
+    case: Case
+    all_us: float
+    """CPU of a request with everything."""
+    without_us: Mapping[str, float]
+    """CPU of a request without one thing, by its name."""
+
+
+async def measure(case: Case, reads: Reads, repeats: int) -> Shares:
+    """Return the costs for the recorded messages of ``case``; of many readings the least counts."""
+    with silenced("info"):
+        apps = [make() for make in (new_app, *WITHOUT.values())]
+        connections = [await warmed(app, reads) for app in apps]
+        readings = await in_turns(case, reads, repeats, apps, connections)
+    whole, *without = map(min, readings)
+    return Shares(case, whole, dict(zip(WITHOUT, without, strict=True)))
+
+
+def table(measured: Sequence[Shares]) -> Table:
+    """Return a row for each case: its cost, and what each thing takes of it."""
+    names = list(WITHOUT)
+    shown = tables.new_table(
+        "What observability takes of a request, in process: µs, share of the whole",
+        *("case", "all", *names),
+    )
+    for each in measured:
+        taken = [each.all_us - each.without_us[name] for name in names]
+        shown.add_row(
+            tables.named(each.case),
+            f"{each.all_us:.1f}",
+            *(f"{us:.1f} ({us / each.all_us:.1%})" for us in taken),
+        )
+    return shown
