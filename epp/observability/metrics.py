@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 
+from epp.observability.decision_metrics import DecisionMetrics
 from epp.observability.exposition import Registry
 from epp.observability.known_names import KnownNames, Standing
 from epp.observability.metric_families import Maker
@@ -86,6 +87,8 @@ class Metrics:
             _RESPONSE_PROCESSING,
         ).labels()
         self.attempts = Attempts(make, self.budget, self.names)
+        self.decisions = DecisionMetrics(make)
+        """Counts what decides."""
         plugin_labels = ("extension_point", "plugin_type", "plugin_name")
         self.plugin_duration = make.histogram(
             "plugin_duration_seconds",

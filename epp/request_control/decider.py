@@ -97,6 +97,7 @@ class Decider:
         self._schedule_seconds = metrics.scheduler_e2e.observe
         self._processing_seconds = metrics.request_processing.observe
         self._attempts = metrics.attempts
+        self._count_decision = metrics.decisions.decided
         self._chosen = DebugLine("endpoint chosen", logger=__name__, **log_fields)
         self._no_endpoint = DebugLine("no endpoint left", logger=__name__, **log_fields)
 
@@ -228,6 +229,7 @@ class Decider:
             pipeline.ended(hooks, request, endpoint, EndCause.ERROR, state)
             raise
         self._attempts.succeeded(request.target_model, endpoint)
+        self._count_decision(result)
         if self._chosen.enabled:
             self._chosen.write(chosen_fields, request, candidates, result, now)
         self._lifecycle.began(routed)

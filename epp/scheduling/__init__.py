@@ -6,6 +6,7 @@ everything that a plugin author needs.
 
 from epp.scheduling.client_ids import bounded_id
 from epp.scheduling.cycle_state import CycleState
+from epp.scheduling.decisive import DecidedBy, decided_by
 from epp.scheduling.errors import (
     PLUGIN_FAULTS,
     DroppedError,
@@ -63,6 +64,7 @@ __all__ = [
     "AttributeKey",
     "CompositeFilter",
     "CycleState",
+    "DecidedBy",
     "DroppedError",
     "Endpoint",
     "EndpointLoad",
@@ -106,6 +108,7 @@ __all__ = [
     "WeightedScorer",
     "bounded_id",
     "call_each",
+    "decided_by",
     "described",
     "scale_fault",
     "scores_of",

@@ -61,6 +61,7 @@ SUBJECTS: Final = (
         {
             "scheduler_e2e_duration_seconds": ALWAYS,
             "scheduler_attempts_total": "a decision was made, or failed",
+            "sampled_decisions_total": "a decision was made",
             "plugin_duration_seconds": ALWAYS,
             "plugin_overruns_total": ALWAYS,
             "plugin_failures_total": "a plugin failed",

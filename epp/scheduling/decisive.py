@@ -1,0 +1,75 @@
+"""What decided a choice: the term that put the winner ahead of the runner-up.
+
+The runner-up is the best other candidate of the profile, the first of several. The total of an
+endpoint is a sum of terms: for each scorer its weight times its score, and the preference of flow
+control. The term in which the winner leads by most decided.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+from epp.scheduling.types import ProfileResult, ScoredEndpoints
+
+_PREFERENCE_SCALE: Final = 10.0
+"""With a preference, the scorers' sum is scaled to this."""
+
+
+class DecidedBy(StrEnum):
+    """The kinds of what decides."""
+
+    SCORER = "scorer"
+    """A scorer's term."""
+    PREFERENCE = "preference"
+    """Flow control's term: its session plugins prefer the winner."""
+    TIE = "tie"
+    """Nothing: the totals are equal, and the picker chose among the best."""
+    PICKER = "picker"
+    """The picker, or the profile handler: the winner is not the best."""
+    ONLY_CANDIDATE = "only-candidate"
+    """The filters: they left no other endpoint."""
+
+
+def decided_by(result: ProfileResult[Any]) -> tuple[DecidedBy, str]:
+    """Return what decided a profile's choice, and the name of the scorer, "" for others.
+
+    Args:
+        result: Of a profile that has picked; its scores have not been dropped.
+    """
+    endpoints, totals = _columns(result)
+    winner = result.endpoints[0].endpoint
+    place = next((at for at, each in enumerate(endpoints) if each is winner), -1)
+    if place < 0:
+        return DecidedBy.PICKER, ""
+    if len(totals) == 1:
+        return DecidedBy.ONLY_CANDIDATE, ""
+    if any(len(scores) != len(totals) for scores in result.scores[1]):
+        return DecidedBy.PICKER, ""  # a profile handler has changed the candidates
+    others = [*totals[:place], *totals[place + 1 :]]
+    best = max(others)
+    if totals[place] <= best:
+        return (DecidedBy.TIE if totals[place] == best else DecidedBy.PICKER), ""
+    rival = others.index(best)
+    rival += rival >= place
+    lead, kind, name = max(_leads(result, place, rival), default=(0.0, DecidedBy.PICKER, ""))
+    return (kind, name) if lead > 0.0 else (DecidedBy.PICKER, "")
+
+
+def _columns(result: ProfileResult[Any]) -> tuple[Sequence[object], Sequence[float]]:
+    scored = result.scored
+    if isinstance(scored, ScoredEndpoints):
+        return scored.endpoints, scored.scores
+    return [each.endpoint for each in scored], [each.score for each in scored]
+
+
+def _leads(
+    result: ProfileResult[Any], place: int, rival: int
+) -> Iterator[tuple[float, DecidedBy, str]]:
+    """Yield by how much each term puts the endpoint at ``place`` ahead of ``rival``."""
+    scorers, columns = result.scores
+    scale = 1.0
+    if result.preference:
+        yield result.preference[place] - result.preference[rival], DecidedBy.PREFERENCE, ""
+        scale = _PREFERENCE_SCALE / (sum(weight for _, weight in scorers) or 1.0)
+    for (name, weight), scores in zip(scorers, columns, strict=True):
+        yield scale * weight * (scores[place] - scores[rival]), DecidedBy.SCORER, name
