@@ -136,6 +136,7 @@ class Connection:
         reasons = self._protocol._pauses.reasons
         while PauseReason.BACKLOG in self._protocol._pauses.reasons:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0)
+        await asyncio.sleep(0)
         return PauseReason.BACKLOG not in reasons
 
     async def _answered(self, before_bytes: int) -> None:
@@ -219,7 +220,7 @@ async def in_turns(
             reading_us = (time.process_time() - began) / count * 1e6
             if await connection.is_whole():
                 spent.append(reading_us)
-            _check_answered(case, reads, count, connection.take())
+                _check_answered(case, reads, count, connection.take())
         for app in apps:
             refresh(app)
     gc.unfreeze()
