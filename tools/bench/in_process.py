@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from itertools import cycle
+from math import inf
 
 from epp.app import App, ServeSettings
 from epp.config import DEFAULT_CONFIG, load_text
@@ -197,7 +198,7 @@ async def in_turns(
     apps: Sequence[App],
     connections: Sequence[Connection],
 ) -> list[list[float]]:
-    """Return the readings of each connection, in CPU microseconds per request.
+    """Return the readings of each connection, in CPU microseconds per request; inf for lost ones.
 
     Args:
         case: The kind of request.
@@ -218,8 +219,9 @@ async def in_turns(
             began = time.process_time()
             await connection.feed(fed)
             reading_us = (time.process_time() - began) / count * 1e6
-            if await connection.is_whole():
-                spent.append(reading_us)
+            is_whole = await connection.is_whole()
+            spent.append(reading_us if is_whole else inf)
+            if is_whole:
                 _check_answered(case, reads, count, connection.take())
         for app in apps:
             refresh(app)

@@ -7,6 +7,8 @@ and without the readings of the clock around each plugin call.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
+from statistics import median
 from typing import Final
 from unittest.mock import patch
 
@@ -20,6 +22,8 @@ from tools.bench import tables
 from tools.bench.gateways import Case, Reads
 from tools.bench.in_process import in_turns, new_app, silenced, warmed, without_log_line
 
+TURNS: Final = 3
+"""So many times the readings of other measurements: the differences are small."""
 CASES: Final = (Case(Mode.ADAPTIVE), Case(Mode.FULL_DUPLEX))
 
 
@@ -80,33 +84,38 @@ class Shares:
 
     case: Case
     all_us: float
-    """CPU of a request with everything."""
-    without_us: Mapping[str, float]
-    """CPU of a request without one thing, by its name."""
+    """CPU of a request with everything: the least of many readings."""
+    taken_us: Mapping[str, float]
+    """How much less a request takes without one thing, by its name: the median over the turns."""
 
 
 async def measure(case: Case, reads: Reads, repeats: int) -> Shares:
-    """Return the costs for the recorded messages of ``case``; of many readings the least counts."""
+    """Return the costs for the recorded messages of ``case``."""
     with silenced("info"):
         apps = [make() for make in (new_app, *WITHOUT.values())]
         connections = [await warmed(app, reads) for app in apps]
-        readings = await in_turns(case, reads, repeats, apps, connections)
-    whole, *without = map(min, readings)
-    return Shares(case, whole, dict(zip(WITHOUT, without, strict=True)))
+        readings = await in_turns(case, reads, TURNS * repeats, apps, connections)
+    whole, *without = readings
+    taken = {name: _difference(whole, each) for name, each in zip(WITHOUT, without, strict=True)}
+    return Shares(case, min(whole), taken)
+
+
+def _difference(whole: Sequence[float], without: Sequence[float]) -> float:
+    """Return the median difference of readings of the same turn, which meet the same noise."""
+    pairs = zip(whole, without, strict=True)
+    return median(more - less for more, less in pairs if inf not in {more, less})
 
 
 def table(measured: Sequence[Shares]) -> Table:
     """Return a row for each case: its cost, and what each thing takes of it."""
-    names = list(WITHOUT)
     shown = tables.new_table(
         "What observability takes of a request, in process: µs, share of the whole",
-        *("case", "all", *names),
+        *("case", "all", *WITHOUT),
     )
     for each in measured:
-        taken = [each.all_us - each.without_us[name] for name in names]
         shown.add_row(
             tables.named(each.case),
             f"{each.all_us:.1f}",
-            *(f"{us:.1f} ({us / each.all_us:.1%})" for us in taken),
+            *(f"{us:.1f} ({us / each.all_us:.1%})" for us in each.taken_us.values()),
         )
     return shown
