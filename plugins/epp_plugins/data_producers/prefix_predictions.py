@@ -3,8 +3,8 @@
 The index counts blocks of estimated tokens, a server real ones, so the prediction is the matched
 share of the prompt's blocks times the prompt tokens of the response. All three counters grow by the
 same responses: ``rate(observed) / rate(predicted)`` is the accuracy of the prediction, and
-``rate(observed) / rate(prompt)`` the hit rate of the servers' caches. A server computes at least a
-prompt's last token itself, so a little less than 1 is normal.
+``rate(observed) / rate(prompt)`` the hit rate of the servers' caches. Neither is exact: the blocks
+of a server are smaller, and it computes at least a prompt's last token itself.
 """
 
 from epp.observability.plugins import PluginMetrics
@@ -25,12 +25,12 @@ class PrefixPredictions:
         self._predicted = metrics.counter(
             plugin,
             "prefix_indexer_predicted_tokens_total",
-            "Those that the index predicted to be in the prefix cache of the endpoint that served.",
+            "Prompt tokens that the index predicted to be in the prefix cache of the endpoint that served.",
         )
         self._observed = metrics.counter(
             plugin,
             "prefix_indexer_observed_tokens_total",
-            "Those that the model server reported as cached.",
+            "Prompt tokens that the model server reported as cached.",
         )
 
     def answered(self, matches: PrefixMatches, endpoint: str, usage: Usage) -> None:
