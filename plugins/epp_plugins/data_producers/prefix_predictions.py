@@ -25,7 +25,7 @@ class PrefixPredictions:
         self._predicted = metrics.counter(
             plugin,
             "prefix_indexer_predicted_tokens_total",
-            "Prompt tokens that the index predicted to be in the prefix cache of the endpoint that served.",
+            "Prompt tokens that the index predicted to be in the serving endpoint's prefix cache.",
         )
         self._observed = metrics.counter(
             plugin,
