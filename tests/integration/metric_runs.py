@@ -17,6 +17,7 @@ from kubernetes.conftest import write_kubeconfig
 from kubernetes.discoveries import VLLM, create_pods
 from kubernetes.fake_api import fake_api
 
+from epp.admin import ExplainSettings
 from epp.app import ServeSettings
 from epp.config import load_text
 from epp.kubernetes.source import PodSelection, PodSource
@@ -243,6 +244,7 @@ async def of_faults(folder: Path) -> list[str]:
             "has_stream_metrics": True,
             "has_deprecated_metrics": True,
             "hedging_budget_percent": 100,
+            "explain": ExplainSettings(explain_file=folder / "decisions.jsonl"),
         },
     ) as gateway:
         for _ in range(LEARNED):

@@ -232,6 +232,7 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "parts": parts,
     "micro": micro,
     "shares": observability,
+    "explain": explain,
     "sizes": sizes,
     "setups": sample_setups,
     "memory": memory,

@@ -15,6 +15,7 @@ from typing import Any, Final
 import yaml
 from prometheus_client.core import Metric
 
+from epp.admin.decision_file import DecisionFileCollector
 from epp.cli.plugin_docs import doc_and_example
 from epp.config.registry import read_parameters
 from epp.kubernetes.status import KubernetesStatus
@@ -106,7 +107,8 @@ class _Nothing:
 
 
 def _own() -> Iterator[Declared]:
-    metrics, nothing = Metrics(), _Nothing()
+    metrics = Metrics()
+    nothing: Any = _Nothing()
     registry = metrics.registry
     register_process(registry)
     LoopLag(registry, lambda: False)
@@ -126,6 +128,7 @@ def _own() -> Iterator[Declared]:
     metrics.watch_pool("", list, outliers=outliers)
     for read in (
         LogCollector(list),
+        DecisionFileCollector(nothing),
         PortCollector(dict),
         FlowCollector("", lambda: nothing),
         TransportCollector(lambda: nothing),

@@ -16,6 +16,7 @@ _WAITED: Final = "flow control is on and a request had to wait"
 _FLOW: Final = "flow control is on"
 _TRANSPORT: Final = "`--transport http2`, the default"
 _STREAMS: Final = "`--enable-grpc-stream-metrics`"
+_DECISION_FILE: Final = "`--explain-file`"
 _CERTIFICATE: Final = "the ext_proc port has `--cert-path`"
 _CLUSTER: Final = "endpoints come from the Kubernetes API"
 _PLUGIN: Final = "the plugin is configured"
@@ -68,6 +69,8 @@ SUBJECTS: Final = (
             "plugin_disabled": "a plugin is disabled",
             "plugin_scores_corrected_total": "a score was corrected",
             "session_plugin_failures_total": "a session plugin failed",
+            "decisions_written_total": _DECISION_FILE,
+            "decisions_dropped_total": _DECISION_FILE,
             "shadow_runs_total": "a shadow profile ran",
             "shadow_disagreements_total": "a shadow profile disagreed",
         },
