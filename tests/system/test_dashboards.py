@@ -38,8 +38,7 @@ GATEWAY: Final = (
 )
 LOADS: Final = (
     # Two tenants that share prefixes, with more requests than the servers take.
-    "--concurrency 12 --prefixes 3 --prefix-chars 4000 --prompt-chars 4500"
-    " -H x-llm-d-inference-fairness-id:gold",
+    "--concurrency 12 --prefixes 3 --prefix-chars 400 -H x-llm-d-inference-fairness-id:gold",
     "--concurrency 6 --no-stream --model chat -H x-llm-d-inference-fairness-id:silver",
     # Sheddable requests, more than may wait; some of them are given up by the client.
     "--concurrency 8 --abort-share 0.2 -H x-llm-d-inference-objective:batch",
@@ -77,6 +76,13 @@ EMPTY: Final = {
     ("data-layer", "Leader"): NO_CLUSTER,
 }
 """Panels of which a query has no value here: dashboard, panel, reason."""
+OF_A_CLUSTER: Final = {
+    "leader_election_master_status",
+    *(
+        f"llm_d_epp_kubernetes_{name}"
+        for name in ("contact_age_seconds", "faulty", "relists_total")
+    ),
+}
 WITHOUT_SERIES: Final = {
     "llm_d_epp_kubernetes_faulty": NO_CLUSTER,
     "leader_election_master_status": NO_CLUSTER,
@@ -218,6 +224,23 @@ async def test_a_new_configuration_and_a_start_are_marked(asked: Asked, dashboar
         "Configuration refused": False,
         "Process started": True,
     }
+
+
+@in_the_loop
+async def test_every_metric_is_on_the_page(asked: Asked) -> None:
+    known = (await asked.get("metadata")).keys()
+    used = {
+        name
+        for dashboard in DASHBOARDS
+        for _, queries in panels(dashboard)
+        for expr in queries
+        for name in re.findall(r"(\w+)\{", expr)
+    }
+    # With OpenMetrics, the names of families have no such end.
+    families = {name: re.sub(r"_(total|bucket|sum|count)$", "", name) for name in used}
+    assert len(families) > 80
+    missing = {name for name, family in families.items() if not {name, family} & known}
+    assert missing == OF_A_CLUSTER | {"up"}
 
 
 def test_panels_that_may_be_empty_are_there() -> None:
