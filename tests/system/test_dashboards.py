@@ -57,6 +57,7 @@ VARIABLES: Final = {
 
 NO_CLUSTER: Final = "the endpoints do not come from Kubernetes"
 NO_EVICTION: Final = "no request in flight is evicted without an eviction policy"
+NO_CERTIFICATE: Final = "the certificate is made at the start, and is no file"
 NO_FAULT: Final = "nothing of this kind has happened"
 EMPTY: Final = {
     ("fleet", "Ejections"): NO_FAULT,
@@ -74,9 +75,11 @@ EMPTY: Final = {
     ("data-layer", "Copies that cannot be kept current"): NO_CLUSTER,
     ("data-layer", "Read again from the beginning"): NO_CLUSTER,
     ("data-layer", "Leader"): NO_CLUSTER,
+    ("process", "Certificate expires"): NO_CERTIFICATE,
 }
 """Panels of which a query has no value here: dashboard, panel, reason."""
-OF_A_CLUSTER: Final = {
+NOT_ON_THE_PAGE: Final = {
+    "llm_d_epp_transport_certificate_expiry_timestamp_seconds",
     "leader_election_master_status",
     *(
         f"llm_d_epp_kubernetes_{name}"
@@ -240,7 +243,7 @@ async def test_every_metric_is_on_the_page(asked: Asked) -> None:
     families = {name: re.sub(r"_(total|bucket|sum|count)$", "", name) for name in used}
     assert len(families) > 80
     missing = {name for name, family in families.items() if not {name, family} & known}
-    assert missing == OF_A_CLUSTER | {"up"}
+    assert missing == NOT_ON_THE_PAGE | {"up"}
 
 
 def test_panels_that_may_be_empty_are_there() -> None:

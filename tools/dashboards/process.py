@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from tools.dashboards.connections import CONNECTIONS
 from tools.dashboards.model import Dashboard, Kind, Panel, Query, Row, Threshold, number
 from tools.dashboards.queries import (
     INSTANCES,
@@ -15,11 +16,10 @@ from tools.dashboards.queries import (
 )
 
 _EACH: Final = "{{instance}}"
-_TRANSPORT: Final = "llm_d_epp_transport_"
 
 
-def _per_process(expr: str, legend: str = _EACH) -> Query:
-    return Query(expr, legend)
+def _per_process(expr: str) -> Query:
+    return Query(expr, _EACH)
 
 
 _OVERVIEW: Final = Row(
@@ -181,108 +181,10 @@ _LOOP: Final = Row(
         ),
     ),
 )
-_CONNECTIONS: Final = Row(
-    "Connections of Envoy and others",
-    (
-        Panel(
-            title="ext_proc streams",
-            description="One stream for each request in progress; by process.",
-            queries=(_per_process(select(f"{_TRANSPORT}streams", PROCESS)),),
-            unit="none",
-        ),
-        Panel(
-            title="Streams opened",
-            description="New ext_proc streams a second.",
-            queries=(_per_process(rate(f"{_TRANSPORT}streams_total", PROCESS)),),
-            unit="reqps",
-        ),
-        Panel(
-            title="Streams that ended before their time",
-            description="By reason. client_reset: Envoy gave the request up, mostly as its client"
-            " left.",
-            queries=(
-                Query(
-                    total(rate(f"{_TRANSPORT}streams_broken_off_total", PROCESS), "reason"),
-                    "{{reason}}",
-                ),
-            ),
-            unit="reqps",
-        ),
-        Panel(
-            title="Refused or held back",
-            description="By limit or rule; docs/transport.md has the setting for each.",
-            queries=(
-                Query(
-                    total(rate(f"{_TRANSPORT}refused_total", PROCESS), "what"), "refused {{what}}"
-                ),
-                Query(
-                    total(rate(f"{_TRANSPORT}held_back_total", PROCESS), "what"),
-                    "held back {{what}}",
-                ),
-                Query(
-                    total(rate(f"{_TRANSPORT}connections_ended_total", PROCESS), "reason"),
-                    "connections ended {{reason}}",
-                ),
-            ),
-            unit="cps",
-        ),
-        Panel(
-            title="Connections by port",
-            description="Open connections and the limit of each port, of the process with the"
-            " most.",
-            queries=(
-                Query(highest(select("llm_d_epp_port_connections", PROCESS), "port"), "{{port}}"),
-                Query(
-                    highest(select("llm_d_epp_port_connections_limit", PROCESS), "port"),
-                    "limit {{port}}",
-                ),
-            ),
-            unit="none",
-        ),
-        Panel(
-            title="Buffers",
-            description="Answers that wait for Envoy to read, and messages that are not whole.",
-            queries=(_per_process(select(f"{_TRANSPORT}buffered_bytes", PROCESS)),),
-            unit="bytes",
-        ),
-        Panel(
-            title="Header blocks from the cache",
-            description="Part of the header blocks that need not be decoded. Low values cost CPU.",
-            queries=(
-                _per_process(
-                    rate(f"{_TRANSPORT}header_cache_hits_total", PROCESS)
-                    + " / ("
-                    + rate(f"{_TRANSPORT}header_cache_hits_total", PROCESS)
-                    + " + "
-                    + rate(f"{_TRANSPORT}header_cache_misses_total", PROCESS)
-                    + " > 0)"
-                ),
-            ),
-            unit="percentunit",
-            maximum=1,
-        ),
-        Panel(
-            title="Length of the metrics page",
-            description="Beyond the limit, names of models and tenants count as other.",
-            queries=(
-                _per_process(select("llm_d_epp_metrics_page_bytes", PROCESS)),
-                Query(highest(select("llm_d_epp_metrics_page_limit_bytes", PROCESS)), "limit"),
-            ),
-            unit="bytes",
-        ),
-        Panel(
-            title="Names that count as other",
-            description="How often names of models or tenants got no series of their own.",
-            queries=(_per_process(rate("llm_d_epp_metrics_names_folded_total", PROCESS)),),
-            unit="cps",
-        ),
-    ),
-)
-
 DASHBOARD: Final = Dashboard(
     name="process",
     title="Endpoint picker / Process",
     description="Are the endpoint picker's own processes well?",
     variables=INSTANCES,
-    rows=(_OVERVIEW, _RESOURCES, _LOOP, _CONNECTIONS),
+    rows=(_OVERVIEW, _RESOURCES, _LOOP, CONNECTIONS),
 )
