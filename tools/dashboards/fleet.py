@@ -13,6 +13,7 @@ from tools.dashboards.queries import (
     or_zero,
     quantile,
     rate,
+    refused,
     select,
     share,
     total,
@@ -20,6 +21,8 @@ from tools.dashboards.queries import (
 
 _BY_ENDPOINT: Final = "model_server_endpoint"
 _LEGEND: Final = "{{model_server_endpoint}}"
+_RESPONSES: Final = "llm_d_epp_endpoint_responses_total"
+_BAD: Final = (Threshold(0.01, "orange"), Threshold(0.05))
 _HERE: Final = DrillDown("fleet", "endpoint", _BY_ENDPOINT)
 
 
@@ -50,20 +53,26 @@ _OVERVIEW: Final = Row(
         ),
         number(
             "Requests",
-            "Requests that have arrived, answered or refused.",
+            "Requests that were sent to an endpoint.",
             total(rate("llm_d_epp_request_total", POOL)),
             "reqps",
         ),
         number(
-            "Errors",
-            "Fraction of the requests that ended in an error of the endpoint picker or the model"
-            " server.",
+            "Refused",
+            "Fraction of the requests that the endpoint picker refused or ended with an error.",
+            refused(POOL),
+            "percentunit",
+            thresholds=_BAD,
+        ),
+        number(
+            "Failed on servers",
+            "Fraction of the requests that model servers answered with 5xx, or not at all.",
             share(
-                total(rate("llm_d_epp_request_error_total", POOL)),
-                total(rate("llm_d_epp_request_total", POOL)),
+                total(rate(_RESPONSES, STATE, 'code_class=~"5xx|none"')),
+                total(rate(_RESPONSES, STATE)),
             ),
             "percentunit",
-            thresholds=(Threshold(0.01, "orange"), Threshold(0.05)),
+            thresholds=_BAD,
         ),
         number(
             "First byte, p95",
@@ -71,12 +80,6 @@ _OVERVIEW: Final = Row(
             " Empty in lean mode, where bodies do not pass through the endpoint picker.",
             quantile(0.95, "llm_d_epp_request_ttft_seconds", POOL),
             "s",
-        ),
-        number(
-            "Requests in progress",
-            "Requests that were sent to an endpoint and have not ended.",
-            total(select("llm_d_epp_request_running", POOL)),
-            "none",
         ),
         number(
             "Endpoints not healthy",
@@ -180,7 +183,7 @@ _ENDPOINTS: Final = Row(
             queries=(
                 Query(
                     total(
-                        rate("llm_d_epp_endpoint_responses_total", ENDPOINT, 'code_class!="2xx"'),
+                        rate(_RESPONSES, ENDPOINT, 'code_class!="2xx"'),
                         _BY_ENDPOINT,
                         "code_class",
                     ),

@@ -88,6 +88,16 @@ def share(part: str, whole: str) -> str:
     return f"({or_zero(part)}) / ({whole} > 0)"
 
 
+def refused(scope: str) -> str:
+    """Return the fraction of the requests that ended in an error of the endpoint picker.
+
+    ``request_total`` counts the requests that were sent to an endpoint, so those that were refused
+    are added. Their series have one more label, so none of them is taken for one of the others.
+    """
+    errors = rate("llm_d_epp_request_error_total", scope)
+    return share(total(errors), total(f"{rate('llm_d_epp_request_total', scope)} or {errors}"))
+
+
 def quantile(fraction: float, metric: str, scope: str, *matchers: str, by: str = "") -> str:
     """Return a quantile of a histogram, for each value of a label."""
     rates = rate(f"{metric}_bucket", scope, *matchers)

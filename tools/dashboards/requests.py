@@ -11,6 +11,7 @@ from tools.dashboards.queries import (
     percentiles,
     quantile,
     rate,
+    refused,
     select,
     share,
     total,
@@ -29,17 +30,14 @@ _OVERVIEW: Final = Row(
     (
         number(
             "Requests",
-            "Requests that have arrived.",
+            "Requests that were sent to an endpoint.",
             total(rate("llm_d_epp_request_total", MODEL)),
             "reqps",
         ),
         number(
-            "Errors",
-            "Fraction of the requests that ended in an error.",
-            share(
-                total(rate("llm_d_epp_request_error_total", MODEL)),
-                total(rate("llm_d_epp_request_total", MODEL)),
-            ),
+            "Refused",
+            "Fraction of the requests that the endpoint picker refused or ended with an error.",
+            refused(MODEL),
             "percentunit",
             thresholds=(Threshold(0.01, "orange"), Threshold(0.05)),
         ),
@@ -85,8 +83,9 @@ _RATES: Final = Row(
             drill_down=_MODEL,
         ),
         Panel(
-            title="Errors by code",
-            description="The log has a line for each of them, with the reason.",
+            title="Errors of the endpoint picker by code",
+            description="Requests that it refused or ended. The log has a line for each of them,"
+            " with the reason.",
             queries=(
                 Query(
                     total(rate("llm_d_epp_request_error_total", MODEL), "error_code"),
