@@ -18,7 +18,7 @@ PROTOS     = $(sort $(shell find proto -name '*.proto'))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help up test test-system test-kube test-release test-image lint format proto docs kustomize envoy bench fuzz soak faults flow release image lock licences clean
+.PHONY: help up test test-system test-kube test-release test-image lint format proto docs kustomize dashboards envoy bench fuzz soak faults flow release image lock licences clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,10 @@ docs: $(DOCS) ## Generate docs/plugins, docs/cli.md and tables of docs/helm.md, 
 
 kustomize: $(INSTALLED) ## Render deploy/kustomize from the Helm chart, with helm from CHART_TOOLS or built with Go
 	$(BIN)/python -m tools.chart kustomize
+
+dashboards: $(INSTALLED) ## Write the Grafana dashboards, deploy/grafana, their copies in the Helm chart, and the tables of docs/dashboards.md
+	$(BIN)/python -m tools.dashboards
+	$(BIN)/python -m tools.chart docs
 
 envoy: $(INSTALLED) ## Write the Envoy configurations, deploy/envoy
 	$(BIN)/epp envoy-config --write-all deploy/envoy

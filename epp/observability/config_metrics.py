@@ -1,7 +1,7 @@
 """Metrics of the configuration: the version in use and the results of reloads."""
 
 from hashlib import sha256
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from prometheus_client import CollectorRegistry
 
@@ -43,6 +43,8 @@ class ConfigMetrics:
         for family in (self._reloads, self._last, self._info):
             registry.register(family)
         self._last.labels().set(1)
+        for result in get_args(ReloadResult):
+            self._reloads.labels(result)  # from 0 on: increase() misses a series that begins at 1
 
     def in_use(self, digest: str, version: str) -> None:
         """Set the configuration in use.

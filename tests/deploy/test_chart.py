@@ -133,7 +133,7 @@ def test_alerts_are_on_metrics_of_the_reference_page() -> None:
         names = re.findall(r'(\w+)\{job="epp"', rule["expr"])
         assert names, rule["alert"]
         assert all(f"`{name}" in page or name == "up" for name in names), rule["alert"]
-        assert {"summary", "description"} == rule["annotations"].keys()
+        assert {"summary", "description", "runbook_url"} == rule["annotations"].keys()
         assert rule["labels"]["severity"] in {"critical", "warning"}
 
 

@@ -64,12 +64,12 @@ class Router(ProfileHandler):
 
 
 def results(gateway: Gateway) -> dict[str, float]:
-    """How the reloads went so far."""
+    """How the reloads went so far; all results are counted from 0 on."""
     return {
         sample.labels["result"]: sample.value
         for family in gateway.app.metrics.registry.collect()
         for sample in family.samples
-        if sample.name == "llm_d_epp_config_reloads_total"
+        if sample.name == "llm_d_epp_config_reloads_total" and sample.value
     }
 
 

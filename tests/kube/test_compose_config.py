@@ -76,7 +76,7 @@ def test_every_mounted_file_is_there_and_only_the_gateway_is_for_other_hosts() -
         for volume in each.get("volumes", ())
         if volume["type"] == "bind"
     ]
-    assert len(mounted) == 6
+    assert len(mounted) == 8
     assert all(Path(volume["source"]).exists() and volume["read_only"] for volume in mounted)
     hosts = {
         name: {port.get("host_ip") for port in each["ports"]}

@@ -18,6 +18,7 @@ from deploy.harness import DEPLOY
 from deploy.processes import Processes, gateway_url, processes, until
 from system.tools import find
 
+from tools.dashboards import DASHBOARDS
 from tools.harness.kube.server import free_ports
 
 pytestmark = pytest.mark.integration
@@ -160,8 +161,19 @@ async def test_promtool_accepts_the_configuration(tmp_path: Path) -> None:
 
 
 def test_grafana_asks_the_prometheus_of_this_file() -> None:
-    (path,) = mounts("grafana").files.values()
+    path = mounts("grafana").files["/etc/grafana/provisioning/datasources/prometheus.yaml"]
     (source,) = yaml.safe_load(path.read_text())["datasources"]
     assert source["url"] == "http://prometheus:9090"
     (port,) = SERVICES["prometheus"]["ports"]
     assert port.endswith(":9090")
+
+
+def test_grafana_finds_the_dashboards_and_opens_the_fleet_first() -> None:
+    files = mounts("grafana").files
+    path = files["/etc/grafana/provisioning/dashboards/endpoint-picker.yaml"]
+    (provider,) = yaml.safe_load(path.read_text())["providers"]
+    folder = files[provider["options"]["path"]]
+    assert len(list(folder.glob("*.json"))) == len(DASHBOARDS)
+    home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    place, _, name = home.rpartition("/")
+    assert (files[place] / name).exists()

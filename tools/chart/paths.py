@@ -16,6 +16,7 @@ COPIES: Final = {
     "envoy-gateway-full-duplex.yaml": DEPLOY / "envoy" / "envoy-gateway-full-duplex.yaml",
     "envoy-gateway-lean.yaml": DEPLOY / "envoy" / "envoy-gateway.yaml",
     "rules.yaml": DEPLOY / "prometheus" / "rules.yaml",
+    **{f"dashboard-{path.name}": path for path in sorted((DEPLOY / "grafana").glob("*.json"))},
 }
 """Files of the chart by their source. helm also follows links, with a line of warning for each."""
 
