@@ -12,6 +12,8 @@ from tools.dashboards.queries import (
     highest,
     lowest,
     or_zero,
+    percentiles,
+    quantile,
     rate,
     select,
     total,
@@ -38,10 +40,11 @@ _OVERVIEW: Final = Row(
             thresholds=(Threshold(0.1, "orange"), Threshold(1)),
         ),
         number(
-            "Longest scrape interval",
-            "Present time between two scrapes of an endpoint; a long page is read less often.",
-            highest(select("llm_d_epp_datalayer_scrape_interval_seconds", POOL)),
+            "Oldest metrics",
+            "Age of the oldest metrics of an endpoint. Old ones fade to the load of the others.",
+            highest(select("llm_d_epp_endpoint_metrics_age_seconds", ENDPOINT)),
             "s",
+            thresholds=(Threshold(2, "orange"), Threshold(10)),
         ),
         number(
             "Configuration in use",
@@ -72,6 +75,41 @@ _OVERVIEW: Final = Row(
 _SCRAPES: Final = Row(
     "Scrapes of model servers",
     (
+        Panel(
+            title="Age of the metrics by endpoint",
+            description="Time since the page was requested, or a load report came.",
+            queries=(
+                Query(
+                    highest(
+                        select("llm_d_epp_endpoint_metrics_age_seconds", ENDPOINT),
+                        "model_server_endpoint",
+                    ),
+                    "{{model_server_endpoint}}",
+                ),
+            ),
+            unit="s",
+            drill_down=DrillDown("fleet", "endpoint", "model_server_endpoint"),
+        ),
+        Panel(
+            title="Scrapes that start late, p99",
+            description="How late scrapes start because the event loop is busy: the process does"
+            " too much.",
+            queries=(
+                Query(
+                    quantile(
+                        0.99, "llm_d_epp_datalayer_scrape_lag_seconds", POOL, by="source_type"
+                    ),
+                    "{{source_type}}",
+                ),
+            ),
+            unit="s",
+        ),
+        Panel(
+            title="Duration of a scrape",
+            description="From the request of a page to the end of its extractors.",
+            queries=percentiles("llm_d_epp_datalayer_scrape_duration_seconds", POOL),
+            unit="s",
+        ),
         Panel(
             title="Scrape interval by endpoint",
             description="Longer than configured where a page costs too much CPU.",

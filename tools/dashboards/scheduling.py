@@ -23,6 +23,8 @@ _PLUGIN: Final = ("plugin_name", "extension_point")
 _PLUGIN_LEGEND: Final = "{{plugin_name}} {{extension_point}}"
 _TIME: Final = "llm_d_epp_plugin_duration_seconds"
 
+_SAMPLED: Final = "llm_d_epp_sampled_decisions_total"
+
 _OVERVIEW: Final = Row(
     "Overview",
     (
@@ -97,6 +99,22 @@ _DECISIONS: Final = Row(
                 ),
             ),
             unit="reqps",
+            is_stacked=True,
+        ),
+        Panel(
+            title="What decides",
+            description="Share of a sample of the decisions: the scorer that puts the winner ahead"
+            " of the runner-up, a tie, the picker, or only one candidate.",
+            queries=(
+                Query(
+                    total(rate(_SAMPLED, POOL), "profile", "decided_by", "scorer")
+                    + " / on (profile) group_left () "
+                    + total(rate(_SAMPLED, POOL), "profile"),
+                    "{{profile}} {{decided_by}} {{scorer}}",
+                ),
+            ),
+            unit="percentunit",
+            maximum=1,
             is_stacked=True,
         ),
         Panel(
@@ -210,6 +228,23 @@ _PREFIX: Final = Row(
                 Query(quantile(0.5, "llm_d_epp_prefix_indexer_hit_ratio", POOL), "p50"),
                 Query(quantile(0.9, "llm_d_epp_prefix_indexer_hit_ratio", POOL), "p90"),
                 Query(mean("llm_d_epp_prefix_indexer_hit_ratio", POOL), "mean"),
+            ),
+            unit="percentunit",
+            maximum=1,
+        ),
+        Panel(
+            title="Predicted and observed",
+            description="Part of the prompts that the index predicted to be cached, and that model"
+            " servers reported as cached. Predicted far above observed: servers forget sooner than"
+            " the index.",
+            queries=tuple(
+                Query(
+                    total(rate(f"llm_d_epp_prefix_indexer_{what}_tokens_total", POOL))
+                    + " / "
+                    + total(rate("llm_d_epp_prefix_indexer_prompt_tokens_total", POOL)),
+                    what,
+                )
+                for what in ("predicted", "observed")
             ),
             unit="percentunit",
             maximum=1,

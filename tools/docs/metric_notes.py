@@ -137,7 +137,7 @@ SUBJECTS: Final = (
             "info": ALWAYS,
             "config_info": ALWAYS,
             "config_last_reload_successful": ALWAYS,
-            "config_reloads_total": "the configuration was reloaded",
+            "config_reloads_total": ALWAYS,
             "event_loop_lag_seconds": ALWAYS,
             "event_loop_longest_pause_wall_seconds": ALWAYS,
             "event_loop_longest_pause_own_seconds": ALWAYS,
