@@ -18,6 +18,7 @@ from epp.scheduling.errors import (
     SchedulingError,
     UnknownProfileError,
     described,
+    without_request,
 )
 from epp.scheduling.guards import DEFAULT_DISABLE_AFTER, Guard, GuardRails, call_each
 from epp.scheduling.keys import AttributeKey, StateKey
@@ -102,4 +103,5 @@ __all__ = [
     "call_each",
     "described",
     "scale_fault",
+    "without_request",
 ]
