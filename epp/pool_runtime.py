@@ -14,6 +14,8 @@ import structlog
 
 from epp.building import InstalledPlugins, make_builder, make_random
 from epp.config import PluginGraph, PluginTypes
+from epp.config.plugin_states import PATH as STATES_PAGE
+from epp.config.plugin_states import plugin_states
 from epp.data_layer import (
     DataLayerRuntime,
     DrainCalls,
@@ -280,7 +282,11 @@ class PoolRuntime:
 
     def debug_pages(self) -> Mapping[str, DebugPage]:
         """Return the pages for operators by path."""
-        return {**debug_pages(self.flow), ENDPOINTS_PAGE: DebugPage(self._endpoints_view.page)}
+        return {
+            **debug_pages(self.flow),
+            ENDPOINTS_PAGE: DebugPage(self._endpoints_view.page),
+            STATES_PAGE: DebugPage(lambda: plugin_states(self.graph.plugins)),
+        }
 
     def admin_actions(self) -> Mapping[str, AdminAction]:
         """Return the changing calls by path."""

@@ -48,6 +48,7 @@ FLUSH_SECONDS: Final = 2.0
 """How long the process waits for queued lines at exit."""
 
 _OF_REQUESTS: Final = (
+    "epp.config.plugin_states.",
     "epp.ext_proc.",
     "epp.flow_control.",
     "epp.observability.plugin_watch.",

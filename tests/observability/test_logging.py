@@ -55,7 +55,7 @@ def test_each_line_is_one_json_object() -> None:
     assert not_text["path"] == "\udc80"
     assert (failed["level"], failed["request_id"]) == ("error", "r-1")
     assert failed["exception"].startswith("Traceback")
-    assert failed["exception"].endswith("ZeroDivisionError: division by zero")
+    assert failed["exception"].endswith("ZeroDivisionError")
 
 
 def test_lines_below_the_level_are_not_written() -> None:
