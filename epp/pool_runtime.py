@@ -227,6 +227,7 @@ class PoolRuntime:
             outliers=self.outliers,
             hedging_budget=settings.hedging_budget_percent / 100.0,
             emit_endpoint_scores=settings.emit_endpoint_scores,
+            emit_decision_header=settings.emit_decision_header,
             log_fields=log_fields,
             follow_subset_hint=not settings.ignore_subset_hint,
             body_limits=BodyLimits(
