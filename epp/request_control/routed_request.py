@@ -243,12 +243,19 @@ class RoutedRequest:
         if not self.pipeline.response_header:
             if self._holds_stages or self.in_flight is not None:
                 lifecycle.response_began(self)
-            return decision_headers(self) if self.tells_client else _NO_HEADERS
+            return (
+                decision_headers(self.decision, self.endpoint, self.queued)
+                if self.tells_client
+                else _NO_HEADERS
+            )
         head = ResponseHead(status, headers or _NO_HEADERS, served)
         self.pipeline.answer_began(self.request, head, self.endpoint, self.state)
         lifecycle.response_began(self)  # after the plugins, which may give back what they count
         if self.tells_client:
-            return {**head.set_headers, **decision_headers(self)}
+            return {
+                **head.set_headers,
+                **decision_headers(self.decision, self.endpoint, self.queued),
+            }
         return head.set_headers
 
     def unserved(self) -> RequestError | None:
