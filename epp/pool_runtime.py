@@ -15,6 +15,8 @@ import structlog
 from epp.admin import DecisionFile, Explanations
 from epp.building import InstalledPlugins, make_builder, make_random
 from epp.config import PluginGraph, PluginTypes
+from epp.config.plugin_states import PATH as STATES_PAGE
+from epp.config.plugin_states import plugin_states
 from epp.data_layer import (
     DataLayerRuntime,
     DrainCalls,
@@ -238,6 +240,7 @@ class PoolRuntime:
             outliers=self.outliers,
             hedging_budget=settings.hedging_budget_percent / 100.0,
             emit_endpoint_scores=settings.emit_endpoint_scores,
+            emit_decision_header=settings.emit_decision_header,
             log_fields=log_fields,
             recorder=self.explanations.recorder,
             follow_subset_hint=not settings.ignore_subset_hint,
@@ -298,6 +301,7 @@ class PoolRuntime:
             **debug_pages(self.flow),
             ENDPOINTS_PAGE: DebugPage(self._endpoints_view.page),
             **self.explanations.pages(),
+            STATES_PAGE: DebugPage(lambda: plugin_states(self.graph.plugins)),
         }
 
     def admin_actions(self) -> Mapping[str, AdminAction]:

@@ -280,6 +280,15 @@ class ServeSettings:
             form=Form.SWITCH,
         ),
     ] = False
+    emit_decision_header: Annotated[
+        bool,
+        Option(
+            "Set x-epp-decision (endpoint, score, margin, queue wait) and x-request-id on responses"
+            " to clients.",
+            panel=Panel.MESSAGES,
+            form=Form.SWITCH,
+        ),
+    ] = False
     ignore_subset_hint: Annotated[
         bool,
         Option(

@@ -26,7 +26,7 @@ def sendable(headers: Mapping[str, str | None], request_id: str) -> dict[str, st
     """Return the valid ones of ``headers``, by lower-case name; None removes a header."""
     result: dict[str, str | None] = {}
     if not isinstance(headers, Mapping):
-        problem = f"headers must be a mapping of names to values, not {headers!r}"
+        problem = f"headers must be a mapping of names to values, not {type(headers).__name__}"
         log.error("invalid headers of a plugin omitted", request_id=request_id, problem=problem)
         return result
     for name, value in headers.items():
@@ -48,8 +48,9 @@ def _problem(name: object, value: object) -> str:
         return "a header name may only have letters, digits and !#$%&'*+-.^_`|~"
     if name.lower() in _OWN:
         return "the endpoint picker and Envoy set this header themselves"
+    kind = type(value).__name__
     if value is not None and not isinstance(value, str):
-        return f"the value must be a string, or None to remove the header, not {value!r}"
+        return f"the value must be a string, or None to remove the header, not {kind}"
     if value is not None and not _is_value(value):
         return "the value has a control character (a line break?) or cannot be written as UTF-8"
     return ""

@@ -2,7 +2,7 @@
 
 from epp.observability.admin_calls import AdminAction, AdminCalls, AdminError
 from epp.observability.authorization import AccessVerdict, Authorizer
-from epp.observability.bounded_text import MAX_ANSWER_CHARS, MAX_CHARS, cut, printable
+from epp.observability.bounded_text import MAX_ANSWER_CHARS, MAX_CHARS, bounded, cut, printable
 from epp.observability.config_metrics import ConfigMetrics, ReloadResult
 from epp.observability.debug_line import DebugLine
 from epp.observability.debug_pages import DebugPage, DebugPagesCallback
@@ -88,6 +88,7 @@ __all__ = [
     "RevocationOutcome",
     "StreamMetrics",
     "TransportCollector",
+    "bounded",
     "configure",
     "cut",
     "log_queues",

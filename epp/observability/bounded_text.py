@@ -120,6 +120,25 @@ def traceback_text(error: BaseException) -> str:
     return cut_middle(text.rstrip("\n"), MAX_TRACEBACK_CHARS)
 
 
+def frames_text(error: BaseException) -> str:
+    """Return the traceback of ``error`` without the texts of exceptions.
+
+    These may quote what a request holds. The source lines show where they were raised.
+    """
+    parts: list[str] = []
+    told: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in told:
+        told.add(id(current))
+        frames = "".join(traceback.format_tb(current.__traceback__, limit=-MAX_FRAMES))
+        head = "Traceback (most recent call last):\n" if frames else ""
+        parts.append(f"{head}{frames}{type(current).__name__}")
+        current = current.__cause__ or (
+            None if current.__suppress_context__ else current.__context__
+        )
+    return cut_middle("\n\nraised while handling:\n\n".join(parts), MAX_TRACEBACK_CHARS)
+
+
 def bounded(value: object, max_chars: int = MAX_CHARS, max_values: int = _MAX_VALUES) -> object:
     """Return ``value`` as plain JSON types of limited size.
 

@@ -1,18 +1,19 @@
 """Compact log lines for a terminal; the JSON format has every field.
 
-The canonical line of a request shows only the most important fields. Other lines omit only the
-date.
+The canonical line of a request shows the most important fields (:mod:`.console_request`). Other
+lines omit only the date.
 """
 
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import structlog
 from structlog.typing import EventDict
 
 from epp.observability.bounded_text import escaped
+from epp.observability.console_request import short_fields
 
 _QUOTED = frozenset(" =\"'")
 """Characters that make structlog's console quote a field."""
@@ -24,17 +25,6 @@ _TIME_OF_DAY = slice(11, 23)
 
 _CANONICAL = frozenset({"request finished", "request refused"})
 """Events of the lines that are shortened."""
-
-_DEFAULT_NAMESPACE: Final = "default/"
-_MAX_ID_CHARS: Final = 16
-_SHORT_ID_CHARS: Final = 8
-"""Of an id that is longer: enough to find the request in the log of another process."""
-_FRESH_SECONDS: Final = 0.2
-"""Age of an endpoint's metrics up to which it is not shown."""
-_FEW_SECONDS: Final = 0.01
-"""Times below have two digits, times above whole milliseconds."""
-_USUAL_OUTCOMES = frozenset({"ended", "completed"})
-"""Their status says it."""
 
 
 def console_renderer() -> Callable[[EventDict], bytes]:
@@ -68,58 +58,10 @@ def console_renderer() -> Callable[[EventDict], bytes]:
 
 
 def _of_request(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a request's line with short names, its id last."""
-    rest = {key: value for key, value in event.items() if value is not None}
-    shown = {key: rest.pop(key) for key in _OWN if key in rest}
-    request_id = _short_id(rest.pop("request_id", None))
-    if "endpoint" in rest:
-        rest.pop("address", None)
-    if rest.get("target_model") == rest.get("model"):
-        rest.pop("target_model", None)
-    if rest.get("outcome") in _USUAL_OUTCOMES:
-        del rest["outcome"]
-    if not rest.get("stream"):
-        rest.pop("stream", None)
-    if rest.get("metrics_age_seconds", 0.0) < _FRESH_SECONDS:
-        rest.pop("metrics_age_seconds", None)
-    rest.pop("body_bytes", None)
-    shown.pop("level", None)  # always info
-    shown |= {key: rest.pop(key) for key in ("status", "endpoint", "model") if key in rest}
-    if isinstance(endpoint := shown.get("endpoint"), str):
-        shown["endpoint"] = endpoint.removeprefix(_DEFAULT_NAMESPACE)
-    for key, value in rest.items():
-        name, text = _short(key, value)
-        shown[name] = text
-    return shown if request_id is None else shown | {"id": request_id}
-
-
-def _short(key: str, value: object) -> tuple[str, object]:
-    if not isinstance(value, int | float):
-        return key, value
-    match key:
-        case "waiting_requests" | "running_requests":
-            return key.removesuffix("_requests"), f"{value:.0f}"
-        case "kv_cache_usage":
-            return "kv", f"{value:.0%}"
-        case "metrics_age_seconds":
-            return "age", _time(value)
-    if key.endswith("_seconds"):
-        return key.removesuffix("_seconds"), _time(value)
-    return key, value
-
-
-def _time(seconds: float) -> str:
-    if abs(seconds) < _FEW_SECONDS:
-        return f"{seconds * 1000:.2g}ms"
-    if abs(seconds) < 1:
-        return f"{seconds * 1000:.0f}ms"
-    return f"{seconds:.1f}s"
-
-
-def _short_id(request_id: object) -> object:
-    if not isinstance(request_id, str) or len(request_id) <= _MAX_ID_CHARS:
-        return request_id
-    return request_id[:_SHORT_ID_CHARS]
+    """Return an event with the short fields of its request; its level is always info."""
+    own = {key: event[key] for key in _OWN if key in event and key != "level"}
+    fields = {key: value for key, value in event.items() if key not in _OWN}
+    return {**own, **short_fields(fields)}
 
 
 def _quoted(value: object) -> str:

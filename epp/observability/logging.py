@@ -22,6 +22,7 @@ from epp.observability.bounded_text import (
     cut,
     cut_middle,
     escaped_json,
+    frames_text,
     is_safe,
     json_line,
     traceback_text,
@@ -29,6 +30,7 @@ from epp.observability.bounded_text import (
 from epp.observability.console import console_renderer
 from epp.observability.log_levels import ALL, LEVELS, LevelSwitch, LogLevel, switched
 from epp.observability.log_queue import MAX_BYTES, LogQueue
+from epp.observability.repeats import FaultLimit
 from epp.observability.standard_streams import (
     descriptor_of,
     flush_standard_streams,
@@ -45,6 +47,17 @@ MAX_LINE_BYTES: Final = 16 << 10
 FLUSH_SECONDS: Final = 2.0
 """How long the process waits for queued lines at exit."""
 
+_OF_REQUESTS: Final = (
+    "epp.config.plugin_states.",
+    "epp.ext_proc.",
+    "epp.flow_control.",
+    "epp.observability.plugin_watch.",
+    "epp.parsing.",
+    "epp.request_control.",
+    "epp.transport.",
+    "epp_plugins.",
+)
+"""Packages whose exceptions may quote a request: their texts are not logged."""
 _OWN_FIELDS = frozenset({"event", "level", "timestamp"})
 _OWN_TEXT_CHARS: Final = 2048
 _OWN_TEXTS = frozenset({"problem", "problems", "error", "message"})
@@ -99,6 +112,7 @@ def configure(
         logger_factory=lambda name="": _QueueLogger(outputs.output, name),
         processors=[
             # No contextvars: all requests share one context on the straight path. Ids are passed.
+            FaultLimit(),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             bound_event,
@@ -151,10 +165,11 @@ class _QueueLogger:
     debug = info = warning = error = critical = msg
 
 
-def bound_event(_: object, __: str, event: EventDict) -> EventDict:
+def bound_event(logger: object, __: str, event: EventDict) -> EventDict:
     """Cut the fields of an event, its traceback included; a processor of structlog."""
     error = _exception(event.pop("exc_info")) if "exc_info" in event else None
     names_request = "request_id" in event
+    holds_request = names_request or f"{getattr(logger, 'name', '')}.".startswith(_OF_REQUESTS)
     for key, value in event.items():
         kind = type(value)
         if kind is str:
@@ -163,7 +178,7 @@ def bound_event(_: object, __: str, event: EventDict) -> EventDict:
         elif kind not in _SHORT_TYPES and not (kind is int and -_MANY < value < _MANY):
             event[key] = bounded(value, _max_chars(key, names_request=names_request))
     if error is not None:
-        event["exception"] = traceback_text(error)
+        event["exception"] = frames_text(error) if holds_request else traceback_text(error)
     return event
 
 

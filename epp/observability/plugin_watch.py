@@ -6,7 +6,7 @@ from math import inf
 import structlog
 
 from epp.observability.metrics import Metrics
-from epp.scheduling import Plugin, described
+from epp.scheduling import Plugin, without_request
 
 _log = structlog.get_logger(__name__)
 
@@ -52,7 +52,7 @@ class PluginWatch:
                 plugin=plugin.name,
                 plugin_type=plugin.type,
                 extension_point=extension_point,
-                error=described(error),
+                error=without_request(error),
                 exc_info=error,
             )
 

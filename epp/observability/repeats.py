@@ -4,9 +4,22 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import Final
 
+from structlog import DropEvent
+from structlog.typing import EventDict
+
 _MAX_KINDS: Final = 1000
 """Number of kinds to remember; all others count as one."""
 _OTHERS: Final = ()
+
+MAX_FAULT_LINES: Final = 5
+"""Lines of one fault in ten seconds."""
+_FREQUENT_LEVELS: Final = frozenset({"debug", "info"})
+_SUBJECTS: Final = (
+    *("plugin", "endpoint", "pool", "port", "call", "kind", "name", "path", "source"),
+    *("problem", "reason", "library", "message"),
+)
+"""Fields that say what a fault is of, and none that differs with each request."""
+_MAX_CHARS: Final = 200
 
 
 class RepeatLimit:
@@ -53,6 +66,33 @@ class RepeatLimit:
         known.written += 1
         left_out, known.left_out = known.left_out, 0
         return {"left_out": left_out} if left_out else {}
+
+
+class FaultLimit:
+    """Limits repeated warnings and errors; a processor of structlog.
+
+    A fault of each request or each scrape would flood the log. Lines are of one kind if they have
+    the same logger, event, class of exception and subject.
+    """
+
+    def __init__(self) -> None:
+        self._limit = RepeatLimit(10.0, lines=MAX_FAULT_LINES)
+
+    def __call__(self, logger: object, method: str, event: EventDict) -> EventDict:
+        """Return ``event``, with ``left_out`` if lines of its kind were left out before.
+
+        Raises:
+            DropEvent: There were enough lines of its kind.
+        """
+        if method in _FREQUENT_LEVELS:
+            return event
+        name, error = getattr(logger, "name", ""), event.get("exc_info")
+        subject = tuple(str(event[key])[:_MAX_CHARS] for key in _SUBJECTS if key in event)
+        fields = self._limit.fields((name, event.get("event"), type(error), subject))
+        if fields is None:
+            raise DropEvent
+        event.update(fields)
+        return event
 
 
 class _Kind:

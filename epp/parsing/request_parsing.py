@@ -18,7 +18,7 @@ from epp.parsing.errors import NoParserError, ParseError, ParserFailedError
 from epp.parsing.json_density import MIN_VALUE_BYTES, check_values
 from epp.parsing.limits import BodyLimits
 from epp.parsing.plugins import AnswerReader, HttpCall, Parser
-from epp.scheduling import PLUGIN_FAULTS, Guard, GuardRails, LLMRequest, Plugin, described
+from epp.scheduling import PLUGIN_FAULTS, Guard, GuardRails, LLMRequest, Plugin, without_request
 
 _PATH_HEADERS = (":path", "x-original-path", "x-forwarded-path")
 _DEFAULT_PATH = "/v1/completions"
@@ -202,4 +202,4 @@ def _failed(
     guard: Guard[Parser], error: BaseException, seconds: float | None = None
 ) -> ParserFailedError:
     guard.failed(error, seconds)
-    return ParserFailedError(f"parser {guard.plugin.name!r} failed: {described(error)}")
+    return ParserFailedError(f"parser {guard.plugin.name!r} failed: {without_request(error)}")

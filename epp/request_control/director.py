@@ -77,6 +77,7 @@ class Director:
         outliers: OutlierDetector | None = None,
         hedging_budget: float = 0.0,
         emit_endpoint_scores: bool = False,
+        emit_decision_header: bool = False,
         follow_subset_hint: bool = True,
         body_limits: BodyLimits | None = None,
         whole_pool: Callable[[], Sequence[Endpoint]] | None = None,
@@ -100,6 +101,7 @@ class Director:
             hedging_budget: Second tries of streamed requests at gateways that can hedge, as a share
                 of these requests; 0.0 for none.
             emit_endpoint_scores: Send the gateway the total score of every candidate.
+            emit_decision_header: Tell clients the endpoint, its score and the request id.
             follow_subset_hint: Choose among the endpoints that the gateway names, if it does.
             body_limits: Limits of bodies; None for the defaults.
             whole_pool: Returns all endpoints, among them those that outlier detection has ejected,
@@ -134,6 +136,7 @@ class Director:
             hedging=Hedging(hedging_budget, metrics.hedged) if hedging_budget else None,
             recorder=recorder,
             log_fields=log_fields,
+            tells_clients=emit_decision_header,
         )
         self._decider = Decider(
             pipeline,

@@ -38,6 +38,7 @@ class LiveRequests:
         outliers: Outlier detection; None without it.
         hedging: Decides when a request is tried a second time; None for never.
         recorder: Records outcomes; None for none.
+        tells_clients: Whether responses have the headers of :mod:`.decision_header`.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class LiveRequests:
         hedging: Hedging | None = None,
         recorder: DecisionRecorder | None = None,
         log_fields: Mapping[str, str] = NO_FIELDS,
+        tells_clients: bool = False,
     ) -> None:
+        self._tells_clients = tells_clients
         self.in_flight = 0
         """Routed requests not yet closed."""
         self.time = clock
@@ -78,6 +81,8 @@ class LiveRequests:
         metrics.size.observe(routed.request.body_bytes)
         if routed.request.stream:
             routed.endpoint.awaited += 1
+        if self._tells_clients:
+            routed.tells_client = True
 
     def served_by(self, routed: RoutedRequest, address: str) -> None:
         """Move the reservation to the endpoint at ``address``, if the pool has it."""

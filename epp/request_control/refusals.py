@@ -12,7 +12,7 @@ from epp.request_control.policies import DEFAULT_FAIRNESS_ID, OutcomeWatch, fair
 from epp.request_control.prepared_request import PreparedRequest, RawRequest
 from epp.request_control.recording import DecisionRecorder
 from epp.request_control.request_log import NO_FIELDS, refused_line
-from epp.scheduling import Endpoint, LLMRequest, described
+from epp.scheduling import Endpoint, LLMRequest, without_request
 
 _HANGS_AFTER_SECONDS = 5.0
 """A request that its filters have left without an endpoint for so long counts as refused. A shorter
@@ -145,7 +145,7 @@ class Refusals:
         self._log.error(
             "request failed inside the EPP",
             request_id=request_id,
-            error=described(error),
+            error=without_request(error),
             exc_info=self._faults.traceback_of(error),
         )
         self._metrics.internal_faults.inc()

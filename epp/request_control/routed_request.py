@@ -11,6 +11,7 @@ from epp.outlier_detection import SERVER_ERROR
 from epp.parsing import reader_finder
 from epp.parsing.plugins import AnswerReader, Usage
 from epp.request_control.decision import Decision
+from epp.request_control.decision_header import decision_headers
 from epp.request_control.errors import RequestError
 from epp.request_control.hedging import Hedge
 from epp.request_control.pipeline import Pipeline
@@ -113,6 +114,7 @@ class RoutedRequest:
         "response_seconds",
         "state",
         "status",
+        "tells_client",
         "usage",
     )
 
@@ -159,6 +161,8 @@ class RoutedRequest:
         """HTTP status of the answer."""
         self.answered_by = AnsweredBy.UNKNOWN
         """Who made the answer."""
+        self.tells_client = False
+        """Whether the response has the headers of :mod:`.decision_header`."""
         self._holds_stages = bool(decision.stage_reservations)
 
     @property
@@ -178,8 +182,8 @@ class RoutedRequest:
 
     @property
     def wants_response_headers(self) -> bool:
-        """Whether a plugin reads the headers of the answer."""
-        return bool(self.pipeline.response_header)
+        """Whether the headers of the answer are read or changed."""
+        return self.tells_client or bool(self.pipeline.response_header)
 
     @property
     def wants_report(self) -> bool:
@@ -258,10 +262,19 @@ class RoutedRequest:
         if not self.pipeline.response_header:
             if self._holds_stages or self.in_flight is not None:
                 lifecycle.response_began(self)
-            return _NO_HEADERS
+            return (
+                decision_headers(self.decision, self.endpoint, self.queued)
+                if self.tells_client
+                else _NO_HEADERS
+            )
         head = ResponseHead(status, headers or _NO_HEADERS, served)
         self.pipeline.answer_began(self.request, head, self.endpoint, self.state)
         lifecycle.response_began(self)  # after the plugins, which may give back what they count
+        if self.tells_client:
+            return {
+                **head.set_headers,
+                **decision_headers(self.decision, self.endpoint, self.queued),
+            }
         return head.set_headers
 
     def unserved(self) -> RequestError | None:

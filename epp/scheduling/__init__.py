@@ -19,6 +19,7 @@ from epp.scheduling.errors import (
     SchedulingError,
     UnknownProfileError,
     described,
+    without_request,
 )
 from epp.scheduling.guards import DEFAULT_DISABLE_AFTER, Guard, GuardRails, call_each
 from epp.scheduling.keys import AttributeKey, StateKey
@@ -112,4 +113,5 @@ __all__ = [
     "described",
     "scale_fault",
     "scores_of",
+    "without_request",
 ]

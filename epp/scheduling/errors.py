@@ -84,3 +84,13 @@ def described(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:
         return f"{type(error).__name__}, which cannot be printed"
+
+
+def without_request(error: BaseException) -> str:
+    """Return the class of a plugin's ``error``, and its text only if this framework wrote it.
+
+    The text of any other error may quote the request: a prompt, or a credential.
+    """
+    kind = type(error)
+    is_own = isinstance(error, SchedulingError) and kind.__module__ == __name__
+    return f"{kind.__name__}: {error}" if is_own else kind.__name__

@@ -181,8 +181,11 @@ def _not_of_these(
         what = "ambiguous endpoints: two of those that it was given are the same object"
     if foreign := [each for each in kept if id(each) not in given]:
         stranger = getattr(foreign[0], "name", foreign[0])
-        what = f"{stranger!r}, which it was not given"
-        if isinstance(foreign[0], type(endpoints[0])) and stranger in map(_name, endpoints):
+        is_name = stranger is None or any(stranger == _name(each) for each in endpoints)
+        # Any other value may be a part of the request.
+        shown = repr(stranger) if is_name else f"a {type(foreign[0]).__name__}"
+        what = f"{shown}, which it was not given"
+        if isinstance(foreign[0], type(endpoints[0])) and is_name:
             what += " (a copy of one that it was: return the endpoints themselves)"
     return PluginContractError(f"filter {plugin.name!r} returned {what}")
 

@@ -46,6 +46,15 @@ class Plugin(ABC):
         the process stops.
         """
 
+    def dump_state(self) -> Mapping[str, object] | None:
+        """Return what the plugin remembers, for ``/debug/plugins/state``; None if it is nothing.
+
+        Called on the event loop, between two requests, so it must take at most some milliseconds:
+        count, and list the largest items only. Name endpoints, and hashes of what comes from
+        clients: no prompts, no session ids, no credentials.
+        """
+        return None
+
 
 class Filter(Plugin, Generic[RequestT, EndpointT]):
     """Removes endpoints that cannot serve the request.

@@ -13,7 +13,7 @@ from epp.scheduling.errors import (
     ProfileLoopError,
     SchedulingError,
     UnknownProfileError,
-    described,
+    without_request,
 )
 from epp.scheduling.guards import GuardRails, call_each
 from epp.scheduling.plugins import PostSchedule, PreSchedule, ProfileHandler
@@ -188,5 +188,5 @@ class Scheduler(Generic[RequestT, EndpointT]):
         if isinstance(error, SchedulingError):
             raise error
         raise ProfileHandlerError(
-            f"profile handler {self.handler.name!r} failed: {described(error)}"
+            f"profile handler {self.handler.name!r} failed: {without_request(error)}"
         ) from error

@@ -11,7 +11,7 @@ so if an evaluation is repeated after a wait, the last one counts.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal, Protocol
 
 import msgspec
@@ -152,6 +152,10 @@ class SessionAffinity(PreRequest, ResponseHeader):
             else _EncodedEndpointHeader(name, params, wall_clock, ignored)
         )
         self.reads = self._strategy.reads
+
+    def dump_state(self) -> Mapping[str, object] | None:
+        strategy = self._strategy
+        return strategy.bindings.dump_state() if isinstance(strategy, _SessionId) else None
 
     def position_of_bound(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState

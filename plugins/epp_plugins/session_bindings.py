@@ -5,13 +5,15 @@ so the ones to remove are always first: the oldest if the table is full, and exp
 a few with each use, so that no single request pays for many of them. There is no background task.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
 from typing import Final
 
 LIMIT: Final = 65_536
 """Maximum bindings: 15 MiB with ids of 36 characters, 17 MiB with the longest (64)."""
 _SWEPT_AT_ONCE: Final = 64
+_DUMPED_ENDPOINTS: Final = 100
+"""How many endpoints the state names."""
 
 
 class SessionBindings:
@@ -60,6 +62,15 @@ class SessionBindings:
             self._bindings.popitem(last=False)
         if now >= self._next_sweep:
             self._sweep(now)
+
+    def dump_state(self) -> Mapping[str, object]:
+        """Return the number of bindings, and that of each of the endpoints that have the most."""
+        bound = Counter(endpoint for endpoint, _ in self._bindings.values())
+        return {
+            "bindings": len(self._bindings),
+            "limit": self._limit,
+            "bindings_by_endpoint": dict(bound.most_common(_DUMPED_ENDPOINTS)),
+        }
 
     def _sweep(self, now: float) -> None:
         bindings = self._bindings

@@ -85,6 +85,7 @@ Ports: --metrics-port PORT 0..65535 = 9090
 Requests and responses: --compat none|reference = 'none'
 Requests and responses: --destination-list true|false = 'true'
 Requests and responses: --disable-endpoint-subset-filter switch = False
+Requests and responses: --emit-decision-header switch = False
 Requests and responses: --emit-endpoint-scores switch = False
 Requests and responses: --error-body json|text = 'json'
 Requests and responses: --ignore-client-headers NAME,... = ''

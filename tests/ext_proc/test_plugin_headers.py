@@ -32,7 +32,7 @@ def test_headers_that_are_no_mapping_are_omitted(headers: Any) -> None:
         assert sendable(headers, "r-1") == {}
     (line,) = lines
     assert (line["event"], line["request_id"]) == ("invalid headers of a plugin omitted", "r-1")
-    assert line["problem"].endswith(f"mapping of names to values, not {headers!r}")
+    assert line["problem"].endswith(f"mapping of names to values, not {type(headers).__name__}")
 
 
 def test_names_are_sent_in_lower_case() -> None:
@@ -51,7 +51,7 @@ def test_names_are_sent_in_lower_case() -> None:
         pytest.param("x-tier", "a\x00", "control character", id="a zero byte in the value"),
         pytest.param("x-tier", "a\x7f", "control character", id="a delete in the value"),
         pytest.param("x-tier", "\ud800", "cannot be written as UTF-8", id="half a surrogate pair"),
-        pytest.param("x-tier", 7, "must be a string, or None to remove the header, not 7", id="7"),
+        pytest.param("x-tier", 7, "a string, or None to remove the header, not int", id="7"),
         pytest.param("x-tier", b"a", "must be a string", id="bytes"),
         pytest.param("x-gateway-destination-endpoint", "a", "themselves", id="the destination"),
         pytest.param("X-Gateway-Destination-Endpoint", None, "themselves", id="capitals"),

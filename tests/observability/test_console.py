@@ -44,7 +44,7 @@ def line(**fields: object) -> str:
 def test_the_line_of_a_routed_request_is_short() -> None:
     assert line() == (
         "22:45:23.364 request finished status=200 endpoint=endpoint-2"
-        " model=llama-3.1-8b-instruct waiting=12 running=8 kv=46%"
+        " model=llama-3.1-8b-instruct load=12+8,46%"
         " decision=0.66ms duration=12.1s id=ef1db9d7"
     )
     assert len(line()) <= 160
@@ -53,7 +53,7 @@ def test_the_line_of_a_routed_request_is_short() -> None:
 @pytest.mark.parametrize(
     ("fields", "shown"),
     [
-        pytest.param({"target_model": "x"}, " target_model=x ", id="another model"),
+        pytest.param({"model": "m", "target_model": "x"}, " model=m->x ", id="another model"),
         pytest.param({"endpoint": "prod/a"}, " endpoint=prod/a ", id="another namespace"),
         pytest.param({"outcome": "evicted"}, " outcome=evicted ", id="an outcome to look at"),
         pytest.param({"stream": True}, " stream=True ", id="a streamed answer"),
@@ -62,13 +62,85 @@ def test_the_line_of_a_routed_request_is_short() -> None:
         pytest.param({"duration_seconds": 1234.56}, " duration=1234.6s ", id="many seconds"),
         pytest.param({"request_id": "r-1"}, " id=r-1", id="a short id"),
         pytest.param({"queued_seconds": 0.25}, " queued=250ms ", id="a wait"),
-        pytest.param({"completion_tokens": 8}, " completion_tokens=8 ", id="tokens"),
+        pytest.param({"prompt_tokens": 5, "completion_tokens": 8}, " tokens=5+8 ", id="tokens"),
+        pytest.param({"completion_tokens": 8}, " tokens=?+8 ", id="tokens of the answer alone"),
         pytest.param({"status": 503, "error": "no room"}, " error='no room' ", id="an error"),
         pytest.param({"stages": {"prefill": "a"}}, " stages={'prefill': 'a'} ", id="stages"),
     ],
 )
 def test_what_is_unusual_is_shown(fields: Mapping[str, object], shown: str) -> None:
     assert shown in line(**fields)
+
+
+def fields_of(text: str) -> list[str]:
+    """Return the names of the fields of a line whose values have no blanks."""
+    return [part.partition("=")[0] for part in text.split() if "=" in part]
+
+
+EVERY: dict[str, Any] = {
+    "target_model": "other",
+    "metrics_age_seconds": 3.0,
+    "stream": True,
+    "outcome": "client-disconnect",
+    "priority": 10,
+    "fairness_id": "tenant",
+    "queued_seconds": 0.25,
+    "prompt_tokens": 5,
+    "completion_tokens": 8,
+    "stages": "prefill",
+    "failed_producers": "tokens",
+    "shadow": "other",
+    "pool": "ns/pool",
+    "of_a_later_version": 1,
+}
+
+
+def test_at_most_ten_fields_are_shown_and_the_others_are_named() -> None:
+    shown = line(**EVERY)
+    assert shown == (
+        "22:45:23.364 request finished status=200 outcome=client-disconnect endpoint=endpoint-2"
+        " model=llama-3.1-8b-instruct->other queued=250ms load=12+8,46% duration=12.1s"
+        " failed_producers=tokens more=decision,tokens,stages,priority,fairness_id,age,pool,"
+        "shadow,stream,of_a_later_version id=ef1db9d7"
+    )
+    assert len(fields_of(shown)) == 10
+
+
+def test_every_number_of_unusual_fields_makes_at_most_ten() -> None:
+    for count in range(len(EVERY) + 1):
+        some = dict(list(EVERY.items())[:count])
+        assert len(fields_of(line(**some))) <= 10
+
+
+def test_ten_fields_need_no_more() -> None:
+    shown = line(queued_seconds=0.25, prompt_tokens=5, completion_tokens=8, outcome="evicted")
+    assert fields_of(shown) == [
+        *("status", "outcome", "endpoint", "model", "queued", "load"),
+        *("decision", "duration", "tokens", "id"),
+    ]
+
+
+def test_the_line_of_a_refusal_has_at_most_ten_fields() -> None:
+    refusal = {
+        "request_id": "r-1",
+        "model": "m",
+        "target_model": "n",
+        "status": 503,
+        "stage": "scheduling",
+        "reason": "rejected-no-endpoints",
+        "error": "filters-removed-all",
+        "duration_seconds": 0.0005,
+        "outcome": "refused",
+        "priority": -1,
+        "fairness_id": "t",
+        "pool": "p",
+        "event": "request refused",
+    }
+    assert console_renderer()(refusal).decode() == (
+        "request refused status=503 reason=rejected-no-endpoints stage=scheduling"
+        " error=filters-removed-all model=m->n duration=0.5ms priority=-1 fairness_id=t pool=p"
+        " id=r-1\n"
+    )
 
 
 def test_what_is_unknown_is_left_out() -> None:

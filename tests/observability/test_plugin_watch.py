@@ -59,10 +59,10 @@ def test_every_failure_is_counted_and_the_first_of_its_kind_logged(
     watch.plugin_failed("Scorer", OTHER, ValueError("e"))
     assert value(metrics, "plugin_failures_total", POINT) == 3
     assert [(line["log_level"], line["plugin"], line["error"]) for line in logged] == [
-        ("error", "queue", "ValueError: a"),
-        ("error", "queue", "TypeError: c"),
-        ("error", "queue", "ValueError: d"),
-        ("error", "other", "ValueError: e"),
+        ("error", "queue", "ValueError"),
+        ("error", "queue", "TypeError"),
+        ("error", "queue", "ValueError"),
+        ("error", "other", "ValueError"),
     ]
     assert isinstance(logged[0]["exc_info"], ValueError)
 
@@ -71,7 +71,7 @@ def test_an_error_that_cannot_be_printed_is_logged_all_the_same(
     watch: PluginWatch, logged: list[Any]
 ) -> None:
     watch.plugin_failed("Scorer", SCORER, SpeechlessError())
-    assert [line["error"] for line in logged] == ["SpeechlessError, which cannot be printed"]
+    assert [line["error"] for line in logged] == ["SpeechlessError"]
 
 
 def test_a_disabled_plugin_is_told_of_loudly(

@@ -202,7 +202,7 @@ def test_a_refusal_is_no_fault_of_the_parser() -> None:
 
 @pytest.mark.parametrize(
     ("act", "text"),
-    [(fail, "KeyError: 'model'"), (leave, "SystemExit: 1")],
+    [(fail, "KeyError"), (leave, "SystemExit")],
     ids=["raises", "exits"],
 )
 def test_a_parser_that_fails_is_counted_and_asked_again(
@@ -221,14 +221,14 @@ def test_a_parser_that_fails_is_counted_and_asked_again(
 def test_a_parser_that_returns_nothing_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     parser = Stub("p")
     monkeypatch.setattr(parser, "parse", lambda _: None)
-    with pytest.raises(ParserFailedError, match="returned None and no LLMRequest"):
+    with pytest.raises(ParserFailedError, match=r"failed: TypeError$"):
         make_parser(parser).parse("r", {}, BODY)
 
 
 def test_a_parser_that_cannot_rewrite_has_failed() -> None:
     metrics = Metrics()
     parsed = make_parser(Answering("p"), metrics=metrics).parse("r", {}, BODY)
-    with pytest.raises(ParserFailedError, match="ValueError: other"):
+    with pytest.raises(ParserFailedError, match=r"failed: ValueError$"):
         parsed.rewrite("other")
     assert errors(metrics) == 1
 

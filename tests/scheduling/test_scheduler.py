@@ -199,26 +199,24 @@ def misprinted(*_: object) -> Any:
 @pytest.mark.parametrize(
     ("handler", "message"),
     [
-        pytest.param(
-            HandlerStub(pick=raising), "failed: StubError: on purpose", id="picking raises"
-        ),
+        pytest.param(HandlerStub(pick=raising), "failed: StubError$", id="picking raises"),
         pytest.param(
             HandlerStub(["decode"], process=raising),
-            "failed: StubError: on purpose",
+            "failed: StubError$",
             id="answer raises",
         ),
         pytest.param(HandlerStub(pick=changing), "TypeError", id="changes the results"),
         pytest.param(
-            HandlerStub(pick=lambda *_: sys.exit(3)), "failed: SystemExit: 3", id="picking exits"
+            HandlerStub(pick=lambda *_: sys.exit(3)), "failed: SystemExit$", id="picking exits"
         ),
         pytest.param(
             HandlerStub(["decode"], process=lambda _: sys.exit(3)),
-            "failed: SystemExit: 3",
+            "failed: SystemExit$",
             id="answer exits",
         ),
         pytest.param(
             HandlerStub(pick=misprinted),
-            "failed: UnspeakableError, which cannot be",
+            "failed: UnspeakableError$",
             id="unprintable",
         ),
     ],

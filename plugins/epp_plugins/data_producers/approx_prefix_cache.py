@@ -53,8 +53,9 @@ Example::
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from struct import iter_unpack
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -88,6 +89,10 @@ from epp_plugins.state_keys import (
     prefix_matches_of,
 )
 
+_DUMPED_ENDPOINTS: Final = 100
+"""How many endpoints the state names."""
+_DUMPED_PROMPTS: Final = 20
+"""How many shared prompts the state has."""
 DEFAULT_BLOCK_SIZE_TOKENS = 16
 MIN_BLOCK_SIZE_TOKENS = 64
 """Smaller block sizes are raised to this, as in the Go EPP."""
@@ -240,6 +245,14 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener, Re
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         self._forget(endpoint.name)
         self._scales.pop(endpoint.name, None)
+
+    def dump_state(self) -> Mapping[str, object]:
+        return {
+            **asdict(self.index.statistics()),
+            "max_bytes": self.index.max_bytes,
+            "blocks_by_endpoint": self.index.largest(_DUMPED_ENDPOINTS),
+            "endpoints_by_first_block": self.index.most_shared(_DUMPED_PROMPTS),
+        }
 
     def _match_each(
         self, request: LLMRequest, sizes: Sequence[int], state: CycleState

@@ -33,10 +33,11 @@ Example::
         parameters: {addEstimatedOutputTokens: true, maxEstimatedOutputTokens: 2000}
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from math import floor
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 
@@ -75,6 +76,8 @@ from epp_plugins.state_keys import (
 _NOTHING = InFlightLoad()
 _DEFAULT_FLOW = ("default-flow", "0")
 _OTHER_FLOWS = ("other", "other")
+_DUMPED_ENDPOINTS: Final = 100
+"""How many endpoints the state names."""
 MAX_SERIES = 1000
 """Maximum series of one gauge."""
 MAX_ID_CHARS = 256
@@ -224,6 +227,22 @@ class InflightLoadProducer(
     def tokens_by_flow(self) -> dict[_Labels, float]:
         """Return the tokens in flight, by the labels of their series."""
         return {labels: load.tokens for labels, load in self._loads().items()}
+
+    def dump_state(self) -> Mapping[str, object]:
+        loads = {
+            name: endpoint.attribute(self._load) or _NOTHING
+            for name, endpoint in self._endpoints.items()
+        }
+        busiest = nlargest(_DUMPED_ENDPOINTS, loads, key=lambda name: loads[name].tokens)
+        return {
+            "endpoints": len(loads),
+            "requests": sum(load.requests for load in loads.values()),
+            "tokens": sum(load.tokens for load in loads.values()),
+            "busiest": {
+                name: {"requests": loads[name].requests, "tokens": loads[name].tokens}
+                for name in busiest
+            },
+        }
 
     def _loads(self) -> dict[_Labels, InFlightLoad]:
         endpoints = tuple(self._endpoints.items())  # read in another thread

@@ -20,8 +20,8 @@ Example::
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from itertools import count
+from collections.abc import Mapping, Sequence
+from itertools import count, islice
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -38,6 +38,8 @@ from epp_plugins.state_keys import (
 
 DEFAULT_LRU_SIZE: Final = 1024
 NOT_COLD: Final = 0.5
+_DUMPED_ENDPOINTS: Final = 100
+"""How many endpoints the state names."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -102,6 +104,9 @@ class NoHitLruScorer(Scorer, PreRequest, EndpointListener):
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         self._used.pop(endpoint.name, None)
+
+    def dump_state(self) -> Mapping[str, object]:
+        return {"used_oldest_first": list(islice(self._used, _DUMPED_ENDPOINTS))}
 
     def _nobody_holds(self, endpoints: Sequence[Endpoint], state: CycleState) -> bool:
         matches = state.read(self._matches)
