@@ -398,9 +398,13 @@ def test_draining_endpoints_are_shown_without_outlier_detection_too(picker: Pick
 def test_a_panic_is_shown(picker: Picker) -> None:
     with capture_logs():
         picker.pages = ejecting(panic=True)
-    assert rows(run_endpoint(picker.url)[1])[0] == (
-        "Too many endpoints are ejected: all of them get requests."
-    )
+    first, _, *endpoints = rows(run_endpoint(picker.url)[1])
+    assert first == "Too many endpoints are ejected: all of them get requests."
+    assert [each.split()[2:6] for each in endpoints] == [
+        ["ejected", "0", "s", "100%"],
+        ["ejected", "0", "s", "100%"],
+        ["healthy", "0", "s", "100%"],
+    ]
 
 
 @pytest.mark.parametrize("name", ["10.0.0.1:80", "default/pod-1", "pod-1"])
