@@ -3,6 +3,7 @@
 import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import httpx
 import msgspec
@@ -10,6 +11,14 @@ import msgspec
 from epp.inputs import why_unreadable
 
 TIMEOUT_SECONDS = 10.0
+
+
+_ACCESS_HINTS: Final[Mapping[int, str]] = {
+    401: "give a valid token with --page-token-file FILE, as docs/kubernetes.md says under"
+    " 'The metrics port'",
+    403: "a ClusterRole must let that account `get` the nonResourceURL /debug/*",
+}
+"""What to do where the port checks bearer tokens, by HTTP status."""
 
 
 class PageError(Exception):
@@ -83,7 +92,12 @@ class DebugClient:
         Raises:
             PageError: It could not be fetched.
         """
-        return self._call("GET", page, {}, self._headers)
+        try:
+            return self._call("GET", page, {}, self._headers)
+        except PageError as error:
+            if (hint := _ACCESS_HINTS.get(error.status)) is None:
+                raise
+            raise PageError(f"{error}; {hint}", status=error.status) from None
 
     def post(self, call: str, parameters: Mapping[str, str], token: str) -> bytes:
         """Make the changing call at this path below ``/debug/`` and return the answer; blocks.

@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 
@@ -249,6 +250,38 @@ def test_a_page_that_cannot_be_shown(
     picker.pages = pages
     with capture_logs():
         assert run(picker.url) == (2, "", f"epp: {error}\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"),
+    [(401, "give a valid token with --page-token-file FILE"), (403, "a ClusterRole must let")],
+)
+def test_a_page_that_asks_for_a_token(status: int, hint: str) -> None:
+    with refusing(status) as url:
+        code, stdout, stderr = run(url)
+    assert (code, stdout) == (2, "")
+    assert stderr.startswith(f"epp: URL/debug/session: answered {status}: not for you; {hint}")
+
+
+@contextmanager
+def refusing(status: int) -> Iterator[str]:
+    """A metrics port that lets nobody in."""
+
+    class Guard(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(b'{"error": "not for you"}')
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its base has it
+            """Log nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Guard) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
 
 
 @pytest.fixture
