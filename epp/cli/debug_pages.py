@@ -18,6 +18,14 @@ TIMEOUT_SECONDS = 10.0
 NO_QUERY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
+_ACCESS_HINTS: Final[Mapping[int, str]] = {
+    401: "give a valid token with --page-token-file FILE, as docs/kubernetes.md says under"
+    " 'The metrics port'",
+    403: "a ClusterRole must let that account `get` the nonResourceURL /debug/*",
+}
+"""What to do where the port checks bearer tokens, by HTTP status."""
+
+
 class PageError(Exception):
     """A page could not be fetched, or a call failed; the text says where and why.
 
@@ -93,7 +101,12 @@ class DebugClient:
         Raises:
             PageError: It could not be fetched.
         """
-        return self._call("GET", page, query, self._headers)
+        try:
+            return self._call("GET", page, query, self._headers)
+        except PageError as error:
+            if (hint := _ACCESS_HINTS.get(error.status)) is None:
+                raise
+            raise PageError(f"{error}; {hint}", status=error.status) from None
 
     def post(self, call: str, parameters: Mapping[str, str], token: str) -> bytes:
         """Make the changing call at this path below ``/debug/`` and return the answer; blocks.

@@ -28,7 +28,12 @@ def health(
         try:
             answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=_TIMEOUT_SECONDS)
         except grpc.RpcError as error:
-            fail(f"{address}: {error.code().name}: {error.details()}", status=1)
+            unreachable = error.code() is grpc.StatusCode.UNAVAILABLE
+            hint = "; is an endpoint picker running, and is this its --grpc-health-port?"
+            fail(
+                f"{address}: {error.code().name}: {error.details()}{hint if unreachable else ''}",
+                status=1,
+            )
     name = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
         fail(f"{address}: {service} is {name}", status=1)

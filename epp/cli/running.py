@@ -61,7 +61,8 @@ def run_until_signalled(
     try:
         uvloop.run(signalled())
     except* expected as group:
-        errors = [str(error) for error in _leaves(group)]
+        # Several tasks may have met the same fault, such as an unreadable kubeconfig.
+        errors = dict.fromkeys(str(error) for error in _leaves(group))
     else:
         return
     for text in errors:

@@ -9,6 +9,8 @@ def split_address(address: str) -> tuple[str, int]:
     Raises:
         ValueError: It is malformed; the message says which part.
     """
+    if "://" in address:
+        raise ValueError("it is a URL, expected host:port without a scheme and a path")
     host, colon, digits = address.rpartition(":")
     if not colon:
         raise ValueError("the port is missing, expected host:port")

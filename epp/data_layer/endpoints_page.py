@@ -75,7 +75,8 @@ class EndpointsView:
         """Return the present line of one endpoint."""
         now, drains = self._clock(), self._store.drains
         health = None if self._outliers is None else self._outliers.health_of(endpoint)
-        share = 1.0 if health is None else health.share(now)
+        is_panicking = self._outliers is not None and self._outliers.is_panicking
+        share = 1.0 if health is None or is_panicking else health.share(now)
         return EndpointLine(
             name=endpoint.name,
             address=endpoint.address,

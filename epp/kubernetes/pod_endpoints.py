@@ -3,10 +3,14 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+import structlog
+
 from epp.data_layer import EndpointSpec
 from epp.kubernetes.api import ApiClient, Reflector
 from epp.kubernetes.pods import PODS, Pod, endpoints_of
 from epp.kubernetes.source import PodSelection
+
+_log = structlog.get_logger(__name__)
 
 
 class PodEndpoints:
@@ -37,6 +41,8 @@ class PodEndpoints:
         self._specs: dict[tuple[str, str], tuple[Pod, tuple[EndpointSpec, ...]]] = {}
         """The endpoints of each pod, and the state of the pod that they were made of."""
         self._reported: list[EndpointSpec] | None = None
+        self._why_none = ""
+        """Why no pod is an endpoint, as the log has it; "" if one is."""
 
     def select(self, selection: PodSelection | None) -> None:
         """Follow these pods from now on; the last endpoints stay until they are known.
@@ -47,7 +53,7 @@ class PodEndpoints:
         before, self._selection = self._selection, selection
         if selection == before:
             return
-        self._specs = {}
+        self._specs, self._why_none = {}, ""
         if selection is None:
             self._stop()
             self._report_changed([])
@@ -84,7 +90,31 @@ class PodEndpoints:
             if made is None or made[0] is not pod:
                 made = pod, tuple(endpoints_of(pod, selection.ports))
             self._specs[key] = made
+        self._log_if_none(selection)
         self._report_changed([spec for _, specs in self._specs.values() for spec in specs])
+
+    def _log_if_none(self, selection: PodSelection) -> None:
+        """Log why no pod is an endpoint, once for each reason: nothing else shows wrong labels."""
+        made = self._specs.values()
+        if any(specs for _, specs in made):
+            self._why_none = ""
+            return
+        if not made:
+            why = "no pod has these labels"
+        elif not any(pod.is_ready for pod, _ in made):
+            why = "pods have these labels, but none is ready"
+        else:
+            why = "the active-ports annotation of the ready pods names none of these ports"
+        if why != self._why_none:
+            self._why_none = why
+            _log.warning(
+                "no pod is an endpoint",
+                reason=why,
+                namespace=self._namespace,
+                selector=selection.label_selector,
+                ports=selection.ports,
+                pods=len(made),
+            )
 
     def _report_changed(self, specs: list[EndpointSpec]) -> None:
         # Most changes of a pod concern no endpoint. The specs of all others are the same objects:

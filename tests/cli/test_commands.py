@@ -196,6 +196,17 @@ def test_port_out_of_range_is_a_usage_error() -> None:
     assert "65535" in result.stderr
 
 
+def test_health_of_a_picker_that_does_not_run_fails_with_a_hint() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    result = epp_here("health", "--address", address)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"epp: {address}: UNAVAILABLE: ")
+    assert result.stderr.endswith(
+        "; is an endpoint picker running, and is this its --grpc-health-port?\n"
+    )
+
+
 def test_serve_tells_its_ports_and_ends_well_on_sigterm(tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
     with started(tmp_path, *SERVE, *PORTS_ANY, "--ready-file", str(ready)) as process:

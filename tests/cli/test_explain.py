@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 
@@ -253,6 +254,38 @@ def test_a_page_that_cannot_be_shown(
         assert run(picker.url) == (2, "", f"epp: {error}\n")
 
 
+@pytest.mark.parametrize(
+    ("status", "hint"),
+    [(401, "give a valid token with --page-token-file FILE"), (403, "a ClusterRole must let")],
+)
+def test_a_page_that_asks_for_a_token(status: int, hint: str) -> None:
+    with refusing(status) as url:
+        code, stdout, stderr = run(url)
+    assert (code, stdout) == (2, "")
+    assert stderr.startswith(f"epp: URL/debug/session: answered {status}: not for you; {hint}")
+
+
+@contextmanager
+def refusing(status: int) -> Iterator[str]:
+    """A metrics port that lets nobody in."""
+
+    class Guard(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(b'{"error": "not for you"}')
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its base has it
+            """Log nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Guard) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
 @pytest.fixture
 def stranger() -> Iterator[str]:
     """Somebody else's server."""
@@ -400,9 +433,13 @@ def test_draining_endpoints_are_shown_without_outlier_detection_too(picker: Pick
 def test_a_panic_is_shown(picker: Picker) -> None:
     with capture_logs():
         picker.pages = ejecting(panic=True)
-    assert rows(run_endpoint(picker.url)[1])[0] == (
-        "Too many endpoints are ejected: all of them get requests."
-    )
+    first, _, *endpoints = rows(run_endpoint(picker.url)[1])
+    assert first == "Too many endpoints are ejected: all of them get requests."
+    assert [each.split()[2:6] for each in endpoints] == [
+        ["ejected", "0", "s", "100%"],
+        ["ejected", "0", "s", "100%"],
+        ["healthy", "0", "s", "100%"],
+    ]
 
 
 @pytest.mark.parametrize("name", ["10.0.0.1:80", "default/pod-1", "pod-1"])

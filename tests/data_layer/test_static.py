@@ -46,6 +46,7 @@ def test_values_are_parsed(value: str, expected: tuple[str, str, int]) -> None:
         pytest.param("10.0.0.1", "the port is missing", id="no port"),
         pytest.param(":80", "the host is missing", id="no host"),
         pytest.param("::1:80", "needs brackets", id="bare IPv6"),
+        pytest.param("http://10.0.0.1:80", "without a scheme", id="URL"),
         pytest.param("h:0", "port '0'", id="port zero"),
         pytest.param("h:65536", "port '65536'", id="port too large"),
         pytest.param("h:http", "port 'http'", id="port no number"),

@@ -25,7 +25,6 @@ OPTIONS = {
     "epp health": "--address 127.0.0.1:{health}",
     "epp explain ": "--admin http://127.0.0.1:{metrics}",
     "epp envoy-config ": "--epp-port {ext-proc} --port {gateway} --admin-port {admin}",
-    "envoy ": "--disable-hot-restart",
 }
 """What a command gets besides, since the ports are other ones here."""
 

@@ -148,7 +148,7 @@ GOOD = {
         ("clusters", "", r"no cluster 'k' \(there are: none\)"),
         ("users", "users: []", r"no user 'u' \(there are: none\)"),
         ("clusters", "clusters: {}", r"no valid kubeconfig: .*\$\.clusters"),
-        ("clusters", "clusters: [", "no valid kubeconfig: "),
+        ("clusters", "clusters: [", r"no valid kubeconfig: [^\n<]*line \d+, column \d+\Z"),
         (
             "clusters",
             "clusters: [{name: k, cluster: {server: 10.0.0.1}}]",

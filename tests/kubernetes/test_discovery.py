@@ -120,6 +120,32 @@ async def test_a_change_that_concerns_no_endpoint_is_not_reported(
         assert [each.labels for each in sink.reports[1]] == [VLLM, VLLM | {"zone": "x"}]
 
 
+async def test_the_log_says_once_for_each_reason_why_no_pod_is_an_endpoint(
+    api: FakeApi, discover: Discover, logs: Logs
+) -> None:
+    create_pool(api, VLLM, 8000)
+    create_pods(api, 1, labels={"app": "web"})
+    async with discover() as (discovery, sink):
+        await sink.until()
+        await _until_seen(api, discovery)
+        create_pods(api, 2)
+        await sink.until("10.0.0.2:8000")
+        annotations = {"llm-d.ai/active-ports": ""}
+        api.state.patch(PODS, ("d", "p2"), {"metadata": {"annotations": annotations}})
+        await sink.until()
+        api.update(POOL, "pool", spec=spec_of({"app": "vlm"}, 8000))
+        await logs.until("pool changed")
+        await logs.until("no pod is an endpoint")
+    told = [each for each in logs.entries if each["event"] == "no pod is an endpoint"]
+    assert [(each["reason"], each["selector"], each["pods"]) for each in told] == [
+        ("no pod has these labels", "app=vllm", 0),
+        ("pods have these labels, but none is ready", "app=vllm", 1),
+        ("the active-ports annotation of the ready pods names none of these ports", "app=vllm", 2),
+        ("no pod has these labels", "app=vlm", 0),
+    ]
+    assert {(each["namespace"], each["ports"]) for each in told} == {("d", (8000,))}
+
+
 async def _until_seen(api: FakeApi, discovery: KubernetesDiscovery) -> None:
     """Wait until the discovery has seen a pod that is no endpoint, and all changes before."""
     api.create(PODS, "last", labels=VLLM, status=status(99, ready=False))

@@ -110,7 +110,8 @@ def _read(path: Path) -> _File:
     try:
         file = msgspec.yaml.decode(content, type=_File)
     except msgspec.DecodeError as error:
-        raise ConfigurationError(f"{path} is no valid kubeconfig: {error}") from error
+        said = " ".join(str(error).replace('in "<byte string>", ', "").split())
+        raise ConfigurationError(f"{path} is no valid kubeconfig: {said}") from error
     folder = path.absolute().parent
     for each in file.clusters or ():
         each.cluster.certificate_auth = _absolute(each.cluster.certificate_auth, folder)
