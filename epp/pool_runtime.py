@@ -54,6 +54,7 @@ from epp.parsing import BodyLimits
 from epp.request_control import BodyLanes, BodyQueue, Director
 from epp.scheduling import Endpoint
 from epp.settings import ServeSettings
+from epp.tracing import Tracer
 
 if TYPE_CHECKING:
     from epp.kubernetes.discovery import KubernetesDiscovery
@@ -83,6 +84,7 @@ class PoolRuntime:
             the settings.
         types: Plugin classes of the first configuration; None to read its plugin files here, which
             blocks.
+        tracer: Traces requests; None without tracing.
         is_one_of_several: Whether the process serves other pools, too: log lines name the pool.
 
     Raises:
@@ -102,6 +104,7 @@ class PoolRuntime:
         choose_config: ChooseFile | None = None,
         types: PluginTypes | None = None,
         is_one_of_several: bool = False,
+        tracer: Tracer | None = None,
     ) -> None:
         self.settings = settings
         self.metrics = metrics
@@ -151,6 +154,7 @@ class PoolRuntime:
             director=lambda: self.director,
             swapped=self._graph_swapped,
             types=types,
+            recorded=None if tracer is None else tracer.recorder.timer,
         )
         """Owns the plugin graph in use."""
         metrics.registry.register(FlowCollector(settings.pool_name, lambda: flow_gauges(self.flow)))
@@ -226,6 +230,7 @@ class PoolRuntime:
             hedging_budget=settings.hedging_budget_percent / 100.0,
             emit_endpoint_scores=settings.emit_endpoint_scores,
             log_fields=log_fields,
+            traced_as=settings.pool_name,
             follow_subset_hint=not settings.ignore_subset_hint,
             body_limits=BodyLimits(
                 settings.ext_proc.max_decompressed_bytes,

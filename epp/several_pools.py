@@ -31,6 +31,7 @@ from epp.pool_runtime import PoolRuntime
 from epp.request_control import BodyLanes, Refusals
 from epp.settings import ServeSettings
 from epp.sockets import Shares
+from epp.tracing import Tracer
 
 if TYPE_CHECKING:
     from epp.kubernetes.cluster import Cluster
@@ -90,6 +91,7 @@ class SeveralPools:
         metrics: Metrics of the process.
         installed: Plugins of installed packages.
         lanes: Where requests with long bodies wait.
+        tracer: Traces requests; None without tracing.
         clock: Monotonic seconds.
     """
 
@@ -102,6 +104,7 @@ class SeveralPools:
         metrics: Metrics,
         installed: InstalledPlugins,
         lanes: BodyLanes,
+        tracer: Tracer | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         assert cluster.objects is not None  # noqa: S101 - it is made for several pools
@@ -111,6 +114,7 @@ class SeveralPools:
         self._objects: NamespaceObjects = cluster.objects
         self._installed = installed
         self._lanes = lanes
+        self._tracer = tracer
         self._clock = clock
         self._shares: Shares | None = None
         self._running: dict[str, _Running] = {}
@@ -237,6 +241,7 @@ class SeveralPools:
             ),
             installed=self._installed,
             lanes=self._lanes,
+            tracer=self._tracer,
             discover=partial(self._cluster.discover, ref),
             plugin_objects=self._cluster.plugin_objects(),
             types=types,

@@ -57,6 +57,7 @@ from epp.scheduling import (
     LLMRequest,
     bounded_id,
 )
+from epp.tracing import RequestTrace
 
 
 class Director:
@@ -81,6 +82,7 @@ class Director:
         whole_pool: Callable[[], Sequence[Endpoint]] | None = None,
         why_none_serves: Callable[[], str] = lambda: "",
         log_fields: Mapping[str, str] = NO_FIELDS,
+        traced_as: str = "",
     ) -> None:
         """Wire the director.
 
@@ -105,8 +107,11 @@ class Director:
             why_none_serves: Returns why ``pool`` returns no endpoint although there are some; ""
                 if there are none.
             log_fields: Fields of every log line of a request.
+            traced_as: Name of the pool in traces.
         """
         self._pool = pool
+        self.traced_as = traced_as
+        """Name of the pool in traces."""
         self._policies = policies or NoPolicies()
         self._flow = flow
         self._body_limits = body_limits or BodyLimits()
@@ -175,6 +180,7 @@ class Director:
         subset: Sequence[str] | None = None,
         memory: RequestMemory = UNCOUNTED,
         decoded: bytes | None = None,
+        trace: RequestTrace | None = None,
     ) -> RoutedRequest | PendingDecision:
         """Parse the request, choose an endpoint and reserve it, at once or later.
 
@@ -186,6 +192,7 @@ class Director:
             subset: Endpoints that the gateway allows, ``ip:port`` or ``ip``; None for all.
             memory: Counts the bytes that it holds, ``body`` and ``decoded`` already included.
             decoded: The body without its content encoding, if the caller has decoded it.
+            trace: Records what happens to the request; None if it is not traced.
 
         Raises:
             RequestError: The error to answer with; it is counted and logged already.
@@ -223,7 +230,15 @@ class Director:
                 request.fairness_id = DEFAULT_FAIRNESS_ID
             producer_run = ProducerRun(pipeline.producers, request, state)
             prepared = PreparedRequest(
-                pipeline, producer_run, parsed.parser, rewritten, received_at, subset, memory, raw
+                pipeline,
+                producer_run,
+                parsed.parser,
+                rewritten,
+                received_at,
+                subset,
+                memory,
+                raw,
+                trace,
             )
             if steps := producer_run.advance():
                 prepared.begin_to_wait()
@@ -237,6 +252,7 @@ class Director:
                 headers=headers,
                 received_at=received_at,
                 raw=raw,
+                trace=trace,
             )
             try:
                 if answer is error:
@@ -254,7 +270,13 @@ class Director:
         return self.pipeline.request_parser.decoding(headers, body, self._body_limits)
 
     def refuse(
-        self, error: Exception, *, request_id: str, headers: Mapping[str, str], received_at: float
+        self,
+        error: Exception,
+        *,
+        request_id: str,
+        headers: Mapping[str, str],
+        received_at: float,
+        trace: RequestTrace | None = None,
     ) -> RequestError:
         """Count and log a request that ends with ``error`` before :meth:`handle` was called.
 
@@ -267,6 +289,7 @@ class Director:
             request=None,
             headers=headers,
             received_at=received_at,
+            trace=trace,
         )
 
     def priority_of(self, headers: Mapping[str, str]) -> int:

@@ -99,6 +99,7 @@ class RoutedRequest:
         "response_seconds",
         "state",
         "status",
+        "trace",
         "usage",
     )
 
@@ -143,6 +144,8 @@ class RoutedRequest:
         """HTTP status of the answer."""
         self.answered_by = AnsweredBy.UNKNOWN
         """Who made the answer."""
+        self.trace = prepared.trace
+        """None unless the request is traced."""
         self._holds_stages = bool(decision.stage_reservations)
 
     @property

@@ -14,17 +14,20 @@ from epp.tracing.recording import CallRecorder
 from epp.tracing.request_trace import Attribute, RequestTrace
 from epp.tracing.sampling import Sampler
 from epp.tracing.settings import VARIABLES, OtlpSettings, TracingSettings, tracing_settings
-from epp.tracing.trace_context import TRACEPARENT, TRACESTATE
-from epp.tracing.tracer import Tracer
+from epp.tracing.trace_context import NO_TRACE, TRACEPARENT, TRACESTATE
+from epp.tracing.tracer import UNCHANGED, Propagated, Tracer
 
 __all__ = [
+    "NO_TRACE",
     "TRACEPARENT",
     "TRACESTATE",
+    "UNCHANGED",
     "VARIABLES",
     "Attribute",
     "CallRecorder",
     "OtlpSettings",
     "ProcessTracing",
+    "Propagated",
     "RequestTrace",
     "Sampler",
     "Tracer",

@@ -18,6 +18,8 @@ _FIXED32: Final = Struct("<HI").pack
 _HAS_IS_REMOTE: Final = 0x100
 _IS_REMOTE: Final = 0x200
 _SAMPLED: Final = 1
+_MORE: Final = 0x80
+"""Set in each byte of a varint but the last."""
 _ERROR: Final = b"\x18\x02"
 """``Status.code`` = STATUS_CODE_ERROR."""
 
@@ -107,15 +109,15 @@ def _utf8(text: str) -> bytes:
 
 def _field(tag: bytes, content: bytes) -> bytes:
     length = len(content)
-    if length < 0x80:
+    if length < _MORE:
         return b"%b%c%b" % (tag, length, content)
     return b"%b%b%b" % (tag, _varint(length), content)
 
 
 def _varint(number: int) -> bytes:
     encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
+    while number >= _MORE:
+        encoded.append(number & 0x7F | _MORE)
         number >>= 7
     encoded.append(number)
     return bytes(encoded)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
-from epp.scheduling import ProfileResult, ScoredEndpoints, name_of
+from epp.scheduling import ProfileResult, ScoredEndpoints
 from epp.tracing.recording import PluginCall
 from epp.tracing.request_trace import Attribute, RequestTrace
 from epp.tracing.span import SpanTree
@@ -22,6 +22,8 @@ class _Run(NamedTuple):
     calls: Sequence[PluginCall]
     result: ProfileResult | None
     """None if the request was refused."""
+    weights: Mapping[str, float]
+    """Of its scorers, by name."""
 
     def at(self, point: str) -> list[PluginCall]:
         return [call for call in self.calls if call.site.point == point]
@@ -59,8 +61,8 @@ def add_profiles(
             error="" if run.result is None or run.result.error is None else str(run.result.error),
         )
         left = _add_filters(tree, run, profile, trace.candidates, about)
-        if scorers := run.at("Scorer"):
-            _add_scorers(tree, trace, run, profile, scorers, left, about)
+        if run.at("Scorer"):
+            _add_scorers(tree, run, profile, left, about)
         for call in run.at("Picker"):
             attributes = {"llm_d.epp.picker.candidate_endpoints": left, **_top(run.result), **about}
             tree.add(profile, "pick_endpoints", call.began, call.ended, attributes)
@@ -75,8 +77,11 @@ def _runs(trace: RequestTrace, calls: Sequence[PluginCall]) -> Iterator[_Run]:
     def end() -> _Run:
         nonlocal open_calls
         result = results.pop(0) if results else None
-        run = _Run(only if result is None else result.profile, open_calls, result)
-        open_calls = []
+        name = only if result is None else result.profile
+        profile = trace.profiles.get(name)
+        scorers = () if profile is None else profile.scorers
+        weights = {each.scorer.name: each.weight for each in scorers}
+        run, open_calls = _Run(name, open_calls, result, weights), []
         return run
 
     for call in calls:
@@ -113,7 +118,10 @@ def _add_filters(
     for call in reversed(calls):
         while len(enclosing) > 1 and call.began < enclosing[-1][0]:
             enclosing.pop()
-        attributes = {"llm_d.epp.filter.type": call.site.type, "llm_d.epp.filter.name": call.site.name}
+        attributes = {
+            "llm_d.epp.filter.type": call.site.type,
+            "llm_d.epp.filter.name": call.site.name,
+        }
         if result is not None:
             removed = len(result.removed.get(call.site.name, ()))
             attributes["llm_d.epp.filter.removed_endpoints"] = removed
@@ -124,14 +132,10 @@ def _add_filters(
 
 
 def _add_scorers(
-    tree: SpanTree,
-    trace: RequestTrace,
-    run: _Run,
-    profile: str,
-    calls: Sequence[PluginCall],
-    candidates: int,
-    about: Mapping[str, Attribute],
+    tree: SpanTree, run: _Run, profile: str, candidates: int, about: Mapping[str, Attribute]
 ) -> None:
+    """Add the spans of the scorers; the profile has some."""
+    calls = run.at("Scorer")
     scoring = tree.add(
         profile,
         "llm_d.epp.scoring",
@@ -143,16 +147,14 @@ def _add_scorers(
             **about,
         },
     )
-    weighted = trace.profiles[run.name].scorers if run.name in trace.profiles else ()
-    weights = {each.scorer.name: each.weight for each in weighted}
     for call in calls:
         attributes: dict[str, Attribute] = {
             "llm_d.epp.scorer.type": call.site.type,
             "llm_d.epp.scorer.name": call.site.name,
             "llm_d.epp.scorer.candidate_endpoints": candidates,
         }
-        if call.site.name in weights:
-            attributes["llm_d.epp.scorer.weight"] = weights[call.site.name]
+        if call.site.name in run.weights:
+            attributes["llm_d.epp.scorer.weight"] = run.weights[call.site.name]
         name = f"llm_d.epp.scorer.{call.site.type}"
         tree.add(scoring, name, call.began, call.ended, attributes)
 
@@ -166,10 +168,10 @@ def _top(result: ProfileResult | None) -> dict[str, Attribute]:
     best = nsmallest(
         MAX_TOP_ENDPOINTS,
         range(len(totals)),
-        key=lambda place: (-totals[place], name_of(scored.endpoints[place])),
+        key=lambda place: (-totals[place], scored.endpoints[place].name),
     )
     return {
-        "llm_d.epp.picker.top_endpoints": [name_of(scored.endpoints[place]) for place in best],
+        "llm_d.epp.picker.top_endpoints": [scored.endpoints[place].name for place in best],
         "llm_d.epp.picker.top_scores": [totals[place] for place in best],
-        "llm_d.epp.picker.picked_endpoints": [name_of(each.endpoint) for each in result.endpoints],
+        "llm_d.epp.picker.picked_endpoints": [each.endpoint.name for each in result.endpoints],
     }

@@ -1,10 +1,10 @@
-"""The trace of one sampled request, as plain facts; :mod:`.spans` makes spans of it, in a thread."""
+"""The trace of one sampled request, as plain facts; a thread makes spans of it (:mod:`.spans`)."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import perf_counter, time_ns
 
-from epp.scheduling import LLMRequest, SchedulerProfile, SchedulingResult
+from epp.scheduling import Endpoint, LLMRequest, SchedulerProfile, SchedulingResult
 from epp.tracing.recording import CallRecorder, PluginCall
 from epp.tracing.trace_context import TraceParent, new_span_id, state_of, traceparent
 
@@ -26,6 +26,7 @@ class RequestTrace:
     """
 
     __slots__ = (
+        "_is_step",
         "_recorder",
         "attributes",
         "began",
@@ -64,6 +65,7 @@ class RequestTrace:
         rng: random.Random,
     ) -> None:
         self._recorder = recorder
+        self._is_step = False
         self.parent = parent
         self.trace_id = trace_id
         self.state = "" if parent is None else state_of(headers)
@@ -113,13 +115,24 @@ class RequestTrace:
     def begin_step(self) -> None:
         """Record plugin calls from now on."""
         self._recorder.calls = self.calls
+        self._is_step = True
 
     def end_step(self) -> None:
         """Record no further calls: another request may be next."""
         self._recorder.calls = None
+        self._is_step = False
+
+    def begin_decision(self) -> None:
+        """Begin the first step: the request is complete."""
+        self.received = perf_counter()
+        self.begin_step()
+
+    def begin_response(self) -> None:
+        """Record that the head of the response has come."""
+        self.responded = perf_counter()
 
     def begin_choice(self) -> None:
-        """Begin a step that chooses among endpoints; calls of the choice before are dropped."""
+        """Begin to choose among endpoints; calls of the choice before are dropped."""
         if self.choices:
             del self.calls[self.choice_calls :]
         else:
@@ -127,6 +140,34 @@ class RequestTrace:
         self.choices += 1
         self.choice_began = perf_counter()
         self._recorder.calls = self.calls
+
+    def end_choice(
+        self, candidates: Sequence[Endpoint], profiles: Mapping[str, SchedulerProfile]
+    ) -> None:
+        """End the choice, in a step of its own or as a part of one.
+
+        Args:
+            candidates: The endpoints that it was made among.
+            profiles: The profiles that made it, by name.
+        """
+        self.candidates = len(candidates)
+        self.profiles = profiles
+        if not self._is_step:
+            self._recorder.calls = None
+
+    def failed(self, status: int, reason: str, error: str) -> None:
+        """Record that the request is answered with an error.
+
+        Args:
+            status: Status of the answer.
+            reason: Why, from a closed set.
+            error: The message in the answer.
+        """
+        self.error = error
+        self.attributes["http.response.status_code"] = status
+        self.attributes["error.type"] = reason
+        if not self.decided:
+            self.decided = perf_counter()
 
     def describe(self, request: LLMRequest) -> None:
         """Take the names of ``request``, but not its content."""

@@ -63,7 +63,9 @@ def sampler_of(name: str, argument: str) -> Sampler:
     """
     name = name or DEFAULT_SAMPLER
     if name not in SAMPLERS:
-        raise ValueError(f"OTEL_TRACES_SAMPLER is {name!r}; it must be one of {', '.join(SAMPLERS)}")
+        raise ValueError(
+            f"OTEL_TRACES_SAMPLER is {name!r}; it must be one of {', '.join(SAMPLERS)}"
+        )
     kind = name.removeprefix(_PARENTBASED)
     ratio = _FIXED_RATIOS.get(kind)
     return Sampler(_ratio(argument) if ratio is None else ratio, name.startswith(_PARENTBASED))

@@ -186,7 +186,9 @@ def _otlp_settings(given: _Environment) -> OtlpSettings:
     return OtlpSettings(
         endpoint=endpoint,
         is_http=is_http,
-        headers={name.lower(): value for name, value in given.pairs(given.signal("HEADERS")).items()},
+        headers={
+            name.lower(): value for name, value in given.pairs(given.signal("HEADERS")).items()
+        },
         timeout_seconds=given.milliseconds(given.signal("TIMEOUT"), 10_000) / 1000,
         is_compressed=given.one_of(compression, ("none", "gzip"), "none") == "gzip",
         ca_file=given.path("CERTIFICATE"),

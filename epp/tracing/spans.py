@@ -38,7 +38,11 @@ def spans_of(trace: RequestTrace, rng: random.Random) -> list[Span]:
         "gateway.request",
         trace.began,
         trace.ended,
-        {**request_attributes(trace.model, trace.request_id), **trace.attributes},
+        {
+            **request_attributes(trace.model, trace.request_id),
+            **({"llm_d.epp.pool.name": trace.pool} if trace.pool else {}),
+            **trace.attributes,
+        },
         kind=Kind.SERVER,
         is_parent_remote=parent is not None,
         error=trace.error,

@@ -8,6 +8,9 @@ from typing import Final, NamedTuple
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 
+NO_TRACE: Final = f"00-{0:032x}-{0:016x}-00"
+"""A placeholder of the length of every ``traceparent``, with invalid ids."""
+
 _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
 _NO_TRACE_ID = "0" * 32
 _NO_SPAN_ID = "0" * 16

@@ -3,11 +3,30 @@
 import random
 from collections.abc import Callable, Mapping
 from time import perf_counter
+from typing import Final, NamedTuple
 
 from epp.tracing.recording import CallRecorder
 from epp.tracing.request_trace import RequestTrace
 from epp.tracing.sampling import Sampler
-from epp.tracing.trace_context import new_span_id, new_trace_id, parent_of, traceparent
+from epp.tracing.trace_context import (
+    TRACESTATE,
+    new_span_id,
+    new_trace_id,
+    parent_of,
+    traceparent,
+)
+
+
+class Propagated(NamedTuple):
+    """The trace headers of a request to a model server."""
+
+    traceparent: str = ""
+    """The header to set; "" to let the client's pass."""
+    removed: tuple[str, ...] = ()
+    """Headers to remove."""
+
+
+UNCHANGED: Final = Propagated()
 
 
 class Tracer:
@@ -46,24 +65,30 @@ class Tracer:
             return None
         return RequestTrace(self.recorder, parent, trace_id, headers, self._rng)
 
-    def traceparent_of_untraced(self, headers: Mapping[str, str]) -> str:
-        """Return the ``traceparent`` for the model server of a request without a trace.
+    def propagated(self, headers: Mapping[str, str], trace: RequestTrace | None) -> Propagated:
+        """Return what to change in a request's headers on the way to the model server.
 
         Args:
             headers: The request's headers by lower-case name.
-
-        Returns:
-            A new one; "" to let the client's pass.
+            trace: Its trace; None if it is not sampled.
         """
+        if trace is not None:
+            return Propagated(trace.traceparent, _stale(headers) if trace.parent is None else ())
         if parent_of(headers) is not None:
-            return ""
+            return UNCHANGED
         trace_id = new_trace_id(self._rng)
         # The servers below must not record what is not recorded here.
         is_sampled = self._export is None and self._sampler.samples(None, trace_id)
-        return traceparent(trace_id, new_span_id(self._rng), is_sampled=is_sampled)
+        made = traceparent(trace_id, new_span_id(self._rng), is_sampled=is_sampled)
+        return Propagated(made, _stale(headers))
 
     def finish(self, trace: RequestTrace) -> None:
         """Export a trace whose request has ended."""
         trace.ended = perf_counter()
         if self._export is not None:
             self._export(trace)
+
+
+def _stale(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the headers that belong to an invalid ``traceparent`` (§3.3)."""
+    return (TRACESTATE,) if TRACESTATE in headers else ()
