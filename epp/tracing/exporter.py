@@ -8,8 +8,8 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
 
 import structlog
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -33,34 +33,41 @@ STOP_SECONDS: Final = 5.0
 
 log = structlog.get_logger()
 
-Send = Callable[[Sequence[Span]], None]
-"""Sends spans; blocks.
 
-Raises:
-    SendError: They could not be sent.
-"""
+class Destination(Protocol):
+    """Where spans go."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the log."""
+
+    def send(self, spans: Sequence[Span]) -> None:
+        """Send spans; blocks.
+
+        Raises:
+            SendError: They could not be sent.
+        """
+
+    def close(self) -> None:
+        """Close connections."""
 
 
 class SpanExporter:
     """A bounded queue of traces, and the thread that exports them.
 
     Args:
-        send: Sends spans.
+        destination: Takes the spans.
         pause_seconds: Pause between two exports.
         max_queue: Traces that may wait.
-        destination: Where spans go, for the log.
     """
 
-    def __init__(
-        self, send: Send, *, pause_seconds: float, max_queue: int, destination: str
-    ) -> None:
+    def __init__(self, destination: Destination, *, pause_seconds: float, max_queue: int) -> None:
         self.exported = 0
         """Spans that were sent."""
         self.dropped_full = 0
         """Traces that were dropped because the queue was full."""
         self.dropped_failed = 0
         """Traces that were dropped because they could not be sent."""
-        self._send = send
         self._pause_seconds = pause_seconds
         self._max_queue = max_queue
         self._destination = destination
@@ -93,6 +100,7 @@ class SpanExporter:
             is_last = self._stopping.wait(self._pause_seconds)
             while self._queue:
                 self._export_batch()
+        self._destination.close()
 
     def _export_batch(self) -> None:
         queue = self._queue
@@ -110,14 +118,14 @@ class SpanExporter:
             self.exported += len(spans)
             if self._is_failing:
                 self._is_failing = False
-                log.info("spans exported again", endpoint=self._destination)
+                log.info("spans exported again", endpoint=self._destination.name)
 
     def _send_again_and_again(self, spans: Sequence[Span]) -> None:
         """Send ``spans``; raise the last error if that takes too long, or the process stops."""
         give_up, pause = time.monotonic() + RETRY_SECONDS, _FIRST_PAUSE_SECONDS
         while True:
             try:
-                self._send(spans)
+                self._destination.send(spans)
             except SendError as error:
                 is_hopeless = not error.is_temporary or time.monotonic() + pause > give_up
                 if is_hopeless or self._stopping.is_set():
@@ -136,7 +144,7 @@ class SpanExporter:
         self._logged_at = now
         log.warning(
             "spans not exported",
-            endpoint=self._destination,
+            endpoint=self._destination.name,
             error=why,
             dropped_traces=self.dropped_full + self.dropped_failed,
             exc_info=fault,

@@ -4,23 +4,25 @@ import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from prometheus_client.registry import CollectorRegistry
 
 from epp.tracing.errors import TracingError
-from epp.tracing.exporter import Send, SpanExporter, TracingCollector
+from epp.tracing.exporter import Destination, SpanExporter, TracingCollector
 from epp.tracing.otlp import export_request
 from epp.tracing.request_trace import Attribute
 from epp.tracing.settings import TracingSettings
 from epp.tracing.span import Span
 from epp.tracing.tracer import Tracer
 
+if TYPE_CHECKING:
+    from epp.tracing.senders import Sender
+
 SCOPE: Final = "llm-d-router"
 """Name of the instrumentation scope, as in the Go EPP."""
 _DISTRIBUTION: Final = "endpoint-picker"
-_CONSOLE: Final = "standard output"
 
 
 class ProcessTracing:
@@ -39,10 +41,9 @@ class ProcessTracing:
         if settings.exporter != "none":
             is_otlp = settings.exporter == "otlp"
             self._exporter = SpanExporter(
-                _otlp_send(settings) if is_otlp else _print,
+                _collector_of(settings) if is_otlp else _Console(),
                 pause_seconds=settings.export_seconds,
                 max_queue=settings.max_queue,
-                destination=settings.otlp.endpoint if is_otlp else _CONSOLE,
             )
             registry.register(TracingCollector(self._exporter))
         self.tracer = Tracer(
@@ -62,29 +63,46 @@ class ProcessTracing:
             await asyncio.to_thread(exporter.stop)
 
 
-def _otlp_send(settings: TracingSettings) -> Send:
+def _collector_of(settings: TracingSettings) -> Destination:
     from epp.tracing.senders import sender_of  # noqa: PLC0415 - only processes with tracing need it
 
-    own_version = version(_DISTRIBUTION)
-    resource: Mapping[str, Attribute] = {
-        "telemetry.sdk.language": "python",
-        "telemetry.sdk.name": _DISTRIBUTION,
-        "telemetry.sdk.version": own_version,
-        "service.version": own_version,
-        **settings.resource,
-    }
     try:
         sender = sender_of(settings.otlp)
     except OSError as error:
         raise TracingError(f"the certificates of OTEL_EXPORTER_OTLP_…: {error}") from error
-
-    def send(spans: Sequence[Span]) -> None:
-        sender.send(export_request(spans, resource, SCOPE, own_version))
-
-    return send
+    return _Collector(sender, settings)
 
 
-def _print(spans: Sequence[Span]) -> None:
-    """Write spans to standard output, a line of JSON each."""
-    lines = [msgspec.json.encode(span._asdict()).decode() for span in spans]
-    print(*lines, sep="\n", file=sys.stdout)  # noqa: T201 - what OTEL_TRACES_EXPORTER=console asks for
+class _Collector:
+    """Takes spans by OTLP."""
+
+    def __init__(self, sender: "Sender", settings: TracingSettings) -> None:
+        self.name = settings.otlp.endpoint
+        self._sender = sender
+        self._version = version(_DISTRIBUTION)
+        self._resource: Mapping[str, Attribute] = {
+            "telemetry.sdk.language": "python",
+            "telemetry.sdk.name": _DISTRIBUTION,
+            "telemetry.sdk.version": self._version,
+            "service.version": self._version,
+            **settings.resource,
+        }
+
+    def send(self, spans: Sequence[Span]) -> None:
+        self._sender.send(export_request(spans, self._resource, SCOPE, self._version))
+
+    def close(self) -> None:
+        self._sender.close()
+
+
+class _Console:
+    """Writes spans to standard output, a line of JSON each."""
+
+    name = "standard output"
+
+    def send(self, spans: Sequence[Span]) -> None:
+        lines = [msgspec.json.encode(span._asdict()).decode() for span in spans]
+        print(*lines, sep="\n", file=sys.stdout)  # noqa: T201 - OTEL_TRACES_EXPORTER=console
+
+    def close(self) -> None:
+        pass

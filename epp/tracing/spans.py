@@ -21,7 +21,8 @@ from epp.tracing.request_trace import RequestTrace
 from epp.tracing.span import Kind, Span, SpanTree
 
 _PRODUCERS: Final = frozenset({"DataProducer", "AsyncDataProducer"})
-_PROFILES: Final = frozenset({"Filter", "Scorer", "Picker"})
+_OWN_SPANS: Final = frozenset({"ProfileHandler", "Filter", "Scorer", "Picker"})
+"""Points whose calls are in the spans of profiles, or, in the case of the handler, between them."""
 
 
 def spans_of(trace: RequestTrace, rng: random.Random) -> list[Span]:
@@ -85,7 +86,7 @@ def _add_decision(tree: SpanTree, trace: RequestTrace, root: str) -> None:
         tree.add(decision, "wait_in_queue", began, trace.choice_began, attributes)
     add_profiles(tree, trace, decision, calls[chosen:])
     for call in calls[chosen:]:
-        if call.site.point not in _PROFILES:
+        if call.site.point not in _OWN_SPANS:
             _add_call(tree, decision, call)
 
 
