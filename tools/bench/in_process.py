@@ -24,6 +24,7 @@ from epp.lab.envoy import Mode
 from epp.observability import LogLevel, configure
 from epp.request_control.body_work import SHORT_BODY_BYTES
 from epp.scheduling import Endpoint, EndpointMetrics
+from epp.tracing import TracingSettings
 from epp.transport import Http2Server, OpenStream, Stream
 from epp.transport.protocol import ConnectionProtocol
 from tools.bench import wire_bytes
@@ -161,7 +162,7 @@ async def _path(case: Case, reads: Reads, repeats: int) -> Path:
             connections.append(Connection(apps[-1].service.opened, loop))
             await connections[-1].feed(connections[-1].prepared([reads] * 2 * OPEN_STREAMS))
         connections.append(Connection(bare_handlers(case.mode), loop))
-        count = await _count(connections[0], reads)
+        count = await how_many(connections[0], reads)
         # In turns, so that noise on the machine hits all alike.
         times: list[list[float]] = [[] for _ in connections]
         for repeat in range(repeats):
@@ -172,14 +173,14 @@ async def _path(case: Case, reads: Reads, repeats: int) -> Path:
                 began = time.process_time()
                 await connection.feed(fed)
                 spent.append((time.process_time() - began) / count * 1e6)
-                _check_answered(case, reads, count, connection.take())
+                check_answered(case, reads, count, connection.take())
             for app in apps:
                 refresh(app)
     epp, silent, bare = map(min, times)
     return Path(case, len(wire_bytes.messages_of(reads)), epp, silent, bare)
 
 
-def _check_answered(case: Case, reads: Reads, count: int, written_bytes: int) -> None:
+def check_answered(case: Case, reads: Reads, count: int, written_bytes: int) -> None:
     """Raise an error if less was written than so many requests are answered with."""
     echoed = sum(map(len, wire_bytes.messages_of(reads))) if case.mode is Mode.FULL_DUPLEX else 0
     if written_bytes < count * max(_LEAST_ANSWER_BYTES, echoed // 2):
@@ -189,7 +190,7 @@ def _check_answered(case: Case, reads: Reads, count: int, written_bytes: int) ->
         )
 
 
-async def _count(connection: Connection, reads: Reads) -> int:
+async def how_many(connection: Connection, reads: Reads) -> int:
     """Return how many requests take about as long as a reading of the clock is to be apart."""
     size = sum(map(len, wire_bytes.messages_of(reads)))
     few = max(2, min(20, _FEW_BYTES // size))
@@ -218,11 +219,11 @@ def silenced(level: LogLevel) -> Iterator[None]:
         yield
 
 
-def new_app() -> App:
+def new_app(tracing: TracingSettings | None = None) -> App:
     """Return a whole EPP with a pool that was scraped just now."""
     config = load_text(DEFAULT_CONFIG, "default")
     names = _addresses()
-    app = App(ServeSettings(config=config, endpoints=tuple(names)))
+    app = App(ServeSettings(config=config, endpoints=tuple(names), tracing=tracing))
     app.pool.store.replace_endpoints(
         "bench", [EndpointSpec(f"default/server-{n}", name) for n, name in enumerate(names)]
     )

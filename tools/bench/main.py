@@ -39,6 +39,7 @@ from tools.bench import (
     start_up,
     tables,
     through_envoy,
+    tracing,
 )
 from tools.bench.gateways import SERVERS, Case, Reads, Server
 from tools.bench.through_envoy import Settings
@@ -123,6 +124,13 @@ async def sizes(run: Run) -> None:
     )
     run.results |= {"sizes": paths, "sizes_through_envoy": cells}
     run.console.print(body_sizes.cells(cells), envoy_table.verdict(cells))
+
+
+async def traced(run: Run) -> None:
+    """The whole path in process without tracing, and with it."""
+    measured = [await tracing.measure(c, await run.reads(c), run.repeats) for c in tracing.CASES]
+    run.results["tracing"] = measured
+    run.console.print(tracing.table(measured))
 
 
 async def memory(run: Run) -> None:
@@ -214,6 +222,7 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "micro": micro,
     "sizes": sizes,
     "setups": sample_setups,
+    "tracing": traced,
     "memory": memory,
     "burst": spread,
     "flow": flow,
