@@ -95,7 +95,7 @@ class GrpcSender:
         settings: Where to send, and how.
 
     Raises:
-        OSError: A certificate file cannot be read.
+        OSError: A certificate file is invalid.
     """
 
     def __init__(self, settings: OtlpSettings) -> None:
@@ -125,6 +125,7 @@ class GrpcSender:
 
 
 def _credentials(settings: OtlpSettings) -> grpc.ChannelCredentials:
+    _tls_context(settings)  # gRPC notices invalid files only when it connects
     files = (settings.ca_file, settings.client_key, settings.client_certificate)
     return grpc.ssl_channel_credentials(
         *(None if file is None else file.read_bytes() for file in files)
