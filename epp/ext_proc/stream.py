@@ -123,6 +123,7 @@ class ExtProcStream:
         "_modes",
         "_on_close",
         "_pending",
+        "_propagated",
         "_received_at",
         "_refusals",
         "_request_id",
@@ -167,6 +168,7 @@ class ExtProcStream:
         self._gateway = gateway
         self._tracer = tracer
         self._trace: RequestTrace | None = None
+        self._propagated = UNCHANGED
         self._headers: dict[str, str] = {}
         self._request_id = ""
         self._is_new_id = False
@@ -249,7 +251,7 @@ class ExtProcStream:
             self._is_new_id = True
         self._request_id = request_id
         if self._tracer is not None:
-            self._trace = self._tracer.begin(headers)
+            self._trace, self._propagated = self._tracer.begin(headers)
         self._subset = context.subset
         if context.body_modes is not None:
             self._modes = context.body_modes
@@ -353,11 +355,8 @@ class ExtProcStream:
         if routed.in_flight is not None:
             routed.on_revoked = self.evict
         body = self.request_body
-        propagated = UNCHANGED
-        if self._tracer is not None:
-            propagated = self._tracer.propagated(self._headers, self._trace)
-            if self._trace is not None:
-                trace_facts.take_decision(self._trace, routed)
+        if self._trace is not None:
+            trace_facts.take_decision(self._trace, routed)
         answer = routing_answer(
             routed,
             self._headers,
@@ -366,7 +365,7 @@ class ExtProcStream:
             is_new_id=self._is_new_id,
             on_body=body.chunks > 0 and body.is_buffered,
             gateway=self._gateway,
-            propagated=propagated,
+            propagated=self._propagated,
         )
         self._transport.send(answer)
         if has_trailers:

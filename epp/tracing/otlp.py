@@ -5,6 +5,7 @@ the encoder of opentelemetry-sdk 28. A sampled request has about 12 spans.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 
@@ -13,6 +14,7 @@ from epp.tracing.span import Event, Span
 
 # Tags: field number << 3 | wire type.
 _FIXED64: Final = Struct("<BQ").pack
+_KIND_AND_TIMES: Final = Struct("<BBBQBQ").pack
 _DOUBLE: Final = Struct("<Bd").pack
 _FIXED32: Final = Struct("<HI").pack
 _HAS_IS_REMOTE: Final = 0x100
@@ -47,20 +49,17 @@ def export_request(
 
 def _span(span: Span) -> bytes:
     flags = _SAMPLED | _HAS_IS_REMOTE | (_IS_REMOTE if span.is_parent_remote else 0)
+    parent = b"\x22\x08" + bytes.fromhex(span.parent_id) if span.parent_id else b""
     parts = [
-        b"\x0a\x10",
-        bytes.fromhex(span.trace_id),
-        b"\x12\x08",
-        bytes.fromhex(span.span_id),
-        _text(b"\x1a", span.state),
-        b"\x22\x08" + bytes.fromhex(span.parent_id) if span.parent_id else b"",
-        _text(b"\x2a", span.name),
-        b"\x30%c" % span.kind,
-        _FIXED64(0x39, span.began_ns),
-        _FIXED64(0x41, span.ended_ns),
+        b"\x0a\x10%b\x12\x08%b" % (bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)),
+        _text(b"\x1a", span.state) if span.state else b"",
+        parent,
+        _name(b"\x2a", span.name),
+        _KIND_AND_TIMES(0x30, span.kind, 0x39, span.began_ns, 0x41, span.ended_ns),
         _attributes(b"\x4a", span.attributes),
     ]
-    parts += [_field(b"\x5a", _event(event)) for event in span.events]
+    if span.events:
+        parts += [_field(b"\x5a", _event(event)) for event in span.events]
     if span.error:
         parts.append(_field(b"\x7a", _text(b"\x12", span.error) + _ERROR))
     parts.append(_FIXED32(0x0185, flags))
@@ -73,12 +72,20 @@ def _event(event: Event) -> bytes:
 
 def _attributes(tag: bytes, attributes: Mapping[str, Attribute]) -> bytes:
     """Return the ``KeyValue`` fields of ``attributes``."""
-    return b"".join(
-        [
-            _field(tag, _text(b"\x0a", key) + _field(b"\x12", _value(value)))
-            for key, value in attributes.items()
-        ]
-    )
+    fields = []
+    for key, value in attributes.items():
+        head, content = _name(b"\x0a", key), _value(value)
+        length = len(head) + len(content) + 2
+        if length < _MORE:  # in one operation: half the time
+            fields.append(b"%b%c%b\x12%c%b" % (tag, length, head, len(content), content))
+        else:
+            fields.append(_field(tag, head + _field(b"\x12", content)))
+    return b"".join(fields)
+
+
+@lru_cache(maxsize=1024)  # names of attributes and of spans recur
+def _name(tag: bytes, name: str) -> bytes:
+    return _text(tag, name)
 
 
 def _value(value: Attribute) -> bytes:
@@ -88,6 +95,8 @@ def _value(value: Attribute) -> bytes:
     if isinstance(value, bool):
         return b"\x10%c" % value
     if isinstance(value, int):
+        if 0 <= value < _MORE:
+            return b"\x18%c" % value
         return b"\x18" + _varint(value & (1 << 64) - 1)
     if isinstance(value, float):
         return _DOUBLE(0x21, value)

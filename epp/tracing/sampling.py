@@ -10,8 +10,9 @@ from epp.tracing.trace_context import TraceParent
 
 _PARENTBASED = "parentbased_"
 _RATIO = "traceidratio"
-_RATIO_BITS = 63
-"""Bits of the lower half of a trace id that decide, as in the Go SDK."""
+_LOWER_HALF: Final = (1 << 64) - 1
+_RATIOS: Final = 1 << 63
+"""63 bits of the lower half of a trace id decide, as in the Go SDK."""
 
 DEFAULT_RATIO: Final = 0.1
 """As in the Go EPP; OpenTelemetry's own default is 1.0."""
@@ -39,16 +40,17 @@ class Sampler:
     follows_parent: bool = True
     """Whether the caller's decision counts."""
 
-    def samples(self, parent: TraceParent | None, trace_id: str) -> bool:
-        """Return whether a trace is recorded.
+    def samples(self, parent: TraceParent) -> bool:
+        """Return whether a request below the caller's span is recorded."""
+        return parent.is_sampled if self.follows_parent else self.begins(int(parent.trace_id, 16))
+
+    def begins(self, trace_number: int) -> bool:
+        """Return whether a new trace is recorded.
 
         Args:
-            parent: The caller's span; None if this request begins the trace.
-            trace_id: Id of the trace.
+            trace_number: Its id.
         """
-        if parent is not None and self.follows_parent:
-            return parent.is_sampled
-        return int(trace_id[16:], 16) >> 1 < self.ratio * (1 << _RATIO_BITS)
+        return (trace_number & _LOWER_HALF) >> 1 < self.ratio * _RATIOS
 
 
 def sampler_of(name: str, argument: str) -> Sampler:

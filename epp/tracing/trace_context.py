@@ -56,9 +56,9 @@ def state_of(headers: Mapping[str, str]) -> str:
     return text
 
 
-def new_trace_id(rng: random.Random) -> str:
-    """Return a trace id; one of zeros would be invalid."""
-    return f"{rng.getrandbits(_TRACE_BITS) or 1:032x}"
+def new_trace_number(rng: random.Random) -> int:
+    """Return a trace id as a number; zero would be invalid."""
+    return rng.getrandbits(_TRACE_BITS) or 1
 
 
 def new_span_id(rng: random.Random) -> str:

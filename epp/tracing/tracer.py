@@ -11,7 +11,7 @@ from epp.tracing.sampling import Sampler
 from epp.tracing.trace_context import (
     TRACESTATE,
     new_span_id,
-    new_trace_id,
+    new_trace_number,
     parent_of,
     traceparent,
 )
@@ -51,44 +51,33 @@ class Tracer:
         self._export = export
         self._rng = rng or random.Random()  # noqa: S311 - ids must be unique, not secret
 
-    def begin(self, headers: Mapping[str, str]) -> RequestTrace | None:
-        """Return the trace of a request; None if it is not sampled.
-
-        Args:
-            headers: Its headers by lower-case name.
-        """
-        if self._export is None:
-            return None
-        parent = parent_of(headers)
-        trace_id = new_trace_id(self._rng) if parent is None else parent.trace_id
-        if not self._sampler.samples(parent, trace_id):
-            return None
-        return RequestTrace(self.recorder, parent, trace_id, headers, self._rng)
-
-    def propagated(self, headers: Mapping[str, str], trace: RequestTrace | None) -> Propagated:
-        """Return what to change in a request's headers on the way to the model server.
+    def begin(self, headers: Mapping[str, str]) -> tuple[RequestTrace | None, Propagated]:
+        """Begin the trace of a request.
 
         Args:
             headers: The request's headers by lower-case name.
-            trace: Its trace; None if it is not sampled.
+
+        Returns:
+            The trace, None if the request is not sampled; and what to change in its headers on the
+            way to the model server.
         """
-        if trace is not None:
-            return Propagated(trace.traceparent, _stale(headers) if trace.parent is None else ())
-        if parent_of(headers) is not None:
-            return UNCHANGED
-        trace_id = new_trace_id(self._rng)
-        # The servers below must not record what is not recorded here.
-        is_sampled = self._export is None and self._sampler.samples(None, trace_id)
-        made = traceparent(trace_id, new_span_id(self._rng), is_sampled=is_sampled)
-        return Propagated(made, _stale(headers))
+        parent, rng = parent_of(headers), self._rng
+        if parent is not None:
+            if self._export is None or not self._sampler.samples(parent):
+                return None, UNCHANGED
+            trace = RequestTrace(self.recorder, parent, parent.trace_id, headers, rng)
+            return trace, Propagated(trace.traceparent)
+        number = new_trace_number(rng)
+        is_sampled = self._sampler.begins(number)
+        stale = (TRACESTATE,) if TRACESTATE in headers else ()  # of an invalid parent (§3.3)
+        if not is_sampled or self._export is None:
+            made = traceparent(f"{number:032x}", new_span_id(rng), is_sampled=is_sampled)
+            return None, Propagated(made, stale)
+        trace = RequestTrace(self.recorder, None, f"{number:032x}", headers, rng)
+        return trace, Propagated(trace.traceparent, stale)
 
     def finish(self, trace: RequestTrace) -> None:
         """Export a trace whose request has ended."""
         trace.ended = perf_counter()
         if self._export is not None:
             self._export(trace)
-
-
-def _stale(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the headers that belong to an invalid ``traceparent`` (§3.3)."""
-    return (TRACESTATE,) if TRACESTATE in headers else ()

@@ -126,11 +126,11 @@ def test_a_later_version_with_more_fields_is_kept() -> None:
 @given(st.integers(), st.floats(0, 1))
 def test_every_value_has_the_form_of_the_specification(seed: int, ratio: float) -> None:
     tracer = Tracer(Sampler(ratio), rng=random.Random(seed))
-    assert FORM.fullmatch(tracer.propagated({}, None).traceparent)
+    assert FORM.fullmatch(tracer.begin({})[1].traceparent)
 
 
 @pytest.mark.parametrize(("ratio", "sampled"), [(0.0, 0), (0.1, 101), (1.0, 1000)])
 def test_the_configured_share_is_sampled(ratio: float, sampled: int) -> None:
     tracer = Tracer(Sampler(ratio), rng=random.Random(3))
-    made = [tracer.propagated({}, None).traceparent for _ in range(1000)]
+    made = [tracer.begin({})[1].traceparent for _ in range(1000)]
     assert abs(sum(each.endswith("-01") for each in made) - sampled) <= (20 if 0 < ratio < 1 else 0)

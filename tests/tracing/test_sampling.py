@@ -42,7 +42,8 @@ def test_a_decision_is_that_of_the_sdk(
         span = SpanContext(number, int(SPAN_ID, 16), is_remote=True, trace_flags=flags)
         context = set_span_in_context(NonRecordingSpan(span))
     expected = sdk_sampler(name, ratio).should_sample(context, number, "span")
-    decided = sampler_of(name, str(ratio)).samples(parent, trace_id)
+    sampler = sampler_of(name, str(ratio))
+    decided = sampler.begins(number) if parent is None else sampler.samples(parent)
     assert decided is (expected.decision is sdk.Decision.RECORD_AND_SAMPLE)
 
 
