@@ -4,8 +4,9 @@ A sampled request has a :class:`RequestTrace`, which collects times and facts on
 (:mod:`.request_trace`, :mod:`.recording`). When it has ended, a thread makes spans of it
 (:mod:`.spans`), encodes and sends them (:mod:`.exporter`). Any other request has None.
 
-The SDK of OpenTelemetry is not used: its encoder takes 28 us for each of the 12 spans of a request,
-four times what the request itself costs; here a span takes 3 us.
+The SDK of OpenTelemetry is not used: it takes 440 us to make and encode the 15 spans of a request of
+the default profile, several times what the request itself costs; here encoding takes 85 us. Tests
+compare bytes, samplers and headers with the SDK's.
 """
 
 from epp.tracing.errors import TracingError

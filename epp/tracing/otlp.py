@@ -1,7 +1,7 @@
 """Encodes spans as OTLP's ``ExportTraceServiceRequest`` (opentelemetry-proto, trace/v1).
 
-Written out, as a span takes 3 us so; with the messages of opentelemetry-proto it takes 7, and with
-the encoder of opentelemetry-sdk 28. A sampled request has about 12 spans.
+Written out: the 15 spans of a request of the default profile take 85 us so, and 380 with the
+encoder of opentelemetry-sdk.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

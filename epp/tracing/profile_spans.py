@@ -25,6 +25,11 @@ class _Run(NamedTuple):
     weights: Mapping[str, float]
     """Of its scorers, by name."""
 
+    @property
+    def began(self) -> float:
+        """When its first call began: parts of a filter end before the whole."""
+        return min(call.began for call in self.calls)
+
     def at(self, point: str) -> list[PluginCall]:
         return [call for call in self.calls if call.site.point == point]
 
@@ -55,7 +60,7 @@ def add_profiles(
         profile = tree.add(
             parent,
             "run_scheduler_profile",
-            run.calls[0].began,
+            run.began,
             run.calls[-1].ended,
             {"llm_d.epp.scheduling.profile.name": run.name},
             error="" if run.result is None or run.result.error is None else str(run.result.error),
@@ -107,7 +112,7 @@ def _add_filters(
     """Add the spans of the filters; return the number of endpoints that are left."""
     calls, result = run.at("Filter"), run.result
     left = candidates if result is None else len(result.scored)
-    began = run.calls[0].began
+    began = run.began
     attributes: dict[str, Attribute] = {"llm_d.epp.filter.candidate_endpoints": candidates, **about}
     if result is not None:
         attributes["llm_d.epp.filter.filtered_endpoints"] = left

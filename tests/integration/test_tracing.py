@@ -14,6 +14,8 @@ from epp.tracing import TracingSettings, tracing_settings
 from tools.harness.collector import Collector, collecting
 from tools.harness.gateway import NO_FAULTS, Gateway, running
 
+from .queueing import CONFIG, ONE_SERVER, occupied, queued
+
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
@@ -167,3 +169,25 @@ async def test_a_refused_request_is_a_trace_with_an_error(collector: Collector) 
     assert attributes(root)["error.type"] == "BadRequest"
     assert attributes(root)["llm_d.epp.outcome"] == "refused"
     assert "upstream" not in {span.name for span in spans}
+
+
+async def test_the_time_in_the_queue_is_a_span(collector: Collector) -> None:
+    collector.receiver.resources.clear()
+    serve = exporting(collector, "grpc", "always_on")
+    async with running(fleet=ONE_SERVER, config=CONFIG, serve=serve) as gateway:
+        async with occupied(gateway):
+            (task,) = await queued(gateway, 1)
+        assert (await task).status_code == 200
+        spans = await collector.receiver.wait_for("upstream", 2)
+    (wait,) = (span for span in spans if span.name == "wait_in_queue")
+    assert path_of(wait, spans) == (
+        "gateway.request > gateway.request_orchestration > wait_in_queue"
+    )
+    decision = next(span for span in spans if span.span_id == wait.parent_span_id)
+    (profile,) = (
+        span
+        for span in spans
+        if span.parent_span_id == decision.span_id and span.name == "run_scheduler_profile"
+    )
+    assert decision.start_time_unix_nano < wait.end_time_unix_nano <= profile.start_time_unix_nano
+    assert wait.end_time_unix_nano > wait.start_time_unix_nano

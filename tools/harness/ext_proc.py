@@ -74,7 +74,7 @@ class Envoy:
             epp.clock,
             settings=settings,
             metrics=epp.metrics,
-            tracer=tracer,
+            tracer=tracer or epp.tracer,
         )
         self.line = self.wire.open(self.service)
         self.stream = self.line.stream
