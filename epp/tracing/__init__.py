@@ -4,8 +4,8 @@ A sampled request has a :class:`RequestTrace`, which collects times and facts on
 (:mod:`.request_trace`, :mod:`.recording`). When it has ended, a thread makes spans of it
 (:mod:`.spans`), encodes and sends them (:mod:`.exporter`). Any other request has None.
 
-The SDK of OpenTelemetry is not used: it takes 440 us to make and encode the 15 spans of a request of
-the default profile, several times what the request itself costs; here encoding takes 85 us. Tests
+The SDK of OpenTelemetry is not used: it makes and encodes the 15 spans of a default request in
+440 us, several times what the request itself costs; here encoding takes 85 us. Tests
 compare bytes, samplers and headers with the SDK's.
 """
 
