@@ -154,7 +154,7 @@ class PoolRuntime:
             director=lambda: self.director,
             swapped=self._graph_swapped,
             types=types,
-            recorded=None if tracer is None else tracer.recorder.timer,
+            recorded=tracer.recorder.timer if tracer is not None and tracer.is_recording else None,
         )
         """Owns the plugin graph in use."""
         metrics.registry.register(FlowCollector(settings.pool_name, lambda: flow_gauges(self.flow)))

@@ -51,6 +51,11 @@ class Tracer:
         self._export = export
         self._rng = rng or random.Random()  # noqa: S311 - ids must be unique, not secret
 
+    @property
+    def is_recording(self) -> bool:
+        """Whether there are traces at all."""
+        return self._export is not None
+
     def begin(self, headers: Mapping[str, str]) -> tuple[RequestTrace | None, Propagated]:
         """Begin the trace of a request.
 
