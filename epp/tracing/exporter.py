@@ -78,6 +78,11 @@ class SpanExporter:
         self._is_failing = False
         self._logged_at = float("-inf")
 
+    @property
+    def destination(self) -> str:
+        """Where spans go."""
+        return self._destination.name
+
     def export(self, trace: RequestTrace) -> None:
         """Queue the trace of a request that has ended; used in the event loop."""
         if len(self._queue) < self._max_queue:

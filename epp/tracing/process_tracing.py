@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import structlog
 from prometheus_client.registry import CollectorRegistry
 
 from epp.tracing.errors import TracingError
@@ -24,6 +25,8 @@ SCOPE: Final = "llm-d-router"
 """Name of the instrumentation scope, as in the Go EPP."""
 _DISTRIBUTION: Final = "endpoint-picker"
 
+log = structlog.get_logger()
+
 
 class ProcessTracing:
     """Traces requests by ``settings``; its :meth:`run` belongs to the application's task group.
@@ -37,6 +40,7 @@ class ProcessTracing:
     """
 
     def __init__(self, settings: TracingSettings, registry: CollectorRegistry) -> None:
+        self._settings = settings
         self._exporter: SpanExporter | None = None
         if settings.exporter != "none":
             is_otlp = settings.exporter == "otlp"
@@ -53,7 +57,15 @@ class ProcessTracing:
 
     async def run(self) -> None:
         """Export until cancelled; then export what is left."""
-        exporter = self._exporter
+        exporter, sampler = self._exporter, self._settings.sampler
+        log.info(
+            "requests are traced",
+            spans="none: OTEL_EXPORTER_OTLP_ENDPOINT is not set"
+            if exporter is None
+            else exporter.destination,
+            sampled=sampler.ratio,
+            follows_callers=sampler.follows_parent,
+        )
         if exporter is None:
             return
         exporter.start()

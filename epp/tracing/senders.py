@@ -117,7 +117,7 @@ class GrpcSender:
             self._export(request, timeout=self._timeout_seconds, metadata=self._metadata)
         except grpc.RpcError as error:
             code, details = error.code(), error.details()
-            text = f"the collector answered with gRPC status {code.name}: {details}"
+            text = f"the export ended with gRPC status {code.name}: {details}"
             raise SendError(text, is_temporary=code in _RETRYABLE_CODES) from error
 
     def close(self) -> None:

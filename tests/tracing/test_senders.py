@@ -217,7 +217,7 @@ def test_grpc_statuses_that_may_pass_are_temporary(
     with grpc_collector(code) as (url, _), pytest.raises(SendError) as caught:
         send(OtlpSettings(endpoint=url))
     assert caught.value.is_temporary is is_temporary
-    assert str(caught.value) == f"the collector answered with gRPC status {code.name}: no room"
+    assert str(caught.value) == f"the export ended with gRPC status {code.name}: no room"
 
 
 @pytest.mark.parametrize("is_http", [True, False], ids=["http", "grpc"])
