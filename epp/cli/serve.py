@@ -212,16 +212,21 @@ def serve(
             transport_settings=limits,
             tls=tls,
         )
-        raise_descriptor_limit()
-        keep_large_blocks_apart()
-        hand_over_the_interpreter_sooner()
-        tame_garbage_collection()
+        _tune_process()
         app = App(settings)
         manager = ServiceManager.of(os.environ)
         async with manager.told(stop, app.reload_now):
             await app.run(stop, partial(_announce, ready_file, tls_of_metrics, manager))
 
     run_until_signalled(main)
+
+
+def _tune_process() -> None:
+    """Set limits of the process and of the interpreter; the garbage collector's come last."""
+    raise_descriptor_limit()
+    keep_large_blocks_apart()
+    hand_over_the_interpreter_sooner()
+    tame_garbage_collection()
 
 
 def _log_ignored(given: CommandLine, traces: TracingSettings | None) -> None:
