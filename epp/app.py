@@ -43,6 +43,7 @@ from epp.request_control import BodyLanes
 from epp.served_pools import OnePool, ServedPools
 from epp.settings import Ports, ServeSettings, Transport
 from epp.several_pools import SeveralPools
+from epp.tracing import ProcessTracing, Tracer
 from epp.transport import OpenStream, Server, observed
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class App:
         Raises:
             ConfigError: The configuration is invalid.
             DataLayerError: There are no endpoints, or one is invalid.
+            TracingError: Tracing cannot start.
         """
         self.settings = settings
         self.metrics = Metrics(
@@ -75,6 +77,8 @@ class App:
         """Metrics of the process, and of its pool if there is only one."""
         register_process(self.metrics.registry)
         self.metrics.registry.register(LogCollector(log_queues))
+        tracing = settings.tracing
+        self._tracing = None if tracing is None else ProcessTracing(tracing, self.metrics.registry)
         self._lanes = BodyLanes(source_headers=settings.ext_proc.source_headers)
         self._decision_file = DecisionFile.of(settings.explain)
         if self._decision_file is not None:
@@ -83,7 +87,11 @@ class App:
         self.pools = self._make_pools()
         """What decides the requests."""
         self.service = ExtProcService(
-            self.pools, time.monotonic, settings=settings.ext_proc, metrics=self.metrics
+            self.pools,
+            time.monotonic,
+            settings=settings.ext_proc,
+            metrics=self.metrics,
+            tracer=self._tracer,
         )
         self.metrics.watch_held_bytes(lambda: self.service.held.used_bytes)
         self._loop_lag = LoopLag(self.metrics.registry, lambda: bool(self.service.open_streams))
@@ -135,6 +143,7 @@ class App:
                 installed=installed,
                 lanes=self._lanes,
                 decision_file=self._decision_file,
+                tracer=self._tracer,
             )
         discover, plugin_objects = None, None
         if cluster is not None and source is not None:
@@ -148,8 +157,13 @@ class App:
                 discover=discover,
                 plugin_objects=plugin_objects,
                 decision_file=self._decision_file,
+                tracer=self._tracer,
             )
         )
+
+    @property
+    def _tracer(self) -> Tracer | None:
+        return None if self._tracing is None else self._tracing.tracer
 
     @property
     def pool(self) -> PoolRuntime:
@@ -279,6 +293,8 @@ class App:
         }
         if (limits := self.service.time_limits) is not None:
             tasks["time-limits"] = limits.run
+        if self._tracing is not None:
+            tasks["tracing"] = self._tracing.run
         if self._cluster is not None:
             tasks["cluster"] = self._cluster.run
         return tasks

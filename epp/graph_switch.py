@@ -27,7 +27,7 @@ from epp.data_layer import DataLayerError, DataLayerRuntime
 from epp.flow_control import FlowController, SaturationDetector
 from epp.flow_control.building import flow_settings
 from epp.flow_control.sessions import PluginError, RegistrationError
-from epp.observability import ConfigMetrics, Metrics, PluginWatch
+from epp.observability import ConfigMetrics, Metrics, PluginWatch, WrapTimer
 from epp.request_control import Director, Pipeline
 from epp.scheduling import NullObserver
 from epp.settings import ServeSettings
@@ -52,6 +52,7 @@ class GraphSwitch:
         director: Callable[[], Director],
         swapped: Callable[[], None],
         types: PluginTypes | None = None,
+        recorded: WrapTimer | None = None,
     ) -> None:
         """Build the first graph, and configure ``flow`` with it.
 
@@ -65,6 +66,8 @@ class GraphSwitch:
             swapped: Called after each reload.
             types: Plugin classes of the first graph; None to read its plugin files here, which
                 blocks.
+            recorded: Makes timers that record plugin calls of traced requests; None without
+                tracing.
 
         Raises:
             ConfigError: The configuration is invalid.
@@ -77,6 +80,7 @@ class GraphSwitch:
         self._data_layer = data_layer
         self._director = director
         self._swapped = swapped
+        self._recorded = recorded
         self._lifetimes = PluginLifetimes()
         self.graph = builder.build(
             settings.config, types=types, observer=self._watch(settings.config)
@@ -218,7 +222,7 @@ class GraphSwitch:
 
     def _watch(self, config: LoadedConfig) -> PluginWatch:
         limit = config.file.extensions.guard_rails.slow_call_ms / 1000
-        return PluginWatch(self._metrics, slow_call_seconds=limit)
+        return PluginWatch(self._metrics, slow_call_seconds=limit, recorded=self._recorded)
 
     def _announce(self, graph: PluginGraph) -> None:
         self._config_metrics.in_use(graph.config.digest, graph.version)

@@ -57,6 +57,7 @@ from epp.parsing import BodyLimits
 from epp.request_control import BodyLanes, BodyQueue, Director
 from epp.scheduling import Endpoint
 from epp.settings import ServeSettings
+from epp.tracing import Tracer
 
 if TYPE_CHECKING:
     from epp.kubernetes.discovery import KubernetesDiscovery
@@ -87,6 +88,7 @@ class PoolRuntime:
         types: Plugin classes of the first configuration; None to read its plugin files here, which
             blocks.
         decision_file: Gets the recorded decisions; None for no file.
+        tracer: Traces requests; None without tracing.
         is_one_of_several: Whether the process serves other pools, too: log lines name the pool.
 
     Raises:
@@ -107,6 +109,7 @@ class PoolRuntime:
         types: PluginTypes | None = None,
         decision_file: DecisionFile | None = None,
         is_one_of_several: bool = False,
+        tracer: Tracer | None = None,
     ) -> None:
         self.settings = settings
         self.metrics = metrics
@@ -156,6 +159,7 @@ class PoolRuntime:
             director=lambda: self.director,
             swapped=self._graph_swapped,
             types=types,
+            recorded=tracer.recorder.timer if tracer is not None and tracer.is_recording else None,
         )
         """Owns the plugin graph in use."""
         metrics.registry.register(FlowCollector(settings.pool_name, lambda: flow_gauges(self.flow)))
@@ -243,6 +247,7 @@ class PoolRuntime:
             emit_decision_header=settings.emit_decision_header,
             log_fields=log_fields,
             recorder=self.explanations.recorder,
+            traced_as=settings.pool_name,
             follow_subset_hint=not settings.ignore_subset_hint,
             body_limits=BodyLimits(
                 settings.ext_proc.max_decompressed_bytes,

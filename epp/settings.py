@@ -12,6 +12,7 @@ from epp.inputs import MAX_PORT, Form, Option, Panel
 from epp.kubernetes.source import PodSource, PoolsSource
 from epp.observability import DEFAULT_PAGE_BYTES
 from epp.outlier_detection import OutlierSettings
+from epp.tracing import TracingSettings
 from epp.transport import TlsSettings, TransportSettings
 
 Transport = Literal["http2", "grpcio"]
@@ -118,6 +119,8 @@ class ServeSettings:
             flag="--write-object-status",
         ),
     ] = True
+    tracing: TracingSettings | None = None
+    """How requests are traced; None if they are not."""
     drain_label: tuple[str, str] | None = DRAIN_LABEL
     """Name and value of the label of endpoints that get no new requests; None for no such label."""
     pool_name: str = "default"

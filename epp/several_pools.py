@@ -32,6 +32,7 @@ from epp.pool_runtime import PoolRuntime
 from epp.request_control import BodyLanes, Refusals
 from epp.settings import ServeSettings
 from epp.sockets import Shares
+from epp.tracing import Tracer
 
 if TYPE_CHECKING:
     from epp.kubernetes.cluster import Cluster
@@ -92,6 +93,7 @@ class SeveralPools:
         installed: Plugins of installed packages.
         lanes: Where requests with long bodies wait.
         decision_file: Gets the recorded decisions; None for no file.
+        tracer: Traces requests; None without tracing.
         clock: Monotonic seconds.
     """
 
@@ -105,6 +107,7 @@ class SeveralPools:
         installed: InstalledPlugins,
         lanes: BodyLanes,
         decision_file: DecisionFile | None = None,
+        tracer: Tracer | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         assert cluster.objects is not None  # noqa: S101 - it is made for several pools
@@ -115,6 +118,7 @@ class SeveralPools:
         self._installed = installed
         self._lanes = lanes
         self._decision_file = decision_file
+        self._tracer = tracer
         self._clock = clock
         self._shares: Shares | None = None
         self._running: dict[str, _Running] = {}
@@ -241,6 +245,7 @@ class SeveralPools:
             ),
             installed=self._installed,
             lanes=self._lanes,
+            tracer=self._tracer,
             discover=partial(self._cluster.discover, ref),
             plugin_objects=self._cluster.plugin_objects(),
             types=types,

@@ -1,6 +1,5 @@
 """The ext_proc options of ``epp serve`` that take more than one field of the settings to read."""
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
@@ -13,9 +12,7 @@ from epp.cli.units import TRUE_OR_FALSE, true_or_false
 from epp.ext_proc import ExtProcSettings
 from epp.ext_proc.client_headers import headers_to_ignore
 from epp.request_control import DEFAULT_SOURCE_HEADERS
-
-SAMPLER_ARG: Final = "OTEL_TRACES_SAMPLER_ARG"
-"""Environment variable of OpenTelemetry; default 0.1."""
+from epp.tracing import TracingSettings, tracing_settings
 
 SourceHeader = Annotated[
     list[str] | None,
@@ -30,9 +27,9 @@ Tracing = Annotated[
     str,
     groups.messages(
         metavar=TRUE_OR_FALSE,
-        help="Add a `traceparent` to requests without one; the environment variable"
-        " OTEL_TRACES_SAMPLER_ARG (0.1) is the sampled fraction. On by default only with"
-        " --compat=reference.",
+        help="Trace requests with OpenTelemetry: add a `traceparent` to requests without one, and"
+        " send spans to the collector of OTEL_EXPORTER_OTLP_ENDPOINT, if it is set. On by default"
+        " only with --compat=reference.",
         show_default=False,
     ),
 ]
@@ -54,7 +51,6 @@ def ext_proc_settings(
     *,
     source_headers: Sequence[str] | None,
     ignore_client_headers: str,
-    tracing: str,
 ) -> ExtProcSettings:
     """Return the settings of the options.
 
@@ -63,7 +59,6 @@ def ext_proc_settings(
         values: Values of the derived options.
         source_headers: Value of ``--source-header``.
         ignore_client_headers: Value of ``--ignore-client-headers``.
-        tracing: Value of ``--tracing``.
 
     Raises:
         ValueError: A value is invalid; the message names the flag.
@@ -84,22 +79,21 @@ def ext_proc_settings(
         ignored_client_headers=from_flag(
             "--ignore-client-headers", headers_to_ignore, ignore_client_headers
         ),
-        tracing=true_or_false("--tracing", tracing) if tracing else is_reference,
-        trace_ratio=_trace_ratio(),
     )
 
 
-def _trace_ratio() -> float:
-    """Return the fraction of new traces that are sampled.
+def traced(
+    flag: str, values: Mapping[str, object], environment: Mapping[str, str]
+) -> TracingSettings | None:
+    """Return how requests are traced; None if they are not.
+
+    Args:
+        flag: Value of ``--tracing``; "" for the default.
+        values: Values of the derived options.
+        environment: The process's environment variables.
 
     Raises:
-        ValueError: The environment variable is not a number from 0 to 1.
+        ValueError: The flag or an environment variable is invalid; the message names it.
     """
-    text = os.environ.get(SAMPLER_ARG, "") or "0.1"
-    try:
-        ratio = float(text)
-    except ValueError:
-        ratio = -1.0
-    if not 0 <= ratio <= 1:
-        raise ValueError(f"{SAMPLER_ARG} is {text!r}; it must be a number from 0 to 1")
-    return ratio
+    is_on = true_or_false("--tracing", flag) if flag else values["compat"] == "reference"
+    return tracing_settings(environment) if is_on else None

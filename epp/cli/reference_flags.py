@@ -11,8 +11,8 @@ from typing import Final
 
 import structlog
 
-from epp.cli.ext_proc_options import SAMPLER_ARG
 from epp.cli.units import duration, true_or_false
+from epp.tracing import VARIABLES
 
 log = structlog.get_logger()
 
@@ -113,19 +113,27 @@ _VARIABLES: Final = frozenset({"PREDICTION_SERVER_URL", "TRAINING_SERVER_URL"})
 _PREFIXES: Final = ("OTEL_", "LATENCY_")
 
 
-def unused_variables(environment: Iterable[str]) -> list[str]:
-    """Return the variables that the Go EPP reads and this endpoint picker does not."""
+def unused_variables(environment: Iterable[str], *, is_tracing: bool = False) -> list[str]:
+    """Return the variables that the Go EPP reads and this endpoint picker does not.
+
+    Args:
+        environment: Names of environment variables.
+        is_tracing: Whether requests are traced.
+    """
+    used = VARIABLES if is_tracing else frozenset[str]()
     return sorted(
         name
         for name in environment
-        if (name in _VARIABLES or name.startswith(_PREFIXES)) and name != SAMPLER_ARG
+        if (name in _VARIABLES or name.startswith(_PREFIXES)) and name not in used
     )
 
 
-def log_unused(given: Iterable[Given], environment: Iterable[str]) -> None:
+def log_unused(
+    given: Iterable[Given], environment: Iterable[str], *, is_tracing: bool = False
+) -> None:
     """Log flags and variables without effect in one line; as a warning if a feature is missing."""
     latest = {each.name: each for each in given}
-    variables = unused_variables(environment)
+    variables = unused_variables(environment, is_tracing=is_tracing)
     if not latest and not variables:
         return
     facts: dict[str, object] = {

@@ -20,11 +20,12 @@ from epp.config import ConfigError
 from epp.data_layer import DataLayerError
 from epp.observability import PortError
 from epp.sockets import descriptor_limit, raise_limit
+from epp.tracing import TracingError
 from epp.transport import TransportError
 
 log = structlog.get_logger()
 
-EXPECTED: Final = (ConfigError, DataLayerError, PortError, TransportError)
+EXPECTED: Final = (ConfigError, DataLayerError, PortError, TracingError, TransportError)
 """Errors whose text is for the user; anything else is a bug and shows its traceback."""
 
 _MMAP_THRESHOLD: Final = -3

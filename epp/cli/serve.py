@@ -17,6 +17,7 @@ from epp.cli.ext_proc_options import (
     SourceHeader,
     Tracing,
     ext_proc_settings,
+    traced,
 )
 from epp.cli.go_flags import CommandLine, stray_words
 from epp.cli.kubernetes_options import pods_and_pool_name, warn_of_unused_kubernetes_options
@@ -82,6 +83,7 @@ from epp.ext_proc import ExtProcSettings
 from epp.kubernetes.settings import KubernetesSettings
 from epp.observability import configure
 from epp.outlier_detection import OutlierSettings
+from epp.tracing import TracingSettings
 from epp.transport import TlsSettings
 
 log = structlog.get_logger()
@@ -151,8 +153,8 @@ def serve(
             values,
             source_headers=source_header,
             ignore_client_headers=ignore_client_headers,
-            tracing=tracing,
         )
+        traces = traced(tracing, values, os.environ)
         limits = transport_settings(
             transport_setting or (),
             grpc_max_recv_msg_size,
@@ -182,7 +184,7 @@ def serve(
     if not (has_endpoints or pods or config_file or config_text):
         fail("\n".join(_NO_ENDPOINTS))
     configure(level=level, log_format=log_format, queue_bytes=queue_bytes, standard_streams=True)
-    _log_ignored(given)
+    _log_ignored(given, traces)
     warn_of_unused_kubernetes_options(values, pods, has_endpoints=has_endpoints)
     if tls is None:
         warn_of_unused(cert_path, tls_min_version, tls_cipher_suites or ())
@@ -194,6 +196,7 @@ def serve(
         settings = ServeSettings(
             **derived,
             pods=pods,
+            tracing=traces,
             metrics_endpoint_auth=is_authenticated,
             config=await asyncio.to_thread(load_config, config_file, config_text),
             config_file=config_file,
@@ -214,10 +217,7 @@ def serve(
             transport_settings=limits,
             tls=tls,
         )
-        raise_descriptor_limit()
-        keep_large_blocks_apart()
-        hand_over_the_interpreter_sooner()
-        tame_garbage_collection()
+        _tune_process()
         app = App(settings)
         manager = ServiceManager.of(os.environ)
         async with manager.told(stop, app.reload_now):
@@ -226,10 +226,18 @@ def serve(
     run_until_signalled(main)
 
 
-def _log_ignored(given: CommandLine) -> None:
+def _tune_process() -> None:
+    """Set limits of the process and of the interpreter; the garbage collector's come last."""
+    raise_descriptor_limit()
+    keep_large_blocks_apart()
+    hand_over_the_interpreter_sooner()
+    tame_garbage_collection()
+
+
+def _log_ignored(given: CommandLine, traces: TracingSettings | None) -> None:
     if words := stray_words(given):
         log.warning("words on the command line were ignored", **words)
-    log_unused(given.reference, os.environ)
+    log_unused(given.reference, os.environ, is_tracing=traces is not None)
 
 
 def _maybe(text: str) -> float | None:

@@ -6,10 +6,10 @@ from math import ceil
 from epp.ext_proc import control_headers, processing_request, processing_response
 from epp.ext_proc.gateway_metadata import DEFAULT, GatewayAbilities
 from epp.ext_proc.plugin_headers import sendable
-from epp.ext_proc.request_ids import TRACEPARENT, new_traceparent
 from epp.ext_proc.response_body import ResponseBody
 from epp.ext_proc.settings import ExtProcSettings
 from epp.request_control import AnsweredBy, RoutedRequest, fallbacks
+from epp.tracing import TRACEPARENT, UNCHANGED, Propagated
 
 _HEDGE = "x-envoy-hedge-on-per-try-timeout"
 _HEDGE_MILLISECONDS = "x-envoy-upstream-rq-per-try-timeout-ms"
@@ -26,6 +26,7 @@ def routing_answer(
     is_new_id: bool,
     on_body: bool,
     gateway: GatewayAbilities = DEFAULT,
+    propagated: Propagated = UNCHANGED,
 ) -> bytes:
     """Return the ProcessingResponse that routes a request.
 
@@ -37,6 +38,7 @@ def routing_answer(
         is_new_id: The request came without an id, so that its id has to be set.
         on_body: Answer the body message (a buffered body) instead of the headers message.
         gateway: What the gateway can do; endpoints after the picked one are for retries.
+        propagated: Trace headers to set and to remove.
     """
     decision, body = routed.decision, routed.body
     address, wanted = decision.destination, decision.request_headers
@@ -54,9 +56,9 @@ def routing_answer(
     else:
         removed = control_headers.present(headers)
     scores = decision.scores
-    traceparent = ""
-    if settings.tracing and TRACEPARENT not in headers:
-        traceparent = new_traceparent(settings.trace_ratio)
+    traceparent = propagated.traceparent
+    if propagated.removed:
+        removed += propagated.removed
     plain = body is None and not wanted and scores is None and not is_new_id
     if plain and hedge_seconds is None:
         return processing_response.routed(

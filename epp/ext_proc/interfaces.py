@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from epp.request_control import UNCOUNTED, PendingDecision, RequestMemory, RoutedRequest
+from epp.tracing import RequestTrace
 
 
 class TransportStream(Protocol):
@@ -38,6 +39,7 @@ class RequestHandler(Protocol):
         received_at: float,
         subset: Sequence[str] | None = None,
         memory: RequestMemory = UNCOUNTED,
+        trace: RequestTrace | None = None,
     ) -> RoutedRequest | PendingDecision:
         """Decide a complete request, at once or later.
 

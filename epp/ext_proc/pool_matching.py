@@ -29,6 +29,7 @@ from epp.request_control import (
     RequestMemory,
     RoutedRequest,
 )
+from epp.tracing import RequestTrace
 
 _log = structlog.get_logger(__name__)
 
@@ -164,6 +165,7 @@ class _HandlerOfRequest:
         received_at: float,
         subset: Sequence[str] | None = None,
         memory: RequestMemory = UNCOUNTED,
+        trace: RequestTrace | None = None,
     ) -> RoutedRequest | PendingDecision:
         try:
             handler = self._select(headers)
@@ -174,6 +176,7 @@ class _HandlerOfRequest:
                 request=None,
                 headers=headers,
                 received_at=received_at,
+                trace=trace,
             )
             raise
         return handler.handle(
@@ -183,6 +186,7 @@ class _HandlerOfRequest:
             received_at=received_at,
             subset=subset,
             memory=memory,
+            trace=trace,
         )
 
     def priority_of(self, headers: Mapping[str, str]) -> int:

@@ -11,10 +11,10 @@ from typing import Any
 from epp.ext_proc import wire
 from epp.ext_proc.compat import reference_answer
 from epp.ext_proc.error_bodies import error_answer
-from epp.ext_proc.request_ids import NO_TRACE, TRACEPARENT
 from epp.ext_proc.settings import ExtProcSettings
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import RequestError
+from epp.tracing import NO_TRACE, TRACEPARENT
 
 DESTINATION = "x-gateway-destination-endpoint"
 """Header, and key in the dynamic metadata, with the chosen ``ip:port``."""
@@ -89,7 +89,7 @@ def routed(
         destination: ``ip:port``, or several separated by commas, best first.
         on_body: Answer the body message (a buffered body) instead of the headers message.
         removed: Headers to remove, by lower-case name, from a closed set.
-        traceparent: To set, from :func:`.request_ids.new_traceparent`; "" for none.
+        traceparent: To set, from :class:`epp.tracing.Propagated`; "" for none.
     """
     address = destination.encode()
     pieces = _around_destination(len(address), on_body, removed, bool(traceparent))

@@ -14,6 +14,7 @@ from epp.ext_proc.time_limits import TimeLimits
 from epp.ext_proc.upload_watch import UploadWatch
 from epp.observability import Metrics
 from epp.request_control import Refusals
+from epp.tracing import Tracer
 
 METHOD = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
 """The gRPC method Envoy calls."""
@@ -29,6 +30,7 @@ class ExtProcService:
         *,
         settings: ExtProcSettings | None = None,
         metrics: Metrics | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         """Create a service without streams.
 
@@ -37,9 +39,11 @@ class ExtProcService:
             clock: Monotonic seconds.
             settings: Limits, and the form of the answers; None for the defaults.
             metrics: Where refused streams are counted; None to count them nowhere.
+            tracer: Traces the requests; None without tracing.
         """
         self._handlers = handlers
         self._clock = clock
+        self._tracer = tracer
         self._settings = settings or ExtProcSettings()
         # Without an OutcomeWatch: what Envoy sends says nothing about the EPP's configuration.
         self._refusals = Refusals(metrics or Metrics(), clock)
@@ -77,6 +81,7 @@ class ExtProcService:
             refusals=self._refusals,
             held=self.held,
             gateway=abilities(headers),
+            tracer=self._tracer,
         )
         if len(self.open_streams) >= self._max_streams:
             opened.is_surplus = True

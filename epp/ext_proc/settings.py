@@ -189,10 +189,6 @@ class ExtProcSettings:
         ),
     ] = False
     """Headers of stages and of the gateway are removed nevertheless."""
-    tracing: bool = False
-    """Add a ``traceparent`` to requests without one; no spans are recorded here."""
-    trace_ratio: float = 0.1
-    """Fraction of the added ones to mark as sampled, 0.0 to 1.0."""
     ignored_client_headers: frozenset[str] = frozenset()
     """Client headers to ignore, by lower-case name (:mod:`epp.ext_proc.client_headers`)."""
 

@@ -31,7 +31,7 @@ from typing import Any, ClassVar
 import structlog
 from google.protobuf.message import DecodeError
 
-from epp.ext_proc import client_headers, processing_request, processing_response
+from epp.ext_proc import client_headers, processing_request, processing_response, trace_facts
 from epp.ext_proc.gateway_metadata import DEFAULT, GatewayAbilities
 from epp.ext_proc.header_answers import response_headers_answer, routing_answer
 from epp.ext_proc.held_bytes import HeldBytes
@@ -58,6 +58,7 @@ from epp.request_control import (
     TooManyStreamsError,
     UnsupportedModeError,
 )
+from epp.tracing import UNCHANGED, RequestTrace, Tracer
 
 log = structlog.get_logger(__name__)
 
@@ -108,6 +109,7 @@ class ExtProcStream:
         refusals: Counts and logs requests that the director never sees.
         held: The memory account.
         gateway: What the gateway can do.
+        tracer: Traces the request; None without tracing.
     """
 
     __slots__ = (
@@ -121,6 +123,7 @@ class ExtProcStream:
         "_modes",
         "_on_close",
         "_pending",
+        "_propagated",
         "_received_at",
         "_refusals",
         "_request_id",
@@ -128,6 +131,8 @@ class ExtProcStream:
         "_routed",
         "_settings",
         "_subset",
+        "_trace",
+        "_tracer",
         "_transport",
         "is_surplus",
         "on_message",
@@ -146,6 +151,7 @@ class ExtProcStream:
         refusals: Refusals,
         held: HeldBytes,
         gateway: GatewayAbilities = DEFAULT,
+        tracer: Tracer | None = None,
     ) -> None:
         self.state = _REQUEST_HEADERS
         self.is_surplus = False
@@ -160,6 +166,9 @@ class ExtProcStream:
         self._settings = settings
         self._refusals = refusals
         self._gateway = gateway
+        self._tracer = tracer
+        self._trace: RequestTrace | None = None
+        self._propagated = UNCHANGED
         self._headers: dict[str, str] = {}
         self._request_id = ""
         self._is_new_id = False
@@ -241,6 +250,8 @@ class ExtProcStream:
             request_id = headers[processing_response.REQUEST_ID] = new_request_id()
             self._is_new_id = True
         self._request_id = request_id
+        if self._tracer is not None:
+            self._trace, self._propagated = self._tracer.begin(headers)
         self._subset = context.subset
         if context.body_modes is not None:
             self._modes = context.body_modes
@@ -304,15 +315,24 @@ class ExtProcStream:
     def _decide(self, *, has_trailers: bool = False) -> None:
         """Have the director decide the request, which is complete."""
         self.state = _DECIDING
-        body = self.request_body
-        decision = self._handler.handle(
-            request_id=self._request_id,
-            body=body.complete(),
-            headers=client_headers.without(self._headers, self._settings.ignored_client_headers),
-            received_at=self._received_at,
-            subset=self._subset,
-            memory=body,
-        )
+        body, trace = self.request_body, self._trace
+        if trace is not None:
+            trace.begin_decision()
+        try:
+            decision = self._handler.handle(
+                request_id=self._request_id,
+                body=body.complete(),
+                headers=client_headers.without(
+                    self._headers, self._settings.ignored_client_headers
+                ),
+                received_at=self._received_at,
+                subset=self._subset,
+                memory=body,
+                trace=trace,
+            )
+        finally:
+            if trace is not None:
+                trace.end_step()
         if isinstance(decision, PendingDecision):
             self._pending = decision
             decision.then(partial(self._decided, has_trailers))
@@ -335,6 +355,8 @@ class ExtProcStream:
         if routed.in_flight is not None:
             routed.on_revoked = self.evict
         body = self.request_body
+        if self._trace is not None:
+            trace_facts.take_decision(self._trace, routed)
         answer = routing_answer(
             routed,
             self._headers,
@@ -343,6 +365,7 @@ class ExtProcStream:
             is_new_id=self._is_new_id,
             on_body=body.chunks > 0 and body.is_buffered,
             gateway=self._gateway,
+            propagated=self._propagated,
         )
         self._transport.send(answer)
         if has_trailers:
@@ -360,6 +383,8 @@ class ExtProcStream:
         self.state = _RESPONSE_BODY
         began_at = self._clock()
         routed = self._routed
+        if self._trace is not None:
+            self._trace.begin_response()
         if not head.end_of_stream:
             self._expect_response_body(routed)
         if routed is None:
@@ -460,6 +485,10 @@ class ExtProcStream:
             elif pending is not None:
                 pending.cancel(cause)
         finally:
+            if self._trace is not None and self._tracer is not None:
+                trace_facts.take_end(self._trace, self._request_id, routed, cause)
+                self._tracer.finish(self._trace)
+                self._trace = None
             self._on_close(self)
 
     @property
@@ -555,6 +584,7 @@ class ExtProcStream:
             request=None,
             headers=self._headers,
             received_at=self._received_at,
+            trace=self._trace,
         )
         self._send_error(error)
 
@@ -568,6 +598,8 @@ class ExtProcStream:
     def _send_error(self, error: RequestError, cause: EndCause = EndCause.REFUSED) -> None:
         """Answer the request with an error, which is counted already, and end the stream."""
         path = self._headers.get(":path", "")
+        if self._trace is not None:
+            self._trace.failed(error.status, error.drop_reason or error.code, str(error))
         self._transport.send(
             processing_response.refused(error, self._request_id, self._settings, path=path)
         )

@@ -20,7 +20,7 @@ from epp.observability.loop_lag import LoopLag
 from epp.observability.metrics import Metrics
 from epp.observability.page_budget import DEFAULT_PAGE_BYTES
 from epp.observability.plugin_metrics import PluginMetricsCollector
-from epp.observability.plugin_watch import PluginWatch
+from epp.observability.plugin_watch import PluginWatch, WrapTimer
 from epp.observability.plugins import (
     NO_PLUGIN_METRICS,
     PluginCounter,
@@ -89,6 +89,7 @@ __all__ = [
     "StreamMetrics",
     "TransportCollector",
     "bounded",
+    "WrapTimer",
     "configure",
     "cut",
     "log_queues",

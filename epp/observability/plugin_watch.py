@@ -10,6 +10,9 @@ from epp.scheduling import Plugin, without_request
 
 _log = structlog.get_logger(__name__)
 
+WrapTimer = Callable[[str, Plugin, Callable[[float], None]], Callable[[float], None]]
+"""Takes an extension point, a plugin and its timer; returns the timer to use instead."""
+
 
 class PluginWatch:
     """Counts and times plugin calls (a ``PluginObserver``).
@@ -17,14 +20,29 @@ class PluginWatch:
     The gauge of disabled plugins covers only the current graph, without shadow profiles.
     """
 
-    def __init__(self, metrics: Metrics, *, slow_call_seconds: float = 0.05) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        slow_call_seconds: float = 0.05,
+        recorded: WrapTimer | None = None,
+    ) -> None:
+        """Create a watch.
+
+        Args:
+            metrics: Receives durations and failures.
+            slow_call_seconds: Calls that take longer are counted.
+            recorded: Makes timers that also record the calls of traced requests; None without
+                tracing.
+        """
         self._metrics = metrics
+        self._recorded = recorded
         self._slow_call_seconds = slow_call_seconds
         self._logged: set[tuple[str, ...]] = set()
         self._decides = True
 
     def apart(self) -> "PluginWatch":
-        """Return the watch for shadow profiles, which does not change the gauge."""
+        """Return the watch for shadow profiles, which records no call and keeps the gauge."""
         watch = PluginWatch(self._metrics, slow_call_seconds=self._slow_call_seconds)
         watch._logged = self._logged  # a fault of both is logged once
         watch.retire()
@@ -40,7 +58,10 @@ class PluginWatch:
         overran = self._metrics.plugin_overruns.labels(*labels).inc
         # An awaited call blocks no other request, and has its own time limit.
         limit = inf if extension_point == "AsyncDataProducer" else self._slow_call_seconds
-        return self._metrics.plugin_duration.labels(*labels).observer(limit, overran)
+        observe = self._metrics.plugin_duration.labels(*labels).observer(limit, overran)
+        return (
+            observe if self._recorded is None else self._recorded(extension_point, plugin, observe)
+        )
 
     def plugin_failed(self, extension_point: str, plugin: Plugin, error: Exception) -> None:
         """Count a failure; the first of its kind is logged with its traceback."""

@@ -40,6 +40,7 @@ from epp.request_control.memory import (
 from epp.request_control.pending import PendingDecision
 from epp.request_control.routed_request import RoutedRequest
 from epp.request_control.waiting_request import ReceivedRequest, WaitingRequest
+from epp.tracing import RequestTrace
 
 SMALL_BODY_BYTES: Final = 4 << 10
 """A request with a body up to this is decided at once, unless the body is compressed."""
@@ -68,12 +69,15 @@ class BodyQueue:
         received_at: float,
         subset: Sequence[str] | None = None,
         memory: RequestMemory = UNCOUNTED,
+        trace: RequestTrace | None = None,
     ) -> RoutedRequest | PendingDecision:
         """Decide a request at once, or when its turn comes; see :meth:`Director.handle`.
 
         Raises:
             RequestError: The error to answer with.
         """
+        if trace is not None:
+            trace.pool = self._director.traced_as
         # Spelled out, because nearly every request takes this path: a partial would cost 0.3 us.
         if len(body) <= SMALL_BODY_BYTES and "content-encoding" not in headers:
             return self._director.handle(
@@ -83,11 +87,12 @@ class BodyQueue:
                 received_at=received_at,
                 subset=subset,
                 memory=memory,
+                trace=trace,
             )
         lanes = self._lanes
         work = lanes.work
         request = ReceivedRequest(
-            self._director, request_id, headers, body, received_at, subset, memory
+            self._director, request_id, headers, body, received_at, subset, memory, trace
         )
         if len(body) <= SHORT_BODY_BYTES and "content-encoding" not in headers:
             if lanes.short.is_bypassed:

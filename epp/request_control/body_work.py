@@ -112,7 +112,10 @@ class BodyWork:
         """
         size, decoding = request.body_bytes, request.decoding
         plain = decoding or request.copying
+        trace = request.trace
         began = self._cpu_clock()
+        if trace is not None:
+            trace.begin_step()
         try:
             return request.director.handle(
                 request_id=request.request_id,
@@ -122,8 +125,11 @@ class BodyWork:
                 subset=request.subset,
                 memory=request.memory,
                 decoded=None if decoding is None else decoding.body,
+                trace=trace,
             )
         finally:
+            if trace is not None:
+                trace.end_step()
             request.drop()  # the director has parsed it
             seconds = self._cpu_clock() - began
             self.turn.spend(seconds)
@@ -176,6 +182,7 @@ class BodyWork:
             request_id=request.request_id,
             headers=request.headers,
             received_at=request.received_at,
+            trace=request.trace,
         )
 
     def _decode_slice(self, decoding: Decoding) -> float:

@@ -117,6 +117,9 @@ class Decider:
         Raises:
             RequestError: No endpoint is left, or a plugin refuses the request.
         """
+        trace = prepared.trace
+        if trace is not None:
+            trace.begin_choice()
         try:
             return self._choose(prepared, endpoints, preference)
         except (AllFilteredError, OutsideSubsetError):
@@ -125,6 +128,9 @@ class Decider:
             if preference is not None or len(endpoints) >= len(whole_pool):
                 raise
             return self._choose(prepared, whole_pool, preference)
+        finally:
+            if trace is not None:
+                trace.end_choice(prepared.candidates, prepared.pipeline.scheduler.profiles)
 
     def _choose(
         self,

@@ -58,6 +58,7 @@ from epp.scheduling import (
     LLMRequest,
     bounded_id,
 )
+from epp.tracing import RequestTrace
 
 
 class Director:
@@ -84,6 +85,7 @@ class Director:
         why_none_serves: Callable[[], str] = lambda: "",
         log_fields: Mapping[str, str] = NO_FIELDS,
         recorder: DecisionRecorder | None = None,
+        traced_as: str = "",
     ) -> None:
         """Wire the director.
 
@@ -110,8 +112,11 @@ class Director:
                 if there are none.
             log_fields: Fields of every log line of a request.
             recorder: Records decisions, refusals and outcomes; None for none.
+            traced_as: Name of the pool in traces.
         """
         self._pool = pool
+        self.traced_as = traced_as
+        """Name of the pool in traces."""
         self._policies = policies or NoPolicies()
         self._flow = flow
         self._body_limits = body_limits or BodyLimits()
@@ -185,6 +190,7 @@ class Director:
         subset: Sequence[str] | None = None,
         memory: RequestMemory = UNCOUNTED,
         decoded: bytes | None = None,
+        trace: RequestTrace | None = None,
     ) -> RoutedRequest | PendingDecision:
         """Parse the request, choose an endpoint and reserve it, at once or later.
 
@@ -196,6 +202,7 @@ class Director:
             subset: Endpoints that the gateway allows, ``ip:port`` or ``ip``; None for all.
             memory: Counts the bytes that it holds, ``body`` and ``decoded`` already included.
             decoded: The body without its content encoding, if the caller has decoded it.
+            trace: Records what happens to the request; None if it is not traced.
 
         Raises:
             RequestError: The error to answer with; it is counted and logged already.
@@ -234,7 +241,15 @@ class Director:
                 request.fairness_id = DEFAULT_FAIRNESS_ID
             producer_run = ProducerRun(pipeline.producers, request, state)
             prepared = PreparedRequest(
-                pipeline, producer_run, parsed.parser, rewritten, received_at, subset, memory, raw
+                pipeline,
+                producer_run,
+                parsed.parser,
+                rewritten,
+                received_at,
+                subset,
+                memory,
+                raw,
+                trace,
             )
             if steps := producer_run.advance():
                 prepared.begin_to_wait()
@@ -249,6 +264,7 @@ class Director:
                 received_at=received_at,
                 raw=raw,
                 candidates=() if prepared is None else prepared.candidates,
+                trace=trace,
             )
             try:
                 if answer is error:
@@ -266,7 +282,13 @@ class Director:
         return self.pipeline.request_parser.decoding(headers, body, self._body_limits)
 
     def refuse(
-        self, error: Exception, *, request_id: str, headers: Mapping[str, str], received_at: float
+        self,
+        error: Exception,
+        *,
+        request_id: str,
+        headers: Mapping[str, str],
+        received_at: float,
+        trace: RequestTrace | None = None,
     ) -> RequestError:
         """Count and log a request that ends with ``error`` before :meth:`handle` was called.
 
@@ -279,6 +301,7 @@ class Director:
             request=None,
             headers=headers,
             received_at=received_at,
+            trace=trace,
         )
 
     def priority_of(self, headers: Mapping[str, str]) -> int:

@@ -118,7 +118,7 @@ class AwaitingProducers(PendingDecision):
         for call in calls.values():
             call.cancel()
         prepared = self._prepared
-        self._refusals.abandoned(prepared.request, cause, prepared.received_at)
+        self._refusals.abandoned(prepared, cause)
         prepared.pipeline.request_ended()
 
     def _start(self, steps: Iterable[AsyncStep]) -> None:
@@ -155,8 +155,16 @@ class AwaitingProducers(PendingDecision):
         self._settled(step, call, late)
 
     def _settled(self, step: AsyncStep, call: _ProducerCall, error: Exception | None) -> None:
-        self._producer_run.settle(step, perf_counter() - call.began, error)
-        self._start(self._producer_run.advance())
+        trace = self._prepared.trace
+        if trace is not None:
+            trace.begin_step()
+        try:
+            self._producer_run.settle(step, perf_counter() - call.began, error)
+            following = self._producer_run.advance()
+        finally:
+            if trace is not None:
+                trace.end_step()
+        self._start(following)
         if not self._calls:
             self._finish()
 

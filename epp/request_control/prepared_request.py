@@ -8,6 +8,7 @@ from epp.request_control.memory import UNCOUNTED, RequestMemory
 from epp.request_control.pipeline import Pipeline
 from epp.request_control.producer_run import ProducerRun
 from epp.scheduling import Endpoint, Guard, LLMRequest
+from epp.tracing import RequestTrace
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +45,8 @@ class PreparedRequest:
     """Counts the bytes that the request holds."""
     raw: RawRequest | None = None
     """The request as it was received; None unless a dry run may need it."""
+    trace: RequestTrace | None = None
+    """None unless the request is traced."""
     candidates: Sequence[Endpoint] = ()
     """Endpoints of the last choice."""
     is_waiting: bool = False

@@ -106,7 +106,7 @@ class QueuedDecision(PendingDecision):
         if self._queued is not None:
             queued, self._queued = self._queued, None  # it refers to this decision
             self._flow.cancel(queued, _CANCELLED.get(cause, Outcome.EVICTED_OTHER))
-        self._refusals.abandoned(self.request, cause, self.received_at)
+        self._refusals.abandoned(self._prepared, cause)
         self._prepared.pipeline.request_ended()
 
     # --- the Candidate ----------------------------------------------------------------------------
@@ -127,9 +127,16 @@ class QueuedDecision(PendingDecision):
     ) -> None:
         # The hooks of the present pipeline: thousands may have waited since a reload, and its
         # fairness policy has to see them all.
-        routed = self._decider.route(
-            self._prepared, result, pipeline=self._decider.pipeline, headers=attributes
-        )
+        trace = self._prepared.trace
+        if trace is not None:
+            trace.begin_step()
+        try:
+            routed = self._decider.route(
+                self._prepared, result, pipeline=self._decider.pipeline, headers=attributes
+            )
+        finally:
+            if trace is not None:
+                trace.end_step()
         routed.allow_eviction(self._flow)
         routed.queued = queued
         if routed.record is not None and queued.has_waited:

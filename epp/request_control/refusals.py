@@ -13,6 +13,7 @@ from epp.request_control.prepared_request import PreparedRequest, RawRequest
 from epp.request_control.recording import DecisionRecorder
 from epp.request_control.request_log import NO_FIELDS, refused_line
 from epp.scheduling import Endpoint, LLMRequest, without_request
+from epp.tracing import RequestTrace
 
 _HANGS_AFTER_SECONDS = 5.0
 """A request that its filters have left without an endpoint for so long counts as refused. A shorter
@@ -53,6 +54,7 @@ class Refusals:
         received_at: float,
         raw: RawRequest | None = None,
         candidates: Sequence[Endpoint] = (),
+        trace: RequestTrace | None = None,
     ) -> RequestError:
         """Count and log a request that ends with ``error``; return the error to answer with.
 
@@ -64,6 +66,7 @@ class Refusals:
             received_at: When its headers came, in seconds of the clock.
             raw: The request as it was received; None if it is not to be decided again.
             candidates: The endpoints of its last choice; empty if none was tried.
+            trace: Its trace; None if it is not traced.
         """
         answer = _as_answer(error) or self.fault(error, request_id)
         self.count(answer, request, headers)
@@ -73,9 +76,11 @@ class Refusals:
             self._dry_runs.judge(raw, answer)
         if self._recorder is not None:
             self._recorder.refused(answer, request_id, request, received_at, candidates)
+        if trace is not None and request is not None:
+            trace.describe(request)
         if self._line.enabled:
             seconds = self._clock() - received_at
-            self._line.write(refused_line(answer, request_id, request, seconds))
+            self._line.write(refused_line(answer, request_id, request, seconds, trace))
         return answer
 
     def refused_request(self, error: Exception, prepared: PreparedRequest) -> RequestError:
@@ -89,6 +94,7 @@ class Refusals:
             received_at=prepared.received_at,
             raw=prepared.raw,
             candidates=prepared.candidates,
+            trace=prepared.trace,
         )
 
     def held(self, error: RequestError, prepared: PreparedRequest) -> None:
@@ -126,18 +132,24 @@ class Refusals:
         """Count an exception that became a 500."""
         self._metrics.internal_faults.inc()
 
-    def abandoned(self, request: LLMRequest, cause: EndCause, received_at: float) -> None:
+    def abandoned(self, prepared: PreparedRequest, cause: EndCause) -> None:
         """Log a request whose client left before the decision."""
+        request, trace = prepared.request, prepared.trace
         if self._recorder is not None:
-            self._recorder.abandoned(request, cause, received_at)
+            self._recorder.abandoned(request, cause, prepared.received_at)
+        traced = {}
+        if trace is not None:
+            trace.describe(request)
+            traced = {"trace_id": trace.trace_id}
         self._log.info(
             "request abandoned before it was decided",
             request_id=request.request_id,
             model=request.model,
             target_model=request.target_model,
-            duration_seconds=round(self._clock() - received_at, 6),
+            duration_seconds=round(self._clock() - prepared.received_at, 6),
             outcome=cause.value,
             **_flow(request),
+            **traced,
         )
 
     def fault(self, error: Exception, request_id: str) -> InternalError:

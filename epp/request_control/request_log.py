@@ -15,6 +15,7 @@ from epp.request_control.plugins import PRODUCER_FAILURES, EndCause
 from epp.request_control.policies import DEFAULT_FAIRNESS_ID
 from epp.request_control.routed_request import RoutedRequest
 from epp.scheduling import LLMRequest, ShadowPick
+from epp.tracing import RequestTrace
 
 NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})
 """No fields in addition to those of the lines below."""
@@ -47,6 +48,8 @@ class RequestFinished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True)
     """Priority of its objective; omitted if 0."""
     fairness_id: str | None = None
     """Its flow; omitted if it is the default one."""
+    trace_id: str | None = None
+    """Omitted unless the request is traced."""
     queued_seconds: float | None = None
     """Time in flow control's queues, part of ``decision_seconds``; omitted if it did not wait."""
     prompt_tokens: int | None = None
@@ -78,10 +81,15 @@ class RequestRefused(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     outcome: str
     priority: int = 0
     fairness_id: str | None = None
+    trace_id: str | None = None
 
 
 def refused_line(
-    error: RequestError, request_id: str, request: LLMRequest | None, duration_seconds: float
+    error: RequestError,
+    request_id: str,
+    request: LLMRequest | None,
+    duration_seconds: float,
+    trace: RequestTrace | None = None,
 ) -> RequestRefused:
     """Return the line of a request that is answered with ``error``.
 
@@ -90,6 +98,7 @@ def refused_line(
         request_id: Id of the HTTP request.
         request: The request; None if it could not be parsed.
         duration_seconds: Since its headers came.
+        trace: Its trace; None if it is not traced.
     """
     fairness_id = request.fairness_id if request else DEFAULT_FAIRNESS_ID
     return RequestRefused(
@@ -104,6 +113,7 @@ def refused_line(
         outcome=EndCause.REFUSED.value,
         priority=request.priority if request else 0,
         fairness_id=cut(fairness_id) or None if fairness_id != DEFAULT_FAIRNESS_ID else None,
+        trace_id=None if trace is None else trace.trace_id,
     )
 
 
@@ -137,6 +147,7 @@ def finished_line(routed: RoutedRequest, cause: EndCause, now: float) -> Request
         outcome=cause.value,
         priority=request.priority,
         fairness_id=fairness_id or None,
+        trace_id=None if routed.trace is None else routed.trace.trace_id,
         queued_seconds=_queued_seconds(routed),
         prompt_tokens=usage.prompt_tokens if usage else None,
         completion_tokens=usage.completion_tokens if usage else None,

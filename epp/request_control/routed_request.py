@@ -115,6 +115,7 @@ class RoutedRequest:
         "state",
         "status",
         "tells_client",
+        "trace",
         "usage",
     )
 
@@ -163,6 +164,8 @@ class RoutedRequest:
         """Who made the answer."""
         self.tells_client = False
         """Whether the response has the headers of :mod:`.decision_header`."""
+        self.trace = prepared.trace
+        """None unless the request is traced."""
         self._holds_stages = bool(decision.stage_reservations)
 
     @property

@@ -12,6 +12,7 @@ from epp.request_control.memory import RequestMemory
 from epp.request_control.pending import PendingDecision
 from epp.request_control.plugins import EndCause
 from epp.request_control.routed_request import RoutedRequest
+from epp.tracing import RequestTrace
 
 log = structlog.get_logger(__name__)
 
@@ -28,6 +29,7 @@ class ReceivedRequest:
     received_at: float
     subset: Sequence[str] | None
     memory: RequestMemory
+    trace: RequestTrace | None
     decoding: Decoding | None = None
     """Decodes the body; None if it has no encoding, or need not be decoded."""
     copying: Decoding | None = None

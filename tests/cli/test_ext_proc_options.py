@@ -8,8 +8,8 @@ from epp.cli import cli
 from epp.cli.ext_proc_options import (
     IgnoreClientHeaders,
     SourceHeader,
-    Tracing,
     ext_proc_settings,
+    traced,
 )
 from epp.cli.settings_options import with_options_of
 from epp.ext_proc import ExtProcSettings
@@ -25,7 +25,6 @@ def settings_of(*arguments: str) -> ExtProcSettings:
         ctx: typer.Context,
         source_header: SourceHeader = None,
         ignore_client_headers: IgnoreClientHeaders = "",
-        tracing: Tracing = "",
         **values: object,
     ) -> None:
         settings = ext_proc_settings(
@@ -33,7 +32,6 @@ def settings_of(*arguments: str) -> ExtProcSettings:
             values,
             source_headers=source_header,
             ignore_client_headers=ignore_client_headers,
-            tracing=tracing,
         )
         found.append(settings)
 
@@ -65,7 +63,6 @@ def test_each_option_has_its_setting() -> None:
         *("--sample-usage", "0.25"),
         *("--ignore-client-headers", "x-session-token"),
         "--keep-control-headers",
-        *("--tracing", "true"),
     )
     assert given == ExtProcSettings(
         error_body="text",
@@ -86,7 +83,6 @@ def test_each_option_has_its_setting() -> None:
         sample_usage=0.25,
         ignored_client_headers=frozenset({"x-session-token"}),
         keep_control_headers=True,
-        tracing=True,
     )
 
 
@@ -102,20 +98,14 @@ def test_each_option_has_its_setting() -> None:
 def test_tracing_is_on_by_default_only_with_compat_reference(
     compat: str, tracing: str, is_on: bool
 ) -> None:
-    given = settings_of("--compat", compat, *(("--tracing", tracing) if tracing else ()))
-    assert given.tracing is is_on
+    assert (traced(tracing, {"compat": compat}, {}) is not None) is is_on
 
 
-def test_fraction_of_sampled_traces_is_that_of_opentelemetry(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for text, ratio in (("0.5", 0.5), ("", 0.1), ("1", 1.0)):
-        monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", text)
-        assert settings_of().trace_ratio == ratio
-    for text in ("half", "1.5", "nan"):
-        monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", text)
-        with pytest.raises(ValueError, match="OTEL_TRACES_SAMPLER_ARG is"):
-            settings_of()
+def test_variables_of_opentelemetry_count_with_tracing_alone() -> None:
+    invalid = {"OTEL_TRACES_SAMPLER_ARG": "half"}
+    assert traced("false", {"compat": "none"}, invalid) is None
+    with pytest.raises(ValueError, match="OTEL_TRACES_SAMPLER_ARG is 'half'"):
+        traced("true", {"compat": "none"}, invalid)
 
 
 def test_compat_reference_excludes_options_for_the_form_of_errors() -> None:

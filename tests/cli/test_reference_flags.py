@@ -23,7 +23,7 @@ BOOLEANS: Mapping[str, Callable[[Any], object]] = {
     "--health-checking": attrgetter("health_checking"),
     "--disable-endpoint-subset-filter": attrgetter("ignore_subset_hint"),
     "--emit-endpoint-scores": attrgetter("emit_endpoint_scores"),
-    "--tracing": attrgetter("ext_proc.tracing"),
+    "--tracing": lambda settings: settings.tracing is not None,
     "--keep-control-headers": attrgetter("ext_proc.keep_control_headers"),
     "--allow-experimental-plugins": attrgetter("allow_experimental_plugins"),
     "--enable-grpc-stream-metrics": attrgetter("has_stream_metrics"),
@@ -373,11 +373,19 @@ def test_a_flag_that_nobody_knows_is_refused(serve: Serve) -> None:
 
 def test_variables_without_effect_are_named(serve: Serve) -> None:
     env = {"LATENCY_MODEL": "secret", "OTEL_SERVICE_NAME": "epp", "HF_TOKEN": "x"}
-    read = {"OTEL_TRACES_SAMPLER_ARG": "0.2", "NAMESPACE": "d", "POD_NAME": "epp-1-2"}
+    read = {"NAMESPACE": "d", "POD_NAME": "epp-1-2"}
     (line,) = serve("serve", *ENDPOINT, env=env | read).logged(UNUSED)
     assert {"LATENCY_MODEL", "OTEL_SERVICE_NAME"} <= set(line["environment"])
     assert not {"HF_TOKEN", *read} & set(line["environment"])
     assert "secret" not in str(line)
+
+
+def test_variables_of_opentelemetry_have_an_effect_with_tracing(serve: Serve) -> None:
+    env = {"OTEL_SERVICE_NAME": "epp", "OTEL_PROPAGATORS": "b3"}
+    (line,) = serve("serve", *ENDPOINT, "--tracing", env=env).logged(UNUSED)
+    assert {each for each in line["environment"] if each.startswith("OTEL_")} == {
+        "OTEL_PROPAGATORS"
+    }
 
 
 def test_without_arguments_three_lines_say_what_is_needed(serve: Serve) -> None:

@@ -158,7 +158,8 @@ def test_the_entrypoint_starts_with_the_arguments_of_the_references_installs(
     lines = [json.loads(line) for line in (tmp_path / "output").read_text().splitlines()]
     unused = [each for each in lines if each["event"] == "flags of the Go EPP have no effect"]
     assert len(unused) == 1
-    assert "OTEL_SERVICE_NAME" in unused[0]["environment"]
+    is_traced = "--tracing=true" in given
+    assert ("OTEL_SERVICE_NAME" in unused[0]["environment"]) is not is_traced
     assert not [each for each in lines if each["level"] in {"error", "critical"}]
 
 

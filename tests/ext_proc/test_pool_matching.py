@@ -17,6 +17,7 @@ from epp.request_control import (
     RequestMemory,
     RoutedRequest,
 )
+from epp.tracing import RequestTrace
 
 POOL = "x-gateway-inference-pool"
 
@@ -44,6 +45,7 @@ class Handler:
         received_at: float,
         subset: Sequence[str] | None = None,
         memory: RequestMemory = UNCOUNTED,
+        trace: RequestTrace | None = None,
     ) -> RoutedRequest | PendingDecision:
         self.requests.append(request_id)
         return Undecided()

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epp.ext_proc import processing_response
-from epp.ext_proc.request_ids import new_traceparent
-from epp.ext_proc.settings import ExtProcSettings
 from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, PreRequest
 from epp.scheduling import CycleState, LLMRequest, SchedulingResult
+from epp.tracing import Sampler, Tracer
 from tools.harness.ext_proc import (
     BUFFERED,
     FULL_DUPLEX,
@@ -31,11 +30,11 @@ CLIENTS = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 FORM = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-0[01]")
 
 
-class Tracer(PreRequest):
+class SetsTraceparent(PreRequest):
     """Sets a header."""
 
-    type = "tracer"
-    name = "tracer"
+    type = "sets-traceparent"
+    name = "sets-traceparent"
 
     def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
         headers: dict[str, str | None] = {"traceparent": CLIENTS}
@@ -44,7 +43,7 @@ class Tracer(PreRequest):
 
 def routed(epp: Epp, modes: Modes, *, tracing: bool, **headers: str) -> dict[str, str]:
     """Return the headers that the answer sets."""
-    envoy = Envoy(epp, modes, settings=ExtProcSettings(tracing=tracing, trace_ratio=1.0))
+    envoy = Envoy(epp, modes, tracer=Tracer(Sampler(1.0)) if tracing else None)
     envoy.request_headers({**POST, **headers})
     answer = envoy.request_body()[0]
     common = (answer.request_body if modes == BUFFERED else answer.request_headers).response
@@ -87,17 +86,51 @@ def test_a_traceparent_of_the_client_is_kept() -> None:
 
 
 def test_a_traceparent_of_a_plugin_wins() -> None:
-    epp = Epp(make_pool(), plugins=[Tracer()])
+    epp = Epp(make_pool(), plugins=[SetsTraceparent()])
     assert routed(epp, FULL_DUPLEX, tracing=True)["traceparent"] == CLIENTS
+
+
+@pytest.mark.parametrize(
+    "invalid",
+    [
+        pytest.param(f"00-{0:032x}-b7ad6b7169203331-01", id="trace id of zeros"),
+        pytest.param(f"00-0af7651916cd43dd8448eb211c80319c-{0:016x}-01", id="span id of zeros"),
+        pytest.param("ff" + CLIENTS[2:], id="version ff"),
+        pytest.param(CLIENTS.upper(), id="upper case"),
+        pytest.param(CLIENTS + "-00", id="more fields than version 00 has"),
+        pytest.param(CLIENTS[:-1], id="too short"),
+        pytest.param("", id="empty"),
+        pytest.param("x" * 100_000, id="100 KB"),
+    ],
+)
+@pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED])
+def test_an_invalid_traceparent_is_replaced_and_its_tracestate_removed(
+    invalid: str, modes: Modes
+) -> None:
+    envoy = Envoy(Epp(make_pool()), modes, tracer=Tracer(Sampler(1.0)))
+    envoy.request_headers({**POST, "traceparent": invalid, "tracestate": "vendor=1"})
+    answer = envoy.request_body()[0]
+    common = (answer.request_body if modes == BUFFERED else answer.request_headers).response
+    changed, removed = changed_headers(common)
+    assert FORM.fullmatch(changed["traceparent"])
+    assert changed["traceparent"] not in {invalid, CLIENTS}
+    assert "tracestate" in removed
+
+
+def test_a_later_version_with_more_fields_is_kept() -> None:
+    later = f"01{CLIENTS[2:]}-more"
+    epp = Epp(make_pool())
+    assert "traceparent" not in routed(epp, FULL_DUPLEX, tracing=True, traceparent=later)
 
 
 @given(st.integers(), st.floats(0, 1))
 def test_every_value_has_the_form_of_the_specification(seed: int, ratio: float) -> None:
-    assert FORM.fullmatch(new_traceparent(ratio, random.Random(seed)))
+    tracer = Tracer(Sampler(ratio), rng=random.Random(seed))
+    assert FORM.fullmatch(tracer.begin({})[1].traceparent)
 
 
 @pytest.mark.parametrize(("ratio", "sampled"), [(0.0, 0), (0.1, 101), (1.0, 1000)])
 def test_the_configured_share_is_sampled(ratio: float, sampled: int) -> None:
-    rng = random.Random(3)
-    made = [new_traceparent(ratio, rng) for _ in range(1000)]
+    tracer = Tracer(Sampler(ratio), rng=random.Random(3))
+    made = [tracer.begin({})[1].traceparent for _ in range(1000)]
     assert abs(sum(each.endswith("-01") for each in made) - sampled) <= (20 if 0 < ratio < 1 else 0)

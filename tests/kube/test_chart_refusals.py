@@ -190,11 +190,6 @@ def test_without_special_values_the_notes_are_short(cluster_helm: Helm) -> None:
             id="image",
         ),
         pytest.param(
-            {"router": {"tracing": {"enabled": True}}},
-            "otelExporterEndpoint has no effect",
-            id="spans",
-        ),
-        pytest.param(
             {"mode": "standalone", "router": {"proxy": {"failOpen": True}}},
             "router.proxy.failOpen has no effect",
             id="fail-open",

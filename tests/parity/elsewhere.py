@@ -145,6 +145,10 @@ SHOWN_BY: Mapping[str, str] = {
         "tests/kube/test_leader_election.py"
         "::test_the_lease_of_a_killed_leader_is_taken_when_it_has_expired"
     ),
+    "http: spans of a request": (
+        "tests/integration/test_tracing.py"
+        "::test_a_callers_trace_goes_on_through_the_gateway_to_the_model_server"
+    ),
     "e2e: EPP killed": (
         "tests/deploy/test_envoy_files.py::test_without_the_endpoint_picker_only_fail_open_answers"
     ),
@@ -162,14 +166,12 @@ class Need:
 
 
 PROTOCOLS = Need("readiness that depends on the protocol of the pool")
-TRACING = Need("tracing")
 PREDICTIONS = Need("predictions of latency", "predicted-latency-producer")
 CACHE_EVENTS = Need("events of the engines' caches", "precise-prefix-cache-producer")
 
 ENGINES = Need("model servers on accelerators, with the sidecars that move their caches")
 
 WAITING: Mapping[str, Need] = {
-    "http: spans of a request": TRACING,
     "well-known: predicted-latency-slo": PREDICTIONS,
     "health: protocols of the pool": PROTOCOLS,
     "e2e: prefill and decode with a connector": ENGINES,

@@ -209,7 +209,7 @@ async def in_turns(
     """
     gc.collect()
     gc.freeze()  # as the process does when it is ready
-    count = await _count(connections[0], reads)
+    count = await how_many(connections[0], reads)
     times: list[list[float]] = [[] for _ in connections]
     for repeat in range(repeats):
         requests = list(wire_bytes.distinct(reads, (repeat + 1) * count, count))
@@ -222,14 +222,14 @@ async def in_turns(
             is_whole = await connection.is_whole()
             spent.append(reading_us if is_whole else inf)
             if is_whole:
-                _check_answered(case, reads, count, connection.take())
+                check_answered(case, reads, count, connection.take())
         for app in apps:
             refresh(app)
     gc.unfreeze()
     return times
 
 
-def _check_answered(case: Case, reads: Reads, count: int, written_bytes: int) -> None:
+def check_answered(case: Case, reads: Reads, count: int, written_bytes: int) -> None:
     """Raise an error if less was written than so many requests are answered with."""
     echoed = sum(map(len, wire_bytes.messages_of(reads))) if case.mode is Mode.FULL_DUPLEX else 0
     if written_bytes < count * max(_LEAST_ANSWER_BYTES, echoed // 2):
@@ -239,7 +239,7 @@ def _check_answered(case: Case, reads: Reads, count: int, written_bytes: int) ->
         )
 
 
-async def _count(connection: Connection, reads: Reads) -> int:
+async def how_many(connection: Connection, reads: Reads) -> int:
     """Return how many requests take about as long as a reading of the clock is to be apart."""
     size = sum(map(len, wire_bytes.messages_of(reads)))
     few = max(2, min(20, _FEW_BYTES // size))
@@ -268,11 +268,11 @@ def silenced(level: LogLevel) -> Iterator[None]:
         yield
 
 
-def new_app() -> App:
+def new_app(tracing: TracingSettings | None = None) -> App:
     """Return a whole EPP with a pool that was scraped just now."""
     config = load_text(DEFAULT_CONFIG, "default")
     names = _addresses()
-    app = App(ServeSettings(config=config, endpoints=tuple(names)))
+    app = App(ServeSettings(config=config, endpoints=tuple(names), tracing=tracing))
     app.pool.store.replace_endpoints(
         "bench", [EndpointSpec(f"default/server-{n}", name) for n, name in enumerate(names)]
     )

@@ -41,6 +41,7 @@ from tools.bench import (
     start_up,
     tables,
     through_envoy,
+    tracing,
 )
 from tools.bench.gateways import SERVERS, Case, Reads, Server
 from tools.bench.through_envoy import Settings
@@ -144,6 +145,13 @@ async def sizes(run: Run) -> None:
     run.console.print(body_sizes.cells(cells), envoy_table.verdict(cells))
 
 
+async def traced(run: Run) -> None:
+    """The whole path in process without tracing, and with it."""
+    measured = [await tracing.measure(c, await run.reads(c), run.repeats) for c in tracing.CASES]
+    run.results["tracing"] = measured
+    run.console.print(tracing.table(measured))
+
+
 async def memory(run: Run) -> None:
     """The prefix index, counted and resident."""
     measured = [prefix_memory.measure(case) for case in prefix_memory.CASES]
@@ -235,6 +243,7 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "explain": explain,
     "sizes": sizes,
     "setups": sample_setups,
+    "tracing": traced,
     "memory": memory,
     "burst": spread,
     "flow": flow,

@@ -38,10 +38,36 @@ VARIABLES: Final = (
         "Address of the API server. Kubernetes sets it in every pod.",
     ),
     Variable("KUBERNETES_SERVICE_PORT", "`epp serve`", "Port of the API server, likewise."),
-    Variable(
-        "OTEL_TRACES_SAMPLER_ARG",
-        "`epp serve`",
-        "With `--tracing`: the fraction of requests that are marked as sampled, 0.1 by default.",
+    *(
+        Variable(name, "`epp serve`", f"With `--tracing`: {meaning}")
+        for name, meaning in (
+            ("OTEL_SDK_DISABLED", "`true` turns tracing off."),
+            ("OTEL_TRACES_EXPORTER", "`otlp`, `console` or `none`."),
+            ("OTEL_TRACES_SAMPLER", "which requests are traced; see [tracing](tracing.md)."),
+            ("OTEL_TRACES_SAMPLER_ARG", "the fraction of traced requests, 0.1 by default."),
+            ("OTEL_SERVICE_NAME", "name of the service, `llm-d-router/epp` by default."),
+            ("OTEL_RESOURCE_ATTRIBUTES", "attributes of the process, `name=value,…`."),
+            ("OTEL_BSP_SCHEDULE_DELAY", "milliseconds between two exports."),
+            ("OTEL_BSP_MAX_QUEUE_SIZE", "requests whose spans may wait for the export."),
+        )
+    ),
+    *(
+        Variable(
+            f"OTEL_EXPORTER_OTLP_{what}",
+            "`epp serve`",
+            f"With `--tracing`: {meaning} `OTEL_EXPORTER_OTLP_TRACES_{what}` takes precedence.",
+        )
+        for what, meaning in (
+            ("ENDPOINT", "URL of the collector."),
+            ("PROTOCOL", "`grpc` or `http/protobuf`."),
+            ("HEADERS", "headers of its requests, `name=value,…`."),
+            ("TIMEOUT", "milliseconds for one request."),
+            ("COMPRESSION", "`none` or `gzip`."),
+            ("INSECURE", "`false` for TLS, if the endpoint is no URL."),
+            ("CERTIFICATE", "CA certificates of the collector."),
+            ("CLIENT_CERTIFICATE", "the client's certificate."),
+            ("CLIENT_KEY", "its key."),
+        )
     ),
     Variable("EPP_COMMIT", "`epp serve`", "Label `commit` of the metric `llm_d_epp_info`."),
     Variable("EPP_BUILD_REF", "`epp serve`", "Label `build_ref` of the metric `llm_d_epp_info`."),

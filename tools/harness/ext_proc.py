@@ -10,6 +10,7 @@ from epp.ext_proc import ExtProcService, ExtProcSettings, OneHandler
 from epp.ext_proc.processing_response import DEFAULTS, refused
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import EndCause, RequestError, errors
+from epp.tracing import Tracer
 from tools.harness.request_control import BODY, Epp
 from tools.harness.wires import Wire
 
@@ -64,11 +65,16 @@ class Envoy:
         service: ExtProcService | None = None,
         *,
         settings: ExtProcSettings | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.epp = epp
         self.modes = modes
         self.service = service or ExtProcService(
-            OneHandler(epp.director), epp.clock, settings=settings, metrics=epp.metrics
+            OneHandler(epp.director),
+            epp.clock,
+            settings=settings,
+            metrics=epp.metrics,
+            tracer=tracer or epp.tracer,
         )
         self.line = self.wire.open(self.service)
         self.stream = self.line.stream

@@ -13,6 +13,7 @@ from epp.request_control import (
     RequestMemory,
     RoutedRequest,
 )
+from epp.tracing import RequestTrace
 from tools.harness.ext_proc import LEAN, Envoy, Modes
 from tools.harness.request_control import Epp
 
@@ -78,6 +79,7 @@ class Holding:
         received_at: float,
         subset: Sequence[str] | None = None,
         memory: RequestMemory = UNCOUNTED,
+        trace: RequestTrace | None = None,
     ) -> RoutedRequest | PendingDecision:
         def decide() -> RoutedRequest:
             exchange = self.director.handle(
@@ -87,6 +89,7 @@ class Holding:
                 received_at=received_at,
                 subset=subset,
                 memory=memory,
+                trace=trace,
             )
             assert isinstance(exchange, RoutedRequest)
             self.change(exchange)

@@ -40,6 +40,7 @@ from epp.scheduling import (
     WeightedScorer,
 )
 from epp.testing import make_endpoint
+from epp.tracing import Tracer
 from epp_plugins.parsers import openai, passthrough
 from epp_plugins.pickers import max_score
 from epp_plugins.profile_handlers import single_profile
@@ -209,6 +210,8 @@ class Epp:
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
     picks: int = 1
     """Maximum number of picked endpoints."""
+    tracer: Tracer | None = None
+    """Records plugin calls of its requests."""
 
     def __post_init__(self) -> None:
         self.director = Director(
@@ -232,7 +235,8 @@ class Epp:
 
     def pipeline(self, *plugins: Plugin) -> Pipeline:
         """Return the pipeline of these plugins, the filters and the handler."""
-        guards = GuardRails(observer=PluginWatch(self.metrics), disable_after=3)
+        recorded = None if self.tracer is None else self.tracer.recorder.timer
+        guards = GuardRails(observer=PluginWatch(self.metrics, recorded=recorded), disable_after=3)
         profile = SchedulerProfile(
             name="default",
             filters=self.filters,

@@ -10,9 +10,6 @@
 {{- if not (kindIs "invalid" $router.proxy.failOpen) }}
 * router.proxy.failOpen has no effect: Envoy has no model servers of its own to fall back to.
 {{- end }}
-{{- if $router.tracing.enabled }}
-* router.tracing: requests get a traceparent; the endpoint picker exports no spans, so otelExporterEndpoint has no effect.
-{{- end }}
 {{- if and $router.proxy.enabled (include "endpoint-picker.own-bootstrap" .) }}
 * router.proxy has a bootstrap, command or arguments of yours: ext_proc is on 127.0.0.1:{{ $router.epp.extProcPort }} with TLS, as in the Go EPP's chart, and Envoy is not drained before it stops. Without them, Envoy uses the chart's own.
 {{- else if and $router.proxy.enabled (contains "distroless" $router.proxy.image) }}
