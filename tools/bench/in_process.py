@@ -26,6 +26,7 @@ from epp.lab.envoy import Mode
 from epp.observability import LogLevel, configure
 from epp.request_control.body_work import SHORT_BODY_BYTES
 from epp.scheduling import Endpoint, EndpointMetrics
+from epp.tracing import TracingSettings
 from epp.transport import Http2Server, OpenStream, Stream
 from epp.transport.protocol import ConnectionProtocol
 from epp.transport.read_scheduling import PauseReason

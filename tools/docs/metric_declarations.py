@@ -38,6 +38,7 @@ from epp.observability import (
 from epp.observability.metric_children import Histogram
 from epp.observability.metric_families import Family
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginLabels
+from epp.tracing.exporter import TracingCollector
 from epp.outlier_detection import OutlierDetector, OutlierSettings
 from epp.scheduling import Plugin
 from epp_plugins import PLUGINS
@@ -129,6 +130,7 @@ def _own() -> Iterator[Declared]:
     for read in (
         LogCollector(list),
         DecisionFileCollector(nothing),
+        TracingCollector(nothing),
         PortCollector(dict),
         FlowCollector("", lambda: nothing),
         TransportCollector(lambda: nothing),

@@ -17,6 +17,7 @@ _FLOW: Final = "flow control is on"
 _TRANSPORT: Final = "`--transport http2`, the default"
 _STREAMS: Final = "`--enable-grpc-stream-metrics`"
 _DECISION_FILE: Final = "`--explain-file`"
+_SPANS: Final = "[spans are exported](tracing.md)"
 _CERTIFICATE: Final = "the ext_proc port has `--cert-path`"
 _CLUSTER: Final = "endpoints come from the Kubernetes API"
 _PLUGIN: Final = "the plugin is configured"
@@ -142,6 +143,8 @@ SUBJECTS: Final = (
             "event_loop_longest_pause_wall_seconds": ALWAYS,
             "event_loop_longest_pause_own_seconds": ALWAYS,
             "log_lines_dropped_total": ALWAYS,
+            "trace_spans_exported_total": _SPANS,
+            "traces_dropped_total": _SPANS,
             "descriptors_open": "on Linux",
             "descriptors_limit": ALWAYS,
             "process_cpu_seconds_total": "on Linux",
