@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from epp.admin.live import page_files
 from epp.building import InstalledPlugins
 from epp.data_layer import DiscoveryError
 from epp.descriptors import PortLimits, share_descriptors
@@ -52,6 +53,9 @@ __all__ = ["App", "Ports", "ServeSettings", "Transport"]
 FIRST_ENDPOINTS_SECONDS = 5.0
 """How long the ext_proc port waits for the first report of a discovery. After that it opens all the
 same and answers every request with 503, which gives the reason."""
+
+LIVE_PAGE = "live"
+"""Path of the page that names version and pools for the live page, below ``/debug/``."""
 
 log = structlog.get_logger(__name__)
 
@@ -163,7 +167,10 @@ class App:
 
     def _debug_pages(self) -> dict[str, DebugPage]:
         cluster = {} if self._cluster is None else self._cluster.debug_pages()
-        own = {LOG_LEVEL_PATH: DebugPage(self._log_levels.page)}
+        own = {
+            LOG_LEVEL_PATH: DebugPage(self._log_levels.page),
+            LIVE_PAGE: DebugPage(lambda: {"pools": self.pools.pool_lines()}),
+        }
         return {**self.pools.debug_pages(), **cluster, **own}
 
     def _authorizer(self) -> Authorizer | None:
@@ -230,6 +237,8 @@ class App:
                 metrics=self.metrics,
                 pools=self.pools.registries,
                 pages=self._debug_pages,
+                feeds=self.pools.event_sources,
+                files=page_files(),
                 admin=self._admin_calls(),
                 authorizer=self._authorizer(),
                 budget=self.service.held,

@@ -7,12 +7,13 @@ limits on request bodies, the process's own metrics) belongs to :mod:`.app`.
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from epp.admin import Explanations
+from epp.admin.live import ConfigReading, LiveSource, PoolReader
 from epp.building import InstalledPlugins, make_builder, make_random
 from epp.config import PluginGraph, PluginTypes
 from epp.data_layer import (
@@ -344,6 +345,28 @@ class PoolRuntime:
             waiting=lambda: self._scraper.waiting(),  # noqa: PLW0108 - it is made later
             changed=lambda: self.flow.wake(),  # noqa: PLW0108 - likewise
         )
+
+    @cached_property
+    def live(self) -> LiveSource:
+        """The feed of the live page; used in the thread of the metrics port."""
+        reader = PoolReader(
+            store=self.store,
+            outliers=self.outliers,
+            flow=self.flow,
+            director=self.director,
+            config=self._config_reading,
+            clock=time.monotonic,
+        )
+        return LiveSource(self.settings.pool_name, reader, self.metrics, writes=self._writes)
+
+    def _config_reading(self) -> ConfigReading:
+        config = self.graph.config
+        return ConfigReading(config.source, config.digest, self.config_fault)
+
+    def _writes(self) -> list[str]:
+        """Return the changing calls that are on."""
+        is_on = self.settings.enable_admin_writes and self.settings.admin_token_file
+        return sorted(self.admin_actions()) if is_on else []
 
     def _learn_names(self, metrics: Metrics) -> None:
         """Let the metrics know the names that the operator uses."""

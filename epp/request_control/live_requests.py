@@ -25,6 +25,9 @@ _UNREACHABLE: Final = frozenset({_BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT.value}
 _OK: Final = HTTPStatus.OK.value
 """Looked up once: on Python 3.11 that takes 0.3 us."""
 
+RequestWatch = Callable[[RoutedRequest, EndCause, float], None]
+"""Is notified of a request that ends, why, and when."""
+
 
 class LiveRequests:
     """The :class:`RequestLifecycle` of all routed requests.
@@ -56,6 +59,8 @@ class LiveRequests:
         self.in_flight = 0
         """Routed requests not yet closed."""
         self.time = clock
+        self.watch: RequestWatch | None = None
+        """Called for each request that ends; None while nobody watches."""
         self._find_address = find_address
         self._clock = clock
         self._flow = flow
@@ -152,6 +157,8 @@ class LiveRequests:
             if routed.hedge is not None:
                 routed.hedge.end(now, has_succeeded=False)
                 routed.hedge = None
+        if (watch := self.watch) is not None:
+            watch(routed, cause, now)
         routed.endpoint.responses[0 if status is None else status // 100 % 10] += 1
         if (
             self._outliers is not None
