@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -90,6 +91,9 @@ class App:
         self._health = HealthService(lambda: self.is_ready)
         self._log_levels = LogLevelCalls()
         self._draining = False
+        # Here, as both read files.
+        self._files = page_files()
+        self._version = version("endpoint-picker")
 
     def _join_cluster(self) -> "Cluster | None":
         """Return the cluster with the endpoints; None if they come from elsewhere.
@@ -169,9 +173,13 @@ class App:
         cluster = {} if self._cluster is None else self._cluster.debug_pages()
         own = {
             LOG_LEVEL_PATH: DebugPage(self._log_levels.page),
-            LIVE_PAGE: DebugPage(lambda: {"pools": self.pools.pool_lines()}),
+            LIVE_PAGE: DebugPage(self._live_page),
         }
         return {**self.pools.debug_pages(), **cluster, **own}
+
+    def _live_page(self) -> object:
+        """Return what the live page asks for first."""
+        return {"version": self._version, "pools": self.pools.pool_lines()}
 
     def _authorizer(self) -> Authorizer | None:
         """Return who decides about clients of the metrics port; None if all are let in."""
@@ -238,7 +246,7 @@ class App:
                 pools=self.pools.registries,
                 pages=self._debug_pages,
                 feeds=self.pools.event_sources,
-                files=page_files(),
+                files=self._files,
                 admin=self._admin_calls(),
                 authorizer=self._authorizer(),
                 budget=self.service.held,

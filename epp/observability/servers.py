@@ -111,8 +111,7 @@ class MetricsServer:
         self._exposition = Exposition(metrics.registry, pools)
         self._pages = pages
         self._sources = feeds
-        # A browser asks for an icon beside every page.
-        self._files = {"/favicon.ico": Response(HTTPStatus.OK, "image/x-icon", b""), **files}
+        self._files = files
         self._limits = limits or HttpLimits()
         self._admin = admin or AdminCalls()
         self._authorizer = authorizer
@@ -202,6 +201,8 @@ class MetricsServer:
         return await self._debug_queue.page((path, query), lambda: debug.answer(path, given))
 
     def _not_found(self, path: str) -> Response:
+        if path == "/favicon.ico":  # a browser asks for it beside every page
+            return Response(HTTPStatus.OK, "image/x-icon", b"")
         pages = [_PATH, f"{PREFIX}/", *sorted(self._files.keys() & {_LIVE_PAGE})]
         return Response.of_error(HTTPStatus.NOT_FOUND, f"nothing is at {path}", pages=pages)
 

@@ -64,8 +64,10 @@ def reading(**more: Any) -> PoolReading:
         pytest.param(
             fleet(row("default/x", state="ejected", reason="3 failed scrapes in a row (connect)")),
             [
-                "error: 1 of 4 endpoints is ejected and gets no requests: default/x: 3 failed"
-                " scrapes in a row (connect), until it responds again."
+                (
+                    "error: 1 of 4 endpoints is ejected and gets no requests: default/x: 3 failed"
+                    " scrapes in a row (connect), until it responds again."
+                )
             ],
             id="one is ejected until it is back",
         ),
@@ -78,17 +80,21 @@ def reading(**more: Any) -> PoolReading:
                 size=8,
             ),
             [
-                "error: 4 of 8 endpoints are ejected and get no requests: x0: why, for 30 s more;"
-                " x1: why, for 30 s more; x2: why, for 30 s more and 1 more."
+                (
+                    "error: 4 of 8 endpoints are ejected and get no requests: x0: why, for 30 s"
+                    " more; x1: why, for 30 s more; x2: why, for 30 s more and 1 more."
+                )
             ],
             id="more are ejected than a sentence names",
         ),
         pytest.param(
             fleet(row("slow", seconds=6.0, queue=12, picked_share=0.05)),
             [
-                "warning: slow is slow: its requests take 6.0 s, those of the median endpoint"
-                " 500 ms. It gets 5.0% of the requests (an equal share is 25.0%); 12 wait there,"
-                " 0 at the median endpoint."
+                (
+                    "warning: slow is slow: its requests take 6.0 s, those of the median endpoint"
+                    " 500 ms. It gets 5 % of the requests (an equal share is 25 %); 12 wait there,"
+                    " 0 at the median endpoint."
+                )
             ],
             id="one is slow",
         ),
@@ -103,15 +109,17 @@ def reading(**more: Any) -> PoolReading:
         pytest.param(
             fleet(row("old", metrics_age=12), row("new", metrics_age=None)),
             [
-                "warning: 2 of 4 endpoints have no fresh metrics, so the load there is a guess:"
-                " old (12 s old); new (never read)."
+                (
+                    "warning: 2 of 4 endpoints have no fresh metrics, so the load there is a guess:"
+                    " old (12 s old); new (never read)."
+                )
             ],
             id="metrics are old",
         ),
         pytest.param(
             fleet(row("back", state="probing", share=0.4), row("gone", draining="epp drain")),
             [
-                "note: 1 of 4 endpoints is returning: back (gets 40% of its requests).",
+                "note: 1 of 4 endpoints is returning: back (gets 40 % of its requests).",
                 "note: 1 of 4 endpoints drains and gets no new requests: gone (epp drain).",
             ],
             id="returning and draining",
@@ -162,13 +170,13 @@ def test_an_empty_pool_is_the_problem() -> None:
         pytest.param(
             {"Internal": 1, "ServiceUnavailable": 19},
             100,
-            ["20% of the requests failed in the last 10 s: 19 ServiceUnavailable, 1 Internal."],
+            ["20 % of the requests failed in the last 10 s: 19 ServiceUnavailable, 1 Internal."],
             id="many",
         ),
         pytest.param(
             {"NoCandidates": 5},
             0,
-            ["100% of the requests failed in the last 10 s: 5 NoCandidates."],
+            ["100 % of the requests failed in the last 10 s: 5 NoCandidates."],
             id="all were refused",
         ),
     ],

@@ -60,7 +60,7 @@ def test_the_changes_make_the_following_rows_of_the_former(
         assert changed is None, "other endpoints need a snapshot"
         return
     assert changed is not None
-    held = [list(each) for each in before]
+    held: list[list[object]] = [list(each) for each in before]
     for index, cells in changed.items():
         assert cells, "a row without a change is not sent"
         for column, value in cells.items():

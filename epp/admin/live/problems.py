@@ -96,7 +96,7 @@ def _errors(errors: Mapping[str, int], requests: int) -> Iterator[Problem]:
     if failed and share >= _MANY_ERRORS:
         kinds = sorted(errors.items(), key=lambda each: -each[1])[:_NAMED]
         named = ", ".join(f"{count} {code}" for code, count in kinds)
-        yield Problem(ERROR, f"{share:.0%} of the requests failed in the last 10 s: {named}.")
+        yield Problem(ERROR, f"{_percent(share)} of the requests failed in the last 10 s: {named}.")
 
 
 def _slow(rows: Sequence[Row]) -> Iterator[Problem]:
@@ -111,11 +111,12 @@ def _slow(rows: Sequence[Row]) -> Iterator[Problem]:
         if (seconds := row.seconds or 0.0) > _SLOW * usual and seconds > usual + _SLOW_SECONDS
     ]
     for row in sorted(slow, key=lambda each: -(each.seconds or 0.0))[:_NAMED]:
+        equal = _percent(1 / len(rows))
         yield Problem(
             WARNING,
             f"{row.name} is slow: its requests take {_seconds(row.seconds)}, those of the median"
-            f" endpoint {_seconds(usual)}. It gets {row.picked_share:.1%} of the requests (an equal"
-            f" share is {1 / len(rows):.1%}); {row.queue:g} wait there, {queue:g} at the median"
+            f" endpoint {_seconds(usual)}. It gets {_percent(row.picked_share)} of the requests"
+            f" (an equal share is {equal}); {row.queue:g} wait there, {queue:g} at the median"
             " endpoint.",
         )
 
@@ -151,7 +152,9 @@ def _queued(reading: PoolReading) -> Iterator[Problem]:
 def _leaving(rows: Sequence[Row]) -> Iterator[Problem]:
     probing = [row for row in rows if row.state == HealthState.PROBING]
     if probing:
-        told = [f"{row.name} (gets {row.share:.0%} of its requests)" for row in probing[:_NAMED]]
+        told = [
+            f"{row.name} (gets {_percent(row.share)} of its requests)" for row in probing[:_NAMED]
+        ]
         verb = "is" if len(probing) == 1 else "are"
         yield Problem(NOTE, f"{_count(probing, rows, verb)} returning: {_list(told, probing)}")
     draining = [row for row in rows if row.draining]
@@ -176,3 +179,7 @@ def _list(told: Sequence[str], all_rows: Sequence[Row]) -> str:
 def _seconds(seconds: float | None) -> str:
     value = seconds or 0.0
     return f"{value:.1f} s" if value >= 1.0 else f"{value * 1000:.0f} ms"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.3g} %"

@@ -3,8 +3,6 @@
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import cache
-from importlib.metadata import version
 from typing import Any, Final
 
 from epp.admin.live.pool_reader import PoolReader, PoolReading
@@ -72,7 +70,6 @@ class LiveSource:
             "snapshot",
             {
                 "pool": self._name,
-                "version": _version(),
                 "writes": self._writes(),
                 "window_seconds": WINDOW_SECONDS,
                 "columns": Row._fields,
@@ -129,8 +126,3 @@ class LiveSource:
             "sees_bodies": window.sees_bodies,
             "config": reading.config._asdict(),
         }
-
-
-@cache
-def _version() -> str:
-    return version("endpoint-picker")

@@ -10,7 +10,6 @@ const SILENT_MS = 6000; // an event comes every second
 export const state = {
   isKnown: false,
   pool: "",
-  version: "",
   writes: [],
   rows: [],
   points: [],
@@ -37,7 +36,6 @@ function takeSnapshot(data) {
   Object.assign(state, {
     isKnown: true,
     pool: data.pool,
-    version: data.version,
     writes: data.writes,
     rows: data.rows,
     points: data.points,

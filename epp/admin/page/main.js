@@ -91,7 +91,6 @@ function showProblems() {
 
 function onState(changed) {
   const wasShown = shown !== null;
-  setText(byId("version"), `Endpoint picker ${state.version}`);
   if (byId("pool-choice").hidden) setText(byId("pool-name"), state.pool);
   document.title = `${state.problems.some(([level]) => level === "error") ? "● " : ""}${state.pool} – endpoint picker`;
   showProblems();
@@ -177,7 +176,8 @@ byId("pool").addEventListener("change", () => {
 
 /** Return the name of the pool to follow; "" for the only one. */
 async function choosePool() {
-  const pools = (await processPage("live")).pools;
+  const { version, pools } = await processPage("live");
+  setText(byId("version"), `Endpoint picker ${version}`);
   if (!pools) return "";
   const asked = place().parameters.get("pool");
   const name = (pools.find((each) => each.name === asked) || pools.find((each) => !each.fault) || pools[0])?.name;
