@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from epp.admin import Explanations
+from epp.admin.config_page import PATH as CONFIG_PAGE
+from epp.admin.config_page import RELOAD_PATH, ConfigView
 from epp.admin.live import ConfigReading, LiveSource, PoolReader
+from epp.admin.plugin_page import PATH as PLUGINS_PAGE
+from epp.admin.plugin_page import PluginsView
 from epp.building import InstalledPlugins, make_builder, make_random
 from epp.config import PluginGraph, PluginTypes
 from epp.data_layer import (
@@ -296,11 +300,13 @@ class PoolRuntime:
             **debug_pages(self.flow),
             ENDPOINTS_PAGE: DebugPage(self._endpoints_view.page),
             **self.explanations.pages(),
+            CONFIG_PAGE: DebugPage(self._config_view.page),
+            PLUGINS_PAGE: DebugPage(PluginsView(self.metrics, lambda: self.graph).page),
         }
 
     def admin_actions(self) -> Mapping[str, AdminAction]:
         """Return the changing calls by path."""
-        return {DRAIN_PATH: self._drain_calls.drain}
+        return {DRAIN_PATH: self._drain_calls.drain, RELOAD_PATH: self._config_view.reload}
 
     async def load(self) -> None:
         """Read the files of objectives and rewrites, before :meth:`run`.
@@ -345,6 +351,10 @@ class PoolRuntime:
             waiting=lambda: self._scraper.waiting(),  # noqa: PLW0108 - it is made later
             changed=lambda: self.flow.wake(),  # noqa: PLW0108 - likewise
         )
+
+    @cached_property
+    def _config_view(self) -> ConfigView:
+        return ConfigView(lambda: self.graph, self._reloader, time.monotonic, time.time)
 
     @cached_property
     def live(self) -> LiveSource:

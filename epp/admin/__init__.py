@@ -1,4 +1,4 @@
-"""What operators see on the metrics port: why each request went where it went, and the live page."""
+"""What operators see on the metrics port: explanations of decisions, and the live page."""
 
 from epp.admin.decision_record import DecisionLine, DecisionRecord, DecisionsPage
 from epp.admin.explanations import Explanations

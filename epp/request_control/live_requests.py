@@ -138,7 +138,7 @@ class LiveRequests:
                 self._flow.evictions.spare(routed.in_flight)
             self._flow.wake()
 
-    def ended(self, routed: RoutedRequest, cause: EndCause) -> None:
+    def ended(self, routed: RoutedRequest, cause: EndCause) -> None:  # noqa: PLR0912 - calls cost
         """Release the reservations, call the plugins, count and log."""
         now = self._clock()
         decision, request, metrics = routed.decision, routed.request, routed.metrics

@@ -1,12 +1,22 @@
 // The frame of the page: sections, pool, tokens, theme, connection, and what is wrong.
 
 import { HttpError, processPage, useAdminToken, usePageToken, usePool } from "./api.js";
+import { showConfig } from "./config.js";
+import { showDecisions } from "./decisions.js";
 import { byId, el, nothing, setAttribute, setText } from "./dom.js";
 import { follow, state } from "./feed.js";
 import { showOverview } from "./overview.js";
+import { showPlugins } from "./plugins.js";
+import { showQueues } from "./queues.js";
+import { showWhatIf } from "./whatif.js";
 
 const SECTIONS = [
   { id: "overview", title: "Overview", show: showOverview },
+  { id: "decisions", title: "Decisions", show: showDecisions },
+  { id: "queues", title: "Queues", show: showQueues },
+  { id: "plugins", title: "Plugins", show: showPlugins },
+  { id: "config", title: "Configuration", show: showConfig },
+  { id: "whatif", title: "What if", show: showWhatIf },
 ];
 
 const LEVELS = { error: "Problem", warning: "Warning", note: "Note" };
