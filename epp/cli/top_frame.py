@@ -13,9 +13,9 @@ from epp.cli.debug_pages import PageError, plain
 from epp.cli.queue_tables import titled_table
 
 NONE: Final = "-"
-_RANK: Final = {"ejected": 0, "suspect": 1, "probing": 2, "draining": 3}
+_RANK: Final = {"ejected": 0, "suspect": 1, "probing": 2, "slow": 3, "draining": 4}
 _SOUND: Final = len(_RANK)
-_STYLES: Final = {"ejected": "bold red", "suspect": "yellow", "probing": "yellow"}
+_STYLES: Final = {"ejected": "bold red", "suspect": "yellow", "probing": "yellow", "slow": "yellow"}
 _LEVELS: Final = {"error": ("Problem", "bold red"), "warning": ("Warning", "yellow")}
 
 
@@ -65,6 +65,13 @@ class LiveState:
             self.problems = event.get("problems", self.problems)
             self._point, self.summary = event["point"], event["summary"]
 
+    def shown_state(self, row: Mapping[str, Any]) -> str:
+        """Return the health of an endpoint, or that it is draining or slow."""
+        if row["draining"]:
+            return "draining"
+        is_slow = row["name"] in self.summary["slow"] and row["state"] not in _RANK
+        return "slow" if is_slow else str(row["state"])
+
     @property
     def point(self) -> Mapping[str, Any]:
         """The last point of the charts."""
@@ -74,7 +81,8 @@ class LiveState:
         """Return the endpoints, troubled ones and then long queues first."""
         rows = [dict(zip(self._columns, row, strict=True)) for row in self._rows]
         return sorted(
-            rows, key=lambda row: (_RANK.get(_state(row), _SOUND), -row["queue"], row["name"])
+            rows,
+            key=lambda row: (_RANK.get(self.shown_state(row), _SOUND), -row["queue"], row["name"]),
         )
 
 
@@ -114,7 +122,7 @@ def _parts(
         word, style = _LEVELS.get(level, ("Note", "dim"))
         yield Text.assemble((f"{word}: ", style), plain(text))
     yield ""
-    yield _fleet(rows[:lines])
+    yield _fleet(state, rows[:lines])
     if len(rows) > lines:
         yield f"and {_count(len(rows) - lines, 'endpoint')} more"
     yield ""
@@ -126,7 +134,7 @@ def _parts(
         yield "No decision yet."
 
 
-def _fleet(rows: Sequence[Mapping[str, Any]]) -> Table:
+def _fleet(state: LiveState, rows: Sequence[Mapping[str, Any]]) -> Table:
     table = titled_table("Fleet", "endpoint", "health")
     for name in ("queue", "running", "KV", "in flight", "share", "ended/s", "failed/s", "duration",
                  "metrics"):  # fmt: skip
@@ -134,10 +142,10 @@ def _fleet(rows: Sequence[Mapping[str, Any]]) -> Table:
     table.add_column("role")
     table.add_column("why", overflow="fold")
     for row in rows:
-        state, age = _state(row), row["metrics_age"]
+        health, age = state.shown_state(row), row["metrics_age"]
         table.add_row(
             plain(row["name"]),
-            Text(state, style=_STYLES.get(state, "")),
+            Text(health, style=_STYLES.get(health, "")),
             _amount(row["queue"]),
             str(row["running"]),
             _percent(row["kv_usage"]),
@@ -165,10 +173,6 @@ def _decisions(decisions: Sequence[Mapping[str, Any]]) -> Table:
             plain(line["why"]),
         )
     return table
-
-
-def _state(row: Mapping[str, Any]) -> str:
-    return "draining" if row["draining"] else str(row["state"])
 
 
 def _count(number: int, one: str) -> str:

@@ -19,6 +19,8 @@ _NAMED: Final = 3
 """Endpoints that a sentence names."""
 _SLOW: Final = 3.0
 """An endpoint is slow if its responses take so many times as long as the median endpoint's."""
+_FEWEST_KNOWN: Final = 3
+"""Of fewer endpoints none is the usual one."""
 _SLOW_SECONDS: Final = 0.25
 """It is not slow if the difference is less than this."""
 _OLD_METRICS_SECONDS: Final = 5.0
@@ -99,18 +101,27 @@ def _errors(errors: Mapping[str, int], requests: int) -> Iterator[Problem]:
         yield Problem(ERROR, f"{_percent(share)} of the requests failed in the last 10 s: {named}.")
 
 
-def _slow(rows: Sequence[Row]) -> Iterator[Problem]:
+def slow_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return the endpoints that are much slower than the median one, the slowest first."""
     known = [row for row in rows if row.seconds is not None]
-    if len(known) < _NAMED:
-        return
+    if len(known) < _FEWEST_KNOWN:
+        return []
     usual = median(row.seconds or 0.0 for row in known)
-    queue = median(row.queue for row in rows)
     slow = [
         row
         for row in known
         if (seconds := row.seconds or 0.0) > _SLOW * usual and seconds > usual + _SLOW_SECONDS
     ]
-    for row in sorted(slow, key=lambda each: -(each.seconds or 0.0))[:_NAMED]:
+    return sorted(slow, key=lambda each: -(each.seconds or 0.0))
+
+
+def _slow(rows: Sequence[Row]) -> Iterator[Problem]:
+    slow = slow_rows(rows)
+    if not slow:
+        return
+    usual = median(row.seconds for row in rows if row.seconds is not None)
+    queue = median(row.queue for row in rows)
+    for row in slow[:_NAMED]:
         equal = _percent(1 / len(rows))
         yield Problem(
             WARNING,

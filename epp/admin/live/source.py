@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from epp.admin.live.pool_reader import PoolReader, PoolReading
-from epp.admin.live.problems import Problem, problems
+from epp.admin.live.problems import Problem, problems, slow_rows
 from epp.admin.live.rows import Row, changed_cells, row
 from epp.admin.live.traffic import TrafficReader
 from epp.admin.live.window import WINDOW_SECONDS, Point, Window
@@ -123,6 +123,7 @@ class LiveSource:
             "in_flight": reading.in_flight,
             "errors": window.errors(),
             "requests": window.requests(),
+            "slow": [each.name for each in slow_rows(self._rows)],
             "sees_bodies": window.sees_bodies,
             "config": reading.config._asdict(),
         }

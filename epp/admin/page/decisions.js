@@ -5,7 +5,7 @@ import { el, nothing, setText, table } from "./dom.js";
 import { NONE, amount, clock, count, percent, plural, score, seconds } from "./format.js";
 import { poll } from "./poll.js";
 
-const MOST = 100;
+const MOST = 50;
 export const OFF = "Explanations are off: start the endpoint picker with --explain-decisions N.";
 
 function outcome(line) {
@@ -57,13 +57,13 @@ export function showDecisions(panel, { open, parameters }) {
     if (key === shownNewest) return;
     shownNewest = key;
     list.replaceChildren(table("Decisions", [
-      "Time", "Request", "Model", "Endpoint", { text: "Score", number: true },
+      { text: "Time", kind: "short" }, { text: "Request", kind: "short" }, "Model", { text: "Endpoint", kind: "short" }, { text: "Score", number: true },
       { text: "Margin", number: true, title: "To the best other endpoint" },
       { text: "Queued", number: true }, { text: "Decision", number: true },
-      { text: "First byte", number: true }, { text: "Duration", number: true }, "Result", "Why",
+      { text: "First byte", number: true }, { text: "Duration", number: true }, { text: "Result", kind: "short" }, { text: "Why", kind: "wide" },
     ], document.decisions.map((line) => [
       clock(line.decided_at),
-      el("button", { type: "button", class: "link", click: () => place({ request: line.request_id }) }, line.request_id.slice(0, 13)),
+      el("button", { type: "button", class: "link", click: () => place({ request: line.request_id }) }, line.request_id.slice(0, 8)),
       line.target_model && line.target_model !== line.model ? `${line.model} → ${line.target_model}` : line.model,
       line.endpoint || "refused",
       score(line.score), score(line.margin), line.queued_seconds === null ? NONE : seconds(line.queued_seconds),

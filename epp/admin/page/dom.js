@@ -39,10 +39,10 @@ export function byId(id) {
   return document.getElementById(id);
 }
 
-/** Return a table with a header; a column is a text, or {text, number: true, title}. */
+/** Return a table with a header; a column is a text, or {text, number: true, kind, title}. */
 export function table(caption, columns, rows) {
   const heads = columns.map((each) => (typeof each === "string" ? { text: each } : each));
-  const kinds = heads.map((each) => (each.number ? "number" : null));
+  const kinds = heads.map((each) => (each.number ? "number" : each.kind || null));
   return el(
     "div",
     { class: "scroll" },

@@ -14,6 +14,7 @@ export const state = {
   rows: [],
   points: [],
   problems: [],
+  slow: [], // names of endpoints that are much slower than the others
   summary: {},
   column: {}, // index of a row's value by name
   pointColumn: {},
@@ -41,6 +42,7 @@ function takeSnapshot(data) {
     points: data.points,
     problems: data.problems,
     summary: data.summary,
+    slow: data.summary.slow,
     column: indexes(data.columns),
     pointColumn: indexes(data.point_columns),
   });
@@ -55,6 +57,7 @@ function takeChange(data) {
   state.points.push(data.point);
   if (state.points.length > 300) state.points.shift();
   state.summary = data.summary;
+  state.slow = data.summary.slow;
   if (data.problems) state.problems = data.problems;
   return Object.keys(data.rows).map(Number);
 }

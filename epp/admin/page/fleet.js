@@ -7,7 +7,16 @@ import { amount, count, median, percent, plural, seconds } from "./format.js";
 import { makeHeat, shownState, stateText } from "./heat.js";
 
 const MOST_ROWS = 50;
-const RANK = { ejected: 0, suspect: 1, probing: 2, draining: 3 };
+const RANK = { ejected: 0, suspect: 1, probing: 2, draining: 4 };
+const SLOW = 3;
+const SOUND = 9;
+
+/** Troubled endpoints come first; a slow one is among them. */
+function rank(row) {
+  const known = RANK[shownState(row)];
+  if (known !== undefined) return known;
+  return state.slow.includes(cell(row, "name")) ? SLOW : SOUND;
+}
 
 function number(name, format) {
   return { get: (row) => cell(row, name), show: (td, value) => setText(td, format(value)) };
@@ -33,7 +42,7 @@ let mostQueued = 8;
 
 const COLUMNS = [
   { text: "Endpoint", kind: "name", get: (row) => cell(row, "name") },
-  { text: "Health", get: (row) => RANK[shownState(row)] ?? 9, show: showState },
+  { text: "Health", get: rank, show: showState },
   { text: "Queue", isNumber: true, title: "Requests that wait in the server, as scorers see it", ...meter("queue", amount, () => mostQueued) },
   { text: "Running", isNumber: true, title: "Requests in the server's batch, as scraped", ...number("running", count) },
   { text: "KV cache", isNumber: true, ...meter("kv_usage", percent, () => 1) },
@@ -50,8 +59,9 @@ const COLUMNS = [
 function showState(td, _, row) {
   if (!td.firstElementChild) td.append(el("span", { class: "state" }));
   const node = td.firstElementChild;
-  setText(node, stateText(row));
-  setAttribute(node, "data-state", shownState(row));
+  const isSlow = rank(row) === SLOW;
+  setText(node, isSlow ? "slow" : stateText(row));
+  setAttribute(node, "data-state", isSlow ? "suspect" : shownState(row));
   setAttribute(node, "title", cell(row, "draining") || cell(row, "reason") || null);
 }
 
@@ -109,7 +119,7 @@ export function showFleet(options) {
 
   function ordered() {
     const rows = state.rows.filter(matches);
-    const key = sortBy ? sortBy.get : (row) => RANK[shownState(row)] ?? 9;
+    const key = sortBy ? sortBy.get : rank;
     const sign = sortBy && isDescending ? -1 : 1;
     const compare = (a, b) => {
       if (a === b) return 0;
@@ -154,9 +164,9 @@ export function showFleet(options) {
       : rows.length ? "" : wanted ? "No endpoint matches." : "The pool has no endpoints.");
     setText(moreButton, showsAll ? `Show ${MOST_ROWS}` : `Show all ${count(rows.length)}`);
     moreButton.hidden = rows.length <= MOST_ROWS;
-    const trouble = state.rows.filter((row) => shownState(row) in RANK).length;
+    const trouble = state.rows.filter((row) => rank(row) !== SOUND).length;
     const queues = state.rows.map((row) => cell(row, "queue"));
-    setText(summary, `${plural(state.rows.length, "endpoint")}, ${trouble ? `${trouble} not in full use` : "all in full use"}`
+    setText(summary, `${plural(state.rows.length, "endpoint")}, ${trouble ? `${trouble} with a problem` : "none with a problem"}`
       + (queues.length ? `; median queue ${amount(median(queues))}` : ""));
     detail.update();
   }

@@ -30,8 +30,9 @@ export function seconds(value) {
   if (value >= 1) return `${value.toFixed(1)} s`;
   const ms = value * 1000;
   if (ms >= 10) return `${Math.round(ms)} ms`;
-  if (ms >= 0.1) return `${ms.toFixed(1)} ms`;
-  return ms === 0 ? "0 ms" : `${ms.toFixed(2)} ms`;
+  if (ms >= 1) return `${ms.toFixed(1)} ms`;
+  if (ms === 0) return "0 ms";
+  return ms >= 0.01 ? `${Math.round(ms * 1000)} µs` : `${(ms * 1000).toFixed(1)} µs`;
 }
 
 export function bytes(value) {
