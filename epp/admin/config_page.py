@@ -20,7 +20,7 @@ _MAX_DIFF_LINES: Final = 400
 _MAX_TEXT_CHARS: Final = 200_000
 _SECRET: Final = re.compile(
     r"""(?ix)( ["']? [\w-]* (?:password|passwd|secret|api[-_]?key|authorization|credential)
-    [\w-]* ["']? \s* : \s* ) ( "(?:[^"\\]|\\.)*" | '[^']*' | [^\s,}\]][^,}\]\n]* )"""
+    [\w-]* ["']? \s* : \s* ) ( "(?:[^"\\]|\\.)*" | '(?:[^']|'')*' | [^\s,}\]][^,}\]\n]* )"""
 )
 """A field whose value is not shown, and the value."""
 

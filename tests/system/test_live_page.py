@@ -96,6 +96,7 @@ def url(picker: Picker, section: str = "") -> str:
 
 async def shoot(page: Page, name: str) -> None:
     await asyncio.to_thread(SHOTS.mkdir, parents=True, exist_ok=True)
+    await page.evaluate("scrollTo(0, 0)")
     await page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
 
 
