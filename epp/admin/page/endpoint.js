@@ -3,7 +3,7 @@
 import { change, hasAdminToken, useAdminToken } from "./api.js";
 import { el, setAttribute, setText } from "./dom.js";
 import { cell, state } from "./feed.js";
-import { amount, count, median, percent, seconds } from "./format.js";
+import { amount, count, median, percent, plural, seconds } from "./format.js";
 import { shownState, stateText } from "./heat.js";
 
 const DRAIN = "endpoints/drain";
@@ -24,7 +24,7 @@ export function whyAvoided(row) {
     }
   };
   compare("queue", "its queue is", amount, 2, 2);
-  compare("running", "it runs", (value) => `${count(value)} requests`, 2, 4);
+  compare("running", "it runs", (value) => plural(value, "request"), 2, 4);
   compare("kv_usage", "its KV cache is used to", percent, 1.5, 0.2);
   return reasons;
 }
