@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from epp.admin import DecisionFile, DecisionFileCollector
+from epp.admin.live import page_files
 from epp.building import InstalledPlugins
 from epp.data_layer import DiscoveryError
 from epp.descriptors import PortLimits, share_descriptors
@@ -54,6 +56,9 @@ __all__ = ["App", "Ports", "ServeSettings", "Transport"]
 FIRST_ENDPOINTS_SECONDS = 5.0
 """How long the ext_proc port waits for the first report of a discovery. After that it opens all the
 same and answers every request with 503, which gives the reason."""
+
+LIVE_PAGE = "live"
+"""Path of the page that names version and pools for the live page, below ``/debug/``."""
 
 log = structlog.get_logger(__name__)
 
@@ -98,6 +103,9 @@ class App:
         self._health = HealthService(lambda: self.is_ready)
         self._log_levels = LogLevelCalls()
         self._draining = False
+        # Here, as both read files.
+        self._files = page_files()
+        self._version = version("endpoint-picker")
 
     def _join_cluster(self) -> "Cluster | None":
         """Return the cluster with the endpoints; None if they come from elsewhere.
@@ -183,8 +191,15 @@ class App:
 
     def _debug_pages(self) -> dict[str, DebugPage]:
         cluster = {} if self._cluster is None else self._cluster.debug_pages()
-        own = {LOG_LEVEL_PATH: DebugPage(self._log_levels.page)}
+        own = {
+            LOG_LEVEL_PATH: DebugPage(self._log_levels.page),
+            LIVE_PAGE: DebugPage(self._live_page),
+        }
         return {**self.pools.debug_pages(), **cluster, **own}
+
+    def _live_page(self) -> object:
+        """Return what the live page asks for first."""
+        return {"version": self._version, "pools": self.pools.pool_lines()}
 
     def _authorizer(self) -> Authorizer | None:
         """Return who decides about clients of the metrics port; None if all are let in."""
@@ -254,6 +269,8 @@ class App:
                 metrics=self.metrics,
                 pools=self.pools.registries,
                 pages=self._debug_pages,
+                feeds=self.pools.event_sources,
+                files=self._files,
                 admin=self._admin_calls(),
                 authorizer=self._authorizer(),
                 budget=self.service.held,

@@ -7,12 +7,17 @@ limits on request bodies, the process's own metrics) belongs to :mod:`.app`.
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from epp.admin import DecisionFile, Explanations
+from epp.admin.config_page import PATH as CONFIG_PAGE
+from epp.admin.config_page import RELOAD_PATH, ConfigView
+from epp.admin.live import ConfigReading, LiveSource, PoolReader
+from epp.admin.plugin_page import PATH as PLUGINS_PAGE
+from epp.admin.plugin_page import PluginsView
 from epp.building import InstalledPlugins, make_builder, make_random
 from epp.config import PluginGraph, PluginTypes
 from epp.config.plugin_states import PATH as STATES_PAGE
@@ -307,11 +312,13 @@ class PoolRuntime:
             ENDPOINTS_PAGE: DebugPage(self._endpoints_view.page),
             **self.explanations.pages(),
             STATES_PAGE: DebugPage(lambda: plugin_states(self.graph.plugins)),
+            CONFIG_PAGE: DebugPage(self._config_view.page),
+            PLUGINS_PAGE: DebugPage(PluginsView(self.metrics, lambda: self.graph).page),
         }
 
     def admin_actions(self) -> Mapping[str, AdminAction]:
         """Return the changing calls by path."""
-        return {DRAIN_PATH: self._drain_calls.drain}
+        return {DRAIN_PATH: self._drain_calls.drain, RELOAD_PATH: self._config_view.reload}
 
     async def load(self) -> None:
         """Read the files of objectives and rewrites, before :meth:`run`.
@@ -356,6 +363,32 @@ class PoolRuntime:
             waiting=lambda: self._scraper.waiting(),  # noqa: PLW0108 - it is made later
             changed=lambda: self.flow.wake(),  # noqa: PLW0108 - likewise
         )
+
+    @cached_property
+    def _config_view(self) -> ConfigView:
+        return ConfigView(lambda: self.graph, self._reloader, time.monotonic, time.time)
+
+    @cached_property
+    def live(self) -> LiveSource:
+        """The feed of the live page; used in the thread of the metrics port."""
+        reader = PoolReader(
+            store=self.store,
+            outliers=self.outliers,
+            flow=self.flow,
+            director=self.director,
+            config=self._config_reading,
+            clock=time.monotonic,
+        )
+        return LiveSource(self.settings.pool_name, reader, self.metrics, writes=self._writes)
+
+    def _config_reading(self) -> ConfigReading:
+        config = self.graph.config
+        return ConfigReading(config.source, config.digest, self.config_fault)
+
+    def _writes(self) -> list[str]:
+        """Return the changing calls that are on."""
+        is_on = self.settings.enable_admin_writes and self.settings.admin_token_file
+        return sorted(self.admin_actions()) if is_on else []
 
     def _learn_names(self, metrics: Metrics) -> None:
         """Let the metrics know the names that the operator uses."""

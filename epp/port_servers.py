@@ -17,11 +17,13 @@ from epp.observability import (
     Authorizer,
     CertificateCollector,
     DebugPagesCallback,
+    EventSource,
     HttpLimits,
     Metrics,
     MetricsServer,
     PortCollector,
     Registry,
+    Response,
     TransportCollector,
 )
 from epp.settings import ServeSettings
@@ -57,6 +59,8 @@ async def port_servers(
     metrics: Metrics,
     pools: Callable[[], Mapping[str, Registry]],
     pages: DebugPagesCallback,
+    feeds: Callable[[], Mapping[str, EventSource]],
+    files: Mapping[str, Response],
     admin: AdminCalls,
     authorizer: Authorizer | None,
     budget: Budget,
@@ -73,6 +77,8 @@ async def port_servers(
         pools: Returns the metrics of each pool, which are on the same page; none if there is only
             one pool.
         pages: Returns the current debug pages.
+        feeds: Returns the current feeds of events; called in another thread.
+        files: Files of the live page.
         admin: The changing calls of the metrics port.
         authorizer: Decides about its other clients; None lets in all.
         budget: Memory budget for bytes that the ext_proc transport buffers.
@@ -113,6 +119,8 @@ async def port_servers(
         port=settings.metrics_port,
         pools=pools,
         pages=pages,
+        feeds=feeds,
+        files=files,
         admin=admin,
         authorizer=authorizer,
         limits=HttpLimits(max_connections=limits.metrics),

@@ -1,13 +1,16 @@
 """The pools that a process serves: what the application needs of them, and the case of one pool."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from epp.descriptors import PoolDescriptors
 from epp.ext_proc import OneHandler, RequestHandlers
-from epp.observability import AdminAction, DebugPage, Registry
+from epp.observability import AdminAction, DebugPage, EventSource, Registry
 from epp.pool_runtime import PoolRuntime
 from epp.sockets import Shares
+
+EVENTS: Final = "events"
+"""Path of the feed of a pool below ``/debug/``."""
 
 
 class ServedPools(RequestHandlers, Protocol):
@@ -37,6 +40,12 @@ class ServedPools(RequestHandlers, Protocol):
 
     def debug_pages(self) -> Mapping[str, DebugPage]:
         """Return the pages for operators by path."""
+
+    def pool_lines(self) -> Sequence[object] | None:
+        """Return a line for each pool, with its ``name`` and ``fault``; None for the only one."""
+
+    def event_sources(self) -> Mapping[str, EventSource]:
+        """Return the feeds of events by path; called in another thread."""
 
     def admin_actions(self) -> Mapping[str, AdminAction]:
         """Return the changing calls by path."""
@@ -97,6 +106,12 @@ class OnePool(OneHandler):
 
     def debug_pages(self) -> Mapping[str, DebugPage]:
         return self.pool.debug_pages()
+
+    def pool_lines(self) -> Sequence[object] | None:
+        return None
+
+    def event_sources(self) -> Mapping[str, EventSource]:
+        return {EVENTS: self.pool.live}
 
     def admin_actions(self) -> Mapping[str, AdminAction]:
         return self.pool.admin_actions()

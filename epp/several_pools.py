@@ -27,9 +27,10 @@ from epp.data_layer import DataLayerError
 from epp.descriptors import PoolDescriptors
 from epp.ext_proc import MatchedPool, PoolMatcher, RequestHandler
 from epp.kubernetes.source import PodSource, PoolRef, PoolsSource
-from epp.observability import AdminAction, DebugPage, Metrics, Registry
+from epp.observability import AdminAction, DebugPage, EventSource, Metrics, Registry
 from epp.pool_runtime import PoolRuntime
 from epp.request_control import BodyLanes, Refusals
+from epp.served_pools import EVENTS
 from epp.settings import ServeSettings
 from epp.sockets import Shares
 from epp.tracing import Tracer
@@ -160,6 +161,12 @@ class SeveralPools:
         for name, pool in self.pools.items():
             pages |= {f"{PAGE}/{name}/{path}": page for path, page in pool.debug_pages().items()}
         return pages
+
+    def pool_lines(self) -> Sequence[object] | None:
+        return self.lines()
+
+    def event_sources(self) -> Mapping[str, EventSource]:
+        return {f"{PAGE}/{name}/{EVENTS}": pool.live for name, pool in self.pools.items()}
 
     def admin_actions(self) -> Mapping[str, AdminAction]:
         return {

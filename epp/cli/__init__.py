@@ -31,6 +31,7 @@ _MODULES: Final = {
     "health": "health",
     "config": "config",
     "explain": "explain",
+    "top": "top",
     "drain": "drain",
     "log": "log",
     "plugins": "plugins",

@@ -1,7 +1,7 @@
 """Client for the debug pages of a running endpoint picker."""
 
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -108,6 +108,33 @@ class DebugClient:
                 raise
             raise PageError(f"{error}; {hint}", status=error.status) from None
 
+    def events(self, page: str) -> Iterator[tuple[str, bytes]]:
+        """Yield the events of the feed at this path as kind and JSON; blocks.
+
+        Raises:
+            PageError: It could not be followed any more.
+        """
+        url, shown = self._target(page)
+        try:
+            with (
+                httpx.Client(
+                    timeout=TIMEOUT_SECONDS, trust_env=False, verify=self._verify
+                ) as client,
+                client.stream("GET", url, headers=self._headers) as answer,
+            ):
+                if answer.status_code != httpx.codes.OK:
+                    answer.read()
+                    raise self._error(answer, shown)
+                kind = ""
+                for line in answer.iter_lines():
+                    if line.startswith("event: "):
+                        kind = line.removeprefix("event: ")
+                    elif line.startswith("data: "):
+                        yield kind, line.removeprefix("data: ").encode()
+        except httpx.HTTPError as error:
+            raise _unreachable(shown, error) from None
+        raise PageError(f"{shown}: the endpoint picker has closed the connection")
+
     def post(self, call: str, parameters: Mapping[str, str], token: str) -> bytes:
         """Make the changing call at this path below ``/debug/`` and return the answer; blocks.
 
@@ -119,48 +146,61 @@ class DebugClient:
     def _call(
         self, method: str, page: str, parameters: Mapping[str, str], headers: Mapping[str, str]
     ) -> bytes:
-        path = f"/debug/pools/{quote(self._pool)}/{page}" if self._pool else f"/debug/{page}"
-        raw_path = self._base.raw_path.rstrip(b"/") + path.encode()
-        target = self._base.copy_with(raw_path=raw_path)
-        shown = self.shown + path
+        target, shown = self._target(page)
         try:
             with httpx.Client(
                 timeout=TIMEOUT_SECONDS, trust_env=False, verify=self._verify
             ) as client:
                 answer = client.request(method, target, params=parameters or None, headers=headers)
-        except httpx.ConnectError as error:
-            raise PageError(
-                f"{shown}: {error}; is an endpoint picker running, and is this its --metrics-port?"
-            ) from None
         except httpx.HTTPError as error:
-            raise PageError(f"{shown}: {str(error) or type(error).__name__}") from None
+            raise _unreachable(shown, error) from None
         if answer.status_code == httpx.codes.OK:
             return answer.content
+        raise self._error(answer, shown)
+
+    def _target(self, page: str) -> tuple[httpx.URL, str]:
+        """Return the URL of a page, and how to show it."""
+        path = f"/debug/pools/{quote(self._pool)}/{page}" if self._pool else f"/debug/{page}"
+        raw_path = self._base.raw_path.rstrip(b"/") + path.encode()
+        return self._base.copy_with(raw_path=raw_path), self.shown + path
+
+    def _error(self, answer: httpx.Response, shown: str) -> PageError:
+        """Return the error of a response that is not the page."""
         try:
             told = msgspec.json.decode(answer.content, type=_Told)
         except msgspec.MsgspecError:
-            raise PageError(
+            return PageError(
                 f"{shown}: answered {answer.status_code}; is this the --metrics-port of an endpoint"
                 " picker, in a version that has this page?"
-            ) from None
+            )
         if told.pages is None:
             status = answer.status_code
-            raise PageError(f"{shown}: answered {status}: {plain(told.error)}", status=status)
+            return PageError(f"{shown}: answered {status}: {plain(told.error)}", status=status)
         if "/metrics" in told.pages:
-            raise PageError(
+            return PageError(
                 f"{shown}: {plain(told.error)}; an endpoint picker has its debug pages at /debug/"
                 " of its --metrics-port"
             )
         pools = _pools(told.pages)
         if pools and self._pool not in pools:
             but = f", but not {plain(self._pool)}" if self._pool else ""
-            raise PageError(
+            return PageError(
                 f"{self.shown}: this endpoint picker serves several pools{but}: give --pool with"
                 f" one of {', '.join(map(plain, pools))}"
             )
         if self._pool and not pools:
-            raise PageError(f"{self.shown}: this endpoint picker serves one pool: leave out --pool")
-        raise NoSuchPageError(f"{shown}: {plain(told.error)}")
+            return PageError(
+                f"{self.shown}: this endpoint picker serves one pool: leave out --pool"
+            )
+        return NoSuchPageError(f"{shown}: {plain(told.error)}")
+
+
+def _unreachable(shown: str, error: httpx.HTTPError) -> PageError:
+    if isinstance(error, httpx.ConnectError):
+        return PageError(
+            f"{shown}: {error}; is an endpoint picker running, and is this its --metrics-port?"
+        )
+    return PageError(f"{shown}: {str(error) or type(error).__name__}")
 
 
 def decoded(

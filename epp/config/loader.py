@@ -49,6 +49,8 @@ class LoadedConfig:
     """Fields that are deprecated or have no effect."""
     document: Document
     """Positions of the values."""
+    text: str
+    """The text itself."""
 
     def has_gate(self, name: str) -> bool:
         """Return whether a feature gate is on."""
@@ -118,6 +120,7 @@ def load_text(
         digest=sha256(text.encode()).hexdigest(),
         warnings=tuple(_placed(document, warnings(value))),
         document=document,
+        text=text,
     )
 
 

@@ -8,7 +8,7 @@ requests fail is rolled back (:mod:`.rollback`), and its version is refused unti
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import structlog
 
@@ -19,7 +19,7 @@ from epp.config.loader import LoadedConfig, load_file
 from epp.config.registry import PluginRegistry, PluginTypes, plugin_files
 from epp.config.rollback import Cause, RollbackSettings, RollbackWatch
 from epp.inputs import SettledChanges
-from epp.observability import ConfigMetrics
+from epp.observability import ConfigMetrics, ReloadResult
 
 _log = structlog.get_logger(__name__)
 
@@ -46,6 +46,16 @@ class GraphUser(Protocol):
 
     def forget_previous(self) -> None:
         """Release the graph before the last swap, which is kept for dry runs; idempotent."""
+
+
+class ReloadOutcome(NamedTuple):
+    """What came of a reload."""
+
+    at: float
+    """Seconds of the clock."""
+    result: ReloadResult | Literal["unchanged"]
+    problem: str = ""
+    """Why it was refused or taken back; "" if it was not."""
 
 
 class ConfigReloader:
@@ -91,6 +101,11 @@ class ConfigReloader:
         self._previous: PluginGraph | None = None
         self._refused_version = ""
         self._last_fault = ""
+        self._clock = clock
+        self.last_outcome: ReloadOutcome | None = None
+        """What came of the last reload; None before the first one."""
+        self.former_text: str | None = None
+        """Text of the configuration before the one in use; None for no former one."""
         self._wake = asyncio.Event()
         self._asked: asyncio.Future[str] | None = None
         self._cause: Cause | None = None
@@ -173,6 +188,8 @@ class ConfigReloader:
         self._previous = before
         self._refused_version = self._last_fault = ""
         self._cause = None  # it was about the graph that is now replaced
+        self.former_text = before.config.text
+        self.last_outcome = ReloadOutcome(self._clock(), "success")
         self.outcomes.reloaded()
         self._metrics.reloaded("success")
         _log.info("configuration reloaded", **self._facts(graph), **_plugins_by_fate(before, graph))
@@ -211,6 +228,9 @@ class ConfigReloader:
             _log.exception("configuration not taken back, requests go on failing")
             return
         self._metrics.reloaded("rollback")
+        self.former_text = failing.config.text
+        problem = ", ".join(f"{name} {value}" for name, value in cause.items())
+        self.last_outcome = ReloadOutcome(self._clock(), "rollback", problem)
         _log.error(
             "configuration taken back because requests failed with it",
             refused_digest=failing.config.digest,
@@ -227,12 +247,14 @@ class ConfigReloader:
         self._metrics.unchanged()
         if is_asked or self._last_fault:
             _log.info("configuration unchanged", **self._facts(self._user.graph))
+            self.last_outcome = ReloadOutcome(self._clock(), "unchanged")
         self._last_fault = ""
 
     def _note_fault(self, text: str, *, is_asked: bool, bug: Exception | None = None) -> None:
         if text == self._last_fault and not is_asked:
             return
         self._last_fault = text
+        self.last_outcome = ReloadOutcome(self._clock(), "failure", text)
         self._metrics.reloaded("failure")
         _log.error(
             "configuration refused, the one in use stays",

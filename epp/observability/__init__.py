@@ -6,11 +6,12 @@ from epp.observability.bounded_text import MAX_ANSWER_CHARS, MAX_CHARS, bounded,
 from epp.observability.config_metrics import ConfigMetrics, ReloadResult
 from epp.observability.debug_line import DebugLine
 from epp.observability.debug_pages import DebugPage, DebugPagesCallback
+from epp.observability.event_feeds import EventFeeds, EventSource
 from epp.observability.exposition import POOL_LABEL, Exposition, Registry
 from epp.observability.fault_log import FaultLog
 from epp.observability.flow_gauges import FlowCollector, FlowState
 from epp.observability.flow_metrics import FlowMetrics
-from epp.observability.http_connection import HttpLimits
+from epp.observability.http_connection import HttpLimits, Response
 from epp.observability.known_names import KnownNames, OperatorNames
 from epp.observability.log_level_calls import LogLevelCalls
 from epp.observability.log_levels import LevelSwitch, LogLevel
@@ -55,6 +56,8 @@ __all__ = [
     "DebugLine",
     "DebugPage",
     "DebugPagesCallback",
+    "EventFeeds",
+    "EventSource",
     "Exposition",
     "FaultLog",
     "FlowCollector",
@@ -84,6 +87,7 @@ __all__ = [
     "ReloadResult",
     "RepeatLimit",
     "RequestMetrics",
+    "Response",
     "RevocationMetrics",
     "RevocationOutcome",
     "StreamMetrics",

@@ -4,9 +4,7 @@ The pages show state of the main event loop, so they are rendered there, in one 
 consistent snapshot. The request waits on the loop of the HTTP server.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -16,6 +14,7 @@ import structlog
 
 from epp.observability.admin_calls import AdminAction, AdminError
 from epp.observability.http_connection import Response, as_json
+from epp.observability.loop_calls import LoopCalls, LoopStalledError, LoopStoppedError
 
 _log = structlog.get_logger(__name__)
 
@@ -23,8 +22,6 @@ PREFIX = "/debug"
 _NO_STORE = (("Cache-Control", "no-store"),)
 OURS = "the endpoint picker"
 NO_PARAMETERS: Final[Mapping[str, str]] = MappingProxyType({})
-LIMIT_SECONDS = 2.0
-"""How long to wait for the event loop."""
 
 
 class DebugPage(NamedTuple):
@@ -56,20 +53,12 @@ class DebugPages:
 
     Args:
         pages: Returns the current pages.
-        loop: The event loop that renders them.
-        limit_seconds: How long to wait for it.
+        calls: Renders them on the event loop.
     """
 
-    def __init__(
-        self,
-        pages: DebugPagesCallback,
-        loop: asyncio.AbstractEventLoop,
-        *,
-        limit_seconds: float = LIMIT_SECONDS,
-    ) -> None:
+    def __init__(self, pages: DebugPagesCallback, calls: LoopCalls) -> None:
         self._pages = pages
-        self._loop = loop
-        self._limit_seconds = limit_seconds
+        self._calls = calls
 
     async def answer(self, path: str, given: Mapping[str, str] = NO_PARAMETERS) -> Response:
         """Return the page at ``path``; runs on the loop of the HTTP server.
@@ -87,26 +76,10 @@ class DebugPages:
         return await self._on_loop(lambda: _acted(name, action, given, client))
 
     async def _on_loop(self, answer: Callable[[], Response]) -> Response:
-        made: Future[Response] = Future()
-
-        def make() -> None:
-            if made.set_running_or_notify_cancel():
-                made.set_result(answer())
-
         try:
-            self._loop.call_soon_threadsafe(make)
-        except RuntimeError:
-            return _told(HTTPStatus.SERVICE_UNAVAILABLE, "the endpoint picker has stopped")
-        try:
-            async with asyncio.timeout(self._limit_seconds):
-                return await asyncio.wrap_future(made)
-        except TimeoutError:
-            return _told(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                f"the event loop did not answer within {self._limit_seconds:g} s: something blocks"
-                " it, or it has more to do than it can. After 5 s the log says where it stands;"
-                " /metrics is served all the same",
-            )
+            return await self._calls.call(answer)
+        except (LoopStoppedError, LoopStalledError) as error:
+            return _told(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
     def _made(self, name: str, given: Mapping[str, str]) -> Response:
         owner = OURS

@@ -2,11 +2,12 @@
 
 It handles requests without a body, one at a time, with time limits for sending their heads, for
 idling between requests and for reading a response. Pipelined requests are not read: the
-connection closes after the response.
+connection closes after the response. A response may be a stream, which is sent while it is made.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from enum import Enum
 from http import HTTPStatus
@@ -31,7 +32,7 @@ class HttpLimits:
     idle_seconds: float = 30.0
     """Time between two requests."""
     write_seconds: float = 30.0
-    """Time for the client to read a response."""
+    """Time for the client to read a response, or one chunk of a stream."""
     linger_seconds: float = 1.0
     """Time for the client to close the connection after the last response."""
     max_unread_bytes: int = 64 << 20
@@ -57,6 +58,9 @@ class Response(NamedTuple):
     content_type: str
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()
+    stream: Callable[[], AsyncGenerator[bytes, None]] | None = None
+    """Yields the chunks, none empty, of a body that is made while it is sent, instead of ``body``.
+    A chunk is requested when the client has read the one before."""
 
     @classmethod
     def of_error(
@@ -91,11 +95,13 @@ class Phase(Enum):
     """Creating the response."""
     SENDING = 4
     """Sending the response."""
+    STREAMING = 5
+    """Sending a response that is made meanwhile."""
 
     @property
     def is_answer(self) -> bool:
         """Whether a response is being created or sent."""
-        return self in {Phase.ANSWERING, Phase.SENDING}
+        return self in {Phase.ANSWERING, Phase.SENDING, Phase.STREAMING}
 
 
 class ConnectionOwner(Protocol):
@@ -116,6 +122,9 @@ class ConnectionOwner(Protocol):
 
     def sending(self, connection: "HttpServerConnection", body_bytes: int) -> None:
         """Record the length of a response to be sent; 0 once it has been sent."""
+
+    def stream_failed(self, error: Exception) -> None:
+        """Record that a stream could not be made; its connection is closed."""
 
 
 class HttpServerConnection(asyncio.Protocol):
@@ -179,6 +188,8 @@ class HttpServerConnection(asyncio.Protocol):
         # A client may half-close after its request; the response is sent all the same.
         self._keeps_alive = False
         self._has_ended = True
+        if self.phase is Phase.STREAMING:  # it would never end by itself
+            return False
         return self.phase.is_answer and self._transport.can_write_eof()  # not so with TLS
 
     def pause_writing(self) -> None:
@@ -252,7 +263,11 @@ class HttpServerConnection(asyncio.Protocol):
 
     async def _answer(self, request: Request) -> None:
         response = await self._owner.handle(request)
-        await self._send(response, has_body=request.method != "HEAD")
+        has_body = request.method != "HEAD"
+        if response.stream is None:
+            await self._send(response, has_body=has_body)
+        else:
+            await self._send_stream(response, response.stream, has_body=has_body)
 
     def _refuse(self, status: HTTPStatus, error: str, *headers: tuple[str, str]) -> None:
         if self.phase is not Phase.HEAD:
@@ -273,6 +288,45 @@ class HttpServerConnection(asyncio.Protocol):
             await self._drained.wait()
         await self._drained.wait()
         self._owner.sending(self, 0)
+        self._sent()
+
+    async def _send_stream(
+        self,
+        response: Response,
+        stream: Callable[[], AsyncGenerator[bytes, None]],
+        *,
+        has_body: bool,
+    ) -> None:
+        self._keeps_alive = False
+        is_chunked = self._parser.get_http_version() != "1.0"
+        self._enter(Phase.STREAMING, self._limits.write_seconds)
+        framing = ("Transfer-Encoding: chunked",) if is_chunked else ()
+        self._transport.write(self._head_of(response, *framing))
+        try:
+            if has_body:
+                async with aclosing(stream()) as chunks:
+                    async for chunk in chunks:
+                        await self._send_chunk(chunk, is_chunked=is_chunked)
+                if is_chunked:
+                    self._transport.write(b"0\r\n\r\n")
+            await self._drained.wait()
+        except Exception as error:
+            self._owner.stream_failed(error)
+            self._transport.abort()
+        else:
+            self._sent()
+
+    async def _send_chunk(self, chunk: bytes, *, is_chunked: bool) -> None:
+        self._owner.sending(self, len(chunk))
+        self._enter(Phase.STREAMING, self._limits.write_seconds)
+        framed = b"%x\r\n%b\r\n" % (len(chunk), chunk) if is_chunked else chunk
+        self._transport.write(framed)
+        await self._drained.wait()
+        self._owner.sending(self, 0)
+        self._enter(Phase.STREAMING, None)
+
+    def _sent(self) -> None:
+        """Wait for the next request, or for the client to close."""
         self._task = None
         self._head_bytes = 0
         if self._keeps_alive:
@@ -285,12 +339,14 @@ class HttpServerConnection(asyncio.Protocol):
         self._enter(Phase.CLOSING, self._limits.linger_seconds)
         self._transport.write_eof()
 
-    def _head_of(self, response: Response) -> bytes:
+    def _head_of(self, response: Response, *framing: str) -> bytes:
         status = response.status
+        if response.stream is None:
+            framing = (f"Content-Length: {len(response.body)}",)
         lines = [
             f"HTTP/1.1 {status.value} {status.phrase}",
             f"Content-Type: {response.content_type}",
-            f"Content-Length: {len(response.body)}",
+            *framing,
             *(f"{name}: {value}" for name, value in response.headers),
         ]
         if not self._keeps_alive:

@@ -155,6 +155,9 @@ class HttpServer:
             self._drop(slowest)
         self._sending[connection] = body_bytes
 
+    def stream_failed(self, error: Exception) -> None:
+        _log.error("stream failed", error=f"{type(error).__name__}: {error}", exc_info=error)
+
     # the end
 
     def _drop(self, connection: HttpServerConnection) -> None:

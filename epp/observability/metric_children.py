@@ -166,9 +166,23 @@ class Histogram(Child):
         self._sum += other._sum
 
     @property
+    def bounds(self) -> Sequence[float]:
+        """Upper bounds of the buckets, without infinity."""
+        return self._bounds
+
+    @property
+    def sum(self) -> float:
+        """Sum of all observations."""
+        return self._sum
+
+    @property
     def total(self) -> int:
         """Number of observations."""
         return sum(self._counts)
+
+    def counts(self) -> list[int]:
+        """Return the observations by bucket; the last one has no upper bound. Thread-safe."""
+        return self._counts.copy()
 
     def observer(self, limit: float, exceeded: Callable[[], None]) -> Callable[[float], None]:
         """Return a function that observes, and calls ``exceeded`` for a value above ``limit``.

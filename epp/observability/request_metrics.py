@@ -54,6 +54,9 @@ RequestKey = tuple[str, str, str, str]
 class Families:
     """The families of requests and answers."""
 
+    first_byte_bounds = _FIRST_BYTE
+    """Buckets of ``first_byte``."""
+
     def __init__(self, make: Maker) -> None:
         self.total = make.counter(
             "request_total", "Total number of processed requests.", REQUEST_LABELS

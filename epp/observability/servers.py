@@ -1,4 +1,4 @@
-"""The metrics port: /metrics for Prometheus and /debug/ for operators."""
+"""The metrics port: /metrics for Prometheus; /debug/ and the live page, /ui/, for operators."""
 
 import asyncio
 import socket
@@ -7,7 +7,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import parse_qs, unquote_to_bytes
 
@@ -17,16 +17,17 @@ from prometheus_client.exposition import choose_encoder, gzip_accepted
 from epp.observability.admin_calls import AdminCalls, parameters
 from epp.observability.authorization import Authorizer, refusal
 from epp.observability.debug_pages import (
-    LIMIT_SECONDS,
     PREFIX,
     DebugPages,
     DebugPagesCallback,
     name_of,
     no_pages,
 )
+from epp.observability.event_feeds import MAX_VIEWERS, EventFeeds, EventSource
 from epp.observability.exposition import Exposition, Registry
 from epp.observability.http_connection import HttpLimits, Request, Response, method_error
 from epp.observability.http_server import HttpServer
+from epp.observability.loop_calls import LIMIT_SECONDS, LoopCalls
 from epp.observability.metrics import Metrics
 from epp.observability.page_queue import PageQueue
 from epp.sockets import PortStatistics, listen_on
@@ -34,8 +35,11 @@ from epp.sockets import PortStatistics, listen_on
 _log = structlog.get_logger(__name__)
 
 _PATH = "/metrics"
+_LIVE_PAGE = "/ui/"
 _OPENMETRICS = "application/openmetrics-text"
 _MAX_WAITING_PAGES = 8
+_VIEWERS_SHARE = 4
+"""One in so many connections may be a viewer of a feed, which keeps it open."""
 _SLICE_SECONDS = 0.001
 """Rendering time after which the thread releases the GIL for as long."""
 _GZIP_LEVEL = 1
@@ -72,6 +76,8 @@ class MetricsServer:
         port: int,
         pools: Callable[[], Mapping[str, Registry]] = dict,
         pages: DebugPagesCallback = no_pages,
+        feeds: Callable[[], Mapping[str, EventSource]] = dict,
+        files: Mapping[str, Response] = MappingProxyType({}),
         admin: AdminCalls | None = None,
         authorizer: Authorizer | None = None,
         page_limit_seconds: float = LIMIT_SECONDS,
@@ -87,8 +93,13 @@ class MetricsServer:
             host: Address to listen on.
             port: Port to listen on; 0 for any free one.
             pages: Returns the current debug pages.
+            feeds: Returns the current feeds of events by path below /debug/; called in another
+                thread.
+            files: Responses to GET by path, which contain nothing about this process: they are
+                served to every client, so that a browser can load the page that asks for a token.
             admin: The changing calls below /debug/; None for none.
-            authorizer: Decides about all other requests, whatever their path; None allows them all.
+            authorizer: Decides about all other requests but those for ``files``, whatever their
+                path; None allows them all.
                 The server closes it.
             page_limit_seconds: How long to wait for the event loop to render a debug page.
             limits: Limits on clients.
@@ -99,10 +110,14 @@ class MetricsServer:
         """
         self._exposition = Exposition(metrics.registry, pools)
         self._pages = pages
+        self._sources = feeds
+        self._files = files
+        self._limits = limits or HttpLimits()
         self._admin = admin or AdminCalls()
         self._authorizer = authorizer
         self._page_limit_seconds = page_limit_seconds
         self._debug: DebugPages | None = None
+        self._feeds: EventFeeds | None = None
         self._metrics_queue: PageQueue[bytes] = PageQueue(_MAX_WAITING_PAGES)
         self._debug_queue: PageQueue[Response] = PageQueue(_MAX_WAITING_PAGES)
         try:
@@ -120,7 +135,7 @@ class MetricsServer:
             "metrics",
             listening,
             self._answer,
-            limits or HttpLimits(),
+            self._limits,
             tls=tls,
             methods=("GET", "HEAD", "POST"),
             closed=None if authorizer is None else authorizer.close,
@@ -135,9 +150,10 @@ class MetricsServer:
         self._server.close_idle()
 
     async def __aenter__(self) -> Self:
-        self._debug = DebugPages(
-            self._pages, asyncio.get_running_loop(), limit_seconds=self._page_limit_seconds
-        )
+        calls = LoopCalls(asyncio.get_running_loop(), limit_seconds=self._page_limit_seconds)
+        most = self._limits.max_connections // _VIEWERS_SHARE
+        self._feeds = EventFeeds(self._sources, calls, max_viewers=max(1, min(MAX_VIEWERS, most)))
+        self._debug = DebugPages(self._pages, calls)
         return self
 
     async def __aexit__(
@@ -155,6 +171,8 @@ class MetricsServer:
         raw, _, query = request.target.partition(b"?")
         path = unquote_to_bytes(raw).decode("utf-8", "replace")
         is_post = request.method == "POST"
+        if not is_post and (file := self._files.get(path)) is not None:
+            return file
         # A changing call has a token of its own, in the same header.
         is_change = is_post and name_of(path) in self._admin.actions()
         if self._authorizer is not None and not is_change:
@@ -163,20 +181,30 @@ class MetricsServer:
                 return refused
         if is_post:
             return await self._act(request, name_of(path), query)
-        if self._debug is not None and (path == PREFIX or path.startswith(f"{PREFIX}/")):
-            debug, given = self._debug, parameters(query)
-            key = (path, query)
-            return await self._debug_queue.page(key, lambda: debug.answer(path, given))
-        if path == "/favicon.ico":  # a browser asks for it beside every page
-            return Response(HTTPStatus.OK, "image/x-icon", b"")
+        if path == PREFIX or path.startswith(f"{PREFIX}/"):
+            return await self._debug_page(path, query)
         if path != _PATH:
-            return Response.of_error(
-                HTTPStatus.NOT_FOUND, f"nothing is at {path}", pages=[_PATH, f"{PREFIX}/"]
-            )
+            return self._not_found(path)
         form = _form(request, query)
         body = await self._metrics_queue.page(form, lambda: self._render(form))
         headers = (("Content-Encoding", "gzip"),) if form.is_gzip else ()
         return Response(HTTPStatus.OK, form.content_type, body, headers)
+
+    async def _debug_page(self, path: str, query: bytes) -> Response:
+        debug, feeds = self._debug, self._feeds
+        if debug is None or feeds is None:
+            return self._not_found(path)
+        feed = feeds.answer(name_of(path))
+        if feed is not None:
+            return feed
+        given = parameters(query)
+        return await self._debug_queue.page((path, query), lambda: debug.answer(path, given))
+
+    def _not_found(self, path: str) -> Response:
+        if path == "/favicon.ico":  # a browser asks for it beside every page
+            return Response(HTTPStatus.OK, "image/x-icon", b"")
+        pages = [_PATH, f"{PREFIX}/", *sorted(self._files.keys() & {_LIVE_PAGE})]
+        return Response.of_error(HTTPStatus.NOT_FOUND, f"nothing is at {path}", pages=pages)
 
     async def _act(self, request: Request, name: str, query: bytes) -> Response:
         action = self._admin.actions().get(name)

@@ -32,7 +32,7 @@ from epp.request_control.errors import (
     TooManyJsonValuesError,
 )
 from epp.request_control.hedging import Hedging
-from epp.request_control.live_requests import LiveRequests
+from epp.request_control.live_requests import LiveRequests, RequestWatch
 from epp.request_control.memory import UNCOUNTED, RequestMemory
 from epp.request_control.pending import AwaitingProducers, PendingDecision
 from epp.request_control.pipeline import Pipeline
@@ -161,6 +161,10 @@ class Director:
     def in_flight(self) -> int:
         """The number of routed requests not yet closed."""
         return self._live.in_flight
+
+    def watch_ends(self, watch: RequestWatch | None) -> None:
+        """Notify ``watch`` of each request that ends; None for nobody. Thread-safe."""
+        self._live.watch = watch
 
     @property
     def pipeline(self) -> Pipeline:

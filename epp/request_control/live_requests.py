@@ -25,6 +25,9 @@ _UNREACHABLE: Final = frozenset({_BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT.value}
 _OK: Final = HTTPStatus.OK.value
 """Looked up once: on Python 3.11 that takes 0.3 us."""
 
+RequestWatch = Callable[[RoutedRequest, EndCause, float], None]
+"""Is notified of a request that ends, why, and when."""
+
 
 class LiveRequests:
     """The :class:`RequestLifecycle` of all routed requests.
@@ -59,6 +62,8 @@ class LiveRequests:
         self.in_flight = 0
         """Routed requests not yet closed."""
         self.time = clock
+        self.watch: RequestWatch | None = None
+        """Called for each request that ends; None while nobody watches."""
         self._find_address = find_address
         self._clock = clock
         self._flow = flow
@@ -138,7 +143,7 @@ class LiveRequests:
                 self._flow.evictions.spare(routed.in_flight)
             self._flow.wake()
 
-    def ended(self, routed: RoutedRequest, cause: EndCause) -> None:
+    def ended(self, routed: RoutedRequest, cause: EndCause) -> None:  # noqa: PLR0912 - calls cost
         """Release the reservations, call the plugins, count and log."""
         now = self._clock()
         decision, request, metrics = routed.decision, routed.request, routed.metrics
@@ -157,6 +162,8 @@ class LiveRequests:
             if routed.hedge is not None:
                 routed.hedge.end(now, has_succeeded=False)
                 routed.hedge = None
+        if (watch := self.watch) is not None:
+            watch(routed, cause, now)
         routed.endpoint.responses[0 if status is None else status // 100 % 10] += 1
         if (
             self._outliers is not None

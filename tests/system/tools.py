@@ -6,6 +6,7 @@ import shutil
 PACKAGES = {
     "h2load": "nghttp2-client",
     "nghttp": "nghttp2-client",
+    "chromium": "chromium",
     "curl": "curl",
     "prometheus": "prometheus",
     "promtool": "prometheus",

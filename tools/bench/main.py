@@ -31,6 +31,7 @@ from tools.bench import (
     flow_tables,
     gateways,
     in_process,
+    live_viewer,
     many_endpoints,
     pods,
     prefix_memory,
@@ -235,6 +236,14 @@ async def endpoints(run: Run) -> None:
     run.console.print(many_endpoints.table(measured))
 
 
+async def viewers(run: Run) -> None:
+    """CPU that viewers of the live page cost."""
+    measured = await live_viewer.measure(5.0 if run.quick else 20.0)
+    busy = [await live_viewer.busiest(count) for count in live_viewer.COUNTS]
+    run.results["viewers"] = {"idle": measured, "busy": busy}
+    run.console.print(live_viewer.table(measured, busy))
+
+
 PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "envoy": envoy,
     "parts": parts,
@@ -252,8 +261,11 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "cost": worst,
     "start": start,
     "endpoints": endpoints,
+    "viewers": viewers,
 }
-BY_DEFAULT = [name for name in PARTS if name not in {"explain", "floods", "cost", "endpoints"}]
+BY_DEFAULT = [
+    name for name in PARTS if name not in {"explain", "floods", "cost", "endpoints", "viewers"}
+]
 
 
 async def main(given: argparse.Namespace, console: Console) -> dict[str, Any]:

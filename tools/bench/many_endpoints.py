@@ -63,7 +63,7 @@ async def measure(seconds: float) -> list[Cost]:
             hosts, port = servers.ready["hosts"], servers.ready["port"]
             for case, options in CASES.items():
                 picker = (
-                    _of_pods(hosts, port) if case == _WATCHED else _of_file(hosts, port, options)
+                    _of_pods(hosts, port) if case == _WATCHED else of_file(hosts, port, options)
                 )
                 async with picker as running:
                     await asyncio.sleep(SETTLE_SECONDS)
@@ -119,7 +119,7 @@ def table(costs: Sequence[Cost]) -> Table:
 
 
 @asynccontextmanager
-async def _of_file(
+async def of_file(
     hosts: Sequence[str], port: int, options: Sequence[str]
 ) -> AsyncIterator[Running]:
     """Run a picker whose endpoints are in a file."""
