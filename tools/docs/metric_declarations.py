@@ -38,9 +38,9 @@ from epp.observability import (
 from epp.observability.metric_children import Histogram
 from epp.observability.metric_families import Family
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginLabels
-from epp.tracing.exporter import TracingCollector
 from epp.outlier_detection import OutlierDetector, OutlierSettings
 from epp.scheduling import Plugin
+from epp.tracing.exporter import TracingCollector
 from epp_plugins import PLUGINS
 
 PREFIX: Final = "llm_d_epp_"
