@@ -45,7 +45,8 @@ def test_a_sound_envoy_has_status_0_and_only_ok_lines(sound: Path) -> None:
     assert lines
     assert {line.split()[0] for line in lines} == {"ok"}
     assert not_checked == (
-        "not checked, for lack of data in this source: envoy-version, ext-proc-counters, counters"
+        "not checked, for lack of data in this source: epp-health-counters, envoy-version,"
+        " ext-proc-counters, counters"
     )
     assert last == "0 errors, 0 warnings"
 
@@ -74,7 +75,12 @@ def test_json_says_the_same(trapped: Path) -> None:
     assert result.exit_code == 1
     document = json.loads(result.stdout)
     assert (document["errors"], document["warnings"]) == (1, 1)
-    assert document["not_checked"] == ["envoy-version", "ext-proc-counters", "counters"]
+    assert document["not_checked"] == [
+        "epp-health-counters",
+        "envoy-version",
+        "ext-proc-counters",
+        "counters",
+    ]
     first = document["findings"][0]
     assert (first["level"], first["check"]) == ("error", "route-timeout")
     assert first["mend"] == "Set the route's timeout: 0s"
