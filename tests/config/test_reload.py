@@ -150,6 +150,8 @@ async def test_edit_in_place_is_taken_into_use_and_what_is_unchanged_is_kept(pat
         assert followed.user.graph.plugins["a"] is before
         assert followed.page() == {
             "reloads_total success": 1,
+            "reloads_total failure": 0,
+            "reloads_total rollback": 0,
             "last_reload_successful": 1,
         }
 

@@ -24,9 +24,13 @@ from epp.kubernetes.source import PodSelection, PodSource
 from epp.lab.envoy import Mode
 from epp.lab.fleet import Fleet, FleetConfig
 from epp.outlier_detection import HealthState, OutlierSettings
+from epp.tracing import OtlpSettings, TracingSettings
 from epp.transport import TlsSettings
 from epp.transport.certificate import load_certificate
 from tools.harness.gateway import Gateway, Picker, running, serving, until
+
+NO_COLLECTOR: Final = "http://127.0.0.1:9"
+"""The discard port: nothing listens there."""
 
 FAULTY: Final = '''\
 """Plugins that fail."""
@@ -245,6 +249,7 @@ async def of_faults(folder: Path) -> list[str]:
             "has_deprecated_metrics": True,
             "hedging_budget_percent": 100,
             "explain": ExplainSettings(explain_file=folder / "decisions.jsonl"),
+            "tracing": TracingSettings(exporter="otlp", otlp=OtlpSettings(endpoint=NO_COLLECTOR)),
         },
     ) as gateway:
         for _ in range(LEARNED):
