@@ -258,7 +258,7 @@ async def of_faults(folder: Path) -> list[str]:
         assert (await gateway.completion(model="old")).status_code == 200
         url = f"{gateway.url}/v1/completions"
         assert (await gateway.client.post(url, content=b"{")).status_code == 400
-        deep = b'{"model":"tiny","prompt":' + b"[" * 2000 + b"]" * 2000 + b"}"
+        deep = b'{"model":"tiny","prompt":' + b"[" * 50_000 + b"]" * 50_000 + b"}"
         assert (await gateway.client.post(url, content=deep)).status_code == 400
         pages = [await page(gateway)]
         await _hedged(gateway)
