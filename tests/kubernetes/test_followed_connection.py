@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from epp.kubernetes.api import (
     load_connection,
 )
 from epp.kubernetes.api.followed_connection import LOOK_SECONDS, SETTLE_SECONDS
+from epp.kubernetes.api.kubeconfig import Selected, read_kubeconfig
 
 from .conftest import Clock, tls_config, write_kubeconfig
 from .fake_api import CONFIG_MAPS, FakeApi, fake_api
@@ -168,6 +169,28 @@ async def test_a_change_that_is_undone_before_it_has_settled_is_none(
             await client.settle()
         assert client.connection is before
         assert logs.entries == []
+
+
+async def test_a_change_while_a_kubeconfig_is_read_is_new_though_it_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "kubeconfig"
+    await asyncio.to_thread(write_kubeconfig, file, "http://first:1")
+    is_first = True
+
+    def changed_and_read(paths: Sequence[Path], context_name: str = "") -> Selected:
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            write_kubeconfig(file, "http://second:1")  # after the look that found the first
+        return read_kubeconfig(paths, context_name)
+
+    monkeypatch.setattr("epp.kubernetes.api.connection.read_kubeconfig", changed_and_read)
+    async with rotated({"KUBECONFIG": str(file)}) as client:
+        assert client.connection.server == "http://second:1"
+        await asyncio.to_thread(write_kubeconfig, file, "http://first:1")
+        await client.settle()
+        assert client.connection.server == "http://first:1"
 
 
 async def test_a_kubeconfig_is_read_again(api: FakeApi, tmp_path: Path, logs: Logs) -> None:

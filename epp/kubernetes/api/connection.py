@@ -197,7 +197,7 @@ def _connection(
         certificates = FollowedFiles(_files(cluster, user))
         for path in certificates.paths:
             path.read_bytes()  # OpenSSL's own error does not name the file
-        return Connection(
+        connection = Connection(
             server=cluster.server,
             source=source,
             namespace=selected.namespace,
@@ -213,6 +213,9 @@ def _connection(
     # ssl.SSLError is an OSError; bad base64 is a ValueError.
     except (ConfigError, httpx2.InvalidURL, OSError, ValueError) as error:
         raise ConfigurationError(f"{source} is unusable: {error}") from error
+    for files in connection.files:
+        files.mark_read()
+    return connection
 
 
 def _check_completeness(cluster: KubeconfigCluster, user: User) -> None:

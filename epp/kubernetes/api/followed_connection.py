@@ -48,9 +48,9 @@ class FollowedConnection:
         if not all(files.is_settled for files in news):
             self._look_at = connection.clock() + SETTLE_SECONDS
         elif news:
-            for files in news:
-                files.mark_handled()
             self._reload(connection)
+            for files in news:
+                files.mark_read()
 
     def _reload(self, connection: Connection) -> None:
         log = _log.bind(source=connection.source)

@@ -33,6 +33,9 @@ class FollowedFiles:
         """Look at the files."""
         self.is_settled = self._changes.poll(self.paths)
 
-    def mark_handled(self) -> None:
-        """Take what the last look has found as known."""
-        self._changes.mark_handled()
+    def mark_read(self) -> None:
+        """Take what the last look has found as known; call it right after reading the files.
+
+        If they have changed since that look, what they contain next is new, whatever it is.
+        """
+        self._changes.mark_read(self.paths)
