@@ -207,7 +207,7 @@ def decoded(
     client: DebugClient,
     path: str,
     page: type[T],
-    why_missing: str,
+    why_missing: str = "is it of this version?",
     query: Mapping[str, str] = NO_QUERY,
 ) -> T:
     """Return the page at ``path`` below ``/debug/``.

@@ -19,7 +19,7 @@ from epp.cli.admin_options import (
 )
 from epp.cli.debug_pages import DebugClient, PageError, decoded
 from epp.cli.explain_console import explain_console
-from epp.cli.explain_decisions import decisions, request
+from epp.cli.explain_decisions import AsJson, decisions, request
 from epp.cli.options import finite
 from epp.cli.queue_tables import shown
 from epp.cli.running import fail
@@ -44,7 +44,7 @@ def endpoint(
     admin_ca_file: AdminCaFile = "",
     admin_cert_file: AdminCertFile = "",
     page_token_file: PageTokenFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show which endpoints get requests, and why the others do not.
 
@@ -83,7 +83,7 @@ def endpoints_of(client: DebugClient) -> EndpointsPage:
     Raises:
         PageError: It could not be fetched, or is another page.
     """
-    return decoded(client, ENDPOINTS_PATH, EndpointsPage, "is it of this version?")
+    return decoded(client, ENDPOINTS_PATH, EndpointsPage)
 
 
 def _endpoint_table(endpoints: Sequence[EndpointLine]) -> Table:

@@ -1,5 +1,6 @@
 """``epp explain request`` and ``epp explain decisions``: why requests went where they went."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
@@ -40,8 +41,6 @@ DecisionsFile = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-_OLDER = "is it of this version?"
-
 
 def request(
     request_id: RequestId,
@@ -58,17 +57,17 @@ def request(
     The exit status is 2 if the decision could not be read.
     """
     try:
-        if file is None:
-            client = DebugClient(
+        record = recorded_decision(
+            request_id,
+            file,
+            lambda: DebugClient(
                 admin,
                 pool=pool,
                 ca_file=admin_ca_file,
                 cert_file=admin_cert_file,
                 token_file=page_token_file,
-            )
-            record = fetched(client, request_id)
-        else:
-            record = find_decision(file, request_id)
+            ),
+        )
     except (PageError, DecisionSearchError) as error:
         fail(str(error))
     if as_json:
@@ -79,14 +78,23 @@ def request(
         console.print(each)
 
 
-def fetched(client: DebugClient, request_id: str) -> DecisionRecord:
-    """Return the decision of a request in a running endpoint picker.
+def recorded_decision(
+    request_id: str, file: Path | None, connect: Callable[[], DebugClient]
+) -> DecisionRecord:
+    """Return the decision of a request.
+
+    Args:
+        request_id: Its id, or the beginning of it.
+        file: The file of decisions; None to ask a running endpoint picker.
+        connect: Returns a client of that endpoint picker.
 
     Raises:
         PageError: It could not be fetched.
+        DecisionSearchError: It is not in the file.
     """
-    page = f"{PATH}/{quote(request_id, safe='')}"
-    return decoded(client, page, DecisionRecord, _OLDER)
+    if file is not None:
+        return find_decision(file, request_id)
+    return decoded(connect(), f"{PATH}/{quote(request_id, safe='')}", DecisionRecord)
 
 
 def decisions(
@@ -124,7 +132,7 @@ def decisions(
             cert_file=admin_cert_file,
             token_file=page_token_file,
         )
-        page = decoded(client, PATH, DecisionsPage, _OLDER, query)
+        page = decoded(client, PATH, DecisionsPage, query=query)
     except PageError as error:
         fail(str(error))
     if as_json:

@@ -8,7 +8,7 @@ import msgspec
 import typer
 from rich.console import RenderableType
 
-from epp.admin.decision_search import DecisionSearchError, find_decision
+from epp.admin.decision_search import DecisionSearchError
 from epp.admin.what_if import WhatIf, WhatIfError, what_if
 from epp.building import make_builder
 from epp.cli.admin_options import (
@@ -23,7 +23,7 @@ from epp.cli.config_options import load_config
 from epp.cli.debug_pages import DebugClient, PageError, plain
 from epp.cli.decision_tables import profile_heading, profile_table
 from epp.cli.explain_console import explain_console
-from epp.cli.explain_decisions import AsJson, DecisionsFile, RequestId, fetched
+from epp.cli.explain_decisions import AsJson, DecisionsFile, RequestId, recorded_decision
 from epp.cli.running import fail
 from epp.config import ConfigError
 from epp.config.instances import close_all
@@ -49,17 +49,17 @@ def what_if_command(
     if the endpoint is another one, and 2 if the decision or the configuration could not be read.
     """
     try:
-        if file is None:
-            client = DebugClient(
+        record = recorded_decision(
+            request_id,
+            file,
+            lambda: DebugClient(
                 admin,
                 pool=pool,
                 ca_file=admin_ca_file,
                 cert_file=admin_cert_file,
                 token_file=page_token_file,
-            )
-            record = fetched(client, request_id)
-        else:
-            record = find_decision(file, request_id)
+            ),
+        )
         graph = make_builder().build(load_config(config, None))
     except (PageError, DecisionSearchError, ConfigError) as error:
         fail(str(error))

@@ -41,7 +41,7 @@ DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
 SLICE_RUNS: Final = 256
 """Runs that one call clears of a removed endpoint: 0.3 ms."""
 _LOOKED_AT: Final = 5000
-"""Runs that :meth:`PrefixIndex.most_shared` looks at, in 2 ms."""
+"""Runs that :meth:`PrefixIndex.most_shared` looks at."""
 _EVICTED_RUNS: Final = 4096
 """Maximum runs that one call evicts after an endpoint's capacity has shrunk; later calls evict the
 rest."""
