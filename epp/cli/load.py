@@ -19,8 +19,10 @@ from epp.cli.running import (
 from epp.cli.units import duration as seconds
 from epp.lab import load as generator
 from epp.lab.load import LoadError
+from epp.lab.results import Slo
+from epp.lab.traffic import TrafficError, parse_lengths
 
-_EXPECTED = (*EXPECTED, LoadError)
+_EXPECTED = (*EXPECTED, LoadError, TrafficError)
 
 
 def load(
@@ -138,9 +140,9 @@ def load(
             rate=rate,
             requests=requests,
             duration_seconds=duration,
-            prompt_chars=from_flag("--prompt-chars", generator.parse_lengths, prompt_chars),
-            max_tokens=from_flag("--max-tokens", generator.parse_lengths, max_tokens),
-            slo=generator.Slo(
+            prompt_chars=from_flag("--prompt-chars", parse_lengths, prompt_chars),
+            max_tokens=from_flag("--max-tokens", parse_lengths, max_tokens),
+            slo=Slo(
                 ttft_seconds=_seconds("--slo-ttft", slo_ttft),
                 tpot_seconds=_seconds("--slo-tpot", slo_tpot),
                 latency_seconds=_seconds("--slo-latency", slo_latency),

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from epp.lab.load.client import ConnectionPool, Receiver
-from epp.lab.load.record import RequestFailedError
+from epp.lab.load.errors import RequestFailedError
 
 HOST = "127.0.0.1"
 NICENESS = 10

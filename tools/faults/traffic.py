@@ -15,7 +15,8 @@ from enum import Enum
 from urllib.parse import urlsplit
 
 from epp.lab.load.client import ConnectionPool
-from epp.lab.load.record import ErrorKind, RequestFailedError
+from epp.lab.load.errors import RequestFailedError
+from epp.lab.results.record import ErrorKind
 
 CHARS_PER_TOKEN = 4
 _OK, _SERVER_ERROR = 200, 500

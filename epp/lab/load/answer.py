@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from epp.lab.load.record import ErrorKind, RequestFailedError
+from epp.lab.load.errors import RequestFailedError
 from epp.lab.load.sse import EventDecoder
+from epp.lab.results.record import ErrorKind
 
 SERVED_BY_HEADERS = (b"x-served-by", b"x-gateway-destination-endpoint")
 """Response headers that name the model server, the most reliable first."""

@@ -14,7 +14,8 @@ from typing import Protocol, cast
 
 import httptools
 
-from epp.lab.load.record import ErrorKind, RequestFailedError
+from epp.lab.load.errors import RequestFailedError
+from epp.lab.results.record import ErrorKind
 
 _FRAMING = (b"content-length", b"transfer-encoding")
 _INFORMATIONAL_BELOW = 200

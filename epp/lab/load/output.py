@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from epp.lab.load.errors import PlanError
-from epp.lab.load.record import Record
 from epp.lab.load.report import Report
+from epp.lab.results.record import Record
 
 _MS = 1000.0
 

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from epp.lab.load.errors import PlanError
-from epp.lab.load.lengths import Lengths, LogNormalLengths, UniformLengths
-from epp.lab.load.slo import Slo
+from epp.lab.results.slo import Slo
+from epp.lab.traffic.lengths import Lengths, LogNormalLengths, UniformLengths
 
 MIN_UNIQUE_CHARS = 16
 """Minimum length of a shared prefix, and of the rest of the prompt: each contains a number that

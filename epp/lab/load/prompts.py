@@ -10,8 +10,8 @@ from random import Random
 
 import msgspec
 
-from epp.lab.load.lengths import Lengths
 from epp.lab.load.plan import MIN_UNIQUE_CHARS, Api, Arrivals, LoadPlan
+from epp.lab.traffic.lengths import Lengths
 
 _CORPUS_CHARS = 65536
 _TEXT = (

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from epp.lab.load.distribution import Distribution
 from epp.lab.load.plan import LoadPlan
-from epp.lab.load.record import Record
+from epp.lab.results.distribution import Distribution
+from epp.lab.results.record import Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from random import Random
 
 from epp.lab.load.answer import Answer
 from epp.lab.load.client import ConnectionPool
+from epp.lab.load.errors import RequestFailedError
 from epp.lab.load.plan import LoadPlan
 from epp.lab.load.prompts import Prompts
-from epp.lab.load.record import ErrorKind, Record, RequestFailedError
+from epp.lab.results.record import ErrorKind, Record
 
 
 class HttpRequestSender:

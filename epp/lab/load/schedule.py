@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from epp.lab.load.plan import LoadPlan
-from epp.lab.load.record import ErrorKind, Record
+from epp.lab.results.record import ErrorKind, Record
 
 UNCONNECTED_PAUSE_SECONDS = 0.1
 """Delay before a closed-loop client sends again after a failure to connect."""

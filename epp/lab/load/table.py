@@ -5,8 +5,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from epp.lab.load.distribution import Distribution
 from epp.lab.load.report import Report
+from epp.lab.results.distribution import Distribution
 
 _UNNAMED = "(not named in the response)"
 

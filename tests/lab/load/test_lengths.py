@@ -7,10 +7,11 @@ from statistics import median
 
 import pytest
 
-from epp.lab.load import Lengths, LoadPlan, LogNormalLengths, PlanError, UniformLengths
-from epp.lab.load.lengths import parse_lengths
+from epp.lab.load import LoadPlan, PlanError
 from epp.lab.load.plan import MIN_UNIQUE_CHARS
 from epp.lab.load.prompts import Prompts
+from epp.lab.traffic import Lengths, LogNormalLengths, TrafficError, UniformLengths
+from epp.lab.traffic.lengths import parse_lengths
 
 MakePlan = Callable[..., LoadPlan]
 
@@ -43,7 +44,7 @@ def test_lengths_are_read_as_they_are_written(text: str, lengths: int | Lengths)
     ],
 )
 def test_what_is_no_length_is_refused(text: str, message: str) -> None:
-    with pytest.raises(PlanError, match=message):
+    with pytest.raises(TrafficError, match=message):
         parse_lengths(text)
 
 

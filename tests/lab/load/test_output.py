@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from epp.lab.load import ErrorKind, Goodput, LoadPlan, PlanError, Record, Report, Slo
+from epp.lab.load import Goodput, LoadPlan, PlanError, Report
 from epp.lab.load.output import renderer
+from epp.lab.results import ErrorKind, Record, Slo
 
 from .test_report import make_record
 

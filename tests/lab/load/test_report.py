@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from epp.lab.load import ErrorKind, ErrorSummary, LoadPlan, Record, Report, report_table
+from epp.lab.load import ErrorSummary, LoadPlan, Report, report_table
+from epp.lab.results import ErrorKind, Record
 
 MakePlan = Callable[..., LoadPlan]
 

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from epp.lab.load import ErrorKind, LoadPlan, Progress, Record, Report, run
+from epp.lab.load import LoadPlan, Progress, Report, run
+from epp.lab.results import ErrorKind, Record
 
 MakePlan = Callable[..., LoadPlan]
 

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from epp.lab.load.errors import PlanError
+from epp.lab.traffic.errors import TrafficError
 
 _P99_DEVIATIONS = NormalDist().inv_cdf(0.99)
 _RANGE = re.compile(r"(?P<least>[0-9]{1,12})(-(?P<most>[0-9]{1,12}))?")
@@ -21,7 +21,7 @@ class UniformLengths:
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most:
-            raise PlanError(f"{self}: must be an ascending range of numbers above 0")
+            raise TrafficError(f"{self}: must be an ascending range of numbers above 0")
 
     def at(self, fraction: float) -> int:
         """Return the quantile of `fraction` (0.0-1.0, 1.0 excluded)."""
@@ -41,7 +41,7 @@ class LogNormalLengths:
 
     def __post_init__(self) -> None:
         if not 1 <= self.median <= self.p99:
-            raise PlanError(f"{self}: the median must be above 0 and not above the p99")
+            raise TrafficError(f"{self}: the median must be above 0 and not above the p99")
 
     @property
     def least(self) -> int:
@@ -65,12 +65,12 @@ def parse_lengths(text: str) -> int | Lengths:
     """Parse `N`, `LEAST-MOST` or `lognormal:MEDIAN:P99`.
 
     Raises:
-        PlanError: `text` has none of these forms, or its numbers are out of range.
+        TrafficError: `text` has none of these forms, or its numbers are out of range.
     """
     if match := _LOG_NORMAL.fullmatch(text):
         return LogNormalLengths(int(match["median"]), int(match["p99"]))
     if (match := _RANGE.fullmatch(text)) is None:
-        raise PlanError(
+        raise TrafficError(
             f"{text!r} is not a length: give a number, a range such as 100-2000,"
             " or lognormal:MEDIAN:P99"
         )

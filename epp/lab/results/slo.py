@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from epp.lab.load.record import Record
+from epp.lab.results.record import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

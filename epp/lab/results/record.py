@@ -24,14 +24,6 @@ class ErrorKind(StrEnum):
     """The event stream contained an error or ended without ``[DONE]``."""
 
 
-class RequestFailedError(Exception):
-    """A request failed; `HttpRequestSender` turns it into a `Record`."""
-
-    def __init__(self, kind: ErrorKind, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """One finished request; times are seconds after the start of the run."""

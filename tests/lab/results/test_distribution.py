@@ -2,8 +2,8 @@
 
 import pytest
 
-from epp.lab.load import Distribution
-from epp.lab.load.distribution import percentile
+from epp.lab.results import Distribution
+from epp.lab.results.distribution import percentile
 
 
 @pytest.mark.parametrize(
