@@ -42,6 +42,8 @@ from epp.observability.log_level_calls import PATH as LOG_LEVEL_PATH
 from epp.pool_runtime import PoolRuntime
 from epp.port_servers import port_servers
 from epp.request_control import BodyLanes
+from epp.request_control.force_header import FORCE_HEADER
+from epp.request_control.force_keys import ForceKeys
 from epp.served_pools import OnePool, ServedPools
 from epp.settings import Ports, ServeSettings, Transport
 from epp.several_pools import SeveralPools
@@ -73,6 +75,7 @@ class App:
             ConfigError: The configuration is invalid.
             DataLayerError: There are no endpoints, or one is invalid.
             TracingError: Tracing cannot start.
+            ForceKeyError: The file with the keys of forced endpoints cannot be used.
         """
         self.settings = settings
         self.metrics = Metrics(
@@ -88,6 +91,7 @@ class App:
         self._decision_file = DecisionFile.of(settings.explain)
         if self._decision_file is not None:
             self.metrics.registry.register(DecisionFileCollector(self._decision_file))
+        self._force_keys = _force_keys(settings)
         self._cluster = self._join_cluster()
         self.pools = self._make_pools()
         """What decides the requests."""
@@ -152,6 +156,7 @@ class App:
                 lanes=self._lanes,
                 decision_file=self._decision_file,
                 tracer=self._tracer,
+                force_keys=self._force_keys,
             )
         discover, plugin_objects = None, None
         if cluster is not None and source is not None:
@@ -166,6 +171,7 @@ class App:
                 plugin_objects=plugin_objects,
                 decision_file=self._decision_file,
                 tracer=self._tracer,
+                force_keys=self._force_keys,
             )
         )
 
@@ -310,6 +316,8 @@ class App:
         }
         if (limits := self.service.time_limits) is not None:
             tasks["time-limits"] = limits.run
+        if self._force_keys is not None:
+            tasks["force-keys"] = self._force_keys.run
         if self._tracing is not None:
             tasks["tracing"] = self._tracing.run
         if self._cluster is not None:
@@ -338,3 +346,23 @@ class App:
             more = LAST_CHUNK_SECONDS + 1
             tasks.create_task(server.stop(timeout + more), name="stop-server")
         log.info("endpoint picker stopped", requests_in_flight=self.pools.in_flight)
+
+
+def _force_keys(settings: ServeSettings) -> ForceKeys | None:
+    """Return the keys of the header that forces an endpoint; None if it is ignored.
+
+    Raises:
+        ForceKeyError: Their file cannot be used.
+    """
+    path = settings.force_endpoint_key_file
+    if path is None:
+        return None
+    why = ""
+    if settings.ext_proc.compat == "reference":
+        why = "--compat=reference, as the Go EPP does not have it"
+    elif FORCE_HEADER in settings.ext_proc.ignored_client_headers:
+        why = "--ignore-client-headers, which names it"
+    if not why:
+        return ForceKeys(path)
+    log.warning("--force-endpoint-key-file has no effect", header=FORCE_HEADER, reason=why)
+    return None

@@ -60,6 +60,8 @@ from epp.observability import (
 from epp.outlier_detection import OutlierDetector, OutlierSettings
 from epp.parsing import BodyLimits
 from epp.request_control import BodyLanes, BodyQueue, Director
+from epp.request_control.force_keys import ForceKeys
+from epp.request_control.forced_endpoint import ForcedEndpoints
 from epp.scheduling import Endpoint
 from epp.settings import ServeSettings
 from epp.tracing import Tracer
@@ -94,6 +96,7 @@ class PoolRuntime:
             blocks.
         decision_file: Gets the recorded decisions; None for no file.
         tracer: Traces requests; None without tracing.
+        force_keys: Keys of the header that forces an endpoint; None to ignore it.
         is_one_of_several: Whether the process serves other pools, too: log lines name the pool.
 
     Raises:
@@ -113,6 +116,7 @@ class PoolRuntime:
         choose_config: ChooseFile | None = None,
         types: PluginTypes | None = None,
         decision_file: DecisionFile | None = None,
+        force_keys: ForceKeys | None = None,
         is_one_of_several: bool = False,
         tracer: Tracer | None = None,
     ) -> None:
@@ -253,6 +257,9 @@ class PoolRuntime:
             log_fields=log_fields,
             recorder=self.explanations.recorder,
             traced_as=settings.pool_name,
+            forced=None
+            if force_keys is None
+            else ForcedEndpoints(force_keys, lambda: self.store.snapshot, metrics),
             follow_subset_hint=not settings.ignore_subset_hint,
             body_limits=BodyLimits(
                 settings.ext_proc.max_decompressed_bytes,

@@ -292,6 +292,16 @@ class ServeSettings:
             form=Form.SWITCH,
         ),
     ] = False
+    force_endpoint_key_file: Annotated[
+        Path | None,
+        Option(
+            "Send a request to the endpoint that its header x-epp-force-endpoint names, if a key of"
+            " this file has signed it (`epp force-endpoint`). One key of at least 32 bytes on each"
+            " line, reloaded when the file changes. Off with --compat=reference.",
+            panel=Panel.MESSAGES,
+            metavar="FILE",
+        ),
+    ] = None
     ignore_subset_hint: Annotated[
         bool,
         Option(

@@ -95,6 +95,7 @@ class SeveralPools:
         lanes: Where requests with long bodies wait.
         decision_file: Gets the recorded decisions; None for no file.
         tracer: Traces requests; None without tracing.
+        force_keys: Keys of the header that forces an endpoint; None to ignore it.
         clock: Monotonic seconds.
     """
 
@@ -109,6 +110,7 @@ class SeveralPools:
         lanes: BodyLanes,
         decision_file: DecisionFile | None = None,
         tracer: Tracer | None = None,
+        force_keys: ForceKeys | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         assert cluster.objects is not None  # noqa: S101 - it is made for several pools
@@ -120,6 +122,7 @@ class SeveralPools:
         self._lanes = lanes
         self._decision_file = decision_file
         self._tracer = tracer
+        self._force_keys = force_keys
         self._clock = clock
         self._shares: Shares | None = None
         self._running: dict[str, _Running] = {}
@@ -253,6 +256,7 @@ class SeveralPools:
             installed=self._installed,
             lanes=self._lanes,
             tracer=self._tracer,
+            force_keys=self._force_keys,
             discover=partial(self._cluster.discover, ref),
             plugin_objects=self._cluster.plugin_objects(),
             types=types,

@@ -128,6 +128,8 @@ class CapturedDecision(msgspec.Struct, eq=False, gc=False):
     shadow: Sequence[ShadowPick] = ()
     stages: Sequence[tuple[str, str]] = ()
     """Profile and endpoint of each stage before the primary profile."""
+    is_forced: bool = False
+    """Whether a signed header has named the endpoint."""
     queued: tuple[float, Sequence[str]] | None = None
     """Seconds in flow control's queues, and why it was parked; None if it did not wait."""
     first_byte_at: float = 0.0

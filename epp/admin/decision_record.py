@@ -40,6 +40,8 @@ class DecisionLine(msgspec.Struct, frozen=True, kw_only=True):
     """Why it ended; None while it is in flight."""
     why: str
     """The decision in one sentence."""
+    is_forced: bool = False
+    """Whether a signed header has named the endpoint."""
 
 
 class EndpointInputs(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,6 +30,8 @@ def why(entry: CapturedDecision, primary: CapturedProfile | None) -> str:
     """Return the sentence of a decision, of which ``primary`` is the primary profile's result."""
     if primary is None or not entry.endpoint:
         return _why_unrouted(entry)
+    if entry.is_forced:
+        return f"{entry.endpoint} was forced by a signed header."
     endpoints, candidates = endpoints_of(primary, entry), len(entry.candidates.names)
     waited = f", after {entry.queued[0]:.3g} s in the queue" if entry.queued else ""
     if candidates == 1:

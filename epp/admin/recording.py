@@ -153,6 +153,7 @@ class Recorder:
             routed.state.read(PREFIX_MATCHES),
             decision.shadow,
             [(name, each.name) for name, each in stages.items()] if stages else (),
+            decision.is_forced,
         )
         routed.record = entry
         self._ring.add(entry)

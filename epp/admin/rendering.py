@@ -110,6 +110,7 @@ class Renderer:
             "duration_seconds": ending and round(ending.at - received_at, 6),
             "outcome": ending and ending.cause.value,
             "why": why(entry, primary),
+            "is_forced": entry.is_forced,
         }
 
 

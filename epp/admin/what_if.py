@@ -77,12 +77,18 @@ def what_if(
     """Return what ``graph`` makes of a recorded decision.
 
     Raises:
-        WhatIfError: The record lacks its inputs, or the profiles that the handler would choose.
+        WhatIfError: The endpoint was forced, or the record lacks its inputs, or the profiles that
+            the handler would choose.
     """
     if not record.inputs:
         raise WhatIfError(
             f"the decision of {record.request_id!r} has no inputs: it ended at stage"
             f" {record.refused_at or 'queue'}, before its endpoints were looked at"
+        )
+    if record.is_forced:
+        raise WhatIfError(
+            f"the endpoint of {record.request_id!r} was forced by a signed header: no configuration"
+            " changes that"
         )
     return _Rerun(record, graph, clock()).outcome()
 

@@ -33,6 +33,7 @@ _MODULES: Final = {
     "explain": "explain",
     "top": "top",
     "drain": "drain",
+    "force-endpoint": "force_endpoint",
     "log": "log",
     "plugins": "plugins",
     "session": "session",

@@ -19,13 +19,21 @@ import uvloop
 from epp.config import ConfigError
 from epp.data_layer import DataLayerError
 from epp.observability import PortError
+from epp.request_control.force_keys import ForceKeyError
 from epp.sockets import descriptor_limit, raise_limit
 from epp.tracing import TracingError
 from epp.transport import TransportError
 
 log = structlog.get_logger()
 
-EXPECTED: Final = (ConfigError, DataLayerError, PortError, TracingError, TransportError)
+EXPECTED: Final = (
+    ConfigError,
+    DataLayerError,
+    ForceKeyError,
+    PortError,
+    TracingError,
+    TransportError,
+)
 """Errors whose text is for the user; anything else is a bug and shows its traceback."""
 
 _MMAP_THRESHOLD: Final = -3

@@ -1,7 +1,7 @@
 """The changing call behind ``epp drain``."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from math import inf
 from typing import Final
@@ -9,6 +9,11 @@ from typing import Final
 import msgspec
 
 from epp.data_layer.endpoints_page import EndpointLine
+from epp.data_layer.named_endpoints import (
+    AmbiguousNameError,
+    NoSuchEndpointError,
+    endpoint_named,
+)
 from epp.data_layer.store import EndpointStore
 from epp.observability import AdminError
 from epp.scheduling import Endpoint
@@ -17,8 +22,6 @@ PATH: Final = "endpoints/drain"
 """Path of the call below ``/debug/``, with the parameters ``endpoint``, ``seconds``, ``undo``."""
 
 _PARAMETERS: Final = frozenset({"endpoint", "seconds", "undo"})
-_NAMES: Final = 10
-"""How many endpoints an error names."""
 
 
 class Drained(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,18 +95,12 @@ class DrainCalls:
             timer.cancel()
 
     def _found(self, wanted: str) -> Endpoint:
-        """Return the endpoint with the given name, with or without its namespace, or address."""
-        pool = self._store.snapshot
-        found = [each for each in pool if each.name == wanted] or [
-            each for each in pool if wanted in {each.address, each.name.rpartition("/")[2]}
-        ]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            text = f"{wanted!r} is more than one endpoint: {_names(found)}"
-            raise AdminError(HTTPStatus.CONFLICT, text)
-        text = f"there is no endpoint {wanted!r}; the pool has {_names(pool) or 'none'}"
-        raise AdminError(HTTPStatus.NOT_FOUND, text)
+        try:
+            return endpoint_named(wanted, self._store.snapshot)
+        except AmbiguousNameError as error:
+            raise AdminError(HTTPStatus.CONFLICT, str(error)) from error
+        except NoSuchEndpointError as error:
+            raise AdminError(HTTPStatus.NOT_FOUND, str(error)) from error
 
 
 def _undo(given: Mapping[str, str]) -> bool:
@@ -126,9 +123,3 @@ def _seconds(given: Mapping[str, str]) -> float:
         text = f"seconds is {text!r}, not a positive number"
         raise AdminError(HTTPStatus.BAD_REQUEST, text)
     return seconds
-
-
-def _names(endpoints: Sequence[Endpoint]) -> str:
-    names = ", ".join(each.name for each in endpoints[:_NAMES])
-    more = len(endpoints) - _NAMES
-    return f"{names} and {more} more" if more > 0 else names

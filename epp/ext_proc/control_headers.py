@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from epp.ext_proc.gateway_metadata import POOL
 from epp.ext_proc.processing_request import SERVED_KEY, SUBSET_KEY
+from epp.request_control.force_header import FORCE_HEADER
 from epp.request_control.policies import (
     FAIRNESS,
     OBJECTIVE,
@@ -29,6 +30,7 @@ CLIENT_CONTROL_HEADERS = frozenset(
         REWRITE,
         OLD_REWRITE,
         TTL_HEADER,
+        FORCE_HEADER,
         POOL,
         "x-llm-d-slo-ttft-ms",
         "x-slo-ttft-ms",

@@ -142,6 +142,12 @@ class Metrics:
             " response was late; result is won if that endpoint responded first, or lost.",
             ("result",),
         )
+        self._forced = make.counter(
+            "forced_requests_total",
+            "Requests with a header that forces their endpoint; result is routed, denied (the"
+            " header is invalid) or no-endpoint (the pool does not have it).",
+            ("result",),
+        )
         self.internal_faults = make.counter(
             "internal_faults_total", "Exceptions that became a 500: faults of this EPP.", ()
         ).labels()
@@ -154,6 +160,10 @@ class Metrics:
             has_won: Whether a further endpoint responded first.
         """
         self._hedges.labels("won" if has_won else "lost").inc()
+
+    def forced(self, result: str) -> None:
+        """Count a request with a header that forces its endpoint, by ``result``."""
+        self._forced.labels(result).inc()
 
     def watch_pool(
         self,

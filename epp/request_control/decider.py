@@ -19,6 +19,7 @@ from epp.request_control.errors import (
     RequestDroppedError,
     RequestError,
 )
+from epp.request_control.forced_endpoint import forced_result
 from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, EndCause
 from epp.request_control.policies import OutcomeWatch
@@ -162,6 +163,25 @@ class Decider:
         self._schedule_seconds(perf_counter() - began)
         return result
 
+    def force(self, prepared: PreparedRequest, endpoint: Endpoint) -> SchedulingResult:
+        """Choose ``endpoint`` without asking filters, scorers and picker; nothing is reserved.
+
+        Raises:
+            RequestError: An admitter refuses the request.
+        """
+        pipeline, producer_run, trace = prepared.pipeline, prepared.producer_run, prepared.trace
+        prepared.candidates = candidates = (endpoint,)
+        if trace is not None:
+            trace.begin_choice()
+        try:
+            producer_run.attach(candidates)
+            if pipeline.admitters:
+                pipeline.admit(producer_run.request, candidates, producer_run.state)
+        finally:
+            if trace is not None:
+                trace.end_choice(candidates, pipeline.scheduler.profiles)
+        return forced_result(endpoint)
+
     def route(
         self,
         prepared: PreparedRequest,
@@ -182,7 +202,9 @@ class Decider:
         candidates = prepared.candidates
         shadow: Sequence[ShadowPick] = ()
         shadow_results: list[ProfileResult] = []
-        if prepared.pipeline.shadows:  # before the reservation, which they must not see
+        if (
+            prepared.pipeline.shadows and not prepared.forced
+        ):  # before the reservation, which they must not see
             shadow = prepared.pipeline.shadow_picks(
                 request, candidates, state, result, shadow_results
             )
@@ -224,6 +246,7 @@ class Decider:
                 stages,
                 scores,
                 shadow,
+                bool(prepared.forced),
             )
             routed = RoutedRequest(self._lifecycle, decision, prepared, pipeline, metrics)
             if recorder is not None and inputs is not None:

@@ -48,3 +48,5 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     """Total scores by ``ip:port``, for the gateway; None if it does not get them."""
     shadow: Sequence[ShadowPick]
     """What shadow profiles would have chosen."""
+    is_forced: bool = False
+    """Whether a signed header has named the endpoint."""

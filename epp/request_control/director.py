@@ -31,6 +31,7 @@ from epp.request_control.errors import (
     TooDeepError,
     TooManyJsonValuesError,
 )
+from epp.request_control.forced_endpoint import ForcedEndpoints
 from epp.request_control.hedging import Hedging
 from epp.request_control.live_requests import LiveRequests, RequestWatch
 from epp.request_control.memory import UNCOUNTED, RequestMemory
@@ -86,6 +87,7 @@ class Director:
         log_fields: Mapping[str, str] = NO_FIELDS,
         recorder: DecisionRecorder | None = None,
         traced_as: str = "",
+        forced: ForcedEndpoints | None = None,
     ) -> None:
         """Wire the director.
 
@@ -113,8 +115,10 @@ class Director:
             log_fields: Fields of every log line of a request.
             recorder: Records decisions, refusals and outcomes; None for none.
             traced_as: Name of the pool in traces.
+            forced: Reads the header that forces an endpoint; None to ignore it.
         """
         self._pool = pool
+        self._forced = forced
         self.traced_as = traced_as
         """Name of the pool in traces."""
         self._policies = policies or NoPolicies()
@@ -216,8 +220,9 @@ class Director:
         prepared: PreparedRequest | None = None
         pipeline = self._decider.pipeline
         try:
+            forced = "" if self._forced is None else self._forced.wanted(headers)
             body = bytes(body)  # no copy, unless it is a view
-            if self._dry_runs.pipeline is not None:
+            if self._dry_runs.pipeline is not None and not forced:
                 raw = RawRequest(request_id, headers, body, decoded, subset)
             try:
                 parsed = pipeline.request_parser.parse(
@@ -254,6 +259,7 @@ class Director:
                 memory,
                 raw,
                 trace,
+                forced,
             )
             if steps := producer_run.advance():
                 prepared.begin_to_wait()
@@ -316,6 +322,8 @@ class Director:
         """Choose and reserve in one step, or queue the request in flow control."""
         flow, decider = self._flow, self._decider
         control = None if flow is None else flow.active
+        if prepared.forced:
+            return self._force(prepared, flow if control is not None else None)
         request, pool = prepared.producer_run.request, self._pool()
         if flow is None or control is None:
             if request.priority < 0 and pool:
@@ -337,6 +345,21 @@ class Director:
         decision = QueuedDecision(prepared, decider, flow, self._refusals)
         decision.submit(control, ttl_seconds)
         return decision.outcome if isinstance(decision.outcome, RoutedRequest) else decision
+
+    def _force(self, prepared: PreparedRequest, flow: FlowController | None) -> RoutedRequest:
+        """Send the request to the endpoint that its header names, in front of all that wait.
+
+        Args:
+            prepared: The request.
+            flow: Flow control; None while it is off.
+        """
+        assert self._forced is not None  # noqa: S101 - it has read the header
+        endpoint = self._forced.found(prepared.forced)
+        routed = self._decider.route(prepared, self._decider.force(prepared, endpoint))
+        if flow is not None:
+            flow.passed(prepared.request)
+            routed.allow_eviction(flow)
+        return routed
 
 
 _ANSWERS: Mapping[type[ParseError], type[RequestError]] = {

@@ -43,6 +43,22 @@ class ProfileNotFoundError(RequestError):
     stage = "scheduling"
 
 
+class ForceDeniedError(RequestError):
+    """The header that forces an endpoint is malformed, signed with another key, or expired."""
+
+    status = 403
+    code = "Forbidden"
+    stage = "forced-endpoint"
+
+
+class ForcedEndpointMissingError(RequestError):
+    """The pool has no endpoint of the name or address that a signed header forces."""
+
+    status = 404
+    code = "NotFound"
+    stage = "forced-endpoint"
+
+
 class PoolNotServedError(RequestError):
     """The gateway asks for a pool that this endpoint picker does not serve, or not yet."""
 

@@ -47,6 +47,8 @@ class PreparedRequest:
     """The request as it was received; None unless a dry run may need it."""
     trace: RequestTrace | None = None
     """None unless the request is traced."""
+    forced: str = ""
+    """The endpoint that it must go to (:mod:`.forced_endpoint`); "" for any."""
     candidates: Sequence[Endpoint] = ()
     """Endpoints of the last choice."""
     is_waiting: bool = False

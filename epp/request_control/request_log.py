@@ -44,6 +44,8 @@ class RequestFinished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True)
     status: int | None
     """HTTP status of the answer; None if none came."""
     outcome: str
+    forced: bool = False
+    """Whether a signed header has named the endpoint; omitted if not."""
     priority: int = 0
     """Priority of its objective; omitted if 0."""
     fairness_id: str | None = None
@@ -145,6 +147,7 @@ def finished_line(routed: RoutedRequest, cause: EndCause, now: float) -> Request
         stream=request.stream,
         status=routed.status,
         outcome=cause.value,
+        forced=decision.is_forced,
         priority=request.priority,
         fairness_id=fairness_id or None,
         trace_id=None if routed.trace is None else routed.trace.trace_id,

@@ -54,6 +54,8 @@ SUBJECTS: Final = (
             "request_held_bytes": ALWAYS,
             "request_limit_exceeded_total": "a request met a limit",
             "request_hedges_total": "a request was hedged",
+            "forced_requests_total": "a request had the header `x-epp-force-endpoint`, and"
+            " `--force-endpoint-key-file` is set",
             "model_rewrite_decisions_total": "an InferenceModelRewrite replaced a model",
             "internal_faults_total": ALWAYS,
         },

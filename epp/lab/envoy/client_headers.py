@@ -22,6 +22,7 @@ CLIENT_HEADERS = (
     *FAIRNESS_HEADERS,
     *REWRITE_HEADERS,
     "x-llm-d-request-ttl-ms",
+    "x-epp-force-endpoint",
     POOL,
     *TTFT_HEADERS,
     *TPOT_HEADERS,
