@@ -30,6 +30,7 @@ from epp.kubernetes.source import PodSource, PoolRef, PoolsSource
 from epp.observability import AdminAction, DebugPage, EventSource, Metrics, Registry
 from epp.pool_runtime import PoolRuntime
 from epp.request_control import BodyLanes, Refusals
+from epp.request_control.force_keys import ForceKeys
 from epp.served_pools import EVENTS
 from epp.settings import ServeSettings
 from epp.sockets import Shares

@@ -16,15 +16,22 @@ def decision_headers(
 ) -> Mapping[str, str | None]:
     """Return the request id, and the endpoint that serves with its score, margin and queue wait.
 
+    Of a forced decision there are no scores: ``forced`` stands in their place.
+
     Args:
         decision: The decision.
         endpoint: The endpoint that serves.
         queued: The request in flow control; None if it was not queued there.
     """
+    why = "forced" if decision.is_forced else _scores(decision)
+    wait = decision.decided_at - queued.enqueued_at if queued is not None else 0.0
+    text = f"{endpoint.name};{why};queued={wait:.3f}"
+    return {DECISION_HEADER: text, REQUEST_ID_HEADER: decision.request.request_id}
+
+
+def _scores(decision: Decision) -> str:
     profile = decision.result.profiles[decision.result.primary]
     picked = profile.endpoints[0]
     others = [each.score for each in profile.scored if each.endpoint is not picked.endpoint]
     margin = f";margin={picked.score - max(others):.4g}" if others else ""
-    wait = decision.decided_at - queued.enqueued_at if queued is not None else 0.0
-    text = f"{endpoint.name};score={picked.score:.4g}{margin};queued={wait:.3f}"
-    return {DECISION_HEADER: text, REQUEST_ID_HEADER: decision.request.request_id}
+    return f"score={picked.score:.4g}{margin}"

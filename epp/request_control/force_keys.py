@@ -1,6 +1,7 @@
-"""The keys that sign ``x-epp-force-endpoint``: a file with one on each line, followed while running.
+"""The keys that sign ``x-epp-force-endpoint``: lines of a file, which is followed while running.
 
-Several lines let a key be replaced without a gap: add the new one, sign with it, remove the old one.
+Several keys allow one to be replaced without a gap: add the new one, sign with it, then remove the
+old one.
 """
 
 import asyncio

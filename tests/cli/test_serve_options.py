@@ -88,6 +88,7 @@ Requests and responses: --disable-endpoint-subset-filter switch = False
 Requests and responses: --emit-decision-header switch = False
 Requests and responses: --emit-endpoint-scores switch = False
 Requests and responses: --error-body json|text = 'json'
+Requests and responses: --force-endpoint-key-file FILE = None
 Requests and responses: --ignore-client-headers NAME,... = ''
 Requests and responses: --keep-control-headers switch = False
 Requests and responses: --retry-after-seconds SECONDS 0.. = 1

@@ -25,6 +25,8 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
         errors.ProfileNotFoundError,
         *(429, "", "ResourceExhausted - failed to find target endpoint: ours"),
     ),
+    (errors.ForceDeniedError, 403, "", "Forbidden - ours"),
+    (errors.ForcedEndpointMissingError, 404, "", "NotFound - ours"),
     (errors.PoolNotServedError, 503, NO_ENDPOINTS, "ServiceUnavailable - ours"),
     (errors.NoPoolMatchesError, 404, "", "NotFound - ours"),
     (errors.NoCandidatesError, 503, NO_ENDPOINTS, NO_CANDIDATES),

@@ -26,6 +26,8 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.BadRequestError, 400, "BadRequest", ""),
     (errors.InvalidTtlError, 400, "BadRequest", ""),
     (errors.ProfileNotFoundError, 400, "BadRequest", ""),
+    (errors.ForceDeniedError, 403, "Forbidden", ""),
+    (errors.ForcedEndpointMissingError, 404, "NotFound", ""),
     (errors.PoolNotServedError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
     (errors.NoPoolMatchesError, 404, "NotFound", ""),
     (errors.NoCandidatesError, 503, "ServiceUnavailable", "rejected-no-endpoints"),

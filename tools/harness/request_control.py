@@ -22,6 +22,8 @@ from epp.request_control import (
     ResponseComplete,
     RoutedRequest,
 )
+from epp.request_control.force_keys import ForceKeys
+from epp.request_control.forced_endpoint import ForcedEndpoints
 from epp.scheduling import (
     CycleState,
     Endpoint,
@@ -205,6 +207,9 @@ class Epp:
     outliers: OutlierDetector | None = None
     hedging_budget: float = 0.0
     recorder: DecisionRecorder | None = None
+    force_keys: ForceKeys | None = None
+    draining: Sequence[Endpoint] = ()
+    """Endpoints that requests go to only by force."""
     emit_endpoint_scores: bool = False
     follow_subset_hint: bool = True
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -228,6 +233,14 @@ class Epp:
             outliers=self.outliers,
             hedging_budget=self.hedging_budget,
             recorder=self.recorder,
+            forced=None
+            if self.force_keys is None
+            else ForcedEndpoints(
+                self.force_keys,
+                lambda: (*self.endpoints, *self.draining),
+                self.metrics,
+                now=self.clock,
+            ),
             emit_endpoint_scores=self.emit_endpoint_scores,
             follow_subset_hint=self.follow_subset_hint,
             body_limits=BodyLimits(self.max_decompressed_bytes),
