@@ -79,6 +79,7 @@ from epp.cli.transport_options import (
     warn_of_unused,
 )
 from epp.cli.units import duration, label, signed_duration, size
+from epp.data_layer.errors import EndpointOptionError
 from epp.ext_proc import ExtProcSettings
 from epp.kubernetes.settings import KubernetesSettings
 from epp.observability import configure
@@ -218,12 +219,19 @@ def serve(
             tls=tls,
         )
         _tune_process()
-        app = App(settings)
+        app = _made(settings)
         manager = ServiceManager.of(os.environ)
         async with manager.told(stop, app.reload_now):
             await app.run(stop, partial(_announce, ready_file, tls_of_metrics, manager))
 
     run_until_signalled(main)
+
+
+def _made(settings: ServeSettings) -> App:
+    try:
+        return App(settings)
+    except EndpointOptionError as error:
+        fail(str(error))
 
 
 def _tune_process() -> None:

@@ -14,6 +14,10 @@ class DiscoveryError(DataLayerError):
     """Discovery failed, for example because of an unreadable file or an unknown host."""
 
 
+class EndpointOptionError(DiscoveryError):
+    """A value of ``--endpoint`` or ``--endpoint-dns`` has the wrong form."""
+
+
 class DuplicateEndpointError(DiscoveryError):
     """Two endpoints of the pool have the same name."""
 

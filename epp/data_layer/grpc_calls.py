@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import grpc.aio
 
 _MAX_DETAILS: Final = 200
+_OWN_DETAILS: Final = ("failed to connect", "Received message larger than max")
+"""How the details begin that gRPC has written here. Those of a server may quote a prompt."""
 _BACKOFF: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
@@ -56,8 +58,7 @@ class GrpcCalls:
             try:
                 answer: bytes = await self._open().unary_unary(method)(message)
             except grpc.aio.AioRpcError as error:
-                details = (error.details() or "")[:_MAX_DETAILS]
-                text = f"{self._target}: {error.code().name}: {details}"
+                text = f"{self._target}: {error.code().name}{_own_details(error)}"
                 if error.code() is grpc.StatusCode.UNAVAILABLE:
                     raise ScrapeConnectError(text) from None
                 if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -92,3 +93,8 @@ class GrpcCalls:
                 ),
             )
         return self._channel
+
+
+def _own_details(error: "grpc.aio.AioRpcError") -> str:
+    details = (error.details() or "")[:_MAX_DETAILS]
+    return f": {details}" if details.startswith(_OWN_DETAILS) else ""

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from epp.config import GraphBuilder
 from epp.data_layer.address import join_address, split_address
-from epp.data_layer.errors import DiscoveryError
+from epp.data_layer.errors import DiscoveryError, EndpointOptionError
 from epp.data_layer.plugins import EndpointDiscovery, EndpointSink, EndpointSpec
 
 Resolver = Callable[[str], Awaitable[str]]
@@ -39,21 +39,21 @@ def parse_endpoint(value: str, index: int) -> StaticEndpoint:
     """Parse ``[name=]host:port``, the ``index``-th of the command line (from 0).
 
     Raises:
-        DiscoveryError: It has another form.
+        EndpointOptionError: It has another form.
     """
     name, equals, address = value.rpartition("=")
     name = name.strip()
     if not equals:
         name = f"endpoint-{index}"
     elif not _NAME.fullmatch(name):
-        raise DiscoveryError(
+        raise EndpointOptionError(
             f"--endpoint {value!r}: name {name!r} must be NAME or NAMESPACE/NAME of letters, "
             f"digits, '-', '_' and '.'"
         )
     try:
         host, port = split_address(address.strip())
     except ValueError as error:
-        raise DiscoveryError(f"--endpoint {value!r}: {error}") from None
+        raise EndpointOptionError(f"--endpoint {value!r}: {error}") from None
     return StaticEndpoint(name if "/" in name else f"default/{name}", host, port)
 
 
@@ -72,7 +72,7 @@ class StaticDiscovery(EndpointDiscovery):
         resolve: How host names become addresses.
 
     Raises:
-        DiscoveryError: A value has the wrong form.
+        EndpointOptionError: A value has the wrong form.
     """
 
     type: ClassVar[str] = "static-discovery"
@@ -124,7 +124,7 @@ def fixed_discoveries(
 
     Raises:
         ConfigError: One of ``endpoint_dns`` is not a DNS name, or dnspython is missing.
-        DiscoveryError: One of ``endpoints`` or ``endpoint_dns`` has the wrong form.
+        EndpointOptionError: One of ``endpoints`` or ``endpoint_dns`` has the wrong form.
     """
     discoveries: list[EndpointDiscovery] = []
 
@@ -148,17 +148,23 @@ def _dns_name(value: str) -> dict[str, Any]:
     """Return ``NAME:PORT``, or ``NAME`` with SRV records, as a parameter of ``dns-discovery``.
 
     Raises:
-        DiscoveryError: The port is invalid or missing.
+        EndpointOptionError: The port is invalid or missing, or it is an address.
     """
     if ":" not in value:
         if value.startswith("_"):
             return {"hostname": value, "records": "srv"}
-        raise DiscoveryError(
+        raise EndpointOptionError(
             f"--endpoint-dns {value!r}: the port is missing, expected NAME:PORT; only names of SRV"
             " records, such as _http._tcp.vllm, have none"
         )
     try:
         host, port = split_address(value)
     except ValueError as error:
-        raise DiscoveryError(f"--endpoint-dns {value!r}: {error}") from None
-    return {"hostname": host, "ports": [port]}
+        raise EndpointOptionError(f"--endpoint-dns {value!r}: {error}") from None
+    try:
+        ip_address(host)
+    except ValueError:
+        return {"hostname": host, "ports": [port]}
+    raise EndpointOptionError(
+        f"--endpoint-dns {value!r}: it is an IP address; give it with --endpoint"
+    )

@@ -6,6 +6,7 @@ selects it by its name; with several, all pools of the namespace are followed.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from epp.kubernetes.api import ApiClient, ReflectorStatus
 from epp.kubernetes.policies import PolicyKinds
@@ -13,6 +14,11 @@ from epp.kubernetes.pools import POOLS, Pool
 from epp.kubernetes.served_kind import ServedKind
 from epp.kubernetes.shared_client import SharedClient
 from epp.kubernetes.source import POOL_GROUP
+
+_NO_POOLS: Final = (
+    "no pool can be found: install the CRDs of the Gateway API Inference Extension, or name the"
+    " group of those that are installed with --pool-group"
+)
 
 
 class NamespaceObjects:
@@ -106,6 +112,7 @@ class NamespaceObjects:
             changed=self._changed,
             namespace=self.namespace,
             field_selector=self._selector,
+            remedy=_NO_POOLS if group == self.group else "",
         )
 
     def _changed(self) -> None:

@@ -43,6 +43,8 @@ class ServedKind(Generic[T]):
         fallback: Struct with fewer demands, for objects that cannot be decoded into ``type_``.
         namespace: The namespace; without effect for a kind whose objects have none.
         field_selector: Such as ``metadata.name=x``; empty for all.
+        remedy: What to do if the API server does not have the kind, which is then a warning; empty
+            if the kind is optional.
         sleep: Waits between two looks.
         rng: Source of jitter.
     """
@@ -57,6 +59,7 @@ class ServedKind(Generic[T]):
         fallback: type[HasMetadata] = Identified,
         namespace: str,
         field_selector: str = "",
+        remedy: str = "",
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         rng: random.Random | None = None,
     ) -> None:
@@ -72,6 +75,7 @@ class ServedKind(Generic[T]):
         self._fallback = fallback
         self._namespace: str | None = namespace
         self._field_selector = field_selector
+        self._remedy = remedy
         self._sleep = sleep
         self._rng = rng or random.Random()  # noqa: S311 - jitter
         self._fault: str = ""
@@ -142,10 +146,14 @@ class ServedKind(Generic[T]):
         if self.reflector is not None and not _is_unreadable(self.reflector):
             return True
         if self.is_served is not False:
-            _log.info(
+            tell, remedy = _log.info, {}
+            if self._remedy:
+                tell, remedy = _log.warning, {"remedy": self._remedy}
+            tell(
                 "the API server does not have a kind; it is used as soon as it is installed",
                 kind=self.resource.kind,
                 api_version=self.resource.api_version,
+                **remedy,
             )
         return False
 

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, cast
 
 import msgspec
 import structlog
-from structlog.typing import BindableLogger, EventDict
+from structlog.typing import BindableLogger, EventDict, Processor
 
 from epp.observability.bounded_text import (
     MAX_CHARS,
@@ -28,9 +28,9 @@ from epp.observability.bounded_text import (
     traceback_text,
 )
 from epp.observability.console import console_renderer
+from epp.observability.fault_limit import FaultLimit
 from epp.observability.log_levels import ALL, LEVELS, LevelSwitch, LogLevel, switched
 from epp.observability.log_queue import MAX_BYTES, LogQueue
-from epp.observability.repeats import FaultLimit
 from epp.observability.standard_streams import (
     descriptor_of,
     flush_standard_streams,
@@ -81,6 +81,7 @@ class _Outputs(NamedTuple):
 
 
 _outputs: _Outputs | None = None
+_faults: FaultLimit | None = None
 _direct: LogQueue | None = None
 """Takes complete JSON lines; None while lines are not JSON, or not configured."""
 
@@ -102,22 +103,25 @@ def configure(
         queue_bytes: Limit on queued bytes; lines beyond it are dropped.
         standard_streams: Whether to write standard output and error through the queues, too.
     """
-    global _direct, _outputs  # noqa: PLW0603 - set with structlog's configuration, global like it
+    global _direct, _faults, _outputs  # noqa: PLW0603 - set with structlog's configuration, global like it
     render = _json if log_format == "json" else console_renderer()
     _outputs = outputs = _new_outputs(render, queue_bytes)
     _direct = outputs.output if log_format == "json" else None
+    if _faults is not None:
+        _faults.close()
+    # No contextvars: all requests share one context on the straight path. Ids are passed.
+    rest: list[Processor] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        bound_event,
+        _BoundedRenderer(render),
+    ]
+    _faults = FaultLimit(rest)
     structlog.configure(
         cache_logger_on_first_use=True,
         wrapper_class=cast("type[BindableLogger]", switched),
         logger_factory=lambda name="": _QueueLogger(outputs.output, name),
-        processors=[
-            # No contextvars: all requests share one context on the straight path. Ids are passed.
-            FaultLimit(),
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            bound_event,
-            _BoundedRenderer(render),
-        ],
+        processors=[_faults, *rest],
     )
     LEVELS.start(level)
     if standard_streams:
@@ -146,6 +150,8 @@ def _new_outputs(render: Callable[[EventDict], bytes], queue_bytes: int) -> _Out
 def _end() -> None:
     """Flush the queues, with a time limit; later lines are written directly."""
     flush_standard_streams()
+    if _faults is not None:
+        _faults.close()
     deadline = time.monotonic() + FLUSH_SECONDS
     is_written = [each.flush(max(0.0, deadline - time.monotonic())) for each in log_queues()]
     if all(is_written):

@@ -1,25 +1,12 @@
-"""Limits on log lines that repeat: per request, per scrape, per message of a client."""
+"""A limit on log lines that repeat: per request, per scrape, per message of a client."""
 
 import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import Final
 
-from structlog import DropEvent
-from structlog.typing import EventDict
-
 _MAX_KINDS: Final = 1000
 """Number of kinds to remember; all others count as one."""
 _OTHERS: Final = ()
-
-MAX_FAULT_LINES: Final = 5
-"""Lines of one fault in ten seconds."""
-_FREQUENT_LEVELS: Final = frozenset({"debug", "info"})
-_SUBJECTS: Final = (
-    *("plugin", "endpoint", "pool", "port", "call", "kind", "name", "path", "source"),
-    *("problem", "reason", "library", "message"),
-)
-"""Fields that say what a fault is of, and none that differs with each request."""
-_MAX_CHARS: Final = 200
 
 
 class RepeatLimit:
@@ -50,11 +37,7 @@ class RepeatLimit:
 
         The field ``left_out`` is the number of lines of its kind that were left out before it.
         """
-        known = self._kinds.get(kind)
-        if known is None:
-            if len(self._kinds) >= _MAX_KINDS:
-                kind = _OTHERS
-            known = self._kinds.setdefault(kind, _Kind())
+        known = self._kinds.setdefault(self.kind_of(kind), _Kind())
         now = self._clock()
         if known.written and now - known.began >= self._period_seconds:
             known.written = 0
@@ -67,32 +50,27 @@ class RepeatLimit:
         left_out, known.left_out = known.left_out, 0
         return {"left_out": left_out} if left_out else {}
 
+    def kind_of(self, kind: Hashable) -> Hashable:
+        """Return the kind as which lines of this kind count."""
+        is_known = kind in self._kinds or len(self._kinds) < _MAX_KINDS
+        return kind if is_known else _OTHERS
 
-class FaultLimit:
-    """Limits repeated warnings and errors; a processor of structlog.
+    def take_left_out(self, *, is_end: bool = False) -> Mapping[Hashable, int]:
+        """Return how many lines of each kind were left out that no later line has counted.
 
-    A fault of each request or each scrape would flood the log. Lines are of one kind if they have
-    the same logger, event, class of exception and subject.
-    """
-
-    def __init__(self) -> None:
-        self._limit = RepeatLimit(10.0, lines=MAX_FAULT_LINES)
-
-    def __call__(self, logger: object, method: str, event: EventDict) -> EventDict:
-        """Return ``event``, with ``left_out`` if lines of its kind were left out before.
-
-        Raises:
-            DropEvent: There were enough lines of its kind.
+        Args:
+            is_end: Whether to count those of periods that have not ended, too.
         """
-        if method in _FREQUENT_LEVELS:
-            return event
-        name, error = getattr(logger, "name", ""), event.get("exc_info")
-        subject = tuple(str(event[key])[:_MAX_CHARS] for key in _SUBJECTS if key in event)
-        fields = self._limit.fields((name, event.get("event"), type(error), subject))
-        if fields is None:
-            raise DropEvent
-        event.update(fields)
-        return event
+        now, found = self._clock(), dict[Hashable, int]()
+        for kind, known in self._kinds.items():
+            if known.left_out and (is_end or now - known.began >= self._period_seconds):
+                found[kind], known.left_out = known.left_out, 0
+        return found
+
+    @property
+    def has_left_out(self) -> bool:
+        """Whether there are lines left out that no later line has counted."""
+        return any(known.left_out for known in self._kinds.values())
 
 
 class _Kind:

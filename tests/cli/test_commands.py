@@ -168,16 +168,8 @@ def test_a_group_without_a_command_prints_its_help() -> None:
         ),
         (("--endpoints-file", "/nonexistent.yaml"), "/nonexistent.yaml"),
         (
-            ("--endpoint-dns", "vllm"),
-            "--endpoint-dns 'vllm': the port is missing, expected NAME:PORT; only names of SRV",
-        ),
-        (
-            ("--endpoint-dns", "vllm:http"),
-            "--endpoint-dns 'vllm:http': port 'http' is not a number",
-        ),
-        (
-            ("--endpoint-dns", "10.0.0.1:80"),
-            "--endpoint-dns: names[0]: hostname '10.0.0.1' is an IP address; list it with",
+            ("--force-endpoint-key-file", "/nonexistent"),
+            "--force-endpoint-key-file /nonexistent: cannot be read: no such file",
         ),
     ],
 )
@@ -188,6 +180,24 @@ def test_serve_says_in_one_line_what_it_cannot_use(args: tuple[str, ...], text: 
     assert done.stderr.startswith("epp: ")
     assert done.stderr.count("\n") == 1
     assert "open to every client" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [
+        ("--endpoint", "10.0.0.7", "the port is missing, expected host:port"),
+        (
+            *("--endpoint-dns", "vllm"),
+            "the port is missing, expected NAME:PORT; only names of SRV",
+        ),
+        ("--endpoint-dns", "10.0.0.1:80", "it is an IP address; give it with --endpoint"),
+    ],
+)
+def test_an_endpoint_in_the_wrong_form_is_a_usage_error(option: str, value: str, text: str) -> None:
+    done = epp("serve", *PORTS_ANY, option, value)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(f"epp: {option} {value!r}: {text}")
+    assert done.stderr.count("\n") == 1
 
 
 def test_port_out_of_range_is_a_usage_error() -> None:

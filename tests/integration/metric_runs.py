@@ -24,6 +24,7 @@ from epp.kubernetes.source import PodSelection, PodSource
 from epp.lab.envoy import Mode
 from epp.lab.fleet import Fleet, FleetConfig
 from epp.outlier_detection import HealthState, OutlierSettings
+from epp.request_control.force_header import FORCE_HEADER
 from epp.tracing import OtlpSettings, TracingSettings
 from epp.transport import TlsSettings
 from epp.transport.certificate import load_certificate
@@ -234,6 +235,7 @@ async def of_faults(folder: Path) -> list[str]:
     """Serve through servers and plugins that fail, without flow control."""
     await asyncio.to_thread((folder / "faulty.py").write_text, FAULTY)
     await asyncio.to_thread((folder / "objects.yaml").write_text, REWRITE)
+    await asyncio.to_thread((folder / "key").write_text, "k" * 32)
     config = folder / "config.yaml"
     await asyncio.to_thread(config.write_text, FAULTY_CONFIG)
     async with running(
@@ -248,6 +250,7 @@ async def of_faults(folder: Path) -> list[str]:
             "has_stream_metrics": True,
             "has_deprecated_metrics": True,
             "hedging_budget_percent": 100,
+            "force_endpoint_key_file": folder / "key",
             "explain": ExplainSettings(explain_file=folder / "decisions.jsonl"),
             "tracing": TracingSettings(exporter="otlp", otlp=OtlpSettings(endpoint=NO_COLLECTOR)),
         },
@@ -260,6 +263,8 @@ async def of_faults(folder: Path) -> list[str]:
         assert (await gateway.client.post(url, content=b"{")).status_code == 400
         deep = b'{"model":"tiny","prompt":' + b"[" * 50_000 + b"]" * 50_000 + b"}"
         assert (await gateway.client.post(url, content=deep)).status_code == 400
+        forged = {FORCE_HEADER: "endpoint-0"}
+        assert (await gateway.client.post(url, content=b"{}", headers=forged)).status_code == 403
         pages = [await page(gateway)]
         await _hedged(gateway)
         await _retried(gateway)

@@ -47,7 +47,7 @@ async def test_only_clients_with_the_right_see_metrics_and_debug_pages(
     ):
         await until(lambda: len(addresses(picker)) == 1)
         url = f"http://127.0.0.1:{picker.ports.metrics}"
-        for path in ("/metrics", "/debug/kubernetes"):
+        for path in ("/metrics", "/debug/kubernetes", "/debug/plugins/state"):
             statuses = [
                 (await client.get(f"{url}{path}", headers=headers)).status_code
                 for headers in (

@@ -276,6 +276,20 @@ async def test_a_pool_that_does_not_exist_is_awaited(
         await sink.until("10.0.0.1:8000")
 
 
+async def test_a_kind_of_pools_that_is_not_installed_is_a_warning_with_what_to_do(
+    api: FakeApi, tmp_path: Path, logs: Logs
+) -> None:
+    api.serve(POOL)
+    async with discovering(api, tmp_path, OF_FORMER_POOL):
+        await logs.until("there is no pool of this name; waiting for it")
+    (told,) = [each for each in logs.entries if "does not have a kind" in each["event"]]
+    assert (told["log_level"], told["api_version"]) == (
+        "warning",
+        "inference.networking.x-k8s.io/v1alpha2",
+    )
+    assert told["remedy"].startswith("no pool can be found: install the CRDs")
+
+
 async def test_a_replica_that_is_to_know_nothing_reports_nothing_until_it_is(
     api: FakeApi, discover: Discover
 ) -> None:

@@ -136,6 +136,22 @@ def test_each_kind_has_a_limit_of_its_own() -> None:
     assert [limit.fields("a"), limit.fields("a")] == [{"left_out": 2}, None]
 
 
+def test_what_no_later_line_has_counted_can_be_taken_once() -> None:
+    now = 0.0
+    limit = RepeatLimit(10.0, clock=lambda: now)
+    for kind in ("a", "a", "a", "b"):
+        limit.fields(kind)
+    now = 5.0
+    for kind in ("c", "c"):
+        limit.fields(kind)
+    assert limit.take_left_out() == {}
+    now = 10.0
+    assert limit.take_left_out() == {"a": 2}
+    assert limit.has_left_out
+    assert limit.take_left_out(is_end=True) == {"c": 1}
+    assert (limit.take_left_out(is_end=True), limit.has_left_out) == ({}, False)
+
+
 def test_kinds_beyond_a_thousand_share_a_limit() -> None:
     limit = RepeatLimit(10.0, clock=lambda: 0.0)
     assert all(limit.fields(kind) == {} for kind in range(1000))

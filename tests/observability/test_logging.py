@@ -185,6 +185,26 @@ def test_a_line_that_nobody_takes_is_lost_and_nothing_else(log_format: str) -> N
     assert "there is somebody again" in lines_of(LOST.format(log_format=log_format))[-1]
 
 
+def test_what_was_left_out_at_the_end_is_told_at_the_end() -> None:
+    script = (
+        "from epp.observability import configure; configure()\n"
+        "import structlog\n"
+        "log = structlog.get_logger('a')\n"
+        "for number in range(9):\n"
+        "    log.error('failed', request_id=str(number), plugin='p', name='n')\n"
+    )
+    last = json.loads(lines_of(script)[-1])
+    del last["timestamp"]
+    assert last == {
+        "event": "repeated lines left out",
+        "of": "failed",
+        "left_out": 4,
+        "plugin": "p",
+        "name": "n",
+        "level": "error",
+    }
+
+
 def test_a_fault_that_repeats_is_limited_and_counted() -> None:
     script = (
         "from epp.observability import configure; configure()\n"

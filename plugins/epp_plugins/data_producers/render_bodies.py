@@ -59,7 +59,8 @@ class Question:
             try:
                 return await self._converted()
             except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-                raise UnreadableRequestError(f"{type(error).__name__}: {error}") from None
+                # Its text may quote the prompt.
+                raise UnreadableRequestError(type(error).__name__) from None
         parts = [b'"messages":', request.prompt]
         if request.tools:
             parts += [b',"tools":', request.tools]

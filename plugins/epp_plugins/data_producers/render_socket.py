@@ -37,7 +37,6 @@ from epp_plugins.data_producers.rendering import (
 _SERVICE: Final = "/tokenization.TokenizationService/"
 _MAX_PROMPTS: Final = 64
 """Maximum prompts of one request: each takes a separate call."""
-_MAX_ERROR: Final = 200
 
 
 class _Part(msgspec.Struct):
@@ -150,8 +149,8 @@ class SocketRenderer:
         except DecodeError:
             raise RenderError("junk", "the response is not a message of the service") from None
         if not answer.success:
-            text = f"the renderer refused: {answer.error_message[:_MAX_ERROR]}"
-            raise RenderError("refused", text, is_outage=False)
+            # Its message may quote the prompt.
+            raise RenderError("refused", "the renderer refused the request", is_outage=False)
         if not answer.token_ids:
             raise RenderError("junk", "the response has no token ids")
 

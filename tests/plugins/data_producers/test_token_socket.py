@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 import msgspec
 import pytest
+from log_watch import Logs
 
 from epp.data_layer import GrpcCalls
 from epp.pb.tokenization import tokenizer_pb2 as pb
@@ -196,13 +197,20 @@ async def test_what_the_service_has_no_field_for_is_not_asked(
     assert service.asked == []
 
 
-async def test_nobody_there(producer: RenderedTokenProducer) -> None:
+async def test_nobody_there(producer: RenderedTokenProducer, logs: Logs) -> None:
     assert await asked(producer, MESSAGES) == (None, ["error"])
+    (line,) = logs.entries
+    assert f"{line['renderer']}: UNAVAILABLE: failed to connect" in line["error"]
 
 
-async def test_a_method_that_fails(service: Service, producer: RenderedTokenProducer) -> None:
+async def test_a_method_that_fails(
+    service: Service, producer: RenderedTokenProducer, logs: Logs
+) -> None:
     def failing() -> bytes:
-        raise RuntimeError("boom")
+        raise RuntimeError("cannot tokenize: my prompt")
 
     service.chat = failing
     assert await asked(producer, MESSAGES) == (None, ["error"])
+    (line,) = logs.entries
+    assert line["error"] == f"{line['renderer']}: UNKNOWN"
+    assert "my prompt" not in str(line)
