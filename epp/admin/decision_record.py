@@ -21,7 +21,7 @@ class DecisionLine(msgspec.Struct, frozen=True, kw_only=True):
     candidates: int
     """Number of endpoints that the choice was made among."""
     score: float | None
-    """Total score of the endpoint; None if the request was refused."""
+    """Total score of the endpoint; None if it was forced or the request was refused."""
     margin: float | None
     """By how much its score exceeds that of the best other endpoint, below 0 if it is less; None
     without another one."""

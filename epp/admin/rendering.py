@@ -88,7 +88,7 @@ class Renderer:
         received_at, ending, first = entry.received_at, entry.ending, entry.first_byte_at
         primary = primary_of(entry, packed)
         score, margin = None, None
-        if primary is not None and entry.endpoint:
+        if primary is not None and entry.endpoint and not entry.is_forced:
             names = endpoints_of(primary, entry)
             score = dict(zip(names, primary.totals, strict=False)).get(entry.endpoint)
             margin = margin_of(entry.endpoint, names, primary.totals)

@@ -28,7 +28,8 @@ def explained(record: DecisionRecord) -> Iterable[RenderableType]:
         yield plain(f"shadow     {pick.profile} {where}{agrees}")
     for profile in record.profiles:
         yield ""
-        yield plain(profile_heading(profile))
+        nothing = "no filter, scorer or picker was asked"
+        yield plain(nothing if record.is_forced else profile_heading(profile))
         yield profile_table(profile, record)
 
 
@@ -44,7 +45,7 @@ def line_table(lines: Sequence[DecisionLine]) -> Table:
             plain(each.request_id),
             plain(each.target_model or each.model),
             plain(each.endpoint) or "(none)",
-            _number(each.score),
+            "forced" if each.is_forced else _number(each.score),
             _number(each.margin),
             _seconds(each.queued_seconds),
             _seconds(each.first_byte_seconds),

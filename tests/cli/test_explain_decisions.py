@@ -14,6 +14,8 @@ from epp.config import load_text
 from epp.graph_switch import pipeline_of
 from epp.parsing.plugins import Usage
 from epp.request_control import EndCause
+from epp.request_control.force_header import FORCE_HEADER, signed
+from epp.request_control.force_keys import ForceKeys
 from epp.testing import make_endpoint
 
 CONFIG = """
@@ -118,6 +120,26 @@ def test_a_missing_decision_ends_with_status_2(file: Path) -> None:
     status, stdout, stderr = run("request", "r-2", "--file", str(file))
     assert (status, stdout) == (2, "")
     assert "no decision of the request 'r-2' is in" in stderr
+
+
+def test_a_forced_decision_says_so_and_is_not_made_again(tmp_path: Path) -> None:
+    key, file, config = tmp_path / "key", tmp_path / "decisions.jsonl", tmp_path / "same.yaml"
+    key.write_bytes(b"k" * 32)
+    config.write_text(CONFIG)
+    made = Recorded(force_keys=ForceKeys(key))
+    forcing = {FORCE_HEADER: signed("default/b", 160, b"k" * 32)}
+    made.epp.handle(headers=forcing).close(EndCause.COMPLETED)
+    record = made.record()
+    assert (record.is_forced, record.score, record.endpoint) == (True, None, "default/b")
+    file.write_bytes(msgspec.json.encode(record) + b"\n")
+    status, stdout, stderr = run("request", "r-1", "--file", str(file))
+    lines = stdout.splitlines()
+    assert (status, stderr) == (0, "")
+    assert lines[0] == "r-1: default/b was forced by a signed header."
+    assert lines[4] == "no filter, scorer or picker was asked"
+    status, _, stderr = run("what-if", "r-1", "--file", str(file), "--config", str(config))
+    assert status == 2
+    assert "of 'r-1' was forced by a signed header: no configuration changes that" in stderr
 
 
 def test_what_if_says_what_would_be_different(file: Path, tmp_path: Path) -> None:
