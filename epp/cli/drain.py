@@ -7,15 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from epp.cli.admin_options import (
-    DEFAULT_ADMIN,
-    Admin,
-    AdminCaFile,
-    AdminCertFile,
-    PageTokenFile,
-    Pool,
-    admin_token,
-)
+from epp.cli.admin_options import Connect, admin_token, with_client
 from epp.cli.debug_pages import DebugClient, PageError
 from epp.cli.explain import endpoints_of
 from epp.cli.running import fail, from_flag
@@ -27,6 +19,7 @@ _POLL_SECONDS = 1.0
 _NOT_FOUND, _NO_SUCH_CALL = 404, 405
 
 
+@with_client()
 def drain(
     endpoint: Annotated[str, typer.Argument(help="Name or address of the endpoint.")],
     token_file: Annotated[
@@ -40,11 +33,8 @@ def drain(
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until its requests have ended.")
     ] = False,
-    pool: Pool = "",
-    admin: Admin = DEFAULT_ADMIN,
-    admin_ca_file: AdminCaFile = "",
-    admin_cert_file: AdminCertFile = "",
-    page_token_file: PageTokenFile = None,
+    *,
+    connect: Connect,
 ) -> None:
     """Give an endpoint no new requests; those in progress continue.
 
@@ -61,13 +51,7 @@ def drain(
     try:
         if time_limit:
             parameters["seconds"] = str(from_flag("--for", _positive, time_limit))
-        client = DebugClient(
-            admin,
-            pool=pool,
-            ca_file=admin_ca_file,
-            cert_file=admin_cert_file,
-            token_file=page_token_file,
-        )
+        client = connect()
         done = _called(client, parameters, token)
     except PageError as error:
         fail(str(error), status=1 if error.status == _NOT_FOUND else 2)

@@ -9,14 +9,7 @@ import msgspec
 import typer
 from rich.table import Table
 
-from epp.cli.admin_options import (
-    DEFAULT_ADMIN,
-    Admin,
-    AdminCaFile,
-    AdminCertFile,
-    PageTokenFile,
-    Pool,
-)
+from epp.cli.admin_options import Connect, with_client
 from epp.cli.debug_pages import DebugClient, PageError, decoded
 from epp.cli.explain_console import explain_console
 from epp.cli.explain_decisions import AsJson, decisions, request
@@ -35,15 +28,13 @@ explain = typer.Typer(
 
 
 @explain.command("endpoint")
+@with_client()
 def endpoint(
     address: Annotated[
         str, typer.Argument(metavar="ADDRESS", help="Only this one: HOST:PORT or a name.")
     ] = "",
-    pool: Pool = "",
-    admin: Admin = DEFAULT_ADMIN,
-    admin_ca_file: AdminCaFile = "",
-    admin_cert_file: AdminCertFile = "",
-    page_token_file: PageTokenFile = None,
+    *,
+    connect: Connect,
     as_json: AsJson = False,
 ) -> None:
     """Show which endpoints get requests, and why the others do not.
@@ -51,13 +42,7 @@ def endpoint(
     The exit status is 1 if there is no such endpoint, and 2 if the page could not be read.
     """
     try:
-        client = DebugClient(
-            admin,
-            pool=pool,
-            ca_file=admin_ca_file,
-            cert_file=admin_cert_file,
-            token_file=page_token_file,
-        )
+        client = connect()
         page = endpoints_of(client)
     except PageError as error:
         fail(str(error))
@@ -116,12 +101,10 @@ def _draining(endpoint: EndpointLine) -> str:
 
 
 @explain.command("queue")
+@with_client()
 def queue(
-    pool: Pool = "",
-    admin: Admin = DEFAULT_ADMIN,
-    admin_ca_file: AdminCaFile = "",
-    admin_cert_file: AdminCertFile = "",
-    page_token_file: PageTokenFile = None,
+    *,
+    connect: Connect,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON, one line per update.")
     ] = False,
@@ -137,13 +120,7 @@ def queue(
     every dispatch. The exit status is 2 if the page could not be read.
     """
     try:
-        client = DebugClient(
-            admin,
-            pool=pool,
-            ca_file=admin_ca_file,
-            cert_file=admin_cert_file,
-            token_file=page_token_file,
-        )
+        client = connect()
         page = _page(client)
     except PageError as error:
         fail(str(error))

@@ -11,14 +11,7 @@ import typer
 from epp.admin import DecisionRecord, DecisionsPage
 from epp.admin.decision_pages import MAX_LINES, PATH
 from epp.admin.decision_search import DecisionSearchError, find_decision
-from epp.cli.admin_options import (
-    DEFAULT_ADMIN,
-    Admin,
-    AdminCaFile,
-    AdminCertFile,
-    PageTokenFile,
-    Pool,
-)
+from epp.cli.admin_options import Connect, with_client
 from epp.cli.debug_pages import DebugClient, PageError, decoded
 from epp.cli.decision_tables import explained, line_table
 from epp.cli.explain_console import explain_console
@@ -42,14 +35,12 @@ DecisionsFile = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+@with_client()
 def request(
     request_id: RequestId,
     file: DecisionsFile = None,
-    pool: Pool = "",
-    admin: Admin = DEFAULT_ADMIN,
-    admin_ca_file: AdminCaFile = "",
-    admin_cert_file: AdminCertFile = "",
-    page_token_file: PageTokenFile = None,
+    *,
+    connect: Connect,
     as_json: AsJson = False,
 ) -> None:
     """Explain one decision: filters, scores, inputs, and what came of it.
@@ -60,13 +51,7 @@ def request(
         record = recorded_decision(
             request_id,
             file,
-            lambda: DebugClient(
-                admin,
-                pool=pool,
-                ca_file=admin_ca_file,
-                cert_file=admin_cert_file,
-                token_file=page_token_file,
-            ),
+            connect,
         )
     except (PageError, DecisionSearchError) as error:
         fail(str(error))
@@ -97,6 +82,7 @@ def recorded_decision(
     return decoded(connect(), f"{PATH}/{quote(request_id, safe='')}", DecisionRecord)
 
 
+@with_client()
 def decisions(
     last: Annotated[
         int, typer.Option(help="Number of decisions.", metavar="N", min=1, max=MAX_LINES)
@@ -108,11 +94,8 @@ def decisions(
     slowest: Annotated[
         bool, typer.Option("--slowest", help="The requests that took longest first.")
     ] = False,
-    pool: Pool = "",
-    admin: Admin = DEFAULT_ADMIN,
-    admin_ca_file: AdminCaFile = "",
-    admin_cert_file: AdminCertFile = "",
-    page_token_file: PageTokenFile = None,
+    *,
+    connect: Connect,
     as_json: AsJson = False,
 ) -> None:
     """List the newest decisions in memory, one a line.
@@ -125,13 +108,7 @@ def decisions(
     if slowest:
         query["slowest"] = "true"
     try:
-        client = DebugClient(
-            admin,
-            pool=pool,
-            ca_file=admin_ca_file,
-            cert_file=admin_cert_file,
-            token_file=page_token_file,
-        )
+        client = connect()
         page = decoded(client, PATH, DecisionsPage, query=query)
     except PageError as error:
         fail(str(error))

@@ -7,15 +7,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from epp.cli.admin_options import (
-    DEFAULT_ADMIN,
-    Admin,
-    AdminCaFile,
-    AdminCertFile,
-    PageTokenFile,
-    admin_token,
-)
-from epp.cli.debug_pages import DebugClient, PageError
+from epp.cli.admin_options import Connect, admin_token, with_client
+from epp.cli.debug_pages import PageError
 from epp.cli.running import fail, from_flag
 from epp.cli.units import duration
 from epp.observability.log_level_calls import MAX_SECONDS, PATH, LevelChange, LogLevelPage
@@ -30,6 +23,7 @@ def _log() -> None:
 
 
 @log.command("level")
+@with_client(has_pool=False)
 def log_level(
     level: Annotated[
         LogLevel | None,
@@ -61,10 +55,8 @@ def log_level(
             metavar="FILE",
         ),
     ] = None,
-    admin: Admin = DEFAULT_ADMIN,
-    admin_ca_file: AdminCaFile = "",
-    admin_cert_file: AdminCertFile = "",
-    page_token_file: PageTokenFile = None,
+    *,
+    connect: Connect,
 ) -> None:
     """Show the log level of one process, or change it for a limited time.
 
@@ -78,9 +70,7 @@ def log_level(
     if package and level is None and not undo:
         fail("--package needs LEVEL or --undo")
     try:
-        client = DebugClient(
-            admin, ca_file=admin_ca_file, cert_file=admin_cert_file, token_file=page_token_file
-        )
+        client = connect()
         if level is None and not undo:
             answer = client.get(PATH)
         else:

@@ -10,14 +10,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from epp.cli.admin_options import (
-    DEFAULT_ADMIN,
-    Admin,
-    AdminCaFile,
-    AdminCertFile,
-    PageTokenFile,
-    Pool,
-)
+from epp.cli.admin_options import Connect, with_client
 from epp.cli.debug_pages import DebugClient, NoSuchPageError, PageError
 from epp.cli.running import fail
 from epp.cli.top_frame import LiveState, frame
@@ -29,13 +22,11 @@ _OTHER_LINES = 22
 _PIPED_ENDPOINTS = 1000
 
 
+@with_client()
 def top(
     once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
-    pool: Pool = "",
-    admin: Admin = DEFAULT_ADMIN,
-    admin_ca_file: AdminCaFile = "",
-    admin_cert_file: AdminCertFile = "",
-    page_token_file: PageTokenFile = None,
+    *,
+    connect: Connect,
 ) -> None:
     """Show the fleet, its traffic and the newest decisions, once a second.
 
@@ -45,13 +36,7 @@ def top(
     The exit status is 2 if the endpoint picker cannot be reached.
     """
     try:
-        client = DebugClient(
-            admin,
-            pool=pool,
-            ca_file=admin_ca_file,
-            cert_file=admin_cert_file,
-            token_file=page_token_file,
-        )
+        client = connect()
         _follow(client, once=once)
     except PageError as error:
         fail(str(error))

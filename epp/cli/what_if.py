@@ -11,16 +11,9 @@ from rich.console import RenderableType
 from epp.admin.decision_search import DecisionSearchError
 from epp.admin.what_if import WhatIf, WhatIfError, what_if
 from epp.building import make_builder
-from epp.cli.admin_options import (
-    DEFAULT_ADMIN,
-    Admin,
-    AdminCaFile,
-    AdminCertFile,
-    PageTokenFile,
-    Pool,
-)
+from epp.cli.admin_options import Connect, with_client
 from epp.cli.config_options import load_config
-from epp.cli.debug_pages import DebugClient, PageError, plain
+from epp.cli.debug_pages import PageError, plain
 from epp.cli.decision_tables import profile_heading, profile_table
 from epp.cli.explain_console import explain_console
 from epp.cli.explain_decisions import AsJson, DecisionsFile, RequestId, recorded_decision
@@ -29,17 +22,15 @@ from epp.config import ConfigError
 from epp.config.instances import close_all
 
 
+@with_client()
 def what_if_command(
     request_id: RequestId,
     config: Annotated[
         Path, typer.Option("--config", help="The other EndpointPickerConfig.", metavar="FILE")
     ],
     file: DecisionsFile = None,
-    pool: Pool = "",
-    admin: Admin = DEFAULT_ADMIN,
-    admin_ca_file: AdminCaFile = "",
-    admin_cert_file: AdminCertFile = "",
-    page_token_file: PageTokenFile = None,
+    *,
+    connect: Connect,
     as_json: AsJson = False,
 ) -> None:
     """Make a recorded decision again under another configuration, in this process.
@@ -52,13 +43,7 @@ def what_if_command(
         record = recorded_decision(
             request_id,
             file,
-            lambda: DebugClient(
-                admin,
-                pool=pool,
-                ca_file=admin_ca_file,
-                cert_file=admin_cert_file,
-                token_file=page_token_file,
-            ),
+            connect,
         )
         graph = make_builder().build(load_config(config, None))
     except (PageError, DecisionSearchError, ConfigError) as error:
