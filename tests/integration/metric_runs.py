@@ -5,6 +5,7 @@ server and of a list, flow control on and off.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,7 +25,7 @@ from epp.kubernetes.source import PodSelection, PodSource
 from epp.lab.envoy import Mode
 from epp.lab.fleet import Fleet, FleetConfig
 from epp.outlier_detection import HealthState, OutlierSettings
-from epp.request_control.force_header import FORCE_HEADER
+from epp.request_control.force_header import FORCE_HEADER, signed
 from epp.tracing import OtlpSettings, TracingSettings
 from epp.transport import TlsSettings
 from epp.transport.certificate import load_certificate
@@ -263,8 +264,10 @@ async def of_faults(folder: Path) -> list[str]:
         assert (await gateway.client.post(url, content=b"{")).status_code == 400
         deep = b'{"model":"tiny","prompt":' + b"[" * 50_000 + b"]" * 50_000 + b"}"
         assert (await gateway.client.post(url, content=deep)).status_code == 400
-        forged = {FORCE_HEADER: "endpoint-0"}
-        assert (await gateway.client.post(url, content=b"{}", headers=forged)).status_code == 403
+        forced = {FORCE_HEADER: signed("endpoint-0", int(time.time()) + 60, b"k" * 32)}
+        body = {"model": "tiny", "prompt": "Hello", "max_tokens": 1}
+        answer = await gateway.client.post(url, json=body, headers=forced)
+        assert answer.headers["x-served-by"] == "endpoint-0"
         pages = [await page(gateway)]
         await _hedged(gateway)
         await _retried(gateway)
