@@ -66,7 +66,7 @@ def echo_headers(bootstrap: dict[str, Any]) -> None:
     ]
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", [Mode.LEAN, Mode.FULL_DUPLEX])
 async def test_it_is_served_there_also_by_a_drained_endpoint(key_file: Path, mode: Mode) -> None:
     async with three(key_file, mode=mode, emit_decision_header=True) as gateway:
         with capture_logs() as logs:

@@ -19,7 +19,7 @@ DECISION = re.compile(
 )
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", [Mode.LEAN, Mode.FULL_DUPLEX])
 async def test_a_response_names_its_endpoint_and_its_id(mode: Mode) -> None:
     on = {"emit_decision_header": True}
     async with running(mode, fleet=THREE, labels={}, serve=on) as gateway:
