@@ -143,9 +143,11 @@ def _read_context(request: pb.ProcessingRequest) -> MessageContext:
 
 def _attribute(request: pb.ProcessingRequest, name: str) -> str:
     """Return an attribute that is text; "" if there is none."""
-    for attributes in request.attributes.values():  # by filter; there is one
-        if name in attributes.fields:
-            return attributes.fields[name].string_value
+    # By filter; Envoy sends one. protobuf iterates over a map in no fixed order.
+    for filter_name in sorted(request.attributes):
+        fields = request.attributes[filter_name].fields
+        if name in fields:
+            return fields[name].string_value
     return ""
 
 

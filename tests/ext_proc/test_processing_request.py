@@ -71,8 +71,8 @@ def by_protobuf(data: bytes) -> processing_request.Message | None:
             subset = tuple(entry.strip() for entry in entries if entry.strip())
     fields = {
         name: value.string_value
-        for attributes in request.attributes.values()
-        for name, value in attributes.fields.items()
+        for filter_name in sorted(request.attributes, reverse=True)
+        for name, value in request.attributes[filter_name].fields.items()
     }
     served = fields.get("upstream.address") or served
     answered_by = processing_request._answered_by(fields.get(DETAILS, ""))
@@ -207,6 +207,14 @@ def test_response_details_say_who_answered(details: str, answered_by: AnsweredBy
     phase = pb.ProcessingRequest(response_headers=pb.HttpHeaders()).SerializeToString()
     message = processing_request.decode(phase + attributes(details).SerializeToString())
     assert message[2].answered_by is answered_by
+
+
+@pytest.mark.parametrize("order", [range(20), range(19, -1, -1)], ids=["ascending", "descending"])
+def test_of_attributes_of_several_filters_those_of_the_first_name_count(order: range) -> None:
+    request = pb.ProcessingRequest(response_headers=pb.HttpHeaders())
+    for number in order:
+        request.attributes[f"filter-{number:02}"].update({"upstream.address": f"10.0.0.{number}:1"})
+    assert processing_request.decode(request.SerializeToString())[2].served == "10.0.0.0:1"
 
 
 @pytest.mark.parametrize("served", ["x" * 2000, "\u4f60"])
