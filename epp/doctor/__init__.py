@@ -4,7 +4,8 @@
 the gateway. No endpoint picker has to run.
 """
 
-from epp.doctor.diagnosis import Diagnosis, Row, examine
+from epp.doctor.diagnosis import Diagnosis, Row
+from epp.doctor.envoy_checks import examine_envoy
 from epp.doctor.errors import DoctorError, UnreadableError
 from epp.doctor.findings import Finding, Level
 from epp.doctor.gateway import QUEUED_SECONDS, Gateway
@@ -20,7 +21,7 @@ __all__ = [
     "Row",
     "Source",
     "UnreadableError",
-    "examine",
+    "examine_envoy",
     "read_admin",
     "read_file",
 ]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from epp.doctor import Level
-from epp.doctor.checks import CHECKS
+from epp.doctor.envoy_checks import CHECKS
 from epp.doctor.names import STAGE_HEADERS
 
 from . import (
