@@ -59,7 +59,16 @@ def read_file(path: Path) -> Source:
         raise UnreadableError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError:
         raise UnreadableError(f"{path}: not UTF-8 text") from None
-    return source(_parsed(text, str(path)), str(path))
+    return read_text(text, str(path))
+
+
+def read_text(text: str, name: str) -> Source:
+    """Read the text of a file.
+
+    Raises:
+        UnreadableError: It contains no Envoy configuration.
+    """
+    return source(_parsed(text, name), name)
 
 
 def read_admin(url: str) -> Source:
