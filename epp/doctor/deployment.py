@@ -36,6 +36,8 @@ class Deployment:
     servers: tuple[ModelServer, ...] | None = None
     pools_speak_tls: bool | None = None
     """Whether the gateway uses TLS to the model servers; None if that is unknown, or mixed."""
+    pickers_speak_tls: bool | None = None
+    """Whether the gateway uses TLS to the endpoint picker; None if that is unknown, or mixed."""
     picker: RunningPicker | None = None
     cluster: ClusterView | None = None
     ports: tuple[PortState, ...] | None = None

@@ -10,6 +10,7 @@ from epp.admin.config_page import ConfigPage
 from epp.admin.plugin_page import PluginsPage
 from epp.data_layer.endpoints_page import EndpointsPage
 from epp.doctor.clock_skew import ClockSkew
+from epp.doctor.ext_proc_port import ExtProcPort
 
 Sample = tuple[Mapping[str, str], float]
 """Labels and value of a series."""
@@ -45,6 +46,8 @@ class RunningPicker:
     kubernetes: KubernetesState | None = None
     readiness: str = ""
     """Status of its health port, or why there is none; "" if it was not asked."""
+    ext_proc: ExtProcPort | None = None
+    """Its port for gateways; None if it was not asked."""
     faults: tuple[str, ...] = ()
     """Pages that could not be read, and why."""
 

@@ -94,14 +94,17 @@ def _in_use(deployment: Deployment) -> Iterator[Finding]:
             "The EPP runs with the configuration before it, and will not start with this one",
             "Mend the file; epp config check FILE names all its problems",
         )
-    if deployment.is_config_given and graph is not None:
-        if picker.config.digest != graph.config.digest:
-            yield warning(
-                graph.config.source,
-                "the running EPP has another configuration",
-                "What was found in the file does not hold for it",
-                "Give the file that it uses, or have it reload: epp explain config",
-            )
+    if (
+        deployment.is_config_given
+        and graph is not None
+        and picker.config.digest != graph.config.digest
+    ):
+        yield warning(
+            graph.config.source,
+            "the running EPP has another configuration",
+            "What was found in the file does not hold for it",
+            "Give the file that it uses, or have it reload: epp explain config",
+        )
 
 
 CHECKS = (

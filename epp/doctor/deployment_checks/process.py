@@ -45,6 +45,36 @@ def _ready(deployment: Deployment) -> Iterator[Finding]:
         )
 
 
+def _ext_proc(deployment: Deployment) -> Iterator[Finding]:
+    port = None if deployment.picker is None else deployment.picker.ext_proc
+    expected = deployment.pickers_speak_tls
+    if port is None:
+        return
+    if port.fault:
+        yield error(
+            port.address,
+            port.fault,
+            "Envoy cannot ask the EPP: requests fail with 500, or pass it by",
+            "Give the --grpc-port of the EPP, and let this machine and Envoy reach it",
+        )
+    elif expected is not None and port.speaks_tls is not expected:
+        yield error(
+            port.address,
+            f"speaks {_spoken(bool(port.speaks_tls))}, and Envoy {_spoken(expected)}",
+            "Every request fails with 500",
+            "Set transport_socket of the EPP's cluster to envoy.transport_sockets.tls"
+            if port.speaks_tls
+            else "Take transport_socket of the EPP's cluster out, or start the EPP without"
+            " --secure-serving=false",
+        )
+    else:
+        yield note(port.address, f"speaks {_spoken(bool(port.speaks_tls))}")
+
+
+def _spoken(is_tls: bool) -> str:
+    return "HTTP/2 over TLS" if is_tls else "HTTP/2 in plaintext"
+
+
 def _pages(deployment: Deployment) -> Iterator[Finding]:
     picker = deployment.picker
     for fault in () if picker is None else picker.faults:
@@ -81,6 +111,13 @@ CHECKS = (
         "the EPP is ready",
         lambda deployment: deployment.picker is not None and deployment.picker.readiness,
         give.EPP_AND_HEALTH,
+    ),
+    Check(
+        "epp-port",
+        _ext_proc,
+        "the EPP's port for gateways answers",
+        lambda deployment: deployment.picker is not None and deployment.picker.ext_proc,
+        "--epp URL and --grpc-port",
     ),
     Check("epp-pages", _pages, "all pages could be read", _is_running, give.EPP),
     Check("epp-version", _version, "the EPP does not say its version", _is_running, give.EPP),

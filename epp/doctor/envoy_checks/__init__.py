@@ -1,7 +1,7 @@
 """The checks of an Envoy, one per known misconfiguration."""
 
 from epp.doctor.check import Check
-from epp.doctor.diagnosis import Diagnosis, examine
+from epp.doctor.diagnosis import Diagnosis, examine, skipped
 from epp.doctor.envoy_checks import (
     bodies,
     clients,
@@ -35,4 +35,9 @@ def examine_envoy(gateway: Gateway) -> Diagnosis:
     return examine(gateway, CHECKS)
 
 
-__all__ = ["CHECKS", "examine_envoy"]
+def skip_envoy() -> Diagnosis:
+    """Return the diagnosis without an Envoy."""
+    return skipped(CHECKS, "--admin URL or --file PATH")
+
+
+__all__ = ["CHECKS", "examine_envoy", "skip_envoy"]

@@ -48,16 +48,25 @@ def mend(text: str, diagnose: Callable[[str], Diagnosis], *, is_config: bool) ->
             if any(_overlap(fix, path) for path in touched):
                 continue
             try:
-                text = edited(text, fix.path, fix.value)
+                changed = edited(text, fix.path, fix.value)
             except FixError as error:
                 refused[fix.path] = str(error)
-            else:
+                continue
+            if changed != text:
+                text = changed
                 touched.append(fix.path)
                 mended.append(row)
         if not touched:
             break
         diagnosis = diagnose(text)
-    left = tuple(row for row in diagnosis.rows if row.finding.level is not Level.OK)
+    # What was found out by asking others stays as it was.
+    done = {row.finding.fix for row in mended}
+    left = tuple(
+        row
+        for row in diagnosis.rows
+        if row.finding.level is not Level.OK
+        and (not row.finding.fix or row.finding.fix not in done)
+    )
     return Fixed(text, tuple(mended), left, refused)
 
 
