@@ -1,6 +1,6 @@
 """Checks of what happens when a plugin fails, and of plugins that have failed."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from epp.config import PluginGraph
@@ -8,10 +8,20 @@ from epp.doctor.check import Check
 from epp.doctor.deployment import Deployment
 from epp.doctor.deployment_checks import give
 from epp.doctor.findings import Finding, error, note, set_to, warning
-from epp.scheduling import Filter
+from epp.request_control.plugins import Admitter, Producer, Screener
+from epp.scheduling import Filter, Picker, Plugin, ProfileHandler, Scorer
 
 _POLICY: Final = "extensions.guardRails.failurePolicy"
 _RARE: Final = 0.01
+_OPEN: Final[tuple[tuple[type[Plugin], str, str], ...]] = (
+    (Filter, "filters", "pass all endpoints"),
+    (Scorer, "scorers", "add nothing"),
+    (Picker, "pickers", "the best score is picked"),
+    (Producer, "producers", "their data are missing"),
+    (Screener, "screeners", "screen out nothing"),
+    (Admitter, "admitters", "admit all requests"),
+)
+"""Plugins whose failure fails no request: class, name, and effect."""
 
 
 def _policies(deployment: Deployment) -> Iterator[Finding]:
@@ -31,17 +41,29 @@ def _policies(deployment: Deployment) -> Iterator[Finding]:
     if closed:
         yield note(
             _POLICY,
-            f"fail closed: {', '.join(closed)}. While one fails, no endpoint passes, and its"
-            " profile has none",
+            f"fail closed: {', '.join(closed)}. While one fails, it passes no endpoint, and the"
+            " requests of its profiles are answered with 500",
         )
-    others = [name for name in deployment.graph.plugins if name not in closed]
+    effects = [
+        f"{what} {', '.join(names)} ({effect})"
+        for kind, what, effect in _OPEN
+        if (names := [each.name for each in _of(deployment.graph, kind, but=closed)])
+    ]
     limit = deployment.graph.config.file.extensions.guard_rails.disable_after
-    yield note(
-        _POLICY,
-        f"fail open: {', '.join(others)}. While one fails, requests go on without it: a filter"
-        f" passes all endpoints, a scorer adds nothing; after {limit} failures in a row it is off"
-        " until a reload",
-    )
+    if effects:
+        yield note(
+            _POLICY,
+            f"fail open: {'; '.join(effects)}. After {limit} failures in a row a plugin is off"
+            " until a reload",
+        )
+    for handler in _of(deployment.graph, ProfileHandler):
+        yield note(
+            handler.name, "while it fails, requests are answered with 500: nothing else can decide"
+        )
+
+
+def _of(graph: PluginGraph, kind: type[Plugin], but: Collection[str] = ()) -> Iterator[Plugin]:
+    return (each for each in graph.implementing(kind) if each.name not in but)
 
 
 def _failing_open(graph: PluginGraph) -> dict[str, tuple[Filter, bool]]:
@@ -125,7 +147,7 @@ CHECKS = (
     Check(
         "config-in-use",
         _in_use,
-        "the running EPP has this configuration",
+        "no reload has failed, and no other file was given",
         lambda deployment: deployment.picker is not None and deployment.picker.config is not None,
         give.EPP,
     ),

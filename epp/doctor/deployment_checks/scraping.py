@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from epp.data_layer import DataSource, Extractor
+from epp.data_layer.health_check import HealthCheck
 from epp.data_layer.scrape_rest import MAX_REST_SECONDS
 from epp.data_layer.staleness import THRESHOLD_INTERVALS, threshold_seconds
 from epp.doctor.check import Check
@@ -121,6 +122,8 @@ def _age(deployment: Deployment) -> Iterator[Finding]:
 def _longest_intervals(picker: RunningPicker) -> dict[str, float]:
     found: dict[str, float] = {}
     for labels, seconds in picker.series(_INTERVAL):
+        if labels.get("source") == HealthCheck.type:
+            continue  # it asks every few seconds
         name = labels.get(_ENDPOINT, "")
         found[name] = max(seconds, found.get(name, 0.0))
     return found

@@ -78,17 +78,29 @@ async def _probe(spec: EndpointSpec) -> ModelServer:
                 health = await _get(client, f"{base}/health")
             except (httpx.ConnectError, httpx.TimeoutException) as error:
                 if speaks is Speaks.HTTP:
-                    fault = str(error) or f"no response for {_TIMEOUT_SECONDS:g} s"
+                    fault = _reason(error)
                     return ModelServer(
                         name=spec.name, address=spec.address, speaks=Speaks.NOTHING, fault=fault
                     )
             except httpx.HTTPError as error:
-                fault = fault or str(error) or type(error).__name__
+                fault = fault or _reason(error)
             else:
                 if not (speaks is Speaks.HTTP and _wants_tls(health)):
                     return await _asked(client, base, spec, speaks, health)
                 fault = "it answers that it wants HTTPS"
     return ModelServer(name=spec.name, address=spec.address, speaks=Speaks.NEITHER, fault=fault)
+
+
+def _reason(error: Exception) -> str:
+    """Return the text of the root cause: httpx says only that all attempts failed."""
+    cause: BaseException = error
+    while isinstance(below := cause.__cause__ or cause.__context__, OSError):
+        cause = below
+    if isinstance(error, httpx.TimeoutException):
+        return f"no response for {_TIMEOUT_SECONDS:g} s"
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror
+    return str(error) or type(error).__name__
 
 
 def _wants_tls(answer: _Answer) -> bool:
