@@ -21,7 +21,7 @@ TIMEOUT_SECONDS = 10.0
 _MAX_NESTED = 4
 """Maximum depth at which to search a tool's document for a configuration."""
 
-_YAML: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+YAML_LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SEVERAL = "expected a single document in the stream"
 """PyYAML's message; the class of the error is not specific."""
 
@@ -156,7 +156,7 @@ def _parsed(text: str, name: str) -> object:
     except (msgspec.DecodeError, RecursionError):
         pass
     try:
-        return yaml.load(text, _YAML)  # noqa: S506 - a safe loader, in C where there is one
+        return yaml.load(text, YAML_LOADER)  # noqa: S506 - a safe loader, in C where there is one
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""

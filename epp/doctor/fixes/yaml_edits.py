@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from epp.doctor.fixes.yaml_places import FixError, Place, entry_of, find, is_null, steps_of
+from epp.doctor.sources import YAML_LOADER
 
 _INLINE = 60
 """Length up to which a new list or mapping stands on the line of its key."""
@@ -35,14 +36,14 @@ def edited(text: str, path: str, value: str | None) -> str:
         changed = _without(text, place, steps[-1])
     else:
         changed = _Writer(text).with_value(place, json.loads(value))
-    if find(_root(changed), steps).rest and value is not None:
+    if value is not None and find(_root(changed), steps).rest:
         raise FixError("the text has an unusual form")
     return changed
 
 
 def _root(text: str) -> yaml.Node:
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=YAML_LOADER)
     except (yaml.YAMLError, ValueError, RecursionError):
         raise FixError("the text has an unusual form") from None
     if root is None:

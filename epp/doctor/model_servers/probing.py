@@ -1,9 +1,11 @@
 """Ask model servers what they speak and serve."""
 
 import asyncio
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from errno import errorcode
 from typing import Final
 
 import httpx
@@ -93,14 +95,16 @@ async def _probe(spec: EndpointSpec) -> ModelServer:
 
 def _reason(error: Exception) -> str:
     """Return the text of the root cause: httpx says only that all attempts failed."""
-    cause: BaseException = error
-    while isinstance(below := cause.__cause__ or cause.__context__, OSError):
-        cause = below
     if isinstance(error, httpx.TimeoutException):
         return f"no response for {_TIMEOUT_SECONDS:g} s"
-    if isinstance(cause, OSError) and cause.strerror:
-        return cause.strerror
-    return str(error) or type(error).__name__
+    cause: BaseException = error
+    while below := cause.__cause__ or cause.__context__:
+        cause = below
+        while isinstance(cause, BaseExceptionGroup):  # one for each address of the host
+            cause = cause.exceptions[0]
+    if isinstance(cause, OSError) and cause.errno in errorcode:
+        return os.strerror(cause.errno or 0)
+    return str(error).rstrip(".") or type(error).__name__
 
 
 def _wants_tls(answer: _Answer) -> bool:
