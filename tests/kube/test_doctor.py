@@ -5,14 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kube.charts import MINIMAL
 
 from epp.data_layer import ObjectKind
 from epp.doctor import Deployment, Level, Row, examine_deployment
 from epp.doctor.cluster import ClusterView, Kind, Need
 from epp.doctor.cluster.asking import ask
-from epp.doctor.cluster.rights import ClusterUse
+from epp.doctor.cluster.rights import ClusterUse, calls_of, kinds_of
 from epp.kubernetes.api import Connection, load_connection
 from epp.kubernetes.source import POOL_GROUP, PodSelection, PodSource, PoolRef, PoolsSource
+from tools.chart.helm import Helm
+from tools.chart.kustomize import merged
 from tools.harness.kube.access import (
     LEADER_ELECTION_RULES,
     METRICS_AUTH_RULES,
@@ -22,6 +25,7 @@ from tools.harness.kube.access import (
     grant_cluster_role,
     rule,
 )
+from tools.harness.kube.audit import Right, granted
 from tools.harness.kube.objects import Namespace
 from tools.harness.kube.server import ApiServer
 
@@ -155,3 +159,28 @@ def test_versions_and_kinds_that_are_missing() -> None:
         ("warning", "kubernetes-version"),
     ]
     assert refused(replace(view, version="v1.34.1", kinds=())) == []
+
+
+def test_the_doctor_asks_for_the_rights_that_the_chart_grants(helm: Helm) -> None:
+    objects = helm.render(merged(MINIMAL, {"router": {"epp": {"replicas": 2}}}), namespace="prod")
+    rules = [
+        rule
+        for each in objects
+        if each["kind"] in {"Role", "ClusterRole"} and "reader" not in each["metadata"]["name"]
+        for rule in each["rules"]
+    ]
+    use = ClusterUse(source=PodSource("prod", PoolRef("llama")), elects_leader=True)
+    asked = {
+        Right(each.resource.group, plural, verb)
+        for each in kinds_of(use)
+        for plural, verbs in (
+            (each.resource.plural, each.verbs),
+            (f"{each.resource.plural}/status", each.status_verbs),
+        )
+        for verb in verbs
+    } | {
+        Right(each.resource.group, each.resource.plural, verb)
+        for each in calls_of(use)
+        for verb in each.verbs
+    }
+    assert granted(rules) == asked
