@@ -136,7 +136,11 @@ def up(
                 "Show the queued requests, with flow control",
                 f"{own} explain queue --admin {metrics.removesuffix('/metrics')}",
             ),
-            ("Check Envoy's configuration", f"{own} doctor --admin {gateway.envoy.admin_url}"),
+            (
+                "Check all of it",
+                f"{own} doctor --admin {gateway.envoy.admin_url}"
+                f" --epp {metrics.removesuffix('/metrics')}",
+            ),
         )
         for purpose, command in commands:
             print(f"{purpose}:\n\n  {command}\n")  # noqa: T201

@@ -221,6 +221,21 @@ async def test_the_clocks_of_the_servers(ahead: float, level: str, stack: ExitSt
         assert ("ahead" if ahead > 0 else "behind") in row.finding.found
 
 
+RECORDED = Path(__file__).parents[1] / "plugins/data_sources/data/metrics_load_a.prom"
+
+
+async def test_the_recorded_page_of_a_real_vllm(stack: ExitStack) -> None:
+    pages = {"/health": "", "/metrics": RECORDED.read_text(), "/v1/models": models("tiny")}
+    address = stack.enter_context(serving_pages(pages))
+    graph = await graph_of(HEAD)
+    (server,) = await probe_all([EndpointSpec("default/s0", address)], graph)
+    assert (server.engine, server.block_size, server.caches_prefixes) == ("vllm", 128, True)
+    assert [(each.extractor, each.fault) for each in server.extractions] == [
+        ("core-metrics-extractor", "")
+    ]
+    assert server.metrics.cache_blocks == server.blocks > 0
+
+
 async def test_no_endpoints_is_an_error() -> None:
     assert faults(await examine([])) == [("error", "server-reachable", "")]
 

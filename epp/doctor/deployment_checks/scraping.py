@@ -66,8 +66,8 @@ def _of_interval(times: ScrapeTimes, interval: float, path: str) -> Iterator[Fin
             "Endpoints drop out of the pool's gauges between two scrapes"
             if staleness <= interval
             else "Endpoints drop out of the pool's gauges when one or two scrapes fail",
-            f"Set {'interval' if path else where} to at most {staleness / 4:g}s, or"
-            f" --metrics-staleness-threshold to at least {4 * interval:g}s",
+            (f"Set {where}: 50ms" if path else f"Set {where} to at most {staleness / 4:g}s")
+            + f", or --metrics-staleness-threshold to at least {4 * interval:g}s",
             fix,
         )
     elif times.is_adaptive and staleness <= _LONGEST_REST:
@@ -82,7 +82,7 @@ def _of_interval(times: ScrapeTimes, interval: float, path: str) -> Iterator[Fin
             where,
             found,
             "Scorers see the load of that time ago, corrected by this EPP's own requests alone",
-            f"Set {'interval' if path else where} to 50ms",
+            f"Set {where}: 50ms",
             fix,
         )
     if times.scoring_staleness_seconds < THRESHOLD_INTERVALS * interval:
