@@ -229,7 +229,7 @@ async def test_the_recorded_page_of_a_real_vllm(stack: ExitStack) -> None:
     address = stack.enter_context(serving_pages(pages))
     graph = await graph_of(HEAD)
     (server,) = await probe_all([EndpointSpec("default/s0", address)], graph)
-    assert (server.engine, server.block_size, server.caches_prefixes) == ("vllm", 128, True)
+    assert (server.engine, server.block_size, server.caches_prefixes) == ("vllm", 32, True)
     assert [(each.extractor, each.fault) for each in server.extractions] == [
         ("core-metrics-extractor", "")
     ]
