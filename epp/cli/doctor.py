@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,7 @@ import typer
 
 from epp.building import make_builder
 from epp.cli import option_groups as groups
-from epp.cli.doctor_fixes import FixableFile, print_fixed
+from epp.cli.doctor_fixes import close_plugins, configuration, envoy_file, print_fixed
 from epp.cli.doctor_inputs import Inputs, read_deployment
 from epp.cli.doctor_options import (
     FIELDS,
@@ -34,11 +33,9 @@ from epp.cli.model_server_options import MetricsStalenessThreshold, RefreshMetri
 from epp.cli.running import fail, from_flag
 from epp.cli.settings_options import with_options_of
 from epp.cli.units import duration
-from epp.config import ConfigError, GraphBuilder, load_file, load_text, longest_wait_seconds
-from epp.config.instances import close_all
+from epp.config import ConfigError, load_file, longest_wait_seconds
 from epp.doctor import (
     QUEUED_SECONDS,
-    Deployment,
     Diagnosis,
     DoctorError,
     Gateway,
@@ -49,7 +46,6 @@ from epp.doctor import (
     examine_envoy,
     read_admin,
     read_file,
-    read_text,
     skip_envoy,
 )
 from epp.kubernetes.settings import KubernetesSettings
@@ -192,13 +188,13 @@ def doctor(
             )
             has_errors = found.count(Level.ERROR) > 0
             if fix:
-                files = [] if file is None else [_envoy_file(file, ext_proc, queued)]
+                files = [] if file is None else [envoy_file(file, ext_proc, queued)]
                 if config_file is not None:
-                    files.append(_configuration(config_file, deployment, builder))
+                    files.append(configuration(config_file, deployment, builder))
                 has_errors = print_fixed(files, found, as_diff=diff)
             else:
                 print(found.json() if as_json else "\n".join(found.lines()))  # noqa: T201 - output
-        _close(deployment)
+        close_plugins(deployment)
     except (ConfigError, DoctorError, ImportError, ValueError) as error:
         fail(str(error))
     if has_errors:
@@ -222,32 +218,6 @@ def _read_envoy(admin: str | None, file: Path | None) -> Source | None:
     if admin is not None:
         return read_admin(admin)
     return None if file is None else read_file(file)
-
-
-def _envoy_file(file: Path, ext_proc: str | None, queued_seconds: float) -> FixableFile:
-    def diagnose(text: str) -> Diagnosis:
-        source = read_text(text, str(file))
-        return examine_envoy(Gateway(source, ext_proc, queued_seconds=queued_seconds))
-
-    return FixableFile(str(file), file.read_text(encoding="utf-8"), False, diagnose)
-
-
-def _configuration(file: Path, deployment: Deployment, builder: GraphBuilder) -> FixableFile:
-    def diagnose(text: str) -> Diagnosis:
-        inspect = builder.registry.inspector(file.parent)
-        graph = builder.build(load_text(text, str(file), file.parent, inspect=inspect))
-        changed = replace(deployment, graph=graph)
-        try:
-            return examine_deployment(changed)
-        finally:
-            _close(changed)
-
-    return FixableFile(str(file), file.read_text(encoding="utf-8"), True, diagnose)
-
-
-def _close(deployment: Deployment) -> None:
-    if deployment.graph is not None:
-        close_all(each.plugin for each in deployment.graph.instances.values())
 
 
 @contextmanager

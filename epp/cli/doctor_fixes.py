@@ -2,10 +2,21 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import unified_diff
+from pathlib import Path
 
-from epp.doctor import Diagnosis, Level
+from epp.config import GraphBuilder, load_text
+from epp.config.instances import close_all
+from epp.doctor import (
+    Deployment,
+    Diagnosis,
+    Gateway,
+    Level,
+    examine_deployment,
+    examine_envoy,
+    read_text,
+)
 from epp.doctor.fixes import Fixed, mend
 
 
@@ -18,6 +29,37 @@ class FixableFile:
     is_config: bool
     """Whether it is the EndpointPickerConfig; otherwise Envoy's configuration."""
     diagnose: Callable[[str], Diagnosis]
+
+
+def envoy_file(file: Path, ext_proc: str | None, queued_seconds: float) -> FixableFile:
+    """Return the file of an Envoy's configuration."""
+
+    def diagnose(text: str) -> Diagnosis:
+        source = read_text(text, str(file))
+        return examine_envoy(Gateway(source, ext_proc, queued_seconds=queued_seconds))
+
+    return FixableFile(str(file), file.read_text(encoding="utf-8"), False, diagnose)
+
+
+def configuration(file: Path, deployment: Deployment, builder: GraphBuilder) -> FixableFile:
+    """Return the file of an EndpointPickerConfig; the rest of the deployment stays as it is."""
+
+    def diagnose(text: str) -> Diagnosis:
+        inspect = builder.registry.inspector(file.parent)
+        graph = builder.build(load_text(text, str(file), file.parent, inspect=inspect))
+        changed = replace(deployment, graph=graph)
+        try:
+            return examine_deployment(changed)
+        finally:
+            close_plugins(changed)
+
+    return FixableFile(str(file), file.read_text(encoding="utf-8"), True, diagnose)
+
+
+def close_plugins(deployment: Deployment) -> None:
+    """Close the plugins of its graph."""
+    if deployment.graph is not None:
+        close_all(each.plugin for each in deployment.graph.instances.values())
 
 
 def print_fixed(files: list[FixableFile], diagnosis: Diagnosis, *, as_diff: bool) -> bool:

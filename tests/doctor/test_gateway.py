@@ -52,7 +52,8 @@ TABLES = (
 
 def test_every_check_is_documented_once_in_their_order() -> None:
     text = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text()
-    checks = [check.name for check in (*CHECKS, *deployment_checks.CHECKS)]
+    checks = [check.name for check in CHECKS]
+    checks += [check.name for check in deployment_checks.CHECKS]
     assert re.findall(r"^\| `([a-z][\w-]*)` \|", text, re.M) == checks
     assert len(set(checks)) == len(checks)
 
