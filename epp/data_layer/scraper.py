@@ -133,6 +133,9 @@ class Scraper:
         """Live view of the age of every endpoint's metrics, by endpoint name."""
         self.use(bindings)
 
+    make_loop = ScrapeLoop
+    """Makes the loop of one endpoint and source."""
+
     def intervals(self) -> Mapping[tuple[str, str], float]:
         """Return the current interval of every scrape, by endpoint and source; thread-safe."""
         states = list(self._states.items())
@@ -249,7 +252,7 @@ class Scraper:
             settings=self._settings,
         )
         idle = self._idle_seconds(bound)
-        loop = ScrapeLoop(
+        loop = self.make_loop(
             scrape,
             ScrapeRest(endpoint, interval, idle, self._random) if idle else None,
             timetable=self._timetable,

@@ -1,0 +1,1 @@
+"""Simulated runs: real routing decisions, modelled servers, a virtual clock."""

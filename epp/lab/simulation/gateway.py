@@ -1,0 +1,194 @@
+"""The simulated gateway: passes requests to a router and to servers, as Envoy does, and records.
+
+Modelled are Envoy's retries on refused connections, its own 503, and the client's timeout; the
+network takes no time.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from epp.lab.results import ErrorKind, Record
+from epp.lab.simulation.prompts import SimulatedRequest
+from epp.lab.simulation.routing import End, Outcome, Refusal, Route, Router, Tokens
+from epp.lab.simulation.servers import (
+    UNAVAILABLE,
+    ConnectionRefusedByServerError,
+    Exchange,
+    SimulatedServer,
+)
+
+RETRIES = 2
+"""Further servers that Envoy tries after a refused connection, as `epp envoy-config` sets it."""
+_ERROR = 400
+
+
+class ClientRequest:
+    """One request from its arrival to its record.
+
+    Args:
+        request: The request.
+        router: Chooses the server.
+        servers: All servers, by index.
+        loop: The virtual loop.
+        began_at: Time of the beginning of the run, from which the record counts.
+        timeout_seconds: After that time the client gives up.
+        finished: Gets the record and the headers of the response that the client keeps.
+    """
+
+    __slots__ = (
+        "_arrived_at",
+        "_began_at",
+        "_cancel",
+        "_exchange",
+        "_finished",
+        "_first_token_at",
+        "_kept_headers",
+        "_loop",
+        "_request",
+        "_route",
+        "_router",
+        "_server",
+        "_servers",
+        "_status",
+        "_timer",
+    )
+
+    def __init__(
+        self,
+        request: SimulatedRequest,
+        router: Router,
+        servers: Sequence[SimulatedServer],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        began_at: float,
+        timeout_seconds: float,
+        finished: "Callable[[ClientRequest, Record], None]",
+    ) -> None:
+        self._request = request
+        self._router = router
+        self._servers = servers
+        self._loop = loop
+        self._finished: Callable[[ClientRequest, Record], None] | None = finished
+        self._began_at = began_at
+        self._arrived_at = loop.time() - began_at
+        self._first_token_at: float | None = None
+        self._status = 0
+        self._server: SimulatedServer | None = None
+        self._exchange: Exchange | None = None
+        self._route: Route | None = None
+        self._cancel: Callable[[], None] | None = None
+        self._kept_headers: dict[str, str] = {}
+        self._timer = loop.call_later(timeout_seconds, self._time_out)
+
+    @property
+    def request(self) -> SimulatedRequest:
+        """The request."""
+        return self._request
+
+    @property
+    def kept_headers(self) -> dict[str, str]:
+        """Headers of the response that a client sends back in its session."""
+        return self._kept_headers
+
+    def send(self) -> None:
+        """Send the request to the gateway."""
+        self._cancel = self._router.route(self._request, self._routed)
+
+    def _routed(self, outcome: Outcome) -> None:
+        self._cancel = None
+        if isinstance(outcome, Refusal):
+            self._refused(outcome)
+            return
+        self._route = outcome
+        outcome.on_revoked = self._revoked
+        for number, index in enumerate(outcome.servers[: 1 + RETRIES]):
+            server = self._servers[index]
+            exchange = Exchange(
+                request=self._request,
+                head=self._head,
+                first_token=self._first_token,
+                end=self._end,
+                cut=self._cut,
+            )
+            self._server, self._exchange = server, exchange
+            if number:
+                outcome.served_by(index)
+            try:
+                server.submit(exchange)
+            except ConnectionRefusedByServerError:
+                continue
+            return
+        self._server = self._exchange = None
+        self._status = UNAVAILABLE
+        outcome.head(UNAVAILABLE, from_gateway=True)
+        self._close(End.GATEWAY, None, ErrorKind.STATUS, "no server could be reached")
+
+    def _head(self, status: int) -> None:
+        route = self._route
+        assert route is not None  # noqa: S101 - the server has the request from it
+        self._status = status
+        route.on_revoked = None
+        self._kept_headers.update(route.head(status))
+        if status >= _ERROR:
+            self._close(End.COMPLETED, None, ErrorKind.STATUS, "the server answered with an error")
+
+    def _first_token(self) -> None:
+        self._first_token_at = self._loop.time() - self._began_at
+        if self._route is not None:
+            self._route.first_chunk()
+
+    def _end(self, tokens: Tokens) -> None:
+        self._close(End.COMPLETED, tokens)
+
+    def _cut(self) -> None:
+        self._close(End.CUT, None, ErrorKind.RESET, "the server closed the connection")
+
+    def _refused(self, refusal: Refusal) -> None:
+        self._status = refusal.status
+        self._record(None, ErrorKind.STATUS, refusal.reason)
+
+    def _revoked(self, refusal: Refusal) -> None:
+        self._abort()
+        self._route = None  # the router has ended it
+        self._refused(refusal)
+
+    def _time_out(self) -> None:
+        if self._cancel is not None:
+            self._cancel()
+        self._abort()
+        self._close(End.CLIENT_LEFT, None, ErrorKind.TIMEOUT, "the client gave up")
+
+    def _abort(self) -> None:
+        if self._server is not None and self._exchange is not None:
+            self._server.abort(self._exchange)
+
+    def _close(
+        self, end: End, tokens: Tokens | None, error: ErrorKind | None = None, message: str = ""
+    ) -> None:
+        route, self._route = self._route, None
+        if route is not None:
+            route.end(end, tokens)
+        self._record(tokens, error, message)
+
+    def _record(self, tokens: Tokens | None, error: ErrorKind | None, message: str) -> None:
+        finished, self._finished = self._finished, None
+        if finished is None:
+            return
+        self._timer.cancel()
+        now, first = self._loop.time() - self._began_at, self._first_token_at
+        record = Record(
+            index=self._request.traffic.index,
+            scheduled_at=self._arrived_at,
+            started_at=self._arrived_at,
+            finished_at=now,
+            status=self._status,
+            served_by="" if self._server is None else f"worker-{self._server.index}",
+            first_byte_at=first,
+            token_times=() if first is None else (first, now) if tokens else (first,),
+            output_tokens=0 if tokens is None else tokens.output,
+            prompt_tokens=self._request.traffic.prompt_tokens,
+            cached_tokens=0 if tokens is None else tokens.cached,
+            error=error,
+            message=message,
+        )
+        finished(self, record)

@@ -1,0 +1,154 @@
+"""The model servers of a simulation: engines driven by timers of the virtual clock, with faults."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from epp.lab.fleet import Engine, EngineConfig, FinishReason, GenerationRequest, Sequence
+from epp.lab.fleet.faults import Faults
+from epp.lab.simulation.prompts import SimulatedRequest
+from epp.lab.simulation.routing import Tokens
+
+UNAVAILABLE = 503
+
+
+class ConnectionRefusedByServerError(Exception):
+    """The server refuses connections."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Exchange:
+    """One request to a server; the callbacks belong to the gateway."""
+
+    request: SimulatedRequest
+    head: Callable[[int], None]
+    """Called with the status."""
+    first_token: Callable[[], None]
+    end: Callable[[Tokens], None]
+    """Called after the last token."""
+    cut: Callable[[], None]
+    """Called when the server closes the connection instead."""
+    sequence: Sequence | None = None
+    """Its state in the engine; None before the server takes it, and if it hangs."""
+
+
+class SimulatedServer:
+    """One model server."""
+
+    def __init__(self, index: int, config: EngineConfig, loop: asyncio.AbstractEventLoop) -> None:
+        self.index = index
+        self.address = f"10.0.{index >> 8}.{index & 255}:8000"
+        """The address, `ip:port`."""
+        self.engine = Engine(config)
+        """The engine, a new one after each restart."""
+        self.faults = Faults()
+        """What is wrong with it."""
+        self.requests = 0
+        """Requests that it has taken."""
+        self._config = config
+        self._loop = loop
+        self._open: dict[Exchange, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._due: float | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that have not ended."""
+        return len(self._open)
+
+    @property
+    def is_hanging(self) -> bool:
+        """Whether it accepts everything and does nothing."""
+        return self.faults.hang
+
+    def submit(self, exchange: Exchange) -> None:
+        """Take a request.
+
+        Raises:
+            ConnectionRefusedByServerError: It refuses connections.
+        """
+        faults = self.faults
+        if faults.refuse:
+            raise ConnectionRefusedByServerError
+        self.requests += 1
+        if faults.hang or faults.hang_generation:
+            self._open[exchange] = None
+        elif faults.loading:
+            exchange.head(UNAVAILABLE)
+        elif faults.error_status is not None and faults.has_error(self.requests):
+            exchange.head(faults.error_status)
+        elif faults.cut_responses:
+            exchange.head(200)
+            exchange.cut()
+        else:
+            self._open[exchange] = None
+            exchange.head(200)
+            if exchange in self._open:  # the gateway may have ended it at its head
+                self._generate(exchange)
+
+    def abort(self, exchange: Exchange) -> None:
+        """End a request whose client has left; does nothing once it has ended."""
+        if self._open.pop(exchange, self) is None and exchange.sequence is not None:
+            self.engine.abort(exchange.sequence, self._loop.time())
+            self._arm()
+
+    def inject(self, faults: Faults) -> None:
+        """Change what is wrong with it."""
+        before, self.faults = self.faults, faults
+        if faults.speed != before.speed:
+            self.engine.config = replace(self._config, speed=self._config.speed * faults.speed)
+        if faults.restarts != before.restarts:
+            self._restart()
+        if before.hang and not faults.hang and self.engine.step_ends_at is not None:
+            self.engine.step_ends_at = max(self.engine.step_ends_at, self._loop.time())
+        self._arm()
+
+    def _generate(self, exchange: Exchange) -> None:
+        traffic = exchange.request.traffic
+
+        def token(sequence: Sequence) -> None:
+            if sequence.generated == 1:
+                exchange.first_token()
+
+        def end(sequence: Sequence) -> None:
+            if sequence.finish_reason is not FinishReason.ABORT:
+                self._open.pop(exchange, None)
+                exchange.end(
+                    Tokens(sequence.prompt_tokens, sequence.generated, sequence.cached_tokens)
+                )
+
+        generation = GenerationRequest(
+            id=exchange.request.id,
+            prompt=exchange.request.prompt,
+            max_tokens=traffic.output_tokens,
+            adapter=traffic.adapter or None,
+            ignore_eos=True,
+        )
+        exchange.sequence = self.engine.submit(
+            generation, self._loop.time(), on_token=token, on_end=end
+        )
+        self._arm()
+
+    def _restart(self) -> None:
+        """End all requests, and begin with an empty engine."""
+        cut, self._open = self._open, {}
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._due = None
+        self.engine = Engine(self.engine.config)
+        for exchange in cut:
+            exchange.cut()
+
+    def _arm(self) -> None:
+        due = None if self.faults.hang else self.engine.step_ends_at
+        if due == self._due:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = due
+        self._timer = None if due is None else self._loop.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = self._due = None
+        self.engine.run_until(self._loop.time())
+        self._arm()
