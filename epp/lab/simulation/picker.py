@@ -33,6 +33,8 @@ from epp.request_control import (
 from epp.request_control.routed_request import AnsweredBy
 from epp.settings import ServeSettings
 
+_START_STEPS, _START_STEP_SECONDS = 100, 0.01
+"""A run begins when all servers have been scraped, or after a second."""
 _EVICTED = Refusal(429, "evicted by flow control")
 _RESPONSE_HEADERS = {"content-type": "text/event-stream; charset=utf-8"}
 _CAUSES: Mapping[End, EndCause] = {
@@ -164,12 +166,12 @@ class PickerRouter(Router):
         """Start discovery, scrapes and outlier detection, and wait for the first metrics."""
         self._task = self._loop.create_task(self.runtime.run(), name="endpoint picker")
         store = self.runtime.store
-        while not store.synced or any(each.metrics.requested_at is None for each in store.snapshot):
+        for _ in range(_START_STEPS):
+            await asyncio.sleep(_START_STEP_SECONDS)
             if self._task.done():
-                break
-            await asyncio.sleep(0.01)
-            if self._loop.time() > 5:
-                break
+                self._task.result()
+            if store.synced and all(each.metrics.requested_at for each in store.snapshot):
+                return
 
     async def stop(self) -> None:
         """Stop all tasks and close the plugins."""
