@@ -19,7 +19,7 @@ from epp.cli.running import (
 from epp.cli.units import duration as seconds
 from epp.lab import load as generator
 from epp.lab.load import LoadError
-from epp.lab.results import Slo
+from epp.lab.results import Slo, summary_table
 from epp.lab.traffic import TrafficError, parse_lengths
 
 _EXPECTED = (*EXPECTED, LoadError, TrafficError)
@@ -115,7 +115,7 @@ def load(
     output: Annotated[
         Path | None,
         groups.results(
-            help="Write the results: .json (the report) or .csv (a line per request).",
+            help="Write the results: .json (the report), or .csv or .jsonl (a line per request).",
             metavar="FILE",
         ),
     ] = None,
@@ -172,7 +172,7 @@ def load(
     if as_json:
         print(json.dumps(report.to_dict(), indent=2))  # noqa: T201 - the command's output
     else:
-        Console(highlight=False).print(generator.report_table(report))
+        Console(highlight=False).print(summary_table(report))
     if output is not None and render is not None:
         write_whole(output, render(report))
     if report.failed and not (report.succeeded or report.left_early):

@@ -134,7 +134,7 @@ def test_help_has_a_short_form(command: tuple[str, ...]) -> None:
         (("load", "--prompt-chars", "9-5"), "--prompt-chars: 9-5: must be an ascending range"),
         (("load", "--max-tokens", "few"), "--max-tokens: 'few' is not a length: give a number"),
         (("load", "--output", "/nonexistent/x.csv"), "--output /nonexistent/x.csv: there is no f"),
-        (("load", "--output", "x.xml"), "--output: x.xml: must end in .json (the report) or .csv"),
+        (("load", "--output", "x.xml"), "--output: x.xml: must end in .json (the report), or in"),
         (("envoy-config",), "override-host needs at least one"),
         (("envoy-config", "--endpoint", "x"), "not ip:port"),
     ],

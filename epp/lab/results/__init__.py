@@ -1,7 +1,49 @@
 """What became of the requests of a load run or a simulation, and summaries of it."""
 
+from epp.lab.results.accounts import EppChoice, OracleChoice, ServerAccount
+from epp.lab.results.comparison import (
+    METRICS,
+    Cell,
+    Comparison,
+    ComparisonError,
+    Metric,
+    compare,
+)
+from epp.lab.results.comparison_table import comparison_table
 from epp.lab.results.distribution import Distribution
+from epp.lab.results.groups import Balance, Goodput, GroupSummary, Spread
+from epp.lab.results.ratios import Ratio, Verdict
 from epp.lab.results.record import ErrorKind, Record
+from epp.lab.results.record_files import to_csv, to_json_lines
 from epp.lab.results.slo import Slo
+from epp.lab.results.summary import ErrorSummary, Summary, summarise
+from epp.lab.results.table import summary_table
 
-__all__ = ["Distribution", "ErrorKind", "Record", "Slo"]
+__all__ = [
+    "METRICS",
+    "Balance",
+    "Cell",
+    "Comparison",
+    "ComparisonError",
+    "Distribution",
+    "EppChoice",
+    "ErrorKind",
+    "ErrorSummary",
+    "Goodput",
+    "GroupSummary",
+    "Metric",
+    "OracleChoice",
+    "Ratio",
+    "Record",
+    "ServerAccount",
+    "Slo",
+    "Spread",
+    "Summary",
+    "Verdict",
+    "compare",
+    "comparison_table",
+    "summarise",
+    "summary_table",
+    "to_csv",
+    "to_json_lines",
+]

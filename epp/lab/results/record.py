@@ -1,8 +1,10 @@
-"""The outcome of one request, from which the report is computed."""
+"""The outcome of one request, from which summaries are computed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+from epp.lab.results.accounts import EppChoice, OracleChoice, ServerAccount
 
 
 class ErrorKind(StrEnum):
@@ -44,6 +46,8 @@ class Record:
     """When the first byte of the body arrived."""
     token_times: Sequence[float] = ()
     """When each event with text arrived; empty without streaming."""
+    has_all_token_times: bool = True
+    """False if `token_times` has only the first and the last; then it says nothing of gaps."""
     output_tokens: int = 0
     """Output tokens according to `usage`, else the number of events with text."""
     prompt_tokens: int = 0
@@ -56,6 +60,34 @@ class Record:
     """Kind of the error; None for success."""
     message: str = ""
     """Message of the error."""
+    request_id: str = ""
+    """Value of ``x-request-id``, by which other accounts are joined; empty if none."""
+    tenant: str = ""
+    """Fairness id; empty for none."""
+    adapter: str = ""
+    """LoRA adapter that the request names; empty for the base model."""
+    session: str = ""
+    """Conversation that the request belongs to; empty for none."""
+    objective: str = ""
+    """Name of the request's objective; empty for none."""
+    server: ServerAccount | None = None
+    """What the server did with the request; None if not known."""
+    epp: EppChoice | None = None
+    """What the endpoint picker decided; None if not known."""
+    oracle: OracleChoice | None = None
+    """The best choice; None if not known."""
+
+    @property
+    def worker(self) -> str:
+        """Server of the request: by its own account, else as the response names it."""
+        return (self.server and self.server.worker) or self.served_by
+
+    @property
+    def regret_seconds(self) -> float | None:
+        """How much earlier the oracle's choice would have sent the first token."""
+        if self.oracle is None or self.ttft_seconds is None:
+            return None
+        return self.ttft_seconds - self.oracle.ttft_seconds
 
     @property
     def ttft_seconds(self) -> float | None:

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.results.records import make_record
 
-from epp.lab.load import Goodput, LoadPlan, PlanError, Report
+from epp.lab.load import LoadPlan, PlanError, Report
 from epp.lab.load.output import renderer
-from epp.lab.results import ErrorKind, Record, Slo
-
-from .test_report import make_record
+from epp.lab.results import ErrorKind, Goodput, Record, Slo
 
 MakePlan = Callable[..., LoadPlan]
 
@@ -105,5 +104,5 @@ def test_json_is_the_report(make_plan: MakePlan) -> None:
 
 @pytest.mark.parametrize("name", ["out", "out.txt", ".csv/"])
 def test_another_kind_of_file_is_refused(name: str) -> None:
-    with pytest.raises(PlanError, match=r"must end in .json \(the report\) or .csv"):
+    with pytest.raises(PlanError, match=r"must end in .json \(the report\), or in .csv or .jsonl"):
         renderer(Path(name))

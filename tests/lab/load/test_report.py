@@ -2,21 +2,15 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
+from lab.results.records import make_record
 from rich.console import Console
 
-from epp.lab.load import ErrorSummary, LoadPlan, Report, report_table
-from epp.lab.results import ErrorKind, Record
+from epp.lab.load import LoadPlan, Report
+from epp.lab.results import ErrorKind, ErrorSummary, summary_table
 
 MakePlan = Callable[..., LoadPlan]
-
-
-def make_record(index: int = 0, **fields: Any) -> Record:
-    base: dict[str, Any] = {"scheduled_at": 0.0, "started_at": 0.0, "finished_at": 1.0}
-    base |= {"status": 200, "served_by": "a"}
-    return Record(index=index, **base | fields)
 
 
 @pytest.fixture
@@ -93,7 +87,7 @@ def test_the_dict_is_json_with_units_in_its_names(report: Report) -> None:
 def test_the_table_shows_every_part_and_takes_messages_literally(report: Report) -> None:
     console = Console(width=120)
     with console.capture() as capture:
-        console.print(report_table(report))
+        console.print(summary_table(report))
     text = capture.get()
     for words in (
         "interrupted",
@@ -117,7 +111,7 @@ def test_a_table_of_long_times_fits_into_80_columns(make_plan: MakePlan) -> None
     )
     console = Console(width=80)
     with console.capture() as capture:
-        console.print(report_table(report))
+        console.print(summary_table(report))
     rows = [line.split() for line in capture.get().splitlines()]
     assert ["TTFT", *["10500"] * 7, "100"] in rows
     assert ["total", *["34500"] * 7, "100"] in rows
@@ -131,5 +125,5 @@ def test_an_empty_run_has_a_report(make_plan: MakePlan) -> None:
     assert report.requests_per_second == 0.0
     console = Console(width=80)
     with console.capture() as capture:
-        console.print(report_table(report))
+        console.print(summary_table(report))
     assert "Latency" not in capture.get()

@@ -8,7 +8,8 @@ import pytest
 import uvloop
 from rich.console import Console
 
-from epp.lab.load import ErrorSummary, LoadPlan, Report, run, run_with_progress
+from epp.lab.load import LoadPlan, Report, run, run_with_progress
+from epp.lab.results import ErrorSummary
 
 from .model_server import Answerer, StartServer, http_answer, sends
 

@@ -1,0 +1,85 @@
+"""The ratio of two paired measurements, with a confidence interval.
+
+Runs of two policies with one seed have the same traffic: they are a pair, and their ratio is free
+of what the traffic alone does. The interval is Student's t on the logarithms of the ratios:
+
+- logarithms, because a ratio and its inverse are then equally far from 1, and because latencies
+  are skewed and the logarithms of their ratios are not;
+- Student's t and not a bootstrap, because there are few seeds: a percentile bootstrap of five
+  values covers the truth in about 85 of 100 cases where 95 are promised.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from epp.lab.results.student_t import two_sided_quantile
+
+CONFIDENCE = 0.95
+"""Probability that an interval covers the true ratio."""
+
+_ROUNDING = 1e-9
+"""Runs that are equal but for rounding are equal."""
+
+
+class Verdict(StrEnum):
+    """What an interval says of a ratio."""
+
+    BETTER = "better"
+    """The whole interval lies on the better side of 1."""
+    WORSE = "worse"
+    """The whole interval lies on the worse side of 1."""
+    NO_DIFFERENCE = "no difference"
+    """The interval contains 1: the difference is within the noise."""
+    TOO_FEW_SEEDS = "too few seeds"
+    """There is no interval: it takes two pairs."""
+    NO_VALUE = "no value"
+    """There is no ratio: a value is missing or 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Geometric mean of paired ratios, and its interval."""
+
+    mean: float
+    """Geometric mean of the ratios; above 1: larger than the baseline."""
+    low: float | None
+    """Lower end of the interval; None with one pair."""
+    high: float | None
+    """Upper end of the interval; None with one pair."""
+    pairs: int
+    """Number of pairs."""
+
+    @classmethod
+    def of(
+        cls, pairs: Iterable[tuple[float | None, float | None]], confidence: float = CONFIDENCE
+    ) -> "Ratio | None":
+        """Return the ratio of pairs (value, baseline).
+
+        None is returned if there are no pairs, or a value is missing or not positive: leaving out
+        such pairs alone would flatter the side that fails in them.
+        """
+        logarithms = []
+        for value, baseline in pairs:
+            if not value or not baseline or value < 0 or baseline < 0:
+                return None
+            logarithms.append(math.log(value / baseline))
+        if not logarithms:
+            return None
+        mean = statistics.fmean(logarithms)
+        count = len(logarithms)
+        if count == 1:
+            return cls(math.exp(mean), None, None, 1)
+        error = statistics.stdev(logarithms) / math.sqrt(count)
+        half = two_sided_quantile(confidence, count - 1) * error
+        return cls(math.exp(mean), math.exp(mean - half), math.exp(mean + half), count)
+
+    def verdict(self, *, higher_is_better: bool) -> Verdict:
+        """Return what the interval says."""
+        if self.low is None or self.high is None:
+            return Verdict.TOO_FEW_SEEDS
+        if self.low <= 1.0 + _ROUNDING and self.high >= 1.0 - _ROUNDING:
+            return Verdict.NO_DIFFERENCE
+        return Verdict.BETTER if (self.low > 1.0) is higher_is_better else Verdict.WORSE
