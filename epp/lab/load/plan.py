@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from epp.lab.load.errors import PlanError
 from epp.lab.results.slo import Slo
-from epp.lab.traffic.lengths import Lengths, LogNormalLengths, UniformLengths
+from epp.lab.traffic.lengths import Lengths, LogNormalLengths, NormalLengths
 
 MIN_UNIQUE_CHARS = 16
 """Minimum length of a shared prefix, and of the rest of the prompt: each contains a number that
@@ -157,7 +157,9 @@ class LoadPlan:
         shortest = self.prompt_chars
         if isinstance(shortest, LogNormalLengths):
             shortest = shortest.median  # shorter prompts are lengthened to the minimum
-        elif isinstance(shortest, UniformLengths):
+        elif isinstance(shortest, NormalLengths):
+            shortest = shortest.mean
+        elif not isinstance(shortest, int):
             shortest = shortest.least
         if shortest - self.prefix_chars < MIN_UNIQUE_CHARS:
             raise PlanError(

@@ -1,15 +1,42 @@
 """Workloads: which requests arrive when, from generators and traces."""
 
+from epp.lab.traffic.blocks import block_keys
+from epp.lab.traffic.document import load_traffic
 from epp.lab.traffic.errors import TrafficError
-from epp.lab.traffic.lengths import Lengths, LogNormalLengths, UniformLengths, parse_lengths
+from epp.lab.traffic.lengths import (
+    EmpiricalLengths,
+    Lengths,
+    LogNormalLengths,
+    NormalLengths,
+    UniformLengths,
+    length_at,
+    parse_lengths,
+)
 from epp.lab.traffic.request import Segment, TrafficRequest
+from epp.lab.traffic.statistics import LengthStatistics, TrafficStatistics, describe
+from epp.lab.traffic.text import BYTES_PER_TOKEN, prompt_text
+from epp.lab.traffic.traces import TraceFormat
+from epp.lab.traffic.workload import Conversation, Workload
 
 __all__ = [
+    "BYTES_PER_TOKEN",
+    "Conversation",
+    "EmpiricalLengths",
+    "LengthStatistics",
     "Lengths",
     "LogNormalLengths",
+    "NormalLengths",
     "Segment",
+    "TraceFormat",
     "TrafficError",
     "TrafficRequest",
+    "TrafficStatistics",
     "UniformLengths",
+    "Workload",
+    "block_keys",
+    "describe",
+    "length_at",
+    "load_traffic",
     "parse_lengths",
+    "prompt_text",
 ]

@@ -1,0 +1,93 @@
+"""Our own log of decisions (`epp serve --explain-file`) as a trace.
+
+It has when each request came, the lengths that the model server reported, the model and the
+fairness id. Of what prompts shared it has one number, the tokens that the server found in its
+cache. The requests of one tenant and model are therefore given one shared text, of which each
+prompt begins with as many tokens as were cached; the rest is unique. So the replay can hit as much
+as the recorded run did, on each endpoint that has served the tenant; which earlier request a prefix
+came from, and prefixes that were in no cache, cannot be known.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import count, takewhile
+from pathlib import Path
+
+import msgspec
+
+from epp.lab.traffic.request import Segment, TrafficRequest
+from epp.lab.traffic.text import BYTES_PER_TOKEN
+from epp.lab.traffic.traces.rows import json_lines
+from epp.lab.traffic.workload import Conversation, content_of
+
+_UNKNOWN_OUTPUT_TOKENS = 64
+"""For a request whose response reported no usage."""
+
+
+class DecisionRow(msgspec.Struct, frozen=True, gc=False):
+    """The fields of a recorded decision that a replay needs."""
+
+    request_id: str
+    decided_at: float
+    decision_seconds: float
+    model: str
+    body_bytes: int = 0
+    fairness_id: str = ""
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+
+    @property
+    def arrived_at(self) -> float:
+        """Unix time of the request's headers."""
+        return self.decided_at - self.decision_seconds
+
+
+def read_rows(path: Path) -> list[DecisionRow]:
+    """Return the decisions in the order of arrival; a file has them in the order of their ends.
+
+    Reads the renamed files `path.1`, `path.2` … too.
+
+    Raises:
+        TrafficError: A file cannot be read, or a line is invalid.
+    """
+    rows = [row for _, row in json_lines(path, DecisionRow)]
+    older = (path.with_name(f"{path.name}.{number}") for number in count(1))
+    for renamed in takewhile(Path.exists, older):
+        rows += [row for _, row in json_lines(renamed, DecisionRow)]
+    rows.sort(key=lambda row: row.arrived_at)
+    return rows
+
+
+def conversations(
+    rows: Iterable[DecisionRow], *, name: str, base_model: str | None
+) -> Iterator[Conversation]:
+    """Yield a conversation of one request for each row; the first arrives at 0.
+
+    Args:
+        rows: The decisions in the order of arrival.
+        name: Distinguishes the texts from those of other traces.
+        base_model: Model that is no adapter; by default the most frequent one.
+    """
+    rows = list(rows)
+    if base_model is None and rows:
+        base_model = Counter(row.model for row in rows).most_common(1)[0][0]
+    for number, row in enumerate(rows):
+        tokens = row.prompt_tokens or max(1, row.body_bytes // BYTES_PER_TOKEN)
+        shared = min(row.cached_tokens or 0, tokens)
+        segments = []
+        if shared:
+            shared_text = content_of(name, "shared", row.fairness_id, row.model)
+            segments.append(Segment(shared_text, shared))
+        if tokens > shared:
+            segments.append(Segment(content_of(name, "row", number), tokens - shared))
+        yield [
+            TrafficRequest(
+                index=0,
+                arrives_at=row.arrived_at - rows[0].arrived_at,
+                segments=tuple(segments),
+                output_tokens=row.completion_tokens or _UNKNOWN_OUTPUT_TOKENS,
+                adapter="" if row.model == base_model else row.model,
+                tenant=row.fairness_id,
+            )
+        ]
