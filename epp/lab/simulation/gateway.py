@@ -22,6 +22,44 @@ RETRIES = 2
 _ERROR = 400
 
 
+class Timeouts:
+    """The time limit of all requests; one timer serves them, because they have the same limit."""
+
+    def __init__(self, seconds: float, loop: asyncio.AbstractEventLoop) -> None:
+        self._seconds = seconds
+        self._loop = loop
+        self._deadlines: dict[ClientRequest, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, client: "ClientRequest") -> None:
+        """Begin with a request that is sent now."""
+        deadline = self._loop.time() + self._seconds
+        self._deadlines[client] = deadline
+        if self._timer is None:
+            self._timer = self._loop.call_at(deadline, self._check)
+
+    def remove(self, client: "ClientRequest") -> None:
+        """End with a request that has ended."""
+        self._deadlines.pop(client, None)
+
+    def stop(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        while self._deadlines:
+            client, deadline = next(iter(self._deadlines.items()))
+            if deadline > now:
+                self._timer = self._loop.call_at(deadline, self._check)
+                return
+            del self._deadlines[client]
+            client.time_out()
+
+
 class ClientRequest:
     """One request from its arrival to its record.
 
@@ -31,7 +69,6 @@ class ClientRequest:
         servers: All servers, by index.
         loop: The virtual loop.
         began_at: Time of the beginning of the run, from which the record counts.
-        timeout_seconds: After that time the client gives up.
         finished: Gets the record and the headers of the response that the client keeps.
     """
 
@@ -50,7 +87,6 @@ class ClientRequest:
         "_server",
         "_servers",
         "_status",
-        "_timer",
     )
 
     def __init__(
@@ -61,7 +97,6 @@ class ClientRequest:
         *,
         loop: asyncio.AbstractEventLoop,
         began_at: float,
-        timeout_seconds: float,
         finished: "Callable[[ClientRequest, Record], None]",
     ) -> None:
         self._request = request
@@ -78,7 +113,6 @@ class ClientRequest:
         self._route: Route | None = None
         self._cancel: Callable[[], None] | None = None
         self._kept_headers: dict[str, str] = {}
-        self._timer = loop.call_later(timeout_seconds, self._time_out)
 
     @property
     def request(self) -> SimulatedRequest:
@@ -93,6 +127,13 @@ class ClientRequest:
     def send(self) -> None:
         """Send the request to the gateway."""
         self._cancel = self._router.route(self._request, self._routed)
+
+    def time_out(self) -> None:
+        """Give the request up."""
+        if self._cancel is not None:
+            self._cancel()
+        self._abort()
+        self._close(End.CLIENT_LEFT, None, ErrorKind.TIMEOUT, "the client gave up")
 
     def _routed(self, outcome: Outcome) -> None:
         self._cancel = None
@@ -152,12 +193,6 @@ class ClientRequest:
         self._route = None  # the router has ended it
         self._refused(refusal)
 
-    def _time_out(self) -> None:
-        if self._cancel is not None:
-            self._cancel()
-        self._abort()
-        self._close(End.CLIENT_LEFT, None, ErrorKind.TIMEOUT, "the client gave up")
-
     def _abort(self) -> None:
         if self._server is not None and self._exchange is not None:
             self._server.abort(self._exchange)
@@ -174,10 +209,10 @@ class ClientRequest:
         finished, self._finished = self._finished, None
         if finished is None:
             return
-        self._timer.cancel()
+        traffic = self._request.traffic
         now, first = self._loop.time() - self._began_at, self._first_token_at
         record = Record(
-            index=self._request.traffic.index,
+            index=traffic.index,
             scheduled_at=self._arrived_at,
             started_at=self._arrived_at,
             finished_at=now,
@@ -185,8 +220,14 @@ class ClientRequest:
             served_by="" if self._server is None else f"worker-{self._server.index}",
             first_byte_at=first,
             token_times=() if first is None else (first, now) if tokens else (first,),
+            has_all_token_times=False,
+            request_id=self._request.id,
+            tenant=traffic.tenant,
+            adapter=traffic.adapter,
+            session=traffic.session,
+            objective=traffic.objective,
             output_tokens=0 if tokens is None else tokens.output,
-            prompt_tokens=self._request.traffic.prompt_tokens,
+            prompt_tokens=traffic.prompt_tokens,
             cached_tokens=0 if tokens is None else tokens.cached,
             error=error,
             message=message,

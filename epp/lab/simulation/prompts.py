@@ -1,9 +1,9 @@
 """A request of a workload as the parts of a simulation see it: text, block keys, headers."""
 
 from collections.abc import Mapping
+from zlib import crc32
 
-from epp.lab.simulation.stand_ins import block_keys, prompt_text
-from epp.lab.traffic import TrafficRequest
+from epp.lab.traffic import Segment, TrafficRequest, block_keys, prompt_text
 
 MODEL = "tiny"
 """Name of the base model."""
@@ -41,12 +41,13 @@ class SimulatedRequest:
         )
 
     def keys(self, block_size: int) -> list[int]:
-        """Return the keys of the prompt's full blocks."""
+        """Return the keys of the full blocks of prompt and output."""
         keys = self._keys.get(block_size)
         if keys is None:
-            root = hash(self.traffic.adapter) if self.traffic.adapter else 0
+            traffic = self.traffic
+            output = Segment(traffic.index, traffic.output_tokens, is_output=True)
             keys = self._keys[block_size] = block_keys(
-                self.traffic.segments, block_size, root=root
+                (*traffic.segments, output), block_size, root=crc32(traffic.adapter.encode())
             )
         return keys
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 
 from epp.lab.fleet import Engine, EngineConfig, FinishReason, GenerationRequest, Sequence
 from epp.lab.fleet.faults import Faults
@@ -60,6 +61,18 @@ class SimulatedServer:
     def is_hanging(self) -> bool:
         """Whether it accepts everything and does nothing."""
         return self.faults.hang
+
+    def seconds_to_first_token(self, request: SimulatedRequest, now: float) -> float:
+        """Return after what time a request that came now would get its first token.
+
+        It is computed from the real state: the rest of the step in progress, the prompt tokens that
+        wait or are computed before it, and those of its own that are not cached. Infinite while it
+        serves nothing.
+        """
+        faults = self.faults
+        if faults.refuse or faults.loading or faults.hang or faults.hang_generation:
+            return inf
+        return seconds_to_first_token(self.engine, request, now)
 
     def submit(self, exchange: Exchange) -> None:
         """Take a request.
@@ -152,3 +165,32 @@ class SimulatedServer:
         self._timer = self._due = None
         self.engine.run_until(self._loop.time())
         self._arm()
+
+
+def seconds_to_first_token(engine: Engine, request: SimulatedRequest, now: float) -> float:
+    """Estimate the time to the first token of a request that came to an engine now."""
+    config = engine.config
+    traffic = request.traffic
+    left_in_step = 0.0 if engine.step_ends_at is None else max(0.0, engine.step_ends_at - now)
+    keys = request.keys(config.block_size)
+    usable = keys[: (traffic.prompt_tokens - 1) // config.block_size]
+    prefill = traffic.prompt_tokens - engine.kv.count_hits(usable) * config.block_size
+    decoding = 0
+    for sequence in engine.running:
+        rest = sequence.prompt_tokens - sequence.computed
+        if rest > 0:
+            prefill += rest
+        else:
+            decoding += 1
+    prefill += sum(each.prompt_tokens for each in engine.waiting)
+    steps = -(-prefill // max(1, config.max_num_batched_tokens - decoding))
+    step_seconds = config.step_seconds + config.decode_seconds_per_sequence * decoding
+    seconds = steps * step_seconds + prefill / config.prefill_tokens_per_second
+    scale = config.time_scale / config.speed
+    # A full batch admits nobody until a sequence ends.
+    slots_missing = engine.num_waiting + engine.num_running + 1 - config.max_num_seqs
+    if slots_missing > 0:
+        left = sorted(each.request.max_tokens - each.generated for each in engine.running)
+        if left:
+            seconds += left[min(slots_missing, len(left)) - 1] * step_seconds
+    return left_in_step + seconds * scale

@@ -1,19 +1,19 @@
 """One run of a simulation: a workload, a fleet and a router on the virtual clock."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
 from epp.lab.fleet import EngineConfig
 from epp.lab.fleet.faults import FaultPlan
 from epp.lab.results import Record
-from epp.lab.simulation.gateway import ClientRequest
+from epp.lab.simulation.gateway import ClientRequest, Timeouts
 from epp.lab.simulation.prompts import SimulatedRequest
 from epp.lab.simulation.routing import Router
 from epp.lab.simulation.servers import SimulatedServer
 from epp.lab.simulation.virtual_loop import run_virtual
-from epp.lab.traffic import TrafficRequest
+from epp.lab.traffic import TrafficRequest, Workload
 
 DEFAULT_TIMEOUT_SECONDS = 600.0
 """After that time a client gives up."""
@@ -42,8 +42,8 @@ class Simulation:
 
     engines: Sequence[EngineConfig]
     """Settings of each worker."""
-    traffic: Iterable[TrafficRequest]
-    """The workload, in order of arrival."""
+    traffic: Workload
+    """The requests."""
     make_router: MakeRouter
     """Creates the router."""
     faults: FaultPlan
@@ -99,67 +99,74 @@ class _Clients:
         """Set when all requests have ended."""
         self.records: list[Record] = []
         """Of ended requests, in the order in which they ended."""
-        self._settings = settings
+        self._timeouts = Timeouts(settings.timeout_seconds, loop)
         self._servers = servers
         self._router = router
         self._loop = loop
         self._began = loop.time()
-        self._arrivals: Iterator[TrafficRequest] | None = iter(settings.traffic)
+        workload = settings.traffic
+        self._is_closed_loop = workload.concurrency is not None
+        self._conversations = workload.conversations()
+        self._is_exhausted = False
         self._unfinished = 0
         self._followers: dict[int, list[TrafficRequest]] = {}
-        self._ended: dict[int, float] = {}
         self._session_headers: dict[str, dict[str, str]] = {}
-        self._schedule_next()
+        for _ in range(workload.concurrency or 1):
+            self._begin_next()
 
-    def _schedule_next(self) -> None:
-        """Schedule the next request with a time of its own, and remember those before it."""
-        arrivals = self._arrivals
-        if arrivals is None:
+    def _begin_next(self) -> None:
+        """Begin the next conversation now, or when it is due."""
+        conversation = None if self._is_exhausted else next(self._conversations, None)
+        if conversation is None:
+            self._is_exhausted = True
+            self._end_if_finished()
             return
-        for request in arrivals:
-            self._unfinished += 1
-            if request.follows is None:
-                at = self._began + (request.arrives_at or 0.0)
-                self._loop.call_at(at, self._arrive, request)
-                return
-            ended_at = self._ended.get(request.follows)
-            if ended_at is None:
-                self._followers.setdefault(request.follows, []).append(request)
-            else:
-                self._loop.call_at(ended_at + request.think_seconds, self._send, request)
-        self._arrivals = None
-        self._end_if_finished()
+        first, *others = conversation
+        self._unfinished += len(conversation)
+        for request in others:
+            assert request.follows is not None  # noqa: S101 - by the contract of a conversation
+            self._followers.setdefault(request.follows, []).append(request)
+        if self._is_closed_loop:
+            self._send(first)
+        else:
+            self._loop.call_at(self._began + (first.arrives_at or 0.0), self._arrive, first)
 
     def _arrive(self, request: TrafficRequest) -> None:
-        self._schedule_next()
+        self._begin_next()
         self._send(request)
 
     def _send(self, request: TrafficRequest) -> None:
         headers = self._session_headers.get(request.session, _NO_HEADERS)
-        ClientRequest(
+        client = ClientRequest(
             SimulatedRequest(request, headers),
             self._router,
             self._servers,
             loop=self._loop,
             began_at=self._began,
-            timeout_seconds=self._settings.timeout_seconds,
             finished=self._finish,
-        ).send()
+        )
+        self._timeouts.add(client)
+        client.send()
 
     def _finish(self, client: ClientRequest, record: Record) -> None:
         request = client.request.traffic
         self.records.append(record)
+        self._timeouts.remove(client)
         self._unfinished -= 1
-        now = self._loop.time()
-        self._ended[request.index] = now
         if request.session and client.kept_headers:
             self._session_headers[request.session] = client.kept_headers
-        for follower in self._followers.pop(request.index, ()):
+        followers = self._followers.pop(request.index, ())
+        now = self._loop.time()
+        for follower in followers:
             self._loop.call_at(now + follower.think_seconds, self._send, follower)
-        self._end_if_finished()
+        if self._is_closed_loop and not followers:
+            self._loop.call_soon(self._begin_next)
+        else:
+            self._end_if_finished()
 
     def _end_if_finished(self) -> None:
-        if self._arrivals is None and not self._unfinished:
+        if self._is_exhausted and not self._unfinished:
+            self._timeouts.stop()
             self.finished.set()
 
 
