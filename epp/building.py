@@ -109,9 +109,7 @@ def make_builder(
     Raises:
         ConfigError: Two installed plugins have the same type.
     """
-    pages = open_page or page_opener(
-        clock, max_page_bytes=max_page_bytes, connections=connections
-    )
+    pages = open_page or page_opener(clock, max_page_bytes=max_page_bytes, connections=connections)
     services: dict[str, Callable[[str], Any]] = {
         "rng": lambda name: make_random(seed, name),
         "clock": lambda _: clock,

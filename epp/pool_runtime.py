@@ -202,7 +202,6 @@ class PoolRuntime:
         fixed = fixed_discoveries(
             builder, settings.endpoints, settings.endpoints_file, settings.endpoint_dns
         )
-        has_policies = bool(settings.objects)
         objects: ObjectFeed | None = None
         self.discovery: KubernetesDiscovery | None = None
         """The discovery of its pods; None if the endpoints come from elsewhere."""
@@ -213,15 +212,14 @@ class PoolRuntime:
             )
             fixed.append(self.discovery)
             objects = plugin_objects
-            has_policies = True
         self._data_layer = DataLayerRuntime(
             self.store,
             self._scraper,
             self.graph,
             fixed,
-            [] if self.outliers is None else _health_checks(
-                settings.outliers, connections, clock, open_page
-            ),
+            []
+            if self.outliers is None
+            else _health_checks(settings.outliers, connections, clock, open_page),
             objects=objects,
         )
         metrics.watch_pool(
@@ -232,9 +230,7 @@ class PoolRuntime:
         )
         self.store.add_listener(metrics.attempts)
         self._endpoints_view = EndpointsView(self.store, self.outliers, clock)
-        self._drain_calls = DrainCalls(
-            self.store, line=self._endpoints_view.line, clock=clock
-        )
+        self._drain_calls = DrainCalls(self.store, line=self._endpoints_view.line, clock=clock)
         self.store.add_listener(self._drain_calls)
         self._learn_names(metrics)
         self.explanations = Explanations(
@@ -255,7 +251,7 @@ class PoolRuntime:
             pipeline=pipeline_of(self.graph),
             metrics=metrics,
             clock=clock,
-            policies=self.objects if has_policies else None,
+            policies=self.objects if settings.objects or self.discovery is not None else None,
             outcomes=None if self._reloader is None else self._reloader.outcomes,
             flow=self.flow,
             outliers=self.outliers,

@@ -131,7 +131,9 @@ def simulate(
         Console(highlight=False).print(comparison_table(comparison))
         total = sum(each.virtual_seconds for each in runs)
         spent = sum(each.real_seconds for each in runs)
-        notes.print(f"{total:.0f} s simulated in {spent:.1f} s of runs, {total / spent:.0f} times real time")
+        notes.print(
+            f"{total:.0f} s simulated in {spent:.1f} s of runs, {total / spent:.0f} times real time"
+        )
 
 
 def _chosen(

@@ -1,8 +1,8 @@
 """The endpoint picker itself as the router of a simulation.
 
-A :class:`~epp.pool_runtime.PoolRuntime` is built as in ``epp serve``, on the virtual clock. Requests
-enter at the director, and the calls that an ext_proc stream makes on a routed request are made
-here, as far as the gateway's mode lets the endpoint picker see the response.
+A :class:`~epp.pool_runtime.PoolRuntime` is built as in ``epp serve``, on the virtual clock.
+Requests enter at the director, and the calls that an ext_proc stream makes on a routed request are
+made here, as far as the gateway's mode lets the endpoint picker see the response.
 """
 
 import asyncio
@@ -50,7 +50,9 @@ class PickerRoute(Route):
 
     __slots__ = ("_began_at", "_picker", "_routed", "_sees_body")
 
-    def __init__(self, picker: "PickerRouter", routed: RoutedRequest, servers: Sequence[int]) -> None:
+    def __init__(
+        self, picker: "PickerRouter", routed: RoutedRequest, servers: Sequence[int]
+    ) -> None:
         super().__init__(servers)
         self._picker = picker
         self._routed = routed

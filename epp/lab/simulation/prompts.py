@@ -20,7 +20,7 @@ class SimulatedRequest:
         self.traffic = traffic
         self.id = f"sim-{traffic.index}"
         """Id of the HTTP request."""
-        self.headers = _headers(traffic, self.id) | session_headers
+        self.headers: Mapping[str, str] = {**_headers(traffic, self.id), **session_headers}
         """Headers of the HTTP request, pseudo headers included."""
         self._keys: dict[int, list[int]] = {}
 

@@ -38,7 +38,7 @@ class Refusal:
 
 
 @dataclass(slots=True, eq=False)
-class Route(ABC):
+class Route:
     """Where one request goes; the gateway reports to it what happens."""
 
     servers: Sequence[int]
@@ -82,8 +82,8 @@ class Router(ABC):
             Gives a choice up that has not been made; None if it has been made.
         """
 
-    async def start(self) -> None:
+    async def start(self) -> None:  # noqa: B027 - most need none
         """Begin, before the first request."""
 
-    async def stop(self) -> None:
+    async def stop(self) -> None:  # noqa: B027 - likewise
         """End, after the last request."""

@@ -72,7 +72,9 @@ class ServerPage:
             self._stale_page = page
         left_out = tuple(f"vllm:{name}" for name in faults.left_out_metrics)
         if left_out:
-            kept = [line for line in page.decode().splitlines(True) if not line.startswith(left_out)]
+            kept = [
+                line for line in page.decode().splitlines(True) if not line.startswith(left_out)
+            ]
             page = "".join(kept).encode()
         return page
 
@@ -121,7 +123,13 @@ class EngineScrapeLoop(ScrapeLoop):
 
     __slots__ = ("_server",)
 
-    def __init__(self, scrape: Scrape, *args: Any, server: SimulatedServer | None, **named: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        scrape: Scrape,
+        *args: Any,  # noqa: ANN401 - those of the base class
+        server: SimulatedServer | None,
+        **named: Any,  # noqa: ANN401 - likewise
+    ) -> None:
         super().__init__(scrape, *args, **named)
         self._server = server
         """None if the pages of its source are always text."""
@@ -153,7 +161,7 @@ def _is_unwell(server: SimulatedServer) -> bool:
 def scraper_of(servers: Mapping[str, SimulatedServer], seed: int) -> type[Scraper]:
     """Return the class of a scraper that reads simulated servers, given by address."""
 
-    def loop_of(scrape: Scrape, rest: Any, **named: Any) -> ScrapeLoop:  # noqa: ANN401
+    def loop_of(scrape: Scrape, rest: Any, **named: Any) -> ScrapeLoop:  # noqa: ANN401 - of ScrapeLoop
         direct = scrape.reads_core_metrics
         server = servers[scrape.endpoint.address] if direct else None
         return EngineScrapeLoop(scrape, rest, server=server, **named)
@@ -161,7 +169,7 @@ def scraper_of(servers: Mapping[str, SimulatedServer], seed: int) -> type[Scrape
     class EngineScraper(Scraper):
         """Scrapes the servers of one simulation."""
 
-        def __init__(self, store: EndpointStore, **settings: Any) -> None:  # noqa: ANN401
+        def __init__(self, store: EndpointStore, **settings: Any) -> None:  # noqa: ANN401 - of Scraper
             rng = Random(f"{seed}/scrapes")  # noqa: S311 - no secrets
             # The CPU time of a page would make results depend on the machine.
             super().__init__(store, **settings | {"random": rng.random, "cpu_share": inf})
