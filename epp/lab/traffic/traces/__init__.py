@@ -74,7 +74,7 @@ class Trace:
                 reader = lambda kept: decisions.conversations(kept, name=name, base_model=model)  # noqa: E731
         kept = list(islice(rows, max_rows))
         if next(reader(kept), None) is None:
-            raise TrafficError(f"{self.path}: has no request; is it a {self.format} trace?")
+            raise TrafficError(f"{self.path}: has no request; is its format {self.format}?")
         return lambda: reader(kept)
 
 
