@@ -98,7 +98,7 @@ def simulate(
     scenario's own list.
     """
     quiet_logs()
-    notes = Console(stderr=True, highlight=False)
+    notes = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         chosen = load_scenario(scenario).changed(
             workers=workers, trace=trace, requests=requests, time_scale=time_scale
@@ -130,10 +130,9 @@ def simulate(
     else:
         Console(highlight=False).print(comparison_table(comparison))
         total = sum(each.virtual_seconds for each in runs)
-        spent = sum(each.real_seconds for each in runs)
-        notes.print(
-            f"{total:.0f} s simulated in {spent:.1f} s of runs, {total / spent:.0f} times real time"
-        )
+        spent = sum(each.cpu_seconds for each in runs)
+        pace = total / spent if spent else 0.0
+        notes.print(f"{total:.0f} s in {spent:.1f} s of CPU time: {pace:.0f} times real time")
 
 
 def _chosen(
@@ -151,10 +150,10 @@ def _chosen(
 
 
 def _pace(each: Run) -> str:
-    factor = each.virtual_seconds / each.real_seconds if each.real_seconds else 0.0
+    factor = each.virtual_seconds / each.cpu_seconds if each.cpu_seconds else 0.0
     return (
-        f"{each.summary.sent} requests, {each.virtual_seconds:.0f} s in {each.real_seconds:.1f} s"
-        f" ({factor:.0f} times real time)"
+        f"{each.summary.sent} requests, {each.virtual_seconds:.0f} s in"
+        f" {each.cpu_seconds:.1f} s of CPU time ({factor:.0f} times real time)"
     )
 
 

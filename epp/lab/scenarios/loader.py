@@ -1,5 +1,6 @@
 """Reads scenario files; each error names the file, the field and what it may be."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,19 @@ from epp.lab.traffic.fields import DurationField, parse, seconds
 _MAX_WORKERS = 10_000
 
 
-class FleetFields(msgspec.Struct, frozen=True, kw_only=True):
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2: `on` and `off`, fields of arrivals, are no booleans."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as the base class has it
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":bool")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("true|false"), ["t", "f"])
+
+
+class FleetFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`fleet`: the servers."""
 
     workers: int = 8
@@ -27,7 +40,7 @@ class FleetFields(msgspec.Struct, frozen=True, kw_only=True):
     overrides: dict[int, dict[str, Any]] = {}
 
 
-class SloFields(msgspec.Struct, frozen=True, kw_only=True):
+class SloFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`slo`: what a request must meet."""
 
     ttft: DurationField | None = None
@@ -60,7 +73,7 @@ def load_scenario(path: Path) -> Scenario:
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"cannot read the scenario {path}: {why_unreadable(error)}") from None
     try:
-        document = yaml.safe_load(text)
+        document = yaml.load(text, Loader=_Loader)  # noqa: S506 - a subclass of SafeLoader
     except yaml.YAMLError as error:
         problem = " ".join(str(error).split())
         raise ScenarioError(f"{path}: no valid YAML: {problem}") from None

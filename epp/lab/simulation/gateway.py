@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from epp.lab.results import ErrorKind, Record
 from epp.lab.simulation.prompts import SimulatedRequest
-from epp.lab.simulation.routing import End, Outcome, Refusal, Route, Router, Tokens
+from epp.lab.simulation.routing import RETRIES, End, Outcome, Refusal, Route, Router, Tokens
 from epp.lab.simulation.servers import (
     UNAVAILABLE,
     ConnectionRefusedByServerError,
@@ -17,8 +17,6 @@ from epp.lab.simulation.servers import (
     SimulatedServer,
 )
 
-RETRIES = 2
-"""Further servers that Envoy tries after a refused connection, as `epp envoy-config` sets it."""
 _ERROR = 400
 
 

@@ -14,9 +14,17 @@ from epp.building import InstalledPlugins
 from epp.config import LoadedConfig
 from epp.ext_proc.response_body import is_worth_requesting
 from epp.lab.envoy import Mode
-from epp.lab.simulation.gateway import RETRIES
 from epp.lab.simulation.prompts import SimulatedRequest
-from epp.lab.simulation.routing import Cancel, End, Receive, Refusal, Route, Router, Tokens
+from epp.lab.simulation.routing import (
+    RETRIES,
+    Cancel,
+    End,
+    Receive,
+    Refusal,
+    Route,
+    Router,
+    Tokens,
+)
 from epp.lab.simulation.scraping import page_opener, scraper_of
 from epp.lab.simulation.servers import SimulatedServer
 from epp.observability import Metrics

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from heapq import nsmallest
 from random import Random
 
 from epp.lab.simulation.prompts import SimulatedRequest
-from epp.lab.simulation.routing import Cancel, End, Receive, Route, Router, Tokens
+from epp.lab.simulation.routing import RETRIES, Cancel, End, Receive, Route, Router, Tokens
 
 Order = Callable[[SimulatedRequest, Sequence[int]], int]
 """Returns the server for a request; the second argument is the number of requests in flight of
@@ -33,17 +34,17 @@ class PolicyRoute(Route):
 
 
 class PolicyRouter(Router):
-    """Routes each request at once by one rule; the next servers by index are the fallbacks."""
+    """Routes each request at once by one rule; fallbacks are those with the fewest requests."""
 
     def __init__(self, servers: int, choose: Order) -> None:
         self._in_flight = [0] * servers
         self._choose = choose
 
     def route(self, request: SimulatedRequest, receive: Receive) -> Cancel | None:
-        count = len(self._in_flight)
-        first = self._choose(request, self._in_flight)
-        order = [(first + step) % count for step in range(count)]
-        receive(PolicyRoute(order, self._in_flight))
+        in_flight = self._in_flight
+        first = self._choose(request, in_flight)
+        order = (first, *nsmallest(RETRIES + 1, range(len(in_flight)), in_flight.__getitem__))
+        receive(PolicyRoute(list(dict.fromkeys(order)), in_flight))
         return None
 
 

@@ -7,6 +7,9 @@ from enum import Enum, auto
 
 from epp.lab.simulation.prompts import SimulatedRequest
 
+RETRIES = 2
+"""Further servers that Envoy tries after a refused connection, as `epp envoy-config` sets it."""
+
 
 class End(Enum):
     """How a request ended."""

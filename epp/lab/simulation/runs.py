@@ -39,8 +39,8 @@ class Run:
     """Of the requests after the warm-up."""
     virtual_seconds: float
     """Length on the virtual clock."""
-    real_seconds: float
-    """What it took."""
+    cpu_seconds: float
+    """CPU time that it took."""
     records: Sequence[Record]
     """All requests, those of the warm-up included."""
 
@@ -85,7 +85,7 @@ def run(settings: RunSettings, contender: Contender, seed: int) -> Run:
             workers=[f"worker-{index}" for index in range(len(scenario.engines))],
         ),
         virtual_seconds=outcome.virtual_seconds,
-        real_seconds=outcome.real_seconds,
+        cpu_seconds=outcome.cpu_seconds,
         records=outcome.records,
     )
 

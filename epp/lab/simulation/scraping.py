@@ -66,6 +66,7 @@ class ServerPage:
             self._stale_page = None
         page = self._stale_page
         if page is None:
+            self._server.advance()
             engine = self._server.engine
             page = MetricsPage(engine, {}, model=MODEL, created=0.0, wall_offset=0.0).render()
         if faults.stale_metrics:
@@ -93,6 +94,7 @@ def page_opener(
 
 def engine_metrics(server: SimulatedServer, now: float) -> EndpointMetrics:
     """Return what a page of the server would contain."""
+    server.advance()
     engine = server.engine
     config, stats = engine.config, engine.stats
     running: frozenset[str] = frozenset()

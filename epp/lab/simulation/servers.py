@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 from epp.lab.fleet import Engine, EngineConfig, FinishReason, GenerationRequest, Sequence
@@ -49,6 +49,7 @@ class SimulatedServer:
         self._config = config
         self._loop = loop
         self._open: dict[Exchange, None] = {}
+        self._awaiting: dict[Exchange, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._due: float | None = None
 
@@ -101,30 +102,42 @@ class SimulatedServer:
 
     def abort(self, exchange: Exchange) -> None:
         """End a request whose client has left; does nothing once it has ended."""
+        self.advance()
+        self._awaiting.pop(exchange, None)
         if self._open.pop(exchange, self) is None and exchange.sequence is not None:
             self.engine.abort(exchange.sequence, self._loop.time())
             self._arm()
 
     def inject(self, faults: Faults) -> None:
         """Change what is wrong with it."""
+        self.advance()
         before, self.faults = self.faults, faults
         if faults.speed != before.speed:
-            self.engine.config = replace(self._config, speed=self._config.speed * faults.speed)
+            self.engine.change_speed(faults.speed)
         if faults.restarts != before.restarts:
             self._restart()
         if before.hang and not faults.hang and self.engine.step_ends_at is not None:
             self.engine.step_ends_at = max(self.engine.step_ends_at, self._loop.time())
         self._arm()
 
+    def advance(self) -> None:
+        """Let the engine do what it has done by now."""
+        now = self._loop.time()
+        engine = self.engine
+        if self.faults.hang or engine.step_ends_at is None or engine.step_ends_at > now:
+            return
+        engine.run_until(now)
+        if self._awaiting:
+            self._announce_first_tokens()
+        self._arm()
+
     def _generate(self, exchange: Exchange) -> None:
         traffic = exchange.request.traffic
 
-        def token(sequence: Sequence) -> None:
-            if sequence.generated == 1:
-                exchange.first_token()
-
         def end(sequence: Sequence) -> None:
             if sequence.finish_reason is not FinishReason.ABORT:
+                if self._awaiting.pop(exchange, self) is None:
+                    exchange.first_token()
                 self._open.pop(exchange, None)
                 exchange.end(
                     Tokens(sequence.prompt_tokens, sequence.generated, sequence.cached_tokens)
@@ -132,28 +145,38 @@ class SimulatedServer:
 
         generation = GenerationRequest(
             id=exchange.request.id,
-            prompt=exchange.request.prompt,
+            num_prompt_tokens=traffic.prompt_tokens,
+            block_keys=exchange.request.keys(self._config.block_size),
             max_tokens=traffic.output_tokens,
             adapter=traffic.adapter or None,
             ignore_eos=True,
         )
-        exchange.sequence = self.engine.submit(
-            generation, self._loop.time(), on_token=token, on_end=end
-        )
+        self._awaiting[exchange] = None
+        exchange.sequence = self.engine.submit(generation, self._loop.time(), on_end=end)
         self._arm()
+
+    def _announce_first_tokens(self) -> None:
+        # A callback for each token would make the engine go through every step.
+        begun = [each for each in self._awaiting if each.sequence and each.sequence.generated]
+        for exchange in begun:
+            if self._awaiting.pop(exchange, self) is None:
+                exchange.first_token()
 
     def _restart(self) -> None:
         """End all requests, and begin with an empty engine."""
         cut, self._open = self._open, {}
+        self._awaiting.clear()
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._due = None
-        self.engine = Engine(self.engine.config)
+        self.engine = Engine(self._config)
+        self.engine.change_speed(self.faults.speed)
         for exchange in cut:
             exchange.cut()
 
     def _arm(self) -> None:
-        due = None if self.faults.hang else self.engine.step_ends_at
+        """Set the timer to the next event of the engine."""
+        due = None if self.faults.hang else self.engine.next_event_at
         if due == self._due:
             return
         if self._timer is not None:
@@ -163,7 +186,7 @@ class SimulatedServer:
 
     def _tick(self) -> None:
         self._timer = self._due = None
-        self.engine.run_until(self._loop.time())
+        self.advance()
         self._arm()
 
 
@@ -174,7 +197,10 @@ def seconds_to_first_token(engine: Engine, request: SimulatedRequest, now: float
     left_in_step = 0.0 if engine.step_ends_at is None else max(0.0, engine.step_ends_at - now)
     keys = request.keys(config.block_size)
     usable = keys[: (traffic.prompt_tokens - 1) // config.block_size]
-    prefill = traffic.prompt_tokens - engine.kv.count_hits(usable) * config.block_size
+    prefill = (
+        traffic.prompt_tokens
+        - engine.kv.count_hits(usable, traffic.adapter or None) * config.block_size
+    )
     decoding = 0
     for sequence in engine.running:
         rest = sequence.prompt_tokens - sequence.computed

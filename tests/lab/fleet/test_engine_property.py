@@ -1,5 +1,6 @@
 """For all sequences of calls, every request ends exactly once and frees its resources, and the engine,
-which goes over many steps at once, does the same as a plain one that does one after the other."""
+which goes over many steps at once, does the same as a plain one that does one after the other.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ from math import inf
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from pytest import approx
 
 from epp.lab.fleet import Engine, EngineConfig, FinishReason, GenerationRequest, Sequence
@@ -204,7 +204,9 @@ def test_many_steps_at_once_are_the_same_as_one_after_the_other(
         assert sequence.cached_tokens == (model.cached_tokens or 0)
         assert sequence.admitted_at == approx(model.admitted_at)
         if times:
-            assert (sequence.first_token_at, sequence.last_token_at) == approx((times[0], times[-1]))
+            assert (sequence.first_token_at, sequence.last_token_at) == approx(
+                (times[0], times[-1])
+            )
         if sequence in heard:
             assert heard[sequence] == approx(times)
     gaps = engine.stats.histograms["inter_token_latency_seconds"]
