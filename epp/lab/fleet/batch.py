@@ -122,7 +122,7 @@ class Batch:
         plan.kv_tokens = decoders.tokens - decoders.size
 
     def _plan_decoders_one_by_one(self, plan: StepPlan) -> None:
-        """Give each decoder its block, oldest first; preempt the newest sequences for lack of blocks."""
+        """Give each decoder its block, oldest first; preempt the newest if none is left."""
         position = 0
         while position < len(self.running):
             sequence = self.running[position]
@@ -164,7 +164,9 @@ class Batch:
         """Allocate KV blocks for all tokens so far, reusing cached ones; False if too few."""
         size, request, tokens = self._config.block_size, sequence.request, sequence.total_tokens
         # The last token is always computed: its logits give the next one.
-        lease = self.kv.lease(sequence.keys, (tokens - 1) // size, -(-tokens // size), request.adapter)
+        lease = self.kv.lease(
+            sequence.keys, (tokens - 1) // size, -(-tokens // size), request.adapter
+        )
         if lease is None:
             return False
         sequence.lease = lease

@@ -154,7 +154,11 @@ class Engine:
         now, stretch = self.step_ends_at, self._stretch
         if now is None or self._finishing:
             return
-        if stretch is not None and stretch.done + 1 < stretch.limit and not self._decoders.listeners:
+        if (
+            stretch is not None
+            and stretch.done + 1 < stretch.limit
+            and not self._decoders.listeners
+        ):
             self._advance(stretch, 1)
             return
         plan = self._plan
