@@ -8,7 +8,7 @@ without adapters. `fake_stage_requests_total` does not exist in vLLM.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -86,8 +86,8 @@ class MetricsPage:
         self._created = repr(created)
         self._wall_offset = wall_offset
 
-    def render(self) -> bytes:
-        """Return the current page."""
+    def render(self, *, without: Collection[str] = ()) -> bytes:
+        """Return the current page, without the families of these names (without `vllm:`)."""
         plain = self._plain_samples()
         lines: list[str] = [
             "# HELP process_cpu_seconds_total Total user and system CPU time spent in seconds.",
@@ -102,7 +102,7 @@ class MetricsPage:
         ]
         for family in _FAMILIES:
             key = family.name.removeprefix(_PREFIX)
-            if key == "lora_requests_info" and not self._engine.config.adapters:
+            if key in without or (key == "lora_requests_info" and not self._engine.config.adapters):
                 continue
             lines.append(f"# HELP {family.name} {family.help}")
             lines.append(f"# TYPE {family.name} {family.kind}")

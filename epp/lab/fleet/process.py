@@ -1,0 +1,60 @@
+"""The process of one fake server: all that a restart loses."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from epp.lab.fleet.api import ApiParser
+from epp.lab.fleet.config import EngineConfig
+from epp.lab.fleet.driver import EngineDriver
+from epp.lab.fleet.engine import Engine
+from epp.lab.fleet.metrics_page import MetricsPage
+from epp.lab.fleet.self_load import StepLag
+from epp.lab.fleet.stages import Stage
+
+
+class FakeProcess:
+    """An engine that runs on the event loop, with its models and its metrics."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        model: str,
+        name: str,
+        restarts: int,
+        stages: Mapping[Stage, int],
+        lag: StepLag,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        wall = time.time()
+        self.name = name
+        """Name in `x-served-by`."""
+        self.restarts = restarts
+        """How often the server had restarted before."""
+        self.created = int(wall)
+        """Start of the process, in seconds since the epoch."""
+        self.engine = Engine(config)
+        """The simulated engine."""
+        self.driver = EngineDriver(self.engine, loop, lag)
+        """Runs the engine."""
+        self.api = ApiParser(
+            model=model, adapters=config.adapters, max_model_len=config.max_model_len
+        )
+        """Parses requests for its models."""
+        self._wall_offset = wall - loop.time()
+        self.page = MetricsPage(
+            self.engine, stages, model=model, created=wall, wall_offset=self._wall_offset
+        )
+        """Its metrics."""
+
+    @property
+    def common_headers(self) -> bytes:
+        """Header lines of every response."""
+        return f"server: fake-vllm\r\nx-served-by: {self.name}\r\n".encode()
+
+    def wall_time(self, engine_time: float) -> float:
+        """Return the seconds since the epoch at a past time of the engine's clock."""
+        return self.driver.loop_time(engine_time) + self._wall_offset
