@@ -119,7 +119,7 @@ def fleet(
         )
         servers = fake.Fleet(
             config,
-            faults=_fault_plan(faults),
+            faults=_fault_plan(faults, endpoints),
             log=fake.RequestLog(record),
             control_port=control_port,
         )
@@ -145,7 +145,7 @@ def fleet(
         fail(f"the fleet itself was the bottleneck: {reason}; its latencies are too long", status=3)
 
 
-def _fault_plan(path: Path | None) -> fake.FaultPlan:
+def _fault_plan(path: Path | None, endpoints: int) -> fake.FaultPlan:
     """Read --faults; exits with an error if the file is invalid."""
     if path is None:
         return fake.FaultPlan()
@@ -156,13 +156,15 @@ def _fault_plan(path: Path | None) -> fake.FaultPlan:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         fail(f"--faults {path} is not YAML: {error}")
     if isinstance(document, dict):
-        if "faults" not in document:
-            fail(f"--faults {path}: must be a list of faults, or have the section faults")
-        document = document["faults"]
+        document = document.get("faults")
+    if document is None:
+        fail(f"--faults {path}: must be a list of faults, or have the section faults")
     try:
-        return fake.FaultPlan.from_list(document)
+        plan = fake.FaultPlan.from_list(document)
+        plan.schedule(workers=endpoints)
     except fake.ConfigError as error:
         fail(f"--faults {path}: {error}")
+    return plan
 
 
 def _check_descriptors(endpoints: int) -> None:

@@ -111,12 +111,12 @@ class EngineDriver:
 
     def _tick(self) -> None:
         now = self.now()
-        if self._due is not None:
-            self.lag.observe(now - self._due)
         self._timer = self._due = None
         engine = self.engine
         for _ in range(STEPS_PER_TICK):
-            if engine.step_ends_at is None or engine.step_ends_at > now:
+            due = engine.step_ends_at
+            if due is None or due > now:
                 break
+            self.lag.observe(now - due)
             engine.finish_step()
         self._arm()

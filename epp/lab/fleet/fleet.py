@@ -102,7 +102,7 @@ class Fleet:
         self.control.close()
         for server in self.servers:
             await server.close()
-        self.log.close()
+        await self.log.close()
 
     async def run(
         self, stop: asyncio.Event, *, ready: Callable[[Fleet], None] | None = None
@@ -111,9 +111,10 @@ class Fleet:
 
         Args:
             stop: Ends the run.
-            ready: Called when all servers listen.
+            ready: Called when all servers listen, but those that a fault at time 0 prevents.
         """
         async with self, asyncio.TaskGroup() as group:
+            await self.injector.begin()
             injector = group.create_task(self.injector.run(self.log.begun), name="faults")
             if ready is not None:
                 ready(self)

@@ -17,14 +17,14 @@ class FaultInjector:
         self._servers = servers
         self._injected = [Faults() for _ in servers]
 
-    async def run(self, begun: asyncio.Event) -> None:
-        """Apply the schedule until nothing more changes.
-
-        The faults at time 0 hold at once; the time stands at 0 until `begun` is set.
-        """
-        loop = asyncio.get_running_loop()
+    async def begin(self) -> None:
+        """Apply the faults at time 0."""
         for server in self._servers:
             await self._inject(server.index, 0.0)
+
+    async def run(self, begun: asyncio.Event) -> None:
+        """Apply the later faults until nothing more changes; time begins when `begun` is set."""
+        loop = asyncio.get_running_loop()
         await begun.wait()
         began = loop.time()
         for time, workers in self._schedule.changes():

@@ -14,6 +14,8 @@ from epp.lab.fleet.metrics_page import MetricsPage
 from epp.lab.fleet.self_load import StepLag
 from epp.lab.fleet.stages import Stage
 
+_TRIES = 5
+
 
 class FakeProcess:
     """An engine that runs on the event loop, with its models and its metrics."""
@@ -44,7 +46,7 @@ class FakeProcess:
             model=model, adapters=config.adapters, max_model_len=config.max_model_len
         )
         """Parses requests for its models."""
-        self._wall_offset = wall - loop.time()
+        self._wall_offset = _wall_offset()
         self.page = MetricsPage(
             self.engine, stages, model=model, created=wall, wall_offset=self._wall_offset
         )
@@ -58,3 +60,12 @@ class FakeProcess:
     def wall_time(self, engine_time: float) -> float:
         """Return the seconds since the epoch at a past time of the engine's clock."""
         return self.driver.loop_time(engine_time) + self._wall_offset
+
+
+def _wall_offset() -> float:
+    """Return the seconds since the epoch minus the clock of asyncio and uvloop.
+
+    Not of `loop.time`, which uvloop updates once per turn; the largest of some differences, as a
+    pause between both calls makes one smaller.
+    """
+    return max(time.time() - time.monotonic() for _ in range(_TRIES))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from collections import deque
 from pathlib import Path
 
@@ -12,8 +11,8 @@ import msgspec
 KEPT = 100_000
 """Maximum number of requests kept in memory; a file has all of them."""
 
-_FLUSH_SECONDS = 1.0
-"""Maximum age of what the file does not have yet."""
+WRITE_SECONDS = 1.0
+"""Time after which the file has a request that has ended."""
 _encode = msgspec.json.encode
 
 
@@ -57,7 +56,7 @@ class RequestLog:
     """The requests of a fleet in the order in which they ended."""
 
     def __init__(self, file: Path | None = None) -> None:
-        """Open the file, if there is one, and empty it.
+        """Empty the file, if there is one.
 
         Raises:
             OSError: It cannot be written.
@@ -69,8 +68,13 @@ class RequestLog:
         self.ended = 0
         """Number of requests that have ended."""
         self._kept: deque[ServedRequest] = deque(maxlen=KEPT)
-        self._file: io.BufferedWriter | None = file.open("wb") if file is not None else None
-        self._flush: asyncio.TimerHandle | None = None
+        self._file = file
+        self._unwritten: list[bytes] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._writes: set[asyncio.Task[None]] = set()
+        self._lock = asyncio.Lock()
+        if file is not None:
+            file.open("wb").close()
 
     def arrived(self) -> None:
         """Count a request that has arrived."""
@@ -82,29 +86,35 @@ class RequestLog:
         self.ended += 1
         self._kept.append(request)
         if self._file is not None:
-            self._file.write(_encode(request) + b"\n")
-            if self._flush is None:
+            self._unwritten.append(_encode(request) + b"\n")
+            if self._timer is None:
                 loop = asyncio.get_running_loop()
-                self._flush = loop.call_later(_FLUSH_SECONDS, self._flush_file, self._file)
+                self._timer = loop.call_later(WRITE_SECONDS, self._start_write)
 
     def lines(self) -> bytes:
         """Return the latest requests as JSON lines."""
         return b"".join([_encode(each) + b"\n" for each in self._kept])
 
-    @property
-    def kept(self) -> int:
-        """Number of requests in `lines`."""
-        return len(self._kept)
+    async def close(self) -> None:
+        """Write what the file lacks."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        await self._write()
 
-    def close(self) -> None:
-        """Close the file."""
-        if self._flush is not None:
-            self._flush.cancel()
-            self._flush = None
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+    def _start_write(self) -> None:
+        self._timer = None
+        task = asyncio.create_task(self._write(), name="request log")
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
 
-    def _flush_file(self, file: io.BufferedWriter) -> None:
-        self._flush = None
-        file.flush()
+    async def _write(self) -> None:
+        async with self._lock:
+            text, self._unwritten = b"".join(self._unwritten), []
+            if text and self._file is not None:
+                await asyncio.to_thread(_append, self._file, text)
+
+
+def _append(file: Path, text: bytes) -> None:
+    with file.open("ab") as opened:
+        opened.write(text)

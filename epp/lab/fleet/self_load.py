@@ -6,6 +6,7 @@ import asyncio
 import time
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Callable
 from math import ceil
 from typing import Any
 
@@ -56,7 +57,13 @@ class StepLag:
 class SelfLoad:
     """Measures the CPU share of this process, once a second."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        cpu_clock: Callable[[], float] = time.process_time,
+    ) -> None:
+        self._clock = clock
+        self._cpu_clock = cpu_clock
         self.worst_cpu_share = 0.0
         """Highest share of one core in consecutive seconds; 1.0 is a full core."""
         self._marks: deque[tuple[float, float]] = deque(maxlen=WINDOWS + 1)
@@ -79,13 +86,13 @@ class SelfLoad:
         if not self._marks:
             return 0.0
         wall, cpu = self._marks[0]
-        passed = time.monotonic() - wall
-        return (time.process_time() - cpu) / passed if passed > 0 else 0.0
+        passed = self._clock() - wall
+        return (self._cpu_clock() - cpu) / passed if passed > 0 else 0.0
 
     def _sample(self) -> None:
         if len(self._marks) > WINDOWS:
             self.worst_cpu_share = max(self.worst_cpu_share, self.cpu_share)
-        self._marks.append((time.monotonic(), time.process_time()))
+        self._marks.append((self._clock(), self._cpu_clock()))
         self._timer = asyncio.get_running_loop().call_later(WINDOW_SECONDS, self._sample)
 
     def report(self, lag: StepLag) -> dict[str, Any]:
