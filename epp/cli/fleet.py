@@ -26,6 +26,7 @@ from epp.sockets import descriptor_limit
 _FILES_PER_SERVER = 3
 _OWN_FILES = 64
 _MANY = 20
+_NAMES = {fake.EngineType.VLLM: "vLLM", fake.EngineType.SGLANG: "SGLang"}
 _EXPECTED = (*EXPECTED, FleetError)
 _LABEL = re.compile(r"(?P<first>[0-9]{1,9})(-(?P<last>[0-9]{1,9}))?:(?P<key>[^=]+)=(?P<value>.*)")
 
@@ -46,6 +47,9 @@ def fleet(
         typer.Option(help="Address on which they listen; 0.0.0.0 for all.", metavar="IP"),
     ] = "127.0.0.1",
     model: Annotated[str, typer.Option(help="Base model.", metavar="NAME")] = "tiny",
+    engine: Annotated[
+        fake.EngineType, typer.Option(help="Program whose metrics and paths the servers have.")
+    ] = fake.EngineType.VLLM,
     adapter: Annotated[
         list[str] | None, typer.Option(help="LoRA adapter; repeatable.", metavar="NAME")
     ] = None,
@@ -99,7 +103,7 @@ def fleet(
         ),
     ] = None,
 ) -> None:
-    """Run N fake vLLM servers in one process, on loopback by default."""
+    """Run N fake vLLM or SGLang servers in one process, on loopback by default."""
     for option, path in (("--write-endpoints", write_endpoints), ("--record", record)):
         if path is not None:
             require_folder(option, path)
@@ -112,6 +116,7 @@ def fleet(
             first_port=first_port,
             host=host,
             model=model,
+            engine_type=engine,
             engine=fake.EngineConfig(adapters=tuple(adapter or ()), max_num_seqs=max_num_seqs),
             time_scale=time_scale,
             busy=dict(_index_and_count(each) for each in busy or ()),
@@ -135,7 +140,7 @@ def fleet(
         if write_endpoints is not None:
             _write_endpoints(write_endpoints, running, labels)
         else:
-            console.print(f"fake vLLM servers: {_named(running.addresses)}")
+            console.print(f"fake {_NAMES[engine]} servers: {_named(running.addresses)}")
         if running.control.url is not None:
             console.print(f"control: {running.control.url}/lab/stats, /lab/requests")
 

@@ -17,6 +17,7 @@ from epp.lab.fleet.request_entry import RequestEntry
 from epp.lab.fleet.response_formats import ResponseFormat, StreamFormat
 from epp.lab.fleet.responses_format import ResponsesFormat
 from epp.lab.fleet.sequence import FinishReason, Sequence
+from epp.lab.fleet.sglang_format import GenerateBody, GenerateFormat
 from epp.lab.fleet.stages import Stage
 
 
@@ -127,6 +128,8 @@ def _format_of(request: ApiRequest, *, created: int) -> ResponseFormat:
             return CompletionsFormat(request, body, created=created)
         case ResponsesBody() as body:
             return ResponsesFormat(request, body, created=created)
+        case GenerateBody() as body:
+            return GenerateFormat(body.rid or request.id)
         case EmbeddingsBody() as body:
             return EmbeddingsFormat(request, body, created=created)
         case _:

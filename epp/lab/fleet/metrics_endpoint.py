@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
+from typing import Protocol
 
 from epp.lab.fleet.exchange import Exchange
 from epp.lab.fleet.faults import Faults
-from epp.lab.fleet.metrics_page import CONTENT_TYPE, GARBLED_PAGE, MetricsPage
+from epp.lab.fleet.metrics_page import CONTENT_TYPE, GARBLED_PAGE
+
+
+class Page(Protocol):
+    """A metrics page."""
+
+    def render(self, *, without: Collection[str] = ()) -> bytes:
+        """Return the current page, without some families."""
 
 
 class MetricsEndpoint:
     """Responds to scrapes."""
 
-    def __init__(self, page: MetricsPage, faults: Faults) -> None:
+    def __init__(self, page: Page, faults: Faults) -> None:
         self._page = page
         self._faults = faults
         self._stale: bytes | None = None

@@ -7,11 +7,13 @@ import time
 from collections.abc import Mapping
 
 from epp.lab.fleet.api import ApiParser
-from epp.lab.fleet.config import EngineConfig
+from epp.lab.fleet.config import EngineConfig, EngineType
 from epp.lab.fleet.driver import EngineDriver
 from epp.lab.fleet.engine import Engine
+from epp.lab.fleet.metrics_endpoint import Page
 from epp.lab.fleet.metrics_page import MetricsPage
 from epp.lab.fleet.self_load import StepLag
+from epp.lab.fleet.sglang_page import SglangPage
 from epp.lab.fleet.stages import Stage
 
 _TRIES = 5
@@ -26,6 +28,7 @@ class FakeProcess:
         *,
         model: str,
         name: str,
+        engine_type: EngineType,
         restarts: int,
         stages: Mapping[Stage, int],
         lag: StepLag,
@@ -34,6 +37,8 @@ class FakeProcess:
         wall = time.time()
         self.name = name
         """Name in `x-served-by`."""
+        self.engine_type = engine_type
+        """What it imitates."""
         self.restarts = restarts
         """How often the server had restarted before."""
         self.created = int(wall)
@@ -47,15 +52,19 @@ class FakeProcess:
         )
         """Parses requests for its models."""
         self._wall_offset = _wall_offset()
-        self.page = MetricsPage(
-            self.engine, stages, model=model, created=wall, wall_offset=self._wall_offset
+        self.page: Page = (
+            MetricsPage(
+                self.engine, stages, model=model, created=wall, wall_offset=self._wall_offset
+            )
+            if engine_type is EngineType.VLLM
+            else SglangPage(self.engine, model=model)
         )
         """Its metrics."""
 
     @property
     def common_headers(self) -> bytes:
         """Header lines of every response."""
-        return f"server: fake-vllm\r\nx-served-by: {self.name}\r\n".encode()
+        return f"server: fake-{self.engine_type.value}\r\nx-served-by: {self.name}\r\n".encode()
 
     def wall_time(self, engine_time: float) -> float:
         """Return the seconds since the epoch at a past time of the engine's clock."""

@@ -128,7 +128,7 @@ class FakeServer:
         else:
             process.driver.resume()
         if faults.stale_metrics and not before.stale_metrics:
-            service.metrics.freeze()
+            service.pages.metrics.freeze()
         if faults.refuse and self.listening:
             self._close_listener()
             for connection in tuple(self._connections):
@@ -155,6 +155,7 @@ class FakeServer:
             model=faults.model or self._config.model,
             name=f"successor-of-{self.name}" if faults.taken_over else self.name,
             restarts=faults.restarts,
+            engine_type=self._config.engine_type,
             stages=self.counters.stages,
             lag=self.lag,
         )

@@ -9,18 +9,17 @@ from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 
-from epp.lab.fleet.api import BODIES, COUNT_TOKENS, ApiRequest
+from epp.lab.fleet.api import BODIES, ApiRequest
+from epp.lab.fleet.config import EngineType
 from epp.lab.fleet.errors import ApiError
 from epp.lab.fleet.exchange import Exchange
 from epp.lab.fleet.faults import Faults
 from epp.lab.fleet.generation import Counters, Generation
-from epp.lab.fleet.messages_format import count_body
-from epp.lab.fleet.metrics_endpoint import MetricsEndpoint
+from epp.lab.fleet.pages import PLAIN, Pages, Route, refuse
 from epp.lab.fleet.process import FakeProcess
-from epp.lab.fleet.render import RENDER_CHAT, RENDER_COMPLETION, render_body
 from epp.lab.fleet.request_entry import RequestEntry
 from epp.lab.fleet.request_log import RequestLog
-from epp.lab.fleet.response_formats import error_body, models_body
+from epp.lab.fleet.sglang_format import GENERATE
 from epp.lab.fleet.stages import (
     Outcome,
     Stage,
@@ -32,8 +31,6 @@ from epp.lab.fleet.stages import (
     stage_of,
     stages_header,
 )
-
-_PLAIN = b"text/plain; charset=utf-8"
 
 
 class Service:
@@ -50,8 +47,6 @@ class Service:
         worker: int,
         seed: int,
     ) -> None:
-        self.metrics = MetricsEndpoint(process.page, faults)
-        """`/metrics`."""
         self._process = process
         self._faults = faults
         self._counters = counters
@@ -60,15 +55,14 @@ class Service:
         self._worker = worker
         self._seed = seed
         self._tasks: set[asyncio.Task[Outcome]] = set()
-        self._routes: dict[bytes, tuple[bytes, Callable[[Exchange], None]]] = {
-            b"/health": (b"GET", self._serve_health),
-            b"/metrics": (b"GET", self._serve_metrics),
-            b"/v1/models": (b"GET", self._serve_models),
-            COUNT_TOKENS: (b"POST", self._serve_count),
-            RENDER_CHAT: (b"POST", self._serve_render),
-            RENDER_COMPLETION: (b"POST", self._serve_render),
+        self.pages = Pages(process, faults, counters, self._request_id)
+        """All paths but those of generation."""
+        self._routes: dict[bytes, Route] = {
+            **self.pages.routes,
             **dict.fromkeys(BODIES, (b"POST", self._serve_generation)),
         }
+        if process.engine_type is not EngineType.SGLANG:
+            del self._routes[GENERATE]
 
     def handle(self, exchange: Exchange) -> None:
         """Serve a request, now or later."""
@@ -80,7 +74,7 @@ class Service:
         elif route[0] != exchange.method:
             exchange.respond(405, b'{"detail":"Method Not Allowed"}', extra=((b"allow", route[0]),))
         elif self._faults.loading and exchange.path not in BODIES:
-            exchange.respond(503, b"loading the model", _PLAIN)
+            exchange.respond(503, b"loading the model", PLAIN)
         else:
             route[1](exchange)
 
@@ -99,55 +93,12 @@ class Service:
         self._counters.aborted += 1
         entry.ended("aborted")
 
-    def _serve_health(self, exchange: Exchange) -> None:
-        exchange.respond(self._faults.health_status or 200)
-
-    def _serve_metrics(self, exchange: Exchange) -> None:
-        self._counters.scrapes += 1
-        self.metrics.respond(exchange)
-
-    def _serve_models(self, exchange: Exchange) -> None:
-        api = self._process.api
-        body = models_body(
-            api.model,
-            api.adapters,
-            max_model_len=api.max_model_len,
-            created=self._process.created,
-        )
-        exchange.respond(200, body)
-
-    def _serve_count(self, exchange: Exchange) -> None:
-        try:
-            request = self._process.api.parse(exchange.path, exchange.body, "count")
-        except ApiError as error:
-            _refuse(exchange, error)
-        else:
-            exchange.respond(200, count_body(request.generation.prompt_tokens))
-
-    def _serve_render(self, exchange: Exchange) -> None:
-        self._counters.rendered += 1
-        faults = self._faults
-        if faults.render_status is not None:
-            exchange.respond(faults.render_status, b"fault injected", _PLAIN)
-        elif faults.garbled_render is not None:
-            exchange.respond(200, faults.garbled_render)
-        else:
-            try:
-                request_id = self._request_id(exchange)
-                body = render_body(
-                    exchange.path, exchange.body, self._process.api.model, request_id
-                )
-            except ApiError as error:
-                _refuse(exchange, error)
-            else:
-                exchange.respond(200, body)
-
     def _serve_generation(self, exchange: Exchange) -> None:
         entry = self._new_entry(exchange)
         faults = self._faults
         status = 503 if faults.loading else faults.error_status_of(self._counters.received)
         if status is not None:
-            exchange.respond(status, b"fault injected", _PLAIN)
+            exchange.respond(status, b"fault injected", PLAIN)
             self._refused(entry, status)
             return
         if faults.cut_responses:
@@ -162,7 +113,7 @@ class Service:
         try:
             request = self._process.api.parse(exchange.path, exchange.body, entry.request_id)
         except ApiError as error:
-            _refuse(exchange, error)
+            refuse(exchange, error)
             self._refused(entry, error.status)
             return
         if has_stages(exchange.headers):
@@ -253,9 +204,5 @@ async def _outcome_of(exchange: Exchange, work: Callable[[], Awaitable[Outcome]]
         if exchange.started:
             exchange.break_off()
             return Outcome.ABORTED
-        _refuse(exchange, error)
+        refuse(exchange, error)
     return Outcome.REFUSED
-
-
-def _refuse(exchange: Exchange, error: ApiError) -> None:
-    exchange.respond(error.status, error_body(error, exchange.path))
