@@ -120,9 +120,7 @@ class FakeServer:
             self._stop_process()
             self._start_process()
         process, service = self._running()
-        process.engine.config = replace(
-            process.engine.config, speed=self._engine_config.speed * faults.speed
-        )
+        process.engine.change_speed(faults.speed)
         if faults.hang:
             process.driver.pause()
         else:

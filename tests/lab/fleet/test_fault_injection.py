@@ -18,7 +18,6 @@ from epp.lab.fleet import (
     FleetConfig,
 )
 
-SLOW = EngineConfig(step_seconds=100.0)
 MakeFleet = Callable[..., Awaitable[Fleet]]
 MakeClient = Callable[..., httpx.AsyncClient]
 BODY = {"prompt": "p" * 400, "max_tokens": 4}
@@ -47,7 +46,7 @@ async def test_a_crash_resets_streams_and_loses_the_cache(
     fleet = await make_fleet(time_scale=1.0, engine=EngineConfig(step_seconds=0.001))
     server, client = fleet.servers[0], make_client(fleet)
     assert [await cached_tokens(client), await cached_tokens(client)] == [0, 96]
-    server.engine.config = SLOW
+    server.engine.change_speed(1e-5)
     reader, writer = await asyncio.open_connection(server.host, server.port)
     body = b'{"prompt":"a","stream":true}'
     head = b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body)
@@ -128,9 +127,11 @@ async def test_a_straggler_is_slower_for_a_time(make_fleet: MakeFleet) -> None:
     fleet = await make_fleet(speed={0: 0.5})
     server = fleet.servers[0]
     await server.inject(Faults(speed=0.1))
-    assert server.engine.config.speed == pytest.approx(0.05)
-    await server.inject(Faults())
-    assert server.engine.config.speed == pytest.approx(0.5)
+    assert server.engine.pace.factor == 0.1
+    await server.inject(Faults(restarts=1, speed=0.2))
+    assert server.engine.pace.factor == 0.2
+    await server.inject(Faults(restarts=1))
+    assert server.engine.pace.factor == 1.0
 
 
 async def test_a_cold_start_answers_503_until_the_model_is_loaded(
