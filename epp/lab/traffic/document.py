@@ -59,7 +59,9 @@ def load_traffic(
         raise TrafficError(
             f"{where}: the requests would never end; give limit (a number of requests) or duration"
         )
-    return Workload(lambda: steps.numbered(source.conversations()), source.concurrency)
+    return Workload(
+        lambda: steps.numbered(source.conversations()), source.concurrency, dict(document)
+    )
 
 
 def _source(document: object, context: Context) -> Source:

@@ -155,6 +155,9 @@ def _label_mix(fields: CommonFields, where: str) -> LabelMix | None:
 
 
 def _mix(weights: dict[str, float], where: str) -> Mix[str]:
+    for name in weights:
+        if not (name.isascii() and name.isprintable()) or name != name.strip():
+            raise TrafficError(f"{where}: {name!r} cannot be sent in a header")
     try:
         return Mix.of(weights)
     except TrafficError as error:
