@@ -103,8 +103,8 @@ class SearchResult:
         return low, high
 
 
-RunStep = Callable[[float, int], Awaitable[Report]]
-"""Runs a rate; the number differs for each run."""
+RunStep = Callable[[float, int], Awaitable[Report | None]]
+"""Runs a rate; the number differs for each run. Returns None if the user has interrupted it."""
 
 
 async def search(
@@ -128,6 +128,9 @@ async def search(
                 result.stopped = f"no answer after {MAX_STEPS} runs"
                 continue
             report = await run_step(rate, len(result.steps))
+            if report is None:
+                result.stopped = "interrupted"
+                continue
             step = _step(rate, report, goal)
             result.steps.append(step)
             on_step(step)
@@ -171,22 +174,26 @@ def step_runner(plan: LoadPlan, goal: SearchGoal, console: Console) -> RunStep:
     if plan.clients is not None:
         raise PlanError("a search needs arrival times, not a number of clients")
 
-    async def run_step(rate: float, number: int) -> Report:
+    async def run_step(rate: float, number: int) -> Report | None:
+        has_given_up = False
         running = asyncio.current_task()
         assert running is not None  # noqa: S101 - this is a coroutine
         allowed = (1 - goal.share) * rate * goal.seconds + 1
 
         def give_up(state: Progress) -> None:
+            nonlocal has_given_up
             # The run ends as soon as too many have missed: a queue would take long to drain.
-            if state.missed > allowed and state.in_flight:
+            if state.missed > allowed and state.in_flight and not has_given_up:
+                has_given_up = True
                 running.cancel()
 
-        return await run_with_progress(
+        report = await run_with_progress(
             _at_rate(plan, rate, goal.seconds, number),
             console,
             name=f"{rate:.4g} requests/s",
             watch=give_up,
         )
+        return None if report.interrupted and not has_given_up else report
 
     return run_step
 
