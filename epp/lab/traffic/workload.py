@@ -15,6 +15,8 @@ from epp.lab.traffic.errors import TrafficError
 from epp.lab.traffic.mix import LabelMix, Labels, RequestSlo
 from epp.lab.traffic.request import Segment, TrafficRequest
 
+BLOCK_TOKENS = 16
+"""Block size of vLLM."""
 Conversation = list[TrafficRequest]
 """A request that follows no other, and those that follow it or one another, at least one request.
 Indexes begin at 0 in each conversation until `numbered`."""
@@ -35,6 +37,8 @@ class Workload:
     have times."""
     description: Mapping[str, Any] = field(default_factory=dict)
     """What the workload was made of, for reports."""
+    block_tokens: int = BLOCK_TOKENS
+    """Size of the blocks in which its prompts share; of a Mooncake trace that of its ids."""
 
     def __iter__(self) -> Iterator[TrafficRequest]:
         for conversation in self.conversations():
