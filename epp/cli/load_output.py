@@ -27,7 +27,7 @@ def print_report(report: Report, *, as_json: bool) -> None:
     else:
         console = Console(highlight=False)
         console.print(summary_table(report))
-        console.print(f"generator: {report.generator.cpu_share:.0%} of a core")
+        console.print(f"{report.generator}")
 
 
 def print_step(step: SearchStep, console: Console) -> None:

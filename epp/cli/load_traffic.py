@@ -97,7 +97,7 @@ class TrafficOptions:
             workload = self.workload(must_end=self.duration_seconds is None)
             return {"workload": workload, "duration_seconds": self.duration_seconds}
         concurrency, rate, duration_seconds = self.concurrency, self.rate, self.duration_seconds
-        if not (concurrency or rate or self.stages):
+        if concurrency is None and rate is None and not self.stages:
             concurrency, rate = (None, 1.0) if self.is_search else (_DEFAULT_CLIENTS, None)
         if self.requests is None and duration_seconds is None and not self.stages:
             duration_seconds = _DEFAULT_SECONDS
@@ -151,7 +151,12 @@ class TrafficOptions:
         """
         if not self.labels:
             return None
-        return LabelMix(**{name: Mix.of(weights) for name, weights in self.labels.items()})
+        mixes = {name: Mix.of(shares) for name, shares in self.labels.items()}
+        return LabelMix(
+            tenants=mixes.get("tenants"),
+            objectives=mixes.get("objectives"),
+            adapters=mixes.get("adapters"),
+        )
 
     def _document(self) -> tuple[dict[str, Any], Path, str]:
         if self.trace is not None:

@@ -172,11 +172,7 @@ class LoadPlan:
 
     def _check_arrivals(self) -> None:
         if self.workload is not None:
-            for name in ("concurrency", "rate", "stages", "gamma_cv", "requests", "labels"):
-                if getattr(self, name):
-                    raise PlanError(f"{name}: goes without a workload, which has its own")
-            if self.duration_seconds is not None:
-                self._check_positive("duration_seconds")
+            self._check_workload()
             return
         if self.stages:
             for name in ("concurrency", "rate"):
@@ -192,6 +188,16 @@ class LoadPlan:
             self._check_positive("gamma_cv")
             if self.concurrency is not None:
                 raise PlanError("gamma_cv: a closed loop has no arrival times; give a rate")
+
+    def _check_workload(self) -> None:
+        for name in ("concurrency", "rate", "stages", "gamma_cv", "requests"):
+            if getattr(self, name):
+                raise PlanError(f"{name}: goes without a workload, which has its own arrivals")
+        for name in ("labels", "abort_share"):
+            if getattr(self, name):
+                raise PlanError(f"{name}: goes without a workload")
+        if self.duration_seconds is not None:
+            self._check_positive("duration_seconds")
 
     def _check_slo(self) -> None:
         for each in fields(self.slo):

@@ -32,6 +32,7 @@ class Report(Summary):
         peak_in_flight: int,
         interrupted: bool = False,
         cpu_share: float = 0.0,
+        waiting_share: float | None = None,
     ) -> "Report":
         """Summarise `records`, which are in the order of completion."""
         summary = summarise(
@@ -44,7 +45,7 @@ class Report(Summary):
             is_open_loop=plan.clients is None,
         )
         values = {each.name: getattr(summary, each.name) for each in fields(Summary)}
-        generator = Generator.judge(cpu_share, summary)
+        generator = Generator.judge(summary, cpu_share, waiting_share)
         return cls(plan=plan, generator=generator, records=records, **values)
 
     def to_dict(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from epp.lab.load.conversations import ConversationDriver
@@ -65,6 +66,7 @@ async def run(
     chosen = sender or http
     assert chosen is not None  # noqa: S101 - one of the two was made
     ledger = Ledger(started_at=clock(), slo=plan.slo if plan.slo.is_set else None)
+    loop: Callable[[], Coroutine[None, None, None]]
     if plan.workload is not None:
         loop = ConversationDriver(
             plan.workload,
@@ -73,11 +75,11 @@ async def run(
             ledger,
             clock=clock,
             duration_seconds=plan.duration_seconds,
-        ).run()
+        ).run
     elif plan.concurrency is not None:
-        loop = closed_loop(plan, chosen, ledger, clock)
+        loop = partial(closed_loop, plan, chosen, ledger, clock)
     else:
-        loop = open_loop(arrival_offsets(plan, arrivals_rng), chosen, ledger, clock)
+        loop = partial(open_loop, arrival_offsets(plan, arrivals_rng), chosen, ledger, clock)
     interrupted = False
     usage = CpuUsage(clock)
     try:
@@ -88,7 +90,7 @@ async def run(
             task.uncancel()
     finally:
         elapsed_seconds = clock() - ledger.started_at
-        cpu_share = usage.share()
+        cpu_share, waiting_share = usage.shares()
         if http is not None:
             await http.aclose()
     if progress is not None:
@@ -101,11 +103,12 @@ async def run(
         peak_in_flight=ledger.peak_in_flight,
         interrupted=interrupted,
         cpu_share=cpu_share,
+        waiting_share=waiting_share,
     )
 
 
 async def _drive(
-    loop: Coroutine[None, None, None],
+    loop: Callable[[], Coroutine[None, None, None]],
     ledger: Ledger,
     clock: Callable[[], float],
     progress: Callable[[Progress], None] | None,
@@ -114,7 +117,7 @@ async def _drive(
         ticker = None
         if progress is not None:
             ticker = group.create_task(_tick(ledger, clock, progress), name="load-progress")
-        await loop
+        await loop()
         if ticker is not None:
             ticker.cancel()
 

@@ -1,4 +1,4 @@
-"""What a search for the highest rate prints: a line for each run, the answer, and how sure it is."""
+"""What a search for the highest rate prints: a line for each run, the answer, and its limits."""
 
 import json
 import math
