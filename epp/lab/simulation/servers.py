@@ -89,8 +89,8 @@ class SimulatedServer:
             self._open[exchange] = None
         elif faults.loading:
             exchange.head(UNAVAILABLE)
-        elif faults.error_status is not None and faults.has_error(self.requests):
-            exchange.head(faults.error_status)
+        elif (status := faults.error_status_of(self.requests)) is not None:
+            exchange.head(status)
         elif faults.cut_responses:
             exchange.head(200)
             exchange.cut()
