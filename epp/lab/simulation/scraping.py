@@ -92,11 +92,23 @@ def page_opener(
     return open_page
 
 
-def engine_metrics(server: SimulatedServer, now: float) -> EndpointMetrics:
-    """Return what a page of the server would contain."""
-    server.advance()
+def engine_metrics(server: SimulatedServer, now: float, last: EndpointMetrics) -> EndpointMetrics:
+    """Return what a page of the server would contain; ``last`` are the values before."""
     engine = server.engine
+    if server.is_event_due:
+        server.advance()
     config, stats = engine.config, engine.stats
+    waiting_count, running_count = engine.num_waiting, engine.num_running
+    usage = engine.kv_usage_at(now)
+    if (
+        usage == last.kv_cache_usage
+        and running_count == last.running_requests
+        and waiting_count == last.waiting_requests
+        and stats.prompt_tokens == last.prompt_tokens
+        and last.cache_blocks
+        and not config.adapters
+    ):
+        return last.requested(now)
     running: frozenset[str] = frozenset()
     waiting: frozenset[str] = frozenset()
     if config.adapters:
@@ -106,9 +118,9 @@ def engine_metrics(server: SimulatedServer, now: float) -> EndpointMetrics:
             - running
         )
     return EndpointMetrics(
-        engine.num_waiting,
-        engine.num_running,
-        engine.kv.usage,
+        waiting_count,
+        running_count,
+        usage,
         running,
         waiting,
         config.max_loras if config.adapters else 0,
@@ -142,7 +154,9 @@ class EngineScrapeLoop(ScrapeLoop):
             super()._begin()
             return
         self._forget_entry()
-        self.scrape.take_metrics(engine_metrics(server, self._clock()))
+        self.scrape.take_metrics(
+            engine_metrics(server, self._clock(), self.scrape.endpoint.metrics)
+        )
         self._plan()
 
 

@@ -9,7 +9,7 @@ from epp.lab.fleet import EngineConfig
 from epp.lab.fleet.faults import FaultPlan
 from epp.lab.results import Record
 from epp.lab.simulation.gateway import ClientRequest, Timeouts
-from epp.lab.simulation.prompts import SimulatedRequest
+from epp.lab.simulation.prompts import PromptBlocks, SimulatedRequest
 from epp.lab.simulation.routing import Router
 from epp.lab.simulation.servers import SimulatedServer
 from epp.lab.simulation.virtual_loop import run_virtual
@@ -110,6 +110,7 @@ class _Clients:
         self._is_exhausted = False
         self._unfinished = 0
         self._followers: dict[int, list[TrafficRequest]] = {}
+        self._blocks = PromptBlocks()
         self._session_headers: dict[str, dict[str, str]] = {}
         for _ in range(workload.concurrency or 1):
             self._begin_next()
@@ -138,7 +139,7 @@ class _Clients:
     def _send(self, request: TrafficRequest) -> None:
         headers = self._session_headers.get(request.session, _NO_HEADERS)
         client = ClientRequest(
-            SimulatedRequest(request, headers),
+            SimulatedRequest(request, headers, self._blocks),
             self._router,
             self._servers,
             loop=self._loop,
