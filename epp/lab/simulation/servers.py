@@ -144,6 +144,7 @@ class SimulatedServer:
                 if self._awaiting.pop(exchange, self) is None:
                     exchange.first_token()
                 self._open.pop(exchange, None)
+                exchange.sequence = None  # it refers to this function
                 exchange.end(
                     Tokens(sequence.prompt_tokens, sequence.generated, sequence.cached_tokens)
                 )
