@@ -468,6 +468,8 @@ class ExtProcStream:
                 request_id=self._request_id,
                 outcome=cause.value,
             )
+            if cause is not EndCause.DRAINED:  # its refusal is recorded
+                self._ended_early(cause)
         self.state = _CLOSED
         is_whole = cause is _COMPLETED
         self.request_body.close(is_whole)
@@ -503,7 +505,7 @@ class ExtProcStream:
             # Envoy would send the request on without a destination, and without the body held here.
             error = ShuttingDownError("the endpoint picker stopped before the request was decided")
             if self.state is not _REQUEST_HEADERS:
-                self._refusals.count(error, None, self._headers)
+                self._count_undecided(error)
             self._send_error(error, EndCause.DRAINED)
         else:
             self._detach(EndCause.DRAINED)
@@ -586,11 +588,26 @@ class ExtProcStream:
             received_at=self._received_at,
             trace=self._trace,
         )
+        self._ended_early(error)
         self._send_error(error)
+
+    def _ended_early(self, why: RequestError | EndCause) -> None:
+        if self._request_id:  # its headers have come
+            self._handler.ended_early(
+                why,
+                request_id=self._request_id,
+                headers=self._headers,
+                received_at=self._received_at,
+            )
+
+    def _count_undecided(self, error: RequestError) -> None:
+        self._refusals.count(error, None, self._headers)
+        if self.state is _REQUEST_BODY:  # later, the cancelled decision is recorded
+            self._ended_early(error)
 
     def _count_and_send(self, error: RequestError, cause: EndCause) -> None:
         if self._routed is None:
-            self._refusals.count(error, None, self._headers)
+            self._count_undecided(error)
         else:
             self._routed.metrics.error(error.code)
         self._send_error(error, cause)
