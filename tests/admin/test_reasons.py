@@ -44,8 +44,8 @@ def reason(
         (
             reason([4, 1], [4, 1], left=["a", "c"]),
             (
-                "a had the highest total, 4, 3 above the next, mostly by queue, among 2 endpoints that"
-                " passed the filters, of 3."
+                "a had the highest total, 4, 3 above the next, mostly by queue, among 2 endpoints"
+                " that passed the filters, of 3."
             ),
         ),
         # Weight 1 is scaled to 10: queue is for c, 10 * (0.1 - 0.0), and the preference is 5.

@@ -144,6 +144,9 @@ async def test_a_callers_trace_goes_on_through_the_gateway_to_the_model_server(
             assert span.end_time_unix_nano <= parent.end_time_unix_nano
     assert attributes(root)["llm_d.epp.outcome"] in {"completed", "ended"}
     assert attributes(root)["http.response.status_code"] == 200
+    scored = attributes(by_name["llm_d.epp.scorer.queue-scorer"])
+    assert scored["llm_d.epp.scorer.endpoints_scored"] == 3
+    assert (scored["llm_d.epp.scorer.score.max"], scored["llm_d.epp.scorer.score.avg"]) == (1, 1)
     picked = attributes(by_name["pick_endpoints"])["llm_d.epp.picker.picked_endpoints"]
     assert picked == [attributes(upstream)["llm_d.epp.endpoint.name"]]
     assert [event.name for event in upstream.events] == ["response_headers"]
