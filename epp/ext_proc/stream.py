@@ -58,7 +58,7 @@ from epp.request_control import (
     TooManyStreamsError,
     UnsupportedModeError,
 )
-from epp.tracing import UNCHANGED, RequestTrace, Tracer
+from epp.tracing import NO_HEADERS, UNCHANGED, RequestTrace, Tracer
 
 log = structlog.get_logger(__name__)
 
@@ -109,6 +109,7 @@ class ExtProcStream:
         refusals: Counts and logs requests that the director never sees.
         held: The memory account.
         gateway: What the gateway can do.
+        gateway_headers: The gRPC headers of the stream.
         tracer: Traces the request; None without tracing.
     """
 
@@ -117,6 +118,7 @@ class ExtProcStream:
         "_clock",
         "_end_in_pause",
         "_gateway",
+        "_gateway_headers",
         "_handler",
         "_headers",
         "_is_new_id",
@@ -151,6 +153,7 @@ class ExtProcStream:
         refusals: Refusals,
         held: HeldBytes,
         gateway: GatewayAbilities = DEFAULT,
+        gateway_headers: Mapping[str, str] = NO_HEADERS,
         tracer: Tracer | None = None,
     ) -> None:
         self.state = _REQUEST_HEADERS
@@ -166,6 +169,7 @@ class ExtProcStream:
         self._settings = settings
         self._refusals = refusals
         self._gateway = gateway
+        self._gateway_headers = gateway_headers
         self._tracer = tracer
         self._trace: RequestTrace | None = None
         self._propagated = UNCHANGED
@@ -251,7 +255,7 @@ class ExtProcStream:
             self._is_new_id = True
         self._request_id = request_id
         if self._tracer is not None:
-            self._trace, self._propagated = self._tracer.begin(headers)
+            self._trace, self._propagated = self._tracer.begin(headers, self._gateway_headers)
         self._subset = context.subset
         if context.body_modes is not None:
             self._modes = context.body_modes
