@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from epp.lab.results.distribution import Distribution
+from epp.lab.results.distribution import value_of
 from epp.lab.results.ratios import CONFIDENCE, Ratio, Verdict
 from epp.lab.results.summary import Summary
 
@@ -28,16 +28,12 @@ class Metric:
     """Whether a larger number is better."""
 
 
-def _of(distribution: Distribution | None, name: str) -> float | None:
-    return None if distribution is None else getattr(distribution, name)
-
-
 METRICS = (
-    Metric("TTFT p50", "ms", lambda run: _of(run.ttft_ms, "p50")),
-    Metric("TTFT p90", "ms", lambda run: _of(run.ttft_ms, "p90")),
-    Metric("TTFT p99", "ms", lambda run: _of(run.ttft_ms, "p99")),
-    Metric("TPOT p90", "ms", lambda run: _of(run.tpot_ms, "p90")),
-    Metric("latency p90", "ms", lambda run: _of(run.latency_ms, "p90")),
+    Metric("TTFT p50", "ms", lambda run: value_of(run.ttft_ms, "p50")),
+    Metric("TTFT p90", "ms", lambda run: value_of(run.ttft_ms, "p90")),
+    Metric("TTFT p99", "ms", lambda run: value_of(run.ttft_ms, "p99")),
+    Metric("TPOT p90", "ms", lambda run: value_of(run.tpot_ms, "p90")),
+    Metric("latency p90", "ms", lambda run: value_of(run.latency_ms, "p90")),
     Metric(
         "goodput",
         "requests/s",

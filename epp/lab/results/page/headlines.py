@@ -1,0 +1,133 @@
+"""The first sentence of a page, and what a reader must know before he trusts the figures."""
+
+from epp.lab.results.comparison import Comparison, Metric
+from epp.lab.results.page.numbers import figure, milliseconds, percent
+from epp.lab.results.ratios import Ratio, Verdict
+from epp.lab.results.slo import Slo
+from epp.lab.results.summary import Summary
+
+_LATE_MS = 10.0
+_UNEVEN = 1.5
+_HEADLINE_METRICS = ("goodput", "TTFT p90", "latency p90", "throughput")
+
+
+def run_headline(summary: Summary, slo: Slo) -> str:
+    """Return the result of a run in one sentence."""
+    if not summary.succeeded:
+        if not summary.sent:
+            return "No request was sent."
+        if summary.errors:
+            first = next(iter(summary.errors))
+            return f"No request of {summary.sent:,} succeeded; most frequent error: {first}."
+        return f"No request of {summary.sent:,} had a complete response."
+    rate = f"{figure(summary.requests_per_second)} requests/s"
+    slow = ""
+    if summary.ttft_ms is not None:
+        slow = f", TTFT p90 {milliseconds(summary.ttft_ms.p90)}"
+    elif summary.latency_ms is not None:
+        slow = f", latency p90 {milliseconds(summary.latency_ms.p90)}"
+    if summary.goodput is not None:
+        share = percent(summary.goodput.share)
+        return f"{share} of requests met the objectives ({_limits(slo)}) at {rate}{slow}."
+    if summary.failed:
+        return f"{rate}{slow}; {summary.failed:,} of {summary.sent:,} requests failed."
+    return f"{rate}{slow}; no request failed."
+
+
+def run_remarks(summary: Summary) -> list[str]:
+    """Return what limits the meaning of a run's figures."""
+    remarks = []
+    if summary.interrupted:
+        remarks.append(
+            f"The run was interrupted: {summary.unfinished:,} requests in flight are not counted."
+        )
+    if summary.failed:
+        kinds = ", ".join(f"{kind}: {each.count:,}" for kind, each in summary.errors.items())
+        remarks.append(f"{summary.failed:,} of {summary.sent:,} requests failed ({kinds}).")
+    delay = summary.schedule_delay_ms
+    if delay is not None and delay.p99 > _LATE_MS:
+        remarks.append(
+            f"The generator was late: it sent 1 of 100 requests {milliseconds(delay.p99)} or more "
+            "after they were due. It may be the bottleneck: lower the rate or run several."
+        )
+    spread = summary.balance.requests if summary.balance else None
+    if spread is not None and spread.max_to_mean > _UNEVEN:
+        remarks.append(
+            f"The busiest worker had {figure(spread.max_to_mean)} times the mean of requests."
+        )
+    return remarks
+
+
+def comparison_headline(comparison: Comparison) -> str:
+    """Return the result of a comparison in one sentence."""
+    metric = _headline_metric(comparison)
+    if metric is None:
+        return "The runs have no value in common: nothing can be compared."
+    found: list[tuple[float, str, Ratio]] = []
+    is_undecided = False
+    for policy, ratio, verdict in _judged(comparison, metric):
+        if ratio is not None and verdict is Verdict.BETTER:
+            found.append((-ratio.mean if metric.higher_is_better else ratio.mean, policy, ratio))
+        is_undecided |= verdict is Verdict.TOO_FEW_SEEDS
+    base = comparison.baseline
+    if found:
+        _, policy, ratio = min(found)
+        return (
+            f"{policy} is best by {metric.name}: {figure(ratio.mean)} times that of {base} "
+            f"({comparison.confidence:.0%} interval {figure(ratio.low)} to {figure(ratio.high)})."
+        )
+    if len(comparison.cells) == 1:
+        return f"{base} alone was run: {metric.name} {figure(_median(comparison, metric))}."
+    if is_undecided:
+        return "One seed shows no difference that can be trusted: run at least two, better five."
+    return f"No policy is better than {base} by {metric.name}, beyond the noise."
+
+
+def comparison_remarks(comparison: Comparison) -> list[str]:
+    """Return which runs had failures, and which policies could not be told apart."""
+    remarks = []
+    for policy, runs in comparison.summaries.items():
+        failed, sent = (
+            sum(getattr(run, key) for run in runs.values()) for key in ("failed", "sent")
+        )
+        if failed:
+            remarks.append(f"{policy}: {failed:,} of {sent:,} requests failed.")
+    return remarks
+
+
+def _headline_metric(comparison: Comparison) -> Metric | None:
+    known = {metric.name: metric for metric in comparison.metrics}
+    for name in _HEADLINE_METRICS:
+        metric = known.get(name)
+        verdicts = {} if metric is None else {p: v for p, _, v in _judged(comparison, metric)}
+        if metric is not None and Verdict.NO_VALUE not in verdicts.values():
+            return metric
+    return None
+
+
+def _judged(
+    comparison: Comparison, metric: Metric
+) -> list[tuple[str, Ratio | None, Verdict | None]]:
+    number = comparison.metrics.index(metric)
+    return [
+        (policy, cells[number].ratio, cells[number].verdict)
+        for policy, cells in comparison.cells.items()
+        if policy != comparison.baseline
+    ]
+
+
+def _median(comparison: Comparison, metric: Metric) -> float | None:
+    return comparison.cell(comparison.baseline, metric.name).median
+
+
+def _limits(slo: Slo) -> str:
+    limits = (
+        ("TTFT", slo.ttft_seconds),
+        ("TPOT", slo.tpot_seconds),
+        ("latency", slo.latency_seconds),
+    )
+    return ", ".join(
+        f"{name} up to {milliseconds(seconds * 1000)}"
+        for name, seconds in limits
+        if seconds is not None
+    )
