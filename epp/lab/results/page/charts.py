@@ -15,7 +15,7 @@ from epp.lab.results.page.numbers import linear_ticks, log_ticks, tick
 
 HEIGHT = 200
 _TOP, _BOTTOM = 8, 168
-_LEFT, _RIGHT = 11.0, 98.0
+_LEFT, _RIGHT = 11.0, 96.0
 _INNER_WIDTH = 1000
 _LOG_FROM = 30
 """A range of durations wider than this factor is drawn on a logarithmic axis."""

@@ -17,11 +17,13 @@ from epp.lab.results.ratios import Verdict
 from epp.lab.results.record import Record
 
 _STYLES = 8
+_TOLD_BY_COLOUR = frozenset({Verdict.BETTER, Verdict.WORSE})
 _TERMS = {
     "ratio": "the value divided by that of the baseline with the same seed; the geometric mean",
     "interval": "Student's t on the logarithms of the ratios, paired by seed; it covers the true "
     "ratio in 95 of 100 comparisons",
-    "no difference": "the interval contains 1: the difference is within the noise of the seeds",
+    "no difference": "the interval contains 1, the difference is within the noise of the seeds; or "
+    "it is below 0.5%",
     "no value": "a run has no such value, or it is 0",
     "TTFT": "time to first token",
     "TPOT": "time per output token after the first",
@@ -52,6 +54,7 @@ def comparison_page(
             section(
                 f"Ratios to {comparison.baseline}",
                 _explanation(comparison),
+                _overview(comparison),
                 *(_metric(comparison, number) for number in range(len(comparison.metrics))),
             ),
             section("Distributions", _charts(records)),
@@ -66,9 +69,24 @@ def _explanation(comparison: Comparison) -> Markup:
     text = (
         f"{count} {'seed' if count == 1 else 'seeds'}; each seed is the same traffic for every "
         f"policy. A dot is the ratio, its bar the {comparison.confidence:.0%} interval, the dashed "
-        "line the baseline."
+        "line the baseline. Without colour: no difference beyond the noise."
     )
     return element("p", text, class_="soft")
+
+
+def _overview(comparison: Comparison) -> Markup:
+    """Return ratios only: a row for each policy, a column for each metric."""
+    rows = [
+        (
+            name_text(policy),
+            *(
+                element("span", _ratio_text(cell), class_=_kind(cell))
+                for cell in comparison.cells[policy]
+            ),
+        )
+        for policy in comparison.cells
+    ]
+    return table(("policy", *(metric.name for metric in comparison.metrics)), rows)
 
 
 def _metric(comparison: Comparison, number: int) -> Markup:
@@ -81,18 +99,14 @@ def _metric(comparison: Comparison, number: int) -> Markup:
             _interval_bar(cell, span),
             _verdict(cell),
             figure(cell.median),
-            "1" if cell.verdict is None else figure(cell.ratio.mean if cell.ratio else None),
+            _ratio_text(cell),
             _interval(cell),
         )
         for policy, cell in column.items()
     ]
-    return joined(
-        [element("h3", _label(metric)), table(_columns(comparison, metric), rows, names=3)]
-    )
-
-
-def _label(metric: Metric) -> str:
-    return f"{metric.name} ({'higher' if metric.higher_is_better else 'lower'} is better)"
+    better = f" {'higher' if metric.higher_is_better else 'lower'} is better"
+    heading = element("h3", metric.name, element("span", better, class_="soft"))
+    return joined([heading, table(_columns(comparison, metric), rows, kinds="nws")])
 
 
 def _columns(comparison: Comparison, metric: Metric) -> tuple[str, ...]:
@@ -124,13 +138,10 @@ def _interval_bar(cell: Cell, span: float) -> Markup:
                         x2=place(cell.ratio.high), y2=9, stroke="currentColor")
             )  # fmt: skip
         drawn.append(element("circle", class_="dot", cx=place(cell.ratio.mean), cy=9, r=5))
-    kind = {Verdict.BETTER: " better", Verdict.WORSE: " worse"}.get(
-        cell.verdict or Verdict.NO_VALUE
-    )
     return element(
         "svg",
         *drawn,
-        class_=f"interval{kind or ''}",
+        class_=_kind(cell),
         width="100%",
         height=18,
         aria_hidden="true",
@@ -140,7 +151,15 @@ def _interval_bar(cell: Cell, span: float) -> Markup:
 def _verdict(cell: Cell) -> Markup:
     if cell.verdict is None:
         return element("span", "baseline", class_="soft")
-    return element("span", cell.verdict.value, class_=cell.verdict.value.replace(" ", "-"))
+    return element("span", cell.verdict.value, class_=_kind(cell))
+
+
+def _kind(cell: Cell) -> str | None:
+    return cell.verdict.value if cell.verdict in _TOLD_BY_COLOUR else None
+
+
+def _ratio_text(cell: Cell) -> str:
+    return "1" if cell.verdict is None else figure(cell.ratio.mean if cell.ratio else None)
 
 
 def _interval(cell: Cell) -> str:

@@ -1,8 +1,8 @@
 """The first sentence of a page, and what a reader must know before he trusts the figures."""
 
-from epp.lab.results.comparison import Comparison, Metric
+from epp.lab.results.comparison import Cell, Comparison, Metric
 from epp.lab.results.page.numbers import figure, milliseconds, percent
-from epp.lab.results.ratios import Ratio, Verdict
+from epp.lab.results.ratios import Verdict
 from epp.lab.results.slo import Slo
 from epp.lab.results.summary import Summary
 
@@ -59,65 +59,73 @@ def run_remarks(summary: Summary) -> list[str]:
 
 
 def comparison_headline(comparison: Comparison) -> str:
-    """Return the result of a comparison in one sentence."""
+    """Return the result of a comparison in a sentence, and what an oracle reaches in another."""
     metric = _headline_metric(comparison)
     if metric is None:
         return "The runs have no value in common: nothing can be compared."
-    found: list[tuple[float, str, Ratio]] = []
-    is_undecided = False
-    for policy, ratio, verdict in _judged(comparison, metric):
-        if ratio is not None and verdict is Verdict.BETTER:
-            found.append((-ratio.mean if metric.higher_is_better else ratio.mean, policy, ratio))
-        is_undecided |= verdict is Verdict.TOO_FEW_SEEDS
     base = comparison.baseline
-    if found:
-        _, policy, ratio = min(found)
-        return (
+    judged = {
+        policy: cell
+        for policy, cell in _cells(comparison, metric).items()
+        if policy != base and policy not in comparison.oracles
+    }
+    better = [
+        (cell.ratio.mean, policy, cell.ratio)
+        for policy, cell in judged.items()
+        if cell.ratio is not None and cell.verdict is Verdict.BETTER
+    ]
+    if better:
+        _, policy, ratio = (max if metric.higher_is_better else min)(better)
+        found = (
             f"{policy} is best by {metric.name}: {figure(ratio.mean)} times that of {base} "
             f"({comparison.confidence:.0%} interval {figure(ratio.low)} to {figure(ratio.high)})."
         )
-    if len(comparison.cells) == 1:
-        return f"{base} alone was run: {metric.name} {figure(_median(comparison, metric))}."
-    if is_undecided:
-        return "One seed shows no difference that can be trusted: run at least two, better five."
-    return f"No policy is better than {base} by {metric.name}, beyond the noise."
+    elif not judged:
+        median = _cells(comparison, metric)[base].median
+        found = f"{base}: {metric.name} {figure(median)} {metric.unit}".rstrip() + "."
+    elif any(cell.verdict is Verdict.TOO_FEW_SEEDS for cell in judged.values()):
+        found = "One seed proves no difference: run at least two, better five."
+    else:
+        found = f"No policy is better than {base} by {metric.name}, beyond the noise."
+    return found + _oracle_sentence(comparison, metric)
 
 
 def comparison_remarks(comparison: Comparison) -> list[str]:
-    """Return which runs had failures, and which policies could not be told apart."""
-    remarks = []
+    """Return which policies had failures."""
+    failures = []
     for policy, runs in comparison.summaries.items():
-        failed, sent = (
-            sum(getattr(run, key) for run in runs.values()) for key in ("failed", "sent")
-        )
+        failed = sum(run.failed for run in runs.values())
         if failed:
-            remarks.append(f"{policy}: {failed:,} of {sent:,} requests failed.")
-    return remarks
+            failures.append(f"{policy} {failed:,} of {sum(run.sent for run in runs.values()):,}")
+    return [f"Requests failed: {', '.join(failures)}."] if failures else []
+
+
+def _oracle_sentence(comparison: Comparison, metric: Metric) -> str:
+    ratios = [
+        cell.ratio.mean
+        for policy, cell in _cells(comparison, metric).items()
+        if policy in comparison.oracles and cell.ratio is not None
+    ]
+    if not ratios:
+        return ""
+    best = max(ratios) if metric.higher_is_better else min(ratios)
+    return f" An oracle reaches {figure(best)} times."
 
 
 def _headline_metric(comparison: Comparison) -> Metric | None:
     known = {metric.name: metric for metric in comparison.metrics}
     for name in _HEADLINE_METRICS:
         metric = known.get(name)
-        verdicts = {} if metric is None else {p: v for p, _, v in _judged(comparison, metric)}
-        if metric is not None and Verdict.NO_VALUE not in verdicts.values():
+        if metric is not None and all(
+            cell.verdict is not Verdict.NO_VALUE for cell in _cells(comparison, metric).values()
+        ):
             return metric
     return None
 
 
-def _judged(
-    comparison: Comparison, metric: Metric
-) -> list[tuple[str, Ratio | None, Verdict | None]]:
+def _cells(comparison: Comparison, metric: Metric) -> dict[str, Cell]:
     number = comparison.metrics.index(metric)
-    return [
-        (policy, cells[number].ratio, cells[number].verdict)
-        for policy, cells in comparison.cells.items()
-        if policy != comparison.baseline
-    ]
-
-
-def _median(comparison: Comparison, metric: Metric) -> float | None:
-    return comparison.cell(comparison.baseline, metric.name).median
+    return {policy: cells[number] for policy, cells in comparison.cells.items()}
 
 
 def _limits(slo: Slo) -> str:
@@ -127,7 +135,5 @@ def _limits(slo: Slo) -> str:
         ("latency", slo.latency_seconds),
     )
     return ", ".join(
-        f"{name} up to {milliseconds(seconds * 1000)}"
-        for name, seconds in limits
-        if seconds is not None
+        f"{name} up to {seconds * 1000:g} ms" for name, seconds in limits if seconds is not None
     )

@@ -8,7 +8,8 @@ import html
 import re
 from collections.abc import Iterable
 
-_UNENCODABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+_UNENCODABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that XML or UTF-8 forbids, and those that reverse the direction of text."""
 _VOID = frozenset({"meta", "br"})
 
 

@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 
 _STEPS = (1, 2, 5, 10)
+_FEW_TICKS_FROM = 300
+"""A logarithmic axis over this factor has ticks at powers of ten only, or they would touch."""
 
 
 def figure(value: float | None) -> str:
@@ -56,7 +58,6 @@ def linear_ticks(most: float, count: int = 4) -> list[float]:
 def log_ticks(low: float, high: float) -> list[float]:
     """Return the 1, 2 and 5 times powers of ten within a range, or only the powers if many."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    most_decades = 2
-    steps: Sequence[int] = _STEPS[:3] if last - first <= most_decades else _STEPS[:1]
+    steps: Sequence[int] = _STEPS[:3] if high < low * _FEW_TICKS_FROM else _STEPS[:1]
     ticks = [step * 10.0**power for power in range(first, last + 1) for step in steps]
     return [each for each in ticks if low * 0.999 <= each <= high * 1.001]

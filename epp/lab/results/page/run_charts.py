@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from epp.lab.results.page.charts import Line, cdf_points, histogram, line_chart
 from epp.lab.results.page.markup import Markup, element
-from epp.lab.results.page.numbers import figure
+from epp.lab.results.page.numbers import tick
 from epp.lab.results.page.time_series import TimeSeries
 from epp.lab.results.record import Record
 from epp.lab.results.slo import Slo
@@ -19,7 +19,7 @@ def charts_over_time(records: Sequence[Record]) -> Markup:
     rates = [Line("sent", series.sent, "s7"), Line("succeeded", series.succeeded)]
     if any(rate for _, rate in series.failed):
         rates.append(Line("failed", series.failed, "bad"))
-    unit = f"seconds, in steps of {figure(series.bucket_seconds)}"
+    unit = f"seconds, in steps of {tick(series.bucket_seconds)}"
     return element(
         "div",
         line_chart("Requests", rates, x_unit=unit, y_unit="per second"),
@@ -52,17 +52,25 @@ def latency_charts(records: Sequence[Record], slo: Slo) -> Markup:
         for earlier, later in pairwise(record.token_times)
     ]
     limit = [] if slo.ttft_seconds is None else [slo.ttft_seconds * 1000]
-    charts = [histogram("TTFT, dashed: its objective" if limit else "TTFT", ttft, x_unit="ms",
-                        marks=limit)]  # fmt: skip
-    for title, values in (("TTFT", ttft), ("Between tokens", gaps), ("Whole response", latency)):
-        charts.append(
-            line_chart(
-                title,
-                [Line(title, cdf_points(values))],
-                x_unit="ms",
-                y_unit="share of requests" if values is not gaps else "share of gaps",
-                is_log_x=True,
-                y_max=1.0,
-            )
-        )
+    charts = [
+        histogram(
+            "TTFT, dashed: its objective" if limit else "TTFT", ttft, x_unit="ms", marks=limit
+        ),
+        line_chart(
+            "Responses",
+            [Line("TTFT", cdf_points(ttft)), Line("whole response", cdf_points(latency), "s1")],
+            x_unit="ms",
+            y_unit="share that took at most",
+            is_log_x=True,
+            y_max=1.0,
+        ),
+        line_chart(
+            "Time between tokens",
+            [Line("gap", cdf_points(gaps))],
+            x_unit="ms",
+            y_unit="share that took at most",
+            is_log_x=True,
+            y_max=1.0,
+        ),
+    ]
     return element("div", *charts, class_="charts") if any(charts) else Markup()

@@ -136,7 +136,7 @@ def _workers(summary: Summary) -> Markup:
         for name, group in summary.workers.items()
     ]
     columns = ("worker", "", "requests", "failed", "hit rate", "TTFT p90, ms", "TPOT p90, ms")
-    return element("div", _balance(summary), table(columns, rows, names=2))
+    return element("div", _balance(summary), table(columns, rows, kinds="ns"))
 
 
 def _balance(summary: Summary) -> Markup:
@@ -173,7 +173,7 @@ def _groups(kind: str, groups: Mapping[str, GroupSummary]) -> Markup:
     ]
     columns = (kind, "", "requests", "failed", "goodput", "hit rate", "TTFT p50, ms", "p90", "p99",
                "tokens/s")  # fmt: skip
-    return table(columns, rows, names=2)
+    return table(columns, rows, kinds="ns")
 
 
 def _errors(summary: Summary) -> Markup:
@@ -183,4 +183,4 @@ def _errors(summary: Summary) -> Markup:
         (kind, name_text(error.first_message, "-"), f"{error.count:,}")
         for kind, error in summary.errors.items()
     ]
-    return table(("reason", "first message", "requests"), rows, names=2)
+    return table(("reason", "first message", "requests"), rows, kinds="sn")

@@ -6,19 +6,21 @@ from epp.lab.results.page.markup import Markup, element, joined
 
 MAX_ROWS = 50
 """Rows of a table: a page with a thousand tenants has to stay readable."""
+_CLASSES = {"n": "name", "s": "short", "w": "wide", " ": "number"}
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, names: int = 1) -> Markup:
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, kinds: str = "n") -> Markup:
     """Return a table of at most `MAX_ROWS` rows, and how many are left out.
 
     Args:
         columns: Headings.
         rows: Cells; text is escaped.
-        names: Number of columns with text, from the left; the others are numbers.
+        kinds: A letter for each column, from the left: ``n`` for a name, ``s`` for a short text or
+            a drawing, ``w`` for a wide drawing; the others are numbers.
     """
     all_rows = list(rows)
     shown = all_rows[:MAX_ROWS]
-    classes = ["name" if number < names else "number" for number in range(len(columns))]
+    classes = [_CLASSES[kind] for kind in kinds.ljust(len(columns))]
     head = element("tr", *(
         element("th", column, class_=kind, scope="col")
         for column, kind in zip(columns, classes, strict=True)
