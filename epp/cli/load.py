@@ -119,6 +119,12 @@ def load(
             metavar="FILE",
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        groups.results(
+            help="Write a page with plots: one file that needs no network.", metavar="FILE"
+        ),
+    ] = None,
     as_json: Annotated[
         bool, groups.results("--json", help="Print JSON instead of a table.")
     ] = False,
@@ -130,6 +136,8 @@ def load(
         duration = 10.0
     if output is not None:
         require_folder("--output", output)
+    if html is not None:
+        require_folder("--html", html)
     try:
         render = None if output is None else from_flag("--output", generator.renderer, output)
         plan = generator.LoadPlan(
@@ -175,6 +183,8 @@ def load(
         Console(highlight=False).print(summary_table(report))
     if output is not None and render is not None:
         write_whole(output, render(report))
+    if html is not None:
+        write_whole(html, generator.to_html(report))
     if report.failed and not (report.succeeded or report.left_early):
         fail(f"every request failed, {report.failed} of {report.sent}", status=1)
 
