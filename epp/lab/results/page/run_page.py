@@ -137,10 +137,10 @@ def _predictions(summary: Summary) -> Markup:
     if found is None:
         return Markup()
     text = (
-        f"The endpoint picker expected {percent(found.predicted_rate)} of prompt tokens in a prefix "
-        f"cache, the servers found {percent(found.real_rate)}. Of {found.requests:,} requests "
-        f"{percent(found.exact)} were predicted within a block, {percent(found.too_high)} too high, "
-        f"{percent(found.too_low)} too low."
+        f"The endpoint picker expected {percent(found.predicted_rate)} of prompt tokens in a "
+        f"prefix cache, the servers found {percent(found.real_rate)}. Of {found.requests:,} "
+        f"requests {percent(found.exact)} were predicted within a block, "
+        f"{percent(found.too_high)} too high, {percent(found.too_low)} too low."
     )
     columns = ("predicted minus real, tokens", "mean", "mean size", "p5", "p50", "p95")
     values = (
