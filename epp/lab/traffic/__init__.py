@@ -1,5 +1,6 @@
 """Workloads: which requests arrive when, from generators and traces."""
 
+from epp.lab.traffic.arrivals import RatePiece
 from epp.lab.traffic.blocks import block_keys
 from epp.lab.traffic.document import load_traffic
 from epp.lab.traffic.errors import TrafficError
@@ -12,6 +13,7 @@ from epp.lab.traffic.lengths import (
     length_at,
     parse_lengths,
 )
+from epp.lab.traffic.mix import LabelMix, Labels, Mix, RequestSlo
 from epp.lab.traffic.request import Segment, TrafficRequest
 from epp.lab.traffic.statistics import LengthStatistics, TrafficStatistics, describe
 from epp.lab.traffic.text import BYTES_PER_TOKEN, prompt_text
@@ -22,10 +24,15 @@ __all__ = [
     "BYTES_PER_TOKEN",
     "Conversation",
     "EmpiricalLengths",
+    "LabelMix",
+    "Labels",
     "LengthStatistics",
     "Lengths",
     "LogNormalLengths",
+    "Mix",
     "NormalLengths",
+    "RatePiece",
+    "RequestSlo",
     "Segment",
     "TraceFormat",
     "TrafficError",
