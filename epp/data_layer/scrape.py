@@ -112,6 +112,27 @@ class Scrape:
         if self._client is not None:
             await self._measured(self._client)
 
+    @property
+    def source(self) -> DataSource:
+        """The source."""
+        return self._source
+
+    @property
+    def extractors(self) -> Sequence[Extractor]:
+        """The extractors, in the order in which they run."""
+        return [extractor for extractor, _ in self._extractors]
+
+    def take(self, metrics: EndpointMetrics | None) -> None:
+        """Apply what a page would contain; None for a page without metrics."""
+        if self.state.polls.last is not None:
+            self._note_recovery("endpoint scrape recovered", self.state.polls)
+        settings = self._settings
+        if metrics is not None:
+            self.endpoint.metrics = metrics
+            self._take_metrics(settings.clock())
+            self._unbroken = True
+        settings.observer.page_scraped(self._source, self.endpoint, 0.0)
+
     def close(self) -> None:
         """Close the connection."""
         client, self._client = self._client, None
@@ -197,19 +218,19 @@ class Scrape:
             error = PluginFaultError(f"it wrote {endpoint.metrics!r} to endpoint.metrics")
             endpoint.metrics = before
         if endpoint.metrics is not before:
-            self._take_metrics(page)
+            self._take_metrics(page.requested_at)
         if error is not None:
             self._note_extract(extractor, faults, error)
             return False
         self._note_recovery("endpoint page understood again", faults, extractor.name)
         return True
 
-    def _take_metrics(self, page: Page) -> None:
+    def _take_metrics(self, requested_at: float) -> None:
         """Update the load estimate with the metrics that an extractor has just written."""
         self._has_written = True
         self._settings.load_estimates.take_metrics(
             self.endpoint,
-            page.requested_at,
+            requested_at,
             self.pace.interval_seconds,
             unbroken=self._unbroken,
         )

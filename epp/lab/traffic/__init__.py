@@ -1,7 +1,7 @@
 """Workloads: which requests arrive when, from generators and traces."""
 
 from epp.lab.traffic.arrivals import RatePiece
-from epp.lab.traffic.blocks import block_keys
+from epp.lab.traffic.blocks import BlockCutter, block_keys
 from epp.lab.traffic.document import load_traffic
 from epp.lab.traffic.errors import TrafficError
 from epp.lab.traffic.lengths import (
@@ -22,6 +22,7 @@ from epp.lab.traffic.workload import Conversation, Workload
 
 __all__ = [
     "BYTES_PER_TOKEN",
+    "BlockCutter",
     "Conversation",
     "EmpiricalLengths",
     "LabelMix",
