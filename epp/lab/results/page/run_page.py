@@ -147,7 +147,7 @@ def _predictions(summary: Summary) -> Markup:
     text = (
         f"The endpoint picker expected {percent(found.predicted_rate)} of prompt tokens in a "
         f"prefix cache, the servers found {percent(found.real_rate)}. Of {found.requests:,} "
-        f"requests {percent(found.exact)} were predicted within a block, "
+        f"requests {percent(found.exact)} were predicted within 16 tokens, "
         f"{percent(found.too_high)} too high, {percent(found.too_low)} too low."
     )
     columns = ("predicted minus real, tokens", "mean", "mean size", "p5", "p50", "p95")
