@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from epp.cli import cli
 
-SCENARIO = Path(__file__).parents[2] / "deploy" / "lab" / "prefix-73-percent.yaml"
+SCENARIO = Path(__file__).parents[2] / "deploy" / "lab" / "straggler.yaml"
 POLICIES = (
     "--policy",
     "round-robin",
@@ -31,7 +31,7 @@ def test_the_page_compares_the_policies_with_the_first(tmp_path: Path) -> None:
     status, _ = run("--html", str(page))
     assert status == 0
     text = page.read_text()
-    assert "Simulation of prefix-73-percent, 2 workers" in text
+    assert "Simulation of straggler, 2 workers" in text
     assert "Ratios to round-robin" in text
     assert "An oracle reaches " in text
     assert "<figcaption><b>TTFT</b>" in text
