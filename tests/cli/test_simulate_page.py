@@ -19,7 +19,7 @@ POLICIES = (
 
 
 def run(*options: str) -> tuple[int, str]:
-    sizes = ("--workers", "2", "--requests", "80", "--seeds", "2", "--jobs", "1")
+    sizes = ("--workers", "4", "--requests", "80", "--seeds", "2", "--jobs", "1")
     arguments = ["simulate", "--scenario", str(SCENARIO), *sizes, *POLICIES, *options]
     done = CliRunner().invoke(cli, arguments)
     return done.exit_code, done.stderr
@@ -31,7 +31,7 @@ def test_the_page_compares_the_policies_with_the_first(tmp_path: Path) -> None:
     status, _ = run("--html", str(page))
     assert status == 0
     text = page.read_text()
-    assert "Simulation of straggler, 2 workers" in text
+    assert "Simulation of straggler, 4 workers" in text
     assert "Ratios to round-robin" in text
     assert "An oracle reaches " in text
     assert "<figcaption><b>TTFT</b>" in text
