@@ -20,7 +20,8 @@ def step_line(step: SearchStep) -> str:
         facts.append("cut short")
     if report.generator.bottleneck:
         facts.append("the generator was too slow")
-    return f"{'met   ' if step.meets else 'missed'}  {', '.join(facts)}"
+    verdict = "void" if step.is_void else "met" if step.meets else "missed"
+    return f"{verdict:6}  {', '.join(facts)}"
 
 
 def answer(result: SearchResult, goal: SearchGoal) -> list[str]:
@@ -34,7 +35,7 @@ def answer(result: SearchResult, goal: SearchGoal) -> list[str]:
             " requests within the objectives"
         )
         low, high = result.interval
-        runs = [step.meets for step in result.steps if step.rate == result.highest]
+        runs = result.runs(result.highest)
         upper = "no rate was too high" if math.isinf(high) else f"none met it from {high:.4g} on"
         lines.append(
             f"uncertainty: every run met it up to {low:.4g}, {upper}; at {result.highest:.4g}"
