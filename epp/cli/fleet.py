@@ -53,9 +53,21 @@ def fleet(
     adapter: Annotated[
         list[str] | None, typer.Option(help="LoRA adapter; repeatable.", metavar="NAME")
     ] = None,
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="Speed and size of the servers: a model on a GPU, such as llama-3.1-8b/h100."
+            " docs/engine-model.md lists them.",
+            metavar="NAME",
+        ),
+    ] = "tiny",
     max_num_seqs: Annotated[
-        int, typer.Option(help="Maximum number of running requests per server.", metavar="N")
-    ] = 8,
+        int | None,
+        typer.Option(
+            help="Maximum number of running requests per server, instead of the preset's.",
+            metavar="N",
+        ),
+    ] = None,
     time_scale: Annotated[
         float, typer.Option(help="Factor on every duration.", metavar="FACTOR")
     ] = 1.0,
@@ -110,6 +122,9 @@ def fleet(
     labels = fleet_labels(label or (), endpoints)
     if labels and write_endpoints is None:
         fail("--label needs --write-endpoints: only that file contains labels")
+    settings: dict[str, object] = {"preset": preset, "adapters": adapter or []}
+    if max_num_seqs is not None:
+        settings["max_num_seqs"] = max_num_seqs
     try:
         config = fake.FleetConfig(
             endpoints=endpoints,
@@ -117,7 +132,7 @@ def fleet(
             host=host,
             model=model,
             engine_type=engine,
-            engine=fake.EngineConfig(adapters=tuple(adapter or ()), max_num_seqs=max_num_seqs),
+            engine=fake.EngineConfig.from_mapping(settings),
             time_scale=time_scale,
             busy=dict(_index_and_count(each) for each in busy or ()),
             seed=seed,

@@ -14,6 +14,7 @@ from epp.lab.fleet.errors import ConfigError, FleetError, PortTakenError
 from epp.lab.fleet.faults import FAULT_KINDS, FaultPlan, Faults, FaultSchedule
 from epp.lab.fleet.fleet import Fleet
 from epp.lab.fleet.generation import Counters
+from epp.lab.fleet.presets import PRESETS, Preset
 from epp.lab.fleet.request_log import RequestLog, ServedRequest
 from epp.lab.fleet.sequence import FinishReason, GenerationRequest, Sequence
 from epp.lab.fleet.server import FakeServer
@@ -21,6 +22,7 @@ from epp.lab.fleet.stages import Stage
 
 __all__ = [
     "FAULT_KINDS",
+    "PRESETS",
     "ConfigError",
     "Counters",
     "Engine",
@@ -36,6 +38,7 @@ __all__ = [
     "FleetError",
     "GenerationRequest",
     "PortTakenError",
+    "Preset",
     "RequestLog",
     "Sequence",
     "ServedRequest",

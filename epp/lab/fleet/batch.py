@@ -140,7 +140,8 @@ class Batch:
     def _plan_waiting(self, plan: StepPlan, budget: int, now: float) -> None:
         deferred: list[Sequence] = []
         waiting = self.waiting
-        while waiting and budget and not self.full:
+        most_prefills = self._config.max_num_prefills or self._config.max_num_seqs
+        while waiting and budget and not self.full and len(plan.prefills) < most_prefills:
             sequence = waiting[0]
             if sequence.arrived_at > now:
                 plan.next_arrival = sequence.arrived_at

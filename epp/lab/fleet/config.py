@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import Enum
+from typing import Any
+
+import msgspec
 
 from epp.lab.fleet.errors import ConfigError
+from epp.lab.fleet.presets import PRESETS
 
 MAX_PORT = 65_535
 
@@ -32,6 +37,8 @@ class EngineConfig:
     """Maximum batch size; further sequences wait."""
     max_num_batched_tokens: int = 2048
     """Maximum tokens computed in one step: decoding first, the rest for prefill chunks."""
+    max_num_prefills: int = 0
+    """Maximum number of sequences prefilled in one step; 0 for any number."""
     block_size: int = 16
     """Tokens per KV block."""
     num_blocks: int = 2000
@@ -67,6 +74,42 @@ class EngineConfig:
     seed: int = 0
     """Seed of generated text and output lengths."""
 
+    @classmethod
+    def preset(cls, name: str) -> EngineConfig:
+        """Return the settings of a preset.
+
+        Raises:
+            ConfigError: No preset has this name.
+        """
+        return cls.from_mapping({"preset": name})
+
+    @classmethod
+    def from_mapping(cls, document: Mapping[str, Any]) -> EngineConfig:
+        """Return the settings in a part of a YAML file.
+
+        Args:
+            document: Fields by name. `preset` names the preset of the others; `speed` may be a
+                list of pairs as in `speed_changes`.
+
+        Raises:
+            ConfigError: A key is unknown, or its value is wrong; the message names it.
+        """
+        fields = dict(document)
+        name = fields.pop("preset", "tiny")
+        if name not in PRESETS:
+            raise ConfigError(f"preset {name!r} is unknown; there are {', '.join(PRESETS)}")
+        for key in fields:
+            if key not in cls.__dataclass_fields__:
+                known = get_close_matches(str(key), cls.__dataclass_fields__, n=1)
+                hint = f"; did you mean {known[0]}?" if known else ""
+                raise ConfigError(f"{key!r} is not a setting of the engine{hint}")
+        if isinstance(fields.get("speed"), list | tuple):
+            fields["speed_changes"] = fields.pop("speed")
+        try:
+            return msgspec.convert({**PRESETS[name].fields, **fields}, cls)
+        except msgspec.ValidationError as error:
+            raise ConfigError(_without_path(str(error))) from error
+
     def __post_init__(self) -> None:
         for name in (
             "max_num_seqs",
@@ -83,6 +126,7 @@ class EngineConfig:
         for name in ("step_seconds", "prefill_tokens_per_second", "time_scale", "speed"):
             _check(getattr(self, name) > 0, f"{name} must be above 0, got {getattr(self, name)}")
         for name in (
+            "max_num_prefills",
             "decode_seconds_per_sequence",
             "kv_seconds_per_token",
             "lora_load_seconds",
@@ -207,3 +251,9 @@ class FleetConfig:
 def _check(holds: bool, message: str) -> None:
     if not holds:
         raise ConfigError(message)
+
+
+def _without_path(message: str) -> str:
+    """Begin with the key, in the words of the other messages."""
+    text, _, path = message.partition(" - at `$.")
+    return f"{path.rstrip('`')}: {text}" if path else text
