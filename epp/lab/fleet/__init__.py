@@ -15,6 +15,7 @@ from epp.lab.fleet.faults import FAULT_KINDS, FaultPlan, Faults, FaultSchedule
 from epp.lab.fleet.fleet import Fleet
 from epp.lab.fleet.generation import Counters
 from epp.lab.fleet.presets import PRESETS, Preset
+from epp.lab.fleet.ranks import EngineRanks
 from epp.lab.fleet.request_log import RequestLog, ServedRequest
 from epp.lab.fleet.sequence import FinishReason, GenerationRequest, Sequence
 from epp.lab.fleet.server import FakeServer
@@ -27,6 +28,7 @@ __all__ = [
     "Counters",
     "Engine",
     "EngineConfig",
+    "EngineRanks",
     "EngineType",
     "FakeServer",
     "FaultPlan",

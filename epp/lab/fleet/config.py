@@ -53,6 +53,10 @@ class EngineConfig:
     """Seconds that each token in the KV cache adds to a step of its sequence."""
     prefill_tokens_per_second: float = 8000.0
     """Prompt tokens computed per second."""
+    kv_transfer_seconds: float = 0.0
+    """Seconds before the KV of a prompt that another server has prefilled begins to arrive."""
+    kv_transfer_tokens_per_second: float = 0.0
+    """Tokens whose KV arrives per second from another server; 0 for all at once."""
     eos_probability: float = 0.0
     """Probability that a token ends the output early with `stop`; 0 for a request with
     `ignore_eos`."""
@@ -130,6 +134,8 @@ class EngineConfig:
             "decode_seconds_per_sequence",
             "kv_seconds_per_token",
             "lora_load_seconds",
+            "kv_transfer_seconds",
+            "kv_transfer_tokens_per_second",
             "phantom_waiting",
         ):
             _check(

@@ -122,9 +122,9 @@ PRESETS: Mapping[str, Preset] = {
             "max_model_len": 65_536,
         },
         "Engine A of the policy study: one prefill after the other. Times are those of the profile"
-        " of an 8B model on an H100 in https://github.com/llm-d/llm-d-inference-sim (250 us per prompt"
-        " token, 12 ms between tokens, factor 2 under full load); of its 30 ms per prefill, 18 are"
-        " left out. 64 sequences and the blocks of llama-3.1-8b/h100 are assumed.",
+        " of an 8B model on an H100 in https://github.com/llm-d/llm-d-inference-sim (250 us per"
+        " prompt token, 12 ms between tokens, factor 2 under full load); of its 30 ms per prefill,"
+        " 18 are left out. 64 sequences and the blocks of llama-3.1-8b/h100 are assumed.",
     ),
     "study-b": Preset(
         {**_LLAMA_8B_H100.fields, "max_num_seqs": 256},

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 
 from epp.lab.fleet import EngineConfig, GenerationRequest
-from epp.lab.fleet.sequence import draw_length
+from epp.lab.fleet.arrival import draw_length
 
 
 @dataclass(eq=False)
