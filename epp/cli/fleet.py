@@ -105,6 +105,20 @@ def fleet(
         Path | None,
         typer.Option(help="Write what happened to each request, as JSON lines.", metavar="FILE"),
     ] = None,
+    kv_events_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Publish KV events with ZeroMQ: port of the first server; its replay socket and"
+            " the other servers have the next ones. 0 for any, none by default.",
+            min=0,
+            max=MAX_PORT,
+            metavar="PORT",
+        ),
+    ] = None,
+    kv_events_format: Annotated[
+        fake.KvEventFormat | None,
+        typer.Option(help="Encoding of KV events; by default that of the engine: vllm has maps."),
+    ] = None,
     control_port: Annotated[
         int | None,
         typer.Option(
@@ -134,6 +148,7 @@ def fleet(
             engine_type=engine,
             engine=fake.EngineConfig.from_mapping(settings),
             time_scale=time_scale,
+            kv_events=_kv_events(kv_events_port, kv_events_format, engine),
             busy=dict(_index_and_count(each) for each in busy or ()),
             seed=seed,
         )
@@ -163,6 +178,18 @@ def fleet(
     reason = servers.stats()["bottleneck"]
     if reason is not None:
         fail(f"the fleet itself was the bottleneck: {reason}; its latencies are too long", status=3)
+
+
+def _kv_events(
+    port: int | None, given: fake.KvEventFormat | None, engine: fake.EngineType
+) -> fake.KvEventsConfig | None:
+    if port is None:
+        if given is not None:
+            fail("--kv-events-format needs --kv-events-port")
+        return None
+    is_map = engine is fake.EngineType.VLLM
+    default = fake.KvEventFormat.MAP if is_map else fake.KvEventFormat.ARRAY
+    return fake.KvEventsConfig(first_port=port, format=given or default)
 
 
 def _fault_plan(path: Path | None, endpoints: int) -> fake.FaultPlan:

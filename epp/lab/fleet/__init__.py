@@ -8,7 +8,13 @@ and Anthropic APIs; `stages` simulates the routing sidecar. `process` has what a
 truth about each request, `self_load` about the process of the fleet; `control` serves both.
 """
 
-from epp.lab.fleet.config import EngineConfig, EngineType, FleetConfig
+from epp.lab.fleet.config import (
+    EngineConfig,
+    EngineType,
+    FleetConfig,
+    KvEventFormat,
+    KvEventsConfig,
+)
 from epp.lab.fleet.engine import Engine
 from epp.lab.fleet.errors import ConfigError, FleetError, PortTakenError
 from epp.lab.fleet.faults import FAULT_KINDS, FaultPlan, Faults, FaultSchedule
@@ -39,6 +45,8 @@ __all__ = [
     "FleetConfig",
     "FleetError",
     "GenerationRequest",
+    "KvEventFormat",
+    "KvEventsConfig",
     "PortTakenError",
     "Preset",
     "RequestLog",

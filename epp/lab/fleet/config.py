@@ -16,6 +16,29 @@ from epp.lab.fleet.presets import PRESETS
 MAX_PORT = 65_535
 
 
+class KvEventFormat(Enum):
+    """How a KV event is encoded."""
+
+    MAP = "map"
+    ARRAY = "array"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvEventsConfig:
+    """KV events of a fleet."""
+
+    first_port: int = 0
+    """Port of the events of `endpoint-0`; its replay socket has the next port, each further server
+    the next two. 0 for any free ports."""
+    format: KvEventFormat = KvEventFormat.MAP
+    """Encoding of an event: a map as of vLLM 0.32, an array as of SGLang and older versions."""
+
+    def ports_of(self, index: int) -> tuple[int, int]:
+        """Return the ports of the events and of the replay socket of a server; 0 for any."""
+        first = self.first_port + 2 * index
+        return (first, first + 1) if self.first_port else (0, 0)
+
+
 class EngineType(Enum):
     """The program that a server imitates; the values are those of the EPP's metrics engines."""
 
@@ -193,6 +216,8 @@ class FleetConfig:
     """The program that the servers imitate."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Settings of all engines."""
+    kv_events: KvEventsConfig | None = None
+    """KV events of all servers; None for none."""
     seed: int = 0
     """Seed of the fleet; all servers respond to a prompt with the same text."""
     time_scale: float = 1.0
@@ -230,6 +255,11 @@ class FleetConfig:
         for index in range(self.endpoints):
             port = self.port_of(index)
             _check(0 <= port <= MAX_PORT, f"port of endpoint-{index} is out of range: {port}")
+            if self.kv_events is not None:
+                last = max(self.kv_events.ports_of(index))
+                _check(
+                    last <= MAX_PORT, f"KV-event port of endpoint-{index} is out of range: {last}"
+                )
             self.engine_of(index)
 
     def host_of(self, index: int) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from epp.lab.fleet.api import ApiParser
 from epp.lab.fleet.config import EngineConfig, EngineType
 from epp.lab.fleet.driver import EngineDriver
 from epp.lab.fleet.engine import Engine
+from epp.lab.fleet.kv_events import KvEvent, KvEventSource
 from epp.lab.fleet.metrics_endpoint import Page
 from epp.lab.fleet.metrics_page import MetricsPage
 from epp.lab.fleet.self_load import StepLag
@@ -65,6 +66,13 @@ class FakeProcess:
     def common_headers(self) -> bytes:
         """Header lines of every response."""
         return f"server: fake-{self.engine_type.value}\r\nx-served-by: {self.name}\r\n".encode()
+
+    def send_events(self, publish: Callable[[list[KvEvent]], None]) -> None:
+        """Call `publish` with the KV events of each change."""
+        source = KvEventSource(self.engine.config.block_size)
+        self.engine.kv.observer = source
+        self.driver.after_submit = source.attach
+        self.driver.after_change = lambda: publish(source.take())
 
     def wall_time(self, engine_time: float) -> float:
         """Return the seconds since the epoch at a past time of the engine's clock."""

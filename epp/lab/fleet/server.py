@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 from dataclasses import fields, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from epp.lab.fleet.config import FleetConfig
 from epp.lab.fleet.engine import Engine
@@ -13,10 +15,14 @@ from epp.lab.fleet.exchange import Exchange
 from epp.lab.fleet.faults import Faults
 from epp.lab.fleet.generation import Counters
 from epp.lab.fleet.http import FakeServerConnection
+from epp.lab.fleet.kv_events import KvEventEncoder
 from epp.lab.fleet.process import FakeProcess
 from epp.lab.fleet.request_log import RequestLog
 from epp.lab.fleet.self_load import StepLag
 from epp.lab.fleet.service import Service
+
+if TYPE_CHECKING:  # it imports pyzmq, which is optional
+    from epp.lab.fleet.kv_publisher import KvPublisher
 
 _BACKLOG = 1024
 
@@ -27,7 +33,13 @@ _ACCEPT_TURNS = 4
 class FakeServer:
     """One endpoint of the fleet."""
 
-    def __init__(self, config: FleetConfig, index: int, log: RequestLog | None = None) -> None:
+    def __init__(
+        self,
+        config: FleetConfig,
+        index: int,
+        log: RequestLog | None = None,
+        publisher: KvPublisher | None = None,
+    ) -> None:
         self.index = index
         """Index in the fleet."""
         self.name = f"endpoint-{index}"
@@ -46,6 +58,8 @@ class FakeServer:
         self._engine_config = config.engine_of(index)
         self._log = log or RequestLog()
         self._connections: set[FakeServerConnection] = set()
+        self._publisher = publisher
+        self._published: FakeProcess | None = None
         self._listener: asyncio.Server | None = None
         self._process: FakeProcess | None = None
         self._service: Service | None = None
@@ -90,6 +104,7 @@ class FakeServer:
             self.port = self._listener.sockets[0].getsockname()[1]
             if self._process is None:
                 self._start_process()
+            await self._publish_events()
             await self._listener.start_serving()
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
@@ -125,6 +140,9 @@ class FakeServer:
             process.driver.pause()
         else:
             process.driver.resume()
+        if faults.kv_events_restarts != before.kv_events_restarts:
+            self._published = None
+            await self._publish_events()
         if faults.stale_metrics and not before.stale_metrics:
             service.pages.metrics.freeze()
         if faults.refuse and self.listening:
@@ -165,11 +183,30 @@ class FakeServer:
             address=self.address,
             worker=self.index,
             seed=self._config.seed,
+            event_sources=self.event_sources,
         )
 
     def _stop_process(self) -> None:
+        if self._publisher is not None:
+            self._publisher.close()
         if self._process is not None:
             self._process.driver.stop()
+
+    async def _publish_events(self) -> None:
+        """Open the publisher of the current process, if it is not open."""
+        process, publisher = self._running()[0], self._publisher
+        settings = self._config.kv_events
+        if publisher is None or settings is None or self._published is process:
+            return
+        encoder = KvEventEncoder(settings.format, process.engine.config.block_size)
+        topic = f"kv@{self.address}@{process.api.model}"
+        await publisher.open(self.host, settings.ports_of(self.index), topic, encoder)
+        process.send_events(partial(publisher.publish, faults=self.faults))
+        self._published = process
+
+    def event_sources(self) -> list[dict[str, object]]:
+        """Return the publishers of its KV events, as in `/kv_event_sources`."""
+        return [] if self._publisher is None else [self._publisher.source()]
 
     def _close_listener(self) -> None:
         listener, self._listener = self._listener, None

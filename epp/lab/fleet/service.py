@@ -46,6 +46,7 @@ class Service:
         address: str,
         worker: int,
         seed: int,
+        event_sources: Callable[[], list[dict[str, object]]],
     ) -> None:
         self._process = process
         self._faults = faults
@@ -55,7 +56,7 @@ class Service:
         self._worker = worker
         self._seed = seed
         self._tasks: set[asyncio.Task[Outcome]] = set()
-        self.pages = Pages(process, faults, counters, self._request_id)
+        self.pages = Pages(process, faults, counters, self._request_id, event_sources)
         """All paths but those of generation."""
         self._routes: dict[bytes, Route] = {
             **self.pages.routes,
