@@ -8,12 +8,12 @@ without adapters. `fake_stage_requests_total` does not exist in vLLM.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
 from epp.lab.fleet.engine import Engine
-from epp.lab.fleet.metrics_text import escape, histogram_lines
+from epp.lab.fleet.metrics_text import HistogramText, escape
 from epp.lab.fleet.sequence import FinishReason
 from epp.lab.fleet.stages import Stage
 
@@ -35,15 +35,29 @@ Sample = tuple[str, float]
 @dataclass(frozen=True, slots=True)
 class _Family:
     name: str
-    help: str
     kind: str
 
-    @property
-    def created_name(self) -> str:
-        """Name of the gauge with the time of creation."""
-        return (
-            self.name.removesuffix("_total") if self.kind == "counter" else self.name
-        ) + "_created"
+    key: str
+    """Name without the prefix."""
+    head: str
+    """HELP and TYPE lines."""
+    created_name: str
+    """Name of the gauge with the time of creation."""
+    created_head: str
+    """Its HELP and TYPE lines."""
+
+    @classmethod
+    def of(cls, name: str, text: str, kind: str) -> _Family:
+        """Return a family with its lines."""
+        created = (name.removesuffix("_total") if kind == "counter" else name) + "_created"
+        return cls(
+            name=name,
+            kind=kind,
+            key=name.removeprefix(_PREFIX),
+            head=f"# HELP {name} {text}\n# TYPE {name} {kind}",
+            created_name=created,
+            created_head=f"# HELP {created} {text}\n# TYPE {created} gauge",
+        )
 
 
 def _load_families() -> tuple[_Family, ...]:
@@ -51,7 +65,7 @@ def _load_families() -> tuple[_Family, ...]:
     families = []
     for help_line, type_line in zip(lines[::2], lines[1::2], strict=True):
         name, text = help_line.removeprefix("# HELP ").split(" ", 1)
-        families.append(_Family(name, text, type_line.rsplit(" ", 1)[1]))
+        families.append(_Family.of(name, text, type_line.rsplit(" ", 1)[1]))
     return tuple(families)
 
 
@@ -85,6 +99,14 @@ class MetricsPage:
         self._model = f'model_name="{escape(model)}"'
         self._created = repr(created)
         self._wall_offset = wall_offset
+        histograms = engine.stats.histograms
+        kept = [family for family in _FAMILIES if family.kind == "histogram"]
+        self._histograms = {
+            each.key: HistogramText(each.name, self._common, histograms[each.key]) for each in kept
+        }
+        self._histograms_created = {
+            each.key: self._created_lines(each, [self._common]) for each in kept
+        }
 
     def render(self, *, without: Collection[str] = ()) -> bytes:
         """Return the current page, without the families of these names (without `vllm:`)."""
@@ -101,29 +123,27 @@ class MetricsPage:
             ),
         ]
         for family in _FAMILIES:
-            key = family.name.removeprefix(_PREFIX)
+            key = family.key
             if key in without or (key == "lora_requests_info" and not self._engine.config.adapters):
                 continue
-            lines.append(f"# HELP {family.name} {family.help}")
-            lines.append(f"# TYPE {family.name} {family.kind}")
+            lines.append(family.head)
             if family.kind == "histogram":
-                labels = [self._common]
-                histogram = self._engine.stats.histograms[key]
-                lines += histogram_lines(family.name, self._common, histogram)
-            else:
-                labels = [self._labels(key, extra) for extra, _ in plain[key]]
-                lines.extend(
-                    f"{family.name}{{{label}}} {float(value)!r}"
-                    for label, (_, value) in zip(labels, plain[key], strict=True)
-                )
-            if family.kind != "gauge":
-                lines.append(f"# HELP {family.created_name} {family.help}")
-                lines.append(f"# TYPE {family.created_name} gauge")
-                lines.extend(
-                    f"{family.created_name}{{{label}}} {self._created}" for label in labels
-                )
+                lines.append(self._histograms[key].render())
+                lines.append(self._histograms_created[key])
+                continue
+            labels = [self._labels(key, extra) for extra, _ in plain[key]]
+            lines.extend(
+                f"{family.name}{{{label}}} {float(value)!r}"
+                for label, (_, value) in zip(labels, plain[key], strict=True)
+            )
+            if family.kind == "counter":
+                lines.append(self._created_lines(family, labels))
         lines.append("")
         return "\n".join(lines).encode()
+
+    def _created_lines(self, family: _Family, labels: Iterable[str]) -> str:
+        samples = (f"{family.created_name}{{{label}}} {self._created}" for label in labels)
+        return "\n".join((family.created_head, *samples))
 
     def _labels(self, key: str, extra: str) -> str:
         if key == "lora_requests_info":
