@@ -50,6 +50,9 @@ def fleet(
     engine: Annotated[
         fake.EngineType, typer.Option(help="Program whose metrics and paths the servers have.")
     ] = fake.EngineType.VLLM,
+    data_parallel_size: Annotated[
+        int, typer.Option(help="Data-parallel ranks of each server.", metavar="N")
+    ] = 1,
     adapter: Annotated[
         list[str] | None, typer.Option(help="LoRA adapter; repeatable.", metavar="NAME")
     ] = None,
@@ -146,6 +149,7 @@ def fleet(
             host=host,
             model=model,
             engine_type=engine,
+            ranks=data_parallel_size,
             engine=fake.EngineConfig.from_mapping(settings),
             time_scale=time_scale,
             kv_events=_kv_events(kv_events_port, kv_events_format, engine),

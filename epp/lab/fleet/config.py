@@ -28,14 +28,18 @@ class KvEventsConfig:
     """KV events of a fleet."""
 
     first_port: int = 0
-    """Port of the events of `endpoint-0`; its replay socket has the next port, each further server
-    the next two. 0 for any free ports."""
+    """Port of the events of `endpoint-0`; its replay socket has the next port, each further rank
+    and server the next two. 0 for any free ports."""
     format: KvEventFormat = KvEventFormat.MAP
     """Encoding of an event: a map as of vLLM 0.32, an array as of SGLang and older versions."""
 
-    def ports_of(self, index: int) -> tuple[int, int]:
-        """Return the ports of the events and of the replay socket of a server; 0 for any."""
-        first = self.first_port + 2 * index
+    def ports_of(self, publisher: int) -> tuple[int, int]:
+        """Return the ports of the events and of the replay socket of a rank; 0 for any.
+
+        Args:
+            publisher: Index of the rank, counted over all servers.
+        """
+        first = self.first_port + 2 * publisher
         return (first, first + 1) if self.first_port else (0, 0)
 
 
@@ -214,6 +218,8 @@ class FleetConfig:
     """One port per endpoint, instead of `first_port`."""
     engine_type: EngineType = EngineType.VLLM
     """The program that the servers imitate."""
+    ranks: int = 1
+    """Data-parallel ranks of each server, each with its own engine."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Settings of all engines."""
     kv_events: KvEventsConfig | None = None
@@ -237,6 +243,11 @@ class FleetConfig:
             self.max_body_bytes >= 1,
             f"max_body_bytes must be at least 1, got {self.max_body_bytes}",
         )
+        _check(self.ranks >= 1, f"ranks must be at least 1, got {self.ranks}")
+        _check(
+            self.ranks == 1 or self.engine_type is EngineType.VLLM,
+            "data-parallel ranks are simulated for vLLM only",
+        )
         _check(self.model != "", "model must not be empty")
         _check(
             self.model not in self.engine.adapters,
@@ -256,7 +267,7 @@ class FleetConfig:
             port = self.port_of(index)
             _check(0 <= port <= MAX_PORT, f"port of endpoint-{index} is out of range: {port}")
             if self.kv_events is not None:
-                last = max(self.kv_events.ports_of(index))
+                last = max(self.kv_events.ports_of((index + 1) * self.ranks - 1))
                 _check(
                     last <= MAX_PORT, f"KV-event port of endpoint-{index} is out of range: {last}"
                 )

@@ -23,10 +23,16 @@ class EngineDriver:
     """
 
     def __init__(
-        self, engine: Engine, loop: asyncio.AbstractEventLoop, lag: StepLag | None = None
+        self,
+        engine: Engine,
+        loop: asyncio.AbstractEventLoop,
+        lag: StepLag | None = None,
+        rank: int = 0,
     ) -> None:
         self.engine = engine
         """The engine that is driven."""
+        self.rank = rank
+        """Data-parallel rank of the engine."""
         self.lag = lag or StepLag()
         """Delays of the steps behind their nominal ends."""
         self.after_submit: SequenceCallback | None = None
@@ -71,6 +77,7 @@ class EngineDriver:
     ) -> Sequence:
         """Queue a request now."""
         sequence = self.engine.submit(request, self.now(), on_token=on_token, on_end=on_end)
+        sequence.rank = self.rank
         if self.after_submit is not None:
             self.after_submit(sequence)
         self._changed()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from itertools import zip_longest
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -51,9 +50,10 @@ class Fleet:
         """How busy the process is."""
         self._publishers = _make_publishers(config)
         publishers = self._publishers.publishers if self._publishers is not None else ()
+        ranks = config.ranks
         self.servers = tuple(
-            FakeServer(config, index, self.log, publisher)
-            for index, publisher in zip_longest(range(config.endpoints), publishers)
+            FakeServer(config, index, self.log, publishers[index * ranks : (index + 1) * ranks])
+            for index in range(config.endpoints)
         )
         """The servers, by index."""
         schedule = (faults or FaultPlan()).schedule(workers=config.endpoints, seed=config.seed)
@@ -153,4 +153,4 @@ def _make_publishers(config: FleetConfig) -> KvPublishers | None:
         raise ConfigError(
             "KV events need the package pyzmq: pip install 'endpoint-picker[kv-events]'"
         ) from error
-    return KvPublishers(config.endpoints)
+    return KvPublishers(config.endpoints * config.ranks)

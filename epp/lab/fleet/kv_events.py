@@ -80,15 +80,16 @@ class KvEventSource:
 class KvEventEncoder:
     """Encodes batches of events."""
 
-    def __init__(self, event_format: KvEventFormat, block_size: int) -> None:
+    def __init__(self, event_format: KvEventFormat, block_size: int, rank: int = 0) -> None:
         self._format = event_format
         self._block_size = block_size
+        self._rank = rank
         self._lora_ids: dict[str, int] = {}
 
     def encode(self, events: Sequence[KvEvent], at: float) -> bytes:
         """Return the payload of a message: time in seconds since the epoch, events, rank."""
         of = self._map if self._format is KvEventFormat.MAP else self._array
-        return msgspec.msgpack.encode([at, [of(event) for event in events], 0])
+        return msgspec.msgpack.encode([at, [of(event) for event in events], self._rank])
 
     def _map(self, event: KvEvent) -> dict[str, Any]:
         if not event.stored:

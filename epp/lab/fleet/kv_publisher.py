@@ -1,4 +1,4 @@
-"""Publishes the KV events of one server over ZeroMQ, as vLLM does, and replays them.
+"""Publishes the KV events of one rank of a server over ZeroMQ, as vLLM does, and replays them.
 
 A message has three frames: topic, sequence number (8 bytes, big-endian), payload. A client of the
 replay socket (ROUTER) sends an empty frame and a sequence number; it gets each buffered message
@@ -35,7 +35,7 @@ Message = tuple[int, bytes]
 
 
 class KvPublisher:
-    """The publisher of one server; it outlives restarts, but its messages do not."""
+    """The publisher of one rank; it outlives restarts, but its messages do not."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         self._context = context
@@ -50,9 +50,8 @@ class KvPublisher:
         self._encoder: KvEventEncoder | None = None
 
     def source(self) -> dict[str, object]:
-        """Return what `/kv_event_sources` says of it."""
+        """Return what `/kv_event_sources` says of it, without the rank."""
         return {
-            "data_parallel_rank": 0,
             "endpoint": self._endpoint(self._ports[0]),
             "replay_endpoint": self._endpoint(self._ports[1]),
             "topic": self._topic,
@@ -168,7 +167,7 @@ class KvPublishers:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, 2 * count + _OWN_SOCKETS)
         self.publishers = tuple(KvPublisher(self._context) for _ in range(count))
-        """One for each server."""
+        """One for each rank of each server."""
 
     def close(self) -> None:
         """Close all sockets and end the threads."""

@@ -116,7 +116,7 @@ class Pages:
         except ApiError as error:
             refuse(exchange, error)
             return
-        config = self._process.engine.config
+        config = self._process.engines[0].config
         seconds = config.lora_load_seconds * config.time_scale
         asyncio.get_running_loop().call_later(
             seconds, lambda: exchange.respond(200, text.encode(), PLAIN)

@@ -40,7 +40,7 @@ class EngineRanks:
     ) -> Sequence:
         """Queue a request at a rank, or at the least loaded one; see `Engine.submit`."""
         if rank is None:
-            rank = min(range(len(self.engines)), key=self._load)
+            rank = self.least_loaded()
         sequence = self.engines[rank].submit(request, now, on_token=on_token, on_end=on_end)
         sequence.rank = rank
         return sequence
@@ -53,6 +53,10 @@ class EngineRanks:
         """Finish every step of every engine that is due at `now`."""
         for engine in self.engines:
             engine.run_until(now)
+
+    def least_loaded(self) -> int:
+        """Return the rank that gets a request without one."""
+        return min(range(len(self.engines)), key=self._load)
 
     def _load(self, rank: int) -> int:
         engine = self.engines[rank]

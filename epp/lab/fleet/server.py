@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -38,7 +39,7 @@ class FakeServer:
         config: FleetConfig,
         index: int,
         log: RequestLog | None = None,
-        publisher: KvPublisher | None = None,
+        publishers: Sequence[KvPublisher] = (),
     ) -> None:
         self.index = index
         """Index in the fleet."""
@@ -58,7 +59,7 @@ class FakeServer:
         self._engine_config = config.engine_of(index)
         self._log = log or RequestLog()
         self._connections: set[FakeServerConnection] = set()
-        self._publisher = publisher
+        self._publishers = tuple(publishers)
         self._published: FakeProcess | None = None
         self._listener: asyncio.Server | None = None
         self._process: FakeProcess | None = None
@@ -76,8 +77,8 @@ class FakeServer:
 
     @property
     def engine(self) -> Engine:
-        """The simulated engine of the current process; the server has been started."""
-        return self._running()[0].engine
+        """The simulated engine of rank 0; the server has been started."""
+        return self._running()[0].engines[0]
 
     @property
     def worst_lag_seconds(self) -> float:
@@ -135,11 +136,12 @@ class FakeServer:
             self._stop_process()
             self._start_process()
         process, service = self._running()
-        process.engine.change_speed(faults.speed)
-        if faults.hang:
-            process.driver.pause()
-        else:
-            process.driver.resume()
+        for driver in process.drivers:
+            driver.engine.change_speed(faults.speed)
+            if faults.hang:
+                driver.pause()
+            else:
+                driver.resume()
         if faults.kv_events_restarts != before.kv_events_restarts:
             self._published = None
             await self._publish_events()
@@ -168,6 +170,7 @@ class FakeServer:
             config = replace(config, adapters=())  # another server's
         self._process = process = FakeProcess(
             config,
+            self._config.ranks,
             model=faults.model or self._config.model,
             name=f"successor-of-{self.name}" if faults.taken_over else self.name,
             restarts=faults.restarts,
@@ -187,26 +190,33 @@ class FakeServer:
         )
 
     def _stop_process(self) -> None:
-        if self._publisher is not None:
-            self._publisher.close()
+        for publisher in self._publishers:
+            publisher.close()
         if self._process is not None:
-            self._process.driver.stop()
+            for driver in self._process.drivers:
+                driver.stop()
 
     async def _publish_events(self) -> None:
-        """Open the publisher of the current process, if it is not open."""
-        process, publisher = self._running()[0], self._publisher
-        settings = self._config.kv_events
-        if publisher is None or settings is None or self._published is process:
+        """Open the publishers of the current process, if they are not open."""
+        process, settings = self._running()[0], self._config.kv_events
+        if settings is None or self._published is process:
             return
-        encoder = KvEventEncoder(settings.format, process.engine.config.block_size)
         topic = f"kv@{self.address}@{process.api.model}"
-        await publisher.open(self.host, settings.ports_of(self.index), topic, encoder)
-        process.send_events(partial(publisher.publish, faults=self.faults))
+        for rank, publisher in enumerate(self._publishers):
+            ports = settings.ports_of(self.index * self._config.ranks + rank)
+            encoder = KvEventEncoder(settings.format, self._engine_config.block_size, rank)
+            await publisher.open(self.host, ports, topic, encoder)
+        process.send_events(
+            [partial(each.publish, faults=self.faults) for each in self._publishers]
+        )
         self._published = process
 
     def event_sources(self) -> list[dict[str, object]]:
         """Return the publishers of its KV events, as in `/kv_event_sources`."""
-        return [] if self._publisher is None else [self._publisher.source()]
+        return [
+            {"data_parallel_rank": rank, **publisher.source()}
+            for rank, publisher in enumerate(self._publishers)
+        ]
 
     def _close_listener(self) -> None:
         listener, self._listener = self._listener, None

@@ -64,8 +64,8 @@ class Sockets:
 class Subscriber:
     """A subscriber of one server, and a client of its replay socket."""
 
-    def __init__(self, sockets: Sockets, server: FakeServer) -> None:
-        (self.source,) = server.event_sources()
+    def __init__(self, sockets: Sockets, server: FakeServer, rank: int = 0) -> None:
+        self.source = server.event_sources()[rank]
         self._events = sockets.connected(zmq.SUB, self.source["endpoint"])
         self._events.set(zmq.SUBSCRIBE, b"")
         self._replay = sockets.connected(zmq.DEALER, self.source["replay_endpoint"])
@@ -237,6 +237,19 @@ async def test_numbers_begin_with_0_after_a_restart(
     await complete(client, max_tokens=1)
     _, number, _ = await after.message()
     assert await after.replayed(0) == list(range(number + 1))
+
+
+async def test_each_rank_has_its_own_events(
+    make_fleet: MakeFleet, make_client: MakeClient, sockets: Sockets
+) -> None:
+    fleet = await make_fleet(kv_events=EVENTS, ranks=2, endpoints=2)
+    server = fleet.servers[1]
+    assert [each["data_parallel_rank"] for each in server.event_sources()] == [0, 1]
+    client = make_client(fleet, 1)
+    client.headers["x-data-parallel-rank"] = "1"
+    await complete(client, max_tokens=1)
+    assert await Subscriber(sockets, server, rank=0).replayed(0) == []
+    assert await Subscriber(sockets, server, rank=1).replayed(0) == [0]
 
 
 async def test_sources_name_the_sockets(make_fleet: MakeFleet, make_client: MakeClient) -> None:

@@ -15,7 +15,7 @@ CONFIG = EngineConfig(adapters=("ad1", "ad2"), step_seconds=1.0)
 
 def render(engine: Engine, model: str = "tiny") -> str:
     stages = {Stage.PREFILL: 3, Stage.DECODE: 0}
-    page = MetricsPage(engine, stages, model=model, created=1000.5, wall_offset=1000.0)
+    page = MetricsPage([engine], stages, model=model, created=1000.5, wall_offset=1000.0)
     return page.render().decode()
 
 
