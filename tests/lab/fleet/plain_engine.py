@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
+from math import inf
 
 from epp.lab.fleet import EngineConfig, GenerationRequest
-from epp.lab.fleet.sequence import draw_length
+from epp.lab.fleet.arrival import draw_length
 
 
 @dataclass(eq=False)
@@ -131,10 +132,11 @@ class PlainEngine:
         return budget
 
     def _admit(self, now: float, budget: int) -> None:
-        deferred = []
-        while self.waiting and budget and len(self.running) < self.config.max_num_seqs:
+        config, deferred = self.config, []
+        while self.waiting and budget and len(self.running) < config.max_num_seqs:
             sequence = self.waiting[0]
-            if sequence.arrived_at > now:
+            prefills = sum(s.prefilling for s in self.work)
+            if sequence.arrived_at > now or prefills == (config.max_num_prefills or inf):
                 break
             adapter = sequence.request.adapter
             if not self._fits(adapter):

@@ -156,6 +156,7 @@ bare_actions = st.lists(
 timed_configs = st.builds(
     replace,
     configs,
+    max_num_prefills=st.integers(0, 2),
     kv_seconds_per_token=st.sampled_from((0.0, 0.0003)),
     speed_changes=st.sampled_from(((), ((0.1, 0.5), (0.7, 2.0)))),
 )
