@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from epp.lab.fleet import PRESETS, ConfigError, Engine, EngineConfig, GenerationRequest
@@ -74,3 +76,23 @@ def test_one_prefill_after_the_other_gives_the_first_token_in_order() -> None:
     firsts = [sequence.first_token_at for sequence in sequences]
     # 10 ms and 100 tokens of 1 ms each; the next ones decode besides, 0.5 ms for each.
     assert firsts == pytest.approx([0.110, 0.2205, 0.3315])
+
+
+def test_the_page_of_the_model_lists_each_setting_and_the_numbers_of_each_preset() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "engine-model.md").read_text()
+    for name in EngineConfig.__dataclass_fields__:
+        assert f"`{name}`" in page
+    for name in PRESETS:
+        config = EngineConfig.preset(name)
+        tokens = {1e6 / config.prefill_tokens_per_second, 1e6 * config.decode_seconds_per_sequence}
+        spaced = f"{config.num_blocks * config.block_size:,}".replace(",", " ")
+        per_step = f"{config.max_num_batched_tokens}"
+        if len(per_step) > 4:
+            per_step = f"{config.max_num_batched_tokens:,}".replace(",", " ")
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+        _, _, step, token, kv, blocks, sequences, batched, _ = map(str.strip, row.split("|"))
+        assert float(step) == pytest.approx(config.step_seconds * 1e3)
+        shown = {float(value) for value in token.split(",")}
+        assert all(min(abs(value / each - 1) for value in shown) < 0.005 for each in tokens)
+        assert float(kv) == pytest.approx(config.kv_seconds_per_token * 1e9)
+        assert (blocks, sequences, batched) == (spaced, str(config.max_num_seqs), per_step)
