@@ -128,7 +128,7 @@ def chain(branches: tuple[int, ...], blocks: int, adapter: str | None) -> list[H
 
 
 bare_requests = st.builds(
-    lambda branches, tokens, max_tokens, adapter: GenerationRequest(
+    lambda branches, tokens, max_tokens, adapter, prefilled: GenerationRequest(
         id="r",
         num_prompt_tokens=tokens,
         # Keys of some blocks of the output, too.
@@ -136,11 +136,13 @@ bare_requests = st.builds(
         max_tokens=max_tokens,
         adapter=adapter,
         ignore_eos=True,
+        prefilled=prefilled == 0,
     ),
     st.tuples(*[st.integers(0, 2)] * 8),
     st.integers(0, 40),
     st.integers(1, 24),
     st.sampled_from((None, None, *ADAPTERS)),
+    st.integers(0, 5),
 )
 
 
@@ -164,6 +166,8 @@ timed_configs = st.builds(
     replace,
     configs,
     max_num_prefills=st.integers(0, 2),
+    kv_transfer_seconds=st.sampled_from((0.0, 0.05)),
+    kv_transfer_tokens_per_second=st.just(997.0),
     kv_seconds_per_token=st.sampled_from((0.0, 0.0003)),
     speed_changes=st.sampled_from(((), ((0.100012, 0.5), (0.700043, 2.0)))),
 )
