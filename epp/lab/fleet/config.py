@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -127,7 +128,7 @@ class EngineConfig:
         """
         fields = dict(document)
         name = fields.pop("preset", "tiny")
-        if name not in PRESETS:
+        if not isinstance(name, str) or name not in PRESETS:
             raise ConfigError(f"preset {name!r} is unknown; there are {', '.join(PRESETS)}")
         for key in fields:
             if key not in cls.__dataclass_fields__:
@@ -153,6 +154,8 @@ class EngineConfig:
             _check(
                 getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}"
             )
+        for name, value in self._numbers():
+            _check(isfinite(value), f"{name} must be a finite number, got {value}")
         # Steps of zero duration would never end on a virtual clock.
         for name in ("step_seconds", "prefill_tokens_per_second", "time_scale", "speed"):
             _check(getattr(self, name) > 0, f"{name} must be above 0, got {getattr(self, name)}")
@@ -193,6 +196,15 @@ class EngineConfig:
             len(set(self.adapters)) == len(self.adapters),
             f"adapters has duplicate names: {', '.join(self.adapters)}",
         )
+
+    def _numbers(self) -> Iterator[tuple[str, float]]:
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if isinstance(value, int | float):
+                yield name, value
+        for change in self.speed_changes:
+            for value in change:
+                yield "speed_changes", value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

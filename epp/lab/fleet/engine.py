@@ -117,7 +117,7 @@ class Engine:
         sequence = new_sequence(request, now, self.config, self.kv)
         sequence.on_token, sequence.on_end = on_token, on_end
         self._batch.waiting.append(sequence)
-        if self.step_ends_at is None or (self._waits and not self._finishing):
+        if self.step_ends_at is None or (self._waits and now < self.step_ends_at):
             self._start_step(now)
         elif not self._batch.full:
             self._plan_again(now)

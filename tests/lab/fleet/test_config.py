@@ -27,6 +27,12 @@ def test_the_speed_may_change_over_time() -> None:
     ("document", "message"),
     [
         ({"preset": "gpt"}, "preset 'gpt' is unknown; there are tiny, llama"),
+        ({"preset": ["tiny"]}, "preset ['tiny'] is unknown"),
+        ({"adapters": "ad1"}, "adapters: Expected `array`, got `str`"),
+        ({"step_seconds": float("inf")}, "step_seconds must be a finite number, got inf"),
+        ({"speed": float("nan")}, "speed must be a finite number, got nan"),
+        ({"speed": [[0, float("inf")]]}, "speed_changes must be a finite number"),
+        ({1: 3}, "1 is not a setting of the engine"),
         ({"num_block": 3}, "'num_block' is not a setting of the engine; did you mean num_blocks?"),
         ({"xyz": 3}, "'xyz' is not a setting of the engine"),
         ({"num_blocks": "many"}, "num_blocks: Expected `int`, got `str`"),
