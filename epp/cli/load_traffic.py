@@ -88,7 +88,7 @@ class TrafficOptions:
             TrafficError: A file cannot be read, or a field is invalid.
         """
         if self.has_workload:
-            workload = self.workload(must_end=self.duration_seconds is None)
+            workload = self.workload(must_end=self.duration_seconds is None and not self.is_search)
             return {"workload": workload, "duration_seconds": self.duration_seconds}
         concurrency, rate, duration_seconds = self.concurrency, self.rate, self.duration_seconds
         if concurrency is None and rate is None and not self.stages:
