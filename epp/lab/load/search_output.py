@@ -15,7 +15,7 @@ def step_line(step: SearchStep) -> str:
         if value is not None:
             facts.append(f"{name} p90 {value.p90:.0f} ms")
     if report.failed:
-        facts.append(f"{report.failed} failed")
+        facts.append(f"{report.failed} failed ({', '.join(report.errors)})")
     if report.interrupted:
         facts.append("cut short")
     if report.generator.bottleneck:
@@ -41,6 +41,12 @@ def answer(result: SearchResult, goal: SearchGoal) -> list[str]:
             f"uncertainty: every run met it up to {low:.4g}, {upper}; at {result.highest:.4g}"
             f" {sum(runs)} of {len(runs)} runs did"
         )
+    failures = {
+        kind: summary.first_message
+        for step in result.steps
+        for kind, summary in step.report.errors.items()
+    }
+    lines += [f"some requests failed, {kind}: {text}" for kind, text in failures.items()]
     if result.stopped:
         lines.append(f"ended early: {result.stopped}")
     return lines
