@@ -128,6 +128,19 @@ def test_a_run_is_told_in_a_line() -> None:
     assert document["runs"][0]["report"]["sent"] == 1000
 
 
+def test_runs_of_few_requests_are_told_to_be_decided_by_chance() -> None:
+    few = Report.from_records(
+        PLAN,
+        [make_record(n, token_times=(0.1,)) for n in range(70)],
+        sent=70,
+        elapsed_seconds=1.0,
+        peak_in_flight=1,
+    )
+    lines = answer(SearchResult([SearchStep(2.0, 1.0, True, few)]), SearchGoal())
+    assert lines[-1].startswith("a run had as few as 70 requests, of which 1.0% are 0.7: single")
+    assert len(answer(SearchResult([SearchStep(2.0, 1.0, True, GOOD)]), SearchGoal())) == 2
+
+
 def test_failures_are_told_with_the_answer() -> None:
     failed = make_record(1, status=400, error=ErrorKind.STATUS, message="too long")
     report = Report.from_records(
