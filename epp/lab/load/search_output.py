@@ -45,7 +45,7 @@ def answer(result: SearchResult, goal: SearchGoal) -> list[str]:
             f" {sum(runs)} of {len(runs)} runs did"
         )
     shortest = min((step.report.sent for step in result.steps if step.meets), default=0)
-    if shortest and (1 - goal.share) * shortest < _MISSES_THAT_MAY_DECIDE:
+    if shortest and goal.share < 1 and (1 - goal.share) * shortest < _MISSES_THAT_MAY_DECIDE:
         lines.append(
             f"a run had as few as {shortest} requests, of which {(1 - goal.share):.1%} are"
             f" {(1 - goal.share) * shortest:.1f}: single requests decide; give longer runs with"
