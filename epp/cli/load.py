@@ -10,7 +10,8 @@ from rich.text import Text
 from epp.cli import load_options as options
 from epp.cli.load_joins import join
 from epp.cli.load_output import print_report, print_search, print_statistics, print_step
-from epp.cli.load_traffic import TrafficOptions, labels, slo_header_fields, stage
+from epp.cli.load_traffic import TrafficOptions
+from epp.cli.load_values import labels, slo_header_fields, stage
 from epp.cli.running import (
     EXPECTED,
     fail,

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from epp.cli import cli
-from epp.cli.load_traffic import stage, weights
+from epp.cli.load_values import stage, weights
 from epp.lab.traffic import RatePiece
 
 pytestmark = pytest.mark.integration

@@ -196,7 +196,7 @@ def step_runner(plan: LoadPlan, goal: SearchGoal, console: Console) -> RunStep:
         def give_up(state: Progress) -> None:
             nonlocal has_given_up
             # The run ends as soon as too many have missed: a queue would take long to drain.
-            if state.missed > allowed and state.in_flight and not has_given_up:
+            if state.missed > allowed and not (has_given_up or state.has_ended):
                 has_given_up = True
                 running.cancel()
 
