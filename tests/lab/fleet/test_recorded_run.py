@@ -144,11 +144,11 @@ def test_a_recording_that_cannot_be_fitted_is_refused() -> None:
 
 
 def test_the_program_prints_settings_for_a_scenario(capsys: pytest.CaptureFixture[str]) -> None:
-    pages = [RECORDINGS / f"metrics_load_{letter}.prom" for letter in "ab"]
-    main(*pages, single=SINGLE_SECONDS, max_num_seqs=8)
+    before, after = (RECORDINGS / f"metrics_load_{letter}.prom" for letter in "ab")
+    main(before, after, single=SINGLE_SECONDS, max_num_seqs=8)
     config = EngineConfig.from_mapping(yaml.safe_load(capsys.readouterr().out))
     assert config.step_seconds == pytest.approx(0.0096, abs=0.0001)
     with pytest.raises(typer.Exit) as stopped:
-        main(pages[0], RECORDINGS / "none.prom", single=SINGLE_SECONDS, max_num_seqs=8)
+        main(before, RECORDINGS / "none.prom", single=SINGLE_SECONDS, max_num_seqs=8)
     assert stopped.value.exit_code == 2
     assert "No such file" in capsys.readouterr().err
