@@ -234,6 +234,8 @@ class FleetConfig:
     """Data-parallel ranks of each server, each with its own engine."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Settings of all engines."""
+    engines: tuple[EngineConfig, ...] = ()
+    """Settings of the engines of each endpoint, instead of `engine`."""
     kv_events: KvEventsConfig | None = None
     """KV events of all servers; None for none."""
     seed: int = 0
@@ -261,9 +263,15 @@ class FleetConfig:
             "data-parallel ranks are simulated for vLLM only",
         )
         _check(self.model != "", "model must not be empty")
+        for engine in (self.engine, *self.engines):
+            _check(
+                self.model not in engine.adapters,
+                f"adapter {self.model} has the name of the model",
+            )
         _check(
-            self.model not in self.engine.adapters,
-            f"adapter {self.model} has the name of the model",
+            len(self.engines) in {0, self.endpoints},
+            f"engines has settings of {len(self.engines)} endpoints, but there are"
+            f" {self.endpoints}",
         )
         _check(
             len(self.ports) in {0, self.endpoints},
@@ -297,7 +305,7 @@ class FleetConfig:
 
     def engine_of(self, index: int) -> EngineConfig:
         """Return the engine settings of an endpoint."""
-        shared = self.engine
+        shared = self.engines[index] if self.engines else self.engine
         values = {name: getattr(shared, name) for name in EngineConfig.__dataclass_fields__}
         values["time_scale"] = shared.time_scale * self.time_scale
         values["speed"] = shared.speed * self.speed.get(index, 1.0)
