@@ -73,6 +73,8 @@ class FleetConfig:
     """Data-parallel ranks of each server, each with its own engine."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Settings of all engines."""
+    engines: tuple[EngineConfig, ...] = ()
+    """Settings of the engines of each endpoint, instead of `engine`."""
     kv_events: KvEventsConfig | None = None
     """KV events of all servers; None for none."""
     seed: int = 0
@@ -100,9 +102,15 @@ class FleetConfig:
             "data-parallel ranks are simulated for vLLM only",
         )
         require(self.model != "", "model must not be empty")
+        for engine in (self.engine, *self.engines):
+            require(
+                self.model not in engine.adapters,
+                f"adapter {self.model} has the name of the model",
+            )
         require(
-            self.model not in self.engine.adapters,
-            f"adapter {self.model} has the name of the model",
+            len(self.engines) in {0, self.endpoints},
+            f"engines has settings of {len(self.engines)} endpoints, but there are"
+            f" {self.endpoints}",
         )
         require(
             len(self.ports) in {0, self.endpoints},
@@ -136,7 +144,7 @@ class FleetConfig:
 
     def engine_of(self, index: int) -> EngineConfig:
         """Return the engine settings of an endpoint."""
-        shared = self.engine
+        shared = self.engines[index] if self.engines else self.engine
         values = {name: getattr(shared, name) for name in EngineConfig.__dataclass_fields__}
         values["time_scale"] = shared.time_scale * self.time_scale
         values["speed"] = shared.speed * self.speed.get(index, 1.0)
