@@ -9,6 +9,7 @@ on one machine, so the rates are those of the machine; their ratios are not.
 
 import contextlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -30,9 +31,13 @@ RATE = 100.0
 """Requests per second at which the added latency is measured: far from saturation."""
 AIM_ADDED_MS = 10.0
 """Most that the p99 may grow at the highest rate."""
-FIRST_RATE = 200.0
-RATE_STEP = 1.25
+FIRST_RATE = 400.0
+RATE_STEP = 1.4
 HIGHEST_RATE = 20_000.0
+RATE_SECONDS = 1.5
+RATE_RUNS = 3
+MOST_FAILURES = 2
+"""A rate is too high if the next one is, too: one alone may be the neighbours'."""
 _EXT_PROC = "envoy.filters.http.ext_proc"
 _seeds = count(1)
 
@@ -86,7 +91,7 @@ async def measure(
     Args:
         endpoints: Addresses of the model servers.
         modes: How Envoy talks to the servers.
-        seconds: Load per gateway and mode, all rounds together, and per rate of the search.
+        seconds: Load per gateway and mode, all rounds together.
         rounds: Slices of that time.
     """
     measured = Measured([], [])
@@ -101,12 +106,7 @@ async def measure(
                     reports[gateway].append(await run(_plan(url, RATE, seconds / rounds)))
             latencies = [_latency(gateway, mode, each) for gateway, each in reports.items()]
             measured.latencies.extend(latencies)
-            base_ms = median(latencies[0].p99_ms)
-            for gateway, url in urls.items():
-                found = await _highest(url, base_ms + AIM_ADDED_MS, seconds)
-                measured.rates.append(
-                    HighestRate(gateway=gateway, mode=mode, per_second=found[0], limit=found[1])
-                )
+            measured.rates.extend(await _highest_rates(urls, mode))
     return measured
 
 
@@ -167,19 +167,29 @@ def _since_due_ms(report: Report, fraction: float) -> float:
     return percentile(times, fraction) * 1000
 
 
-async def _highest(url: str, most_ms: float, seconds: float) -> tuple[float, str]:
-    """Return the highest rate with a p99 of at most `most_ms`, and why the next is too high."""
-    highest, rate = 0.0, FIRST_RATE
-    while rate <= HIGHEST_RATE:
-        # The best of three short runs: neighbours on the machine only ever add to a latency.
-        reports = [await run(_plan(url, rate, seconds / 3)) for _ in range(3)]
-        p99_ms = min(_since_due_ms(each, 0.99) for each in reports)
-        if any(each.failed for each in reports):
-            return highest, f"errors at {rate:.0f}/s"
-        if p99_ms > most_ms:
-            return highest, f"p99 {p99_ms:.1f} ms at {rate:.0f}/s"
-        highest, rate = rate, rate * RATE_STEP
-    return highest, ""
+async def _highest_rates(urls: dict[Gateway, str], mode: Mode) -> list[HighestRate]:
+    """Raise the rate for all gateways in turns, until it is too high twice in a row for each."""
+    highest = dict.fromkeys(urls, 0.0)
+    limits = dict.fromkeys(urls, "")
+    failures = dict.fromkeys(urls, 0)
+    most_ms, rate = math.inf, FIRST_RATE
+    while rate <= HIGHEST_RATE and (left := [g for g in urls if failures[g] < MOST_FAILURES]):
+        found: dict[Gateway, list[Report]] = {gateway: [] for gateway in left}
+        for _ in range(RATE_RUNS):
+            for gateway, reports in found.items():
+                reports.append(await run(_plan(urls[gateway], rate, RATE_SECONDS)))
+        # The best of the runs: neighbours on the machine only ever add to a latency.
+        p99_ms = {g: min(_since_due_ms(each, 0.99) for each in of) for g, of in found.items()}
+        if most_ms is math.inf:
+            most_ms = p99_ms[Gateway.ALONE] + AIM_ADDED_MS
+        for gateway, reports in found.items():
+            if p99_ms[gateway] <= most_ms and not any(each.failed for each in reports):
+                highest[gateway], limits[gateway], failures[gateway] = rate, "", 0
+            else:
+                failures[gateway] += 1
+                limits[gateway] = limits[gateway] or f"p99 {p99_ms[gateway]:.1f} ms at {rate:.0f}/s"
+        rate *= RATE_STEP
+    return [HighestRate(gateway=g, mode=mode, per_second=highest[g], limit=limits[g]) for g in urls]
 
 
 def added(one: Sequence[float], other: Sequence[float]) -> float:
