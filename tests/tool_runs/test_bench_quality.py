@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(*arguments: str) -> tuple[int, str]:
     shown = io.StringIO()
-    status = quality.main(arguments, Console(file=shown, width=180))
+    status = quality.main(arguments, Console(file=shown, width=400))
     return status, shown.getvalue()
 
 
