@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 from rich.console import Console
 
+from epp.cli import fleet_files
 from epp.cli.running import (
     EXPECTED,
     fail,
@@ -26,13 +26,19 @@ from epp.sockets import descriptor_limit
 _FILES_PER_SERVER = 3
 _OWN_FILES = 64
 _MANY = 20
+_DEFAULT_SERVERS = 3
 _NAMES = {fake.EngineType.VLLM: "vLLM", fake.EngineType.SGLANG: "SGLang"}
 _EXPECTED = (*EXPECTED, FleetError)
 _LABEL = re.compile(r"(?P<first>[0-9]{1,9})(-(?P<last>[0-9]{1,9}))?:(?P<key>[^=]+)=(?P<value>.*)")
 
 
 def fleet(
-    endpoints: Annotated[int, typer.Option(help="Number of fake servers.", metavar="N")] = 3,
+    endpoints: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of fake servers; 3 by default, or as many as --scenario has.", metavar="N"
+        ),
+    ] = None,
     first_port: Annotated[
         int,
         typer.Option(
@@ -50,12 +56,27 @@ def fleet(
     engine: Annotated[
         fake.EngineType, typer.Option(help="Program whose metrics and paths the servers have.")
     ] = fake.EngineType.VLLM,
+    data_parallel_size: Annotated[
+        int, typer.Option(help="Data-parallel ranks of each server.", metavar="N")
+    ] = 1,
     adapter: Annotated[
         list[str] | None, typer.Option(help="LoRA adapter; repeatable.", metavar="NAME")
     ] = None,
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="Speed and size of the servers: a model on a GPU, such as llama-3.1-8b/h100."
+            " docs/engine-model.md lists them.",
+            metavar="NAME",
+        ),
+    ] = "tiny",
     max_num_seqs: Annotated[
-        int, typer.Option(help="Maximum number of running requests per server.", metavar="N")
-    ] = 8,
+        int | None,
+        typer.Option(
+            help="Maximum number of running requests per server, instead of the preset's.",
+            metavar="N",
+        ),
+    ] = None,
     time_scale: Annotated[
         float, typer.Option(help="Factor on every duration.", metavar="FACTOR")
     ] = 1.0,
@@ -81,6 +102,14 @@ def fleet(
             help="Write an endpoints file for epp serve when all servers listen.", metavar="FILE"
         ),
     ] = None,
+    scenario: Annotated[
+        Path | None,
+        typer.Option(
+            help="Scenario as for epp simulate: number and engines of the servers, and their"
+            " faults. epp load --traffic sends its requests.",
+            metavar="FILE",
+        ),
+    ] = None,
     faults: Annotated[
         Path | None,
         typer.Option(
@@ -92,6 +121,20 @@ def fleet(
     record: Annotated[
         Path | None,
         typer.Option(help="Write what happened to each request, as JSON lines.", metavar="FILE"),
+    ] = None,
+    kv_events_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Publish KV events with ZeroMQ: port of the first server; its replay socket and"
+            " the other servers have the next ones. 0 for any, none by default.",
+            min=0,
+            max=MAX_PORT,
+            metavar="PORT",
+        ),
+    ] = None,
+    kv_events_format: Annotated[
+        fake.KvEventFormat | None,
+        typer.Option(help="Encoding of KV events; by default that of the engine: vllm has maps."),
     ] = None,
     control_port: Annotated[
         int | None,
@@ -107,9 +150,25 @@ def fleet(
     for option, path in (("--write-endpoints", write_endpoints), ("--record", record)):
         if path is not None:
             require_folder(option, path)
+    engines: Sequence[fake.EngineConfig] = ()
+    plan = fake.FaultPlan()
+    if scenario is not None:
+        if faults is not None or adapter or preset != "tiny" or max_num_seqs is not None:
+            fail(
+                "--scenario has the engines and the faults: it cannot be used with --faults,"
+                " --adapter, --preset or --max-num-seqs"
+            )
+        given = fleet_files.scenario(scenario, endpoints)
+        engines, plan = given.engines, given.faults
+    endpoints = len(engines) if engines else endpoints or _DEFAULT_SERVERS
+    if faults is not None:
+        plan = fleet_files.fault_plan(faults, endpoints)
     labels = fleet_labels(label or (), endpoints)
     if labels and write_endpoints is None:
         fail("--label needs --write-endpoints: only that file contains labels")
+    settings: dict[str, object] = {"preset": preset, "adapters": adapter or []}
+    if max_num_seqs is not None:
+        settings["max_num_seqs"] = max_num_seqs
     try:
         config = fake.FleetConfig(
             endpoints=endpoints,
@@ -117,14 +176,17 @@ def fleet(
             host=host,
             model=model,
             engine_type=engine,
-            engine=fake.EngineConfig(adapters=tuple(adapter or ()), max_num_seqs=max_num_seqs),
+            ranks=data_parallel_size,
+            engine=fake.EngineConfig.from_mapping(settings),
+            engines=tuple(engines),
             time_scale=time_scale,
+            kv_events=_kv_events(kv_events_port, kv_events_format, engine),
             busy=dict(_index_and_count(each) for each in busy or ()),
             seed=seed,
         )
         servers = fake.Fleet(
             config,
-            faults=_fault_plan(faults, endpoints),
+            faults=plan,
             log=fake.RequestLog(record),
             control_port=control_port,
         )
@@ -146,30 +208,20 @@ def fleet(
 
     run_until_signalled(lambda stop: servers.run(stop, ready=ready), expected=_EXPECTED)
     reason = servers.stats()["bottleneck"]
-    if reason is not None:
+    if reason is not None and (record is not None or control_port is not None):
         fail(f"the fleet itself was the bottleneck: {reason}; its latencies are too long", status=3)
 
 
-def _fault_plan(path: Path | None, endpoints: int) -> fake.FaultPlan:
-    """Read --faults; exits with an error if the file is invalid."""
-    if path is None:
-        return fake.FaultPlan()
-    try:
-        document = yaml.safe_load(path.read_text())
-    except OSError as error:
-        fail(f"--faults {path}: {error.strerror}")
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        fail(f"--faults {path} is not YAML: {error}")
-    if isinstance(document, dict):
-        document = document.get("faults")
-    if document is None:
-        fail(f"--faults {path}: must be a list of faults, or have the section faults")
-    try:
-        plan = fake.FaultPlan.from_list(document)
-        plan.schedule(workers=endpoints)
-    except fake.ConfigError as error:
-        fail(f"--faults {path}: {error}")
-    return plan
+def _kv_events(
+    port: int | None, given: fake.KvEventFormat | None, engine: fake.EngineType
+) -> fake.KvEventsConfig | None:
+    if port is None:
+        if given is not None:
+            fail("--kv-events-format needs --kv-events-port")
+        return None
+    is_map = engine is fake.EngineType.VLLM
+    default = fake.KvEventFormat.MAP if is_map else fake.KvEventFormat.ARRAY
+    return fake.KvEventsConfig(first_port=port, format=given or default)
 
 
 def _check_descriptors(endpoints: int) -> None:

@@ -1,19 +1,28 @@
 """A fleet of fake vLLM servers in one process; imports no other package of epp.
 
-`config` has the settings; `engine` simulates one server without I/O and with any clock; `http` and
-`api` are its network interface; the modules `..._bodies` and `..._format(s)` implement the OpenAI
-and Anthropic APIs; `stages` simulates the routing sidecar. `process` has what a restart loses,
-`service` its routes, `server` the address and the connections; `fleet` runs several servers.
-`faults` says what is wrong with a server at a time, `injector` applies it. `request_log` has the
-truth about each request, `self_load` about the process of the fleet; `control` serves both.
+`config` and `engine_config` have the settings; `engine` simulates one server without I/O and with
+any clock; `http` and `api` are its network interface; the modules `..._bodies` and `..._format(s)`
+implement the OpenAI and Anthropic APIs; `stages` simulates the routing sidecar. `process` has what
+a restart loses, `service` its routes, `server` the address and the connections; `fleet` runs
+several servers. `faults` says what is wrong with a server at a time, `injector` applies it.
+`request_log` has the truth about each request, `self_load` about the process of the fleet;
+`control` serves both.
 """
 
-from epp.lab.fleet.config import EngineConfig, EngineType, FleetConfig
+from epp.lab.fleet.config import (
+    EngineType,
+    FleetConfig,
+    KvEventFormat,
+    KvEventsConfig,
+)
 from epp.lab.fleet.engine import Engine
+from epp.lab.fleet.engine_config import EngineConfig
 from epp.lab.fleet.errors import ConfigError, FleetError, PortTakenError
 from epp.lab.fleet.faults import FAULT_KINDS, FaultPlan, Faults, FaultSchedule
 from epp.lab.fleet.fleet import Fleet
 from epp.lab.fleet.generation import Counters
+from epp.lab.fleet.presets import PRESETS, Preset
+from epp.lab.fleet.ranks import EngineRanks
 from epp.lab.fleet.request_log import RequestLog, ServedRequest
 from epp.lab.fleet.sequence import FinishReason, GenerationRequest, Sequence
 from epp.lab.fleet.server import FakeServer
@@ -21,10 +30,12 @@ from epp.lab.fleet.stages import Stage
 
 __all__ = [
     "FAULT_KINDS",
+    "PRESETS",
     "ConfigError",
     "Counters",
     "Engine",
     "EngineConfig",
+    "EngineRanks",
     "EngineType",
     "FakeServer",
     "FaultPlan",
@@ -35,7 +46,10 @@ __all__ = [
     "FleetConfig",
     "FleetError",
     "GenerationRequest",
+    "KvEventFormat",
+    "KvEventsConfig",
     "PortTakenError",
+    "Preset",
     "RequestLog",
     "Sequence",
     "ServedRequest",
