@@ -34,6 +34,8 @@ from tools.harness.gateway import Picker, picking, serving, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
+expect.set_options(timeout=60_000)  # a straggler answers after seconds; each wait ends when it can
+
 SHOTS = Path("build/live-page")
 CONFIG = """\
 apiVersion: llm-d.ai/v1alpha1

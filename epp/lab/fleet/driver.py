@@ -28,7 +28,17 @@ class EngineDriver:
         loop: asyncio.AbstractEventLoop,
         lag: StepLag | None = None,
         rank: int = 0,
+        started_at: float | None = None,
     ) -> None:
+        """Create the driver.
+
+        Args:
+            engine: The engine.
+            loop: The loop.
+            lag: Receives the delays of the steps.
+            rank: Data-parallel rank of the engine.
+            started_at: When `EngineConfig.speed_changes` began to count; None for now.
+        """
         self.engine = engine
         """The engine that is driven."""
         self.rank = rank
@@ -39,7 +49,7 @@ class EngineDriver:
         """Called with each new sequence."""
         self.after_change: Callable[[], None] | None = None
         """Called after each change of the engine: a new sequence, an abort, steps."""
-        engine.pace.started_at = loop.time()
+        engine.pace.started_at = loop.time() if started_at is None else started_at
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._due: float | None = None

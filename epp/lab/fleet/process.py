@@ -38,6 +38,7 @@ class FakeProcess:
         restarts: int,
         stages: Mapping[Stage, int],
         lag: StepLag,
+        started_at: float,
     ) -> None:
         loop = asyncio.get_running_loop()
         wall = time.time()
@@ -53,7 +54,8 @@ class FakeProcess:
         self.engines = self._ranks.engines
         """The simulated engine of each data-parallel rank."""
         self.drivers = tuple(
-            EngineDriver(engine, loop, lag, rank) for rank, engine in enumerate(self.engines)
+            EngineDriver(engine, loop, lag, rank, started_at)
+            for rank, engine in enumerate(self.engines)
         )
         """They run the engines."""
         self.api = ApiParser(

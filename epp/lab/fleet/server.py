@@ -62,6 +62,7 @@ class FakeServer:
         self._publishers = tuple(publishers)
         self._published: FakeProcess | None = None
         self._listener: asyncio.Server | None = None
+        self._started_at: float | None = None
         self._process: FakeProcess | None = None
         self._service: Service | None = None
 
@@ -165,6 +166,8 @@ class FakeServer:
 
     def _start_process(self) -> None:
         faults, config = self.faults, self._engine_config
+        if self._started_at is None:
+            self._started_at = asyncio.get_running_loop().time()
         if faults.taken_over:
             config = replace(config, adapters=())  # another server's
         self._process = process = FakeProcess(
@@ -176,6 +179,7 @@ class FakeServer:
             engine_type=self._config.engine_type,
             stages=self.counters.stages,
             lag=self.lag,
+            started_at=self._started_at,
         )
         self._service = Service(
             process,

@@ -134,6 +134,14 @@ async def test_a_straggler_is_slower_for_a_time(make_fleet: MakeFleet) -> None:
     assert server.engine.pace.factor == 1.0
 
 
+async def test_speed_changes_count_from_the_first_start(make_fleet: MakeFleet) -> None:
+    engine = EngineConfig(speed_changes=((60.0, 0.5),))
+    server = (await make_fleet(engine=engine)).servers[0]
+    started_at = server.engine.pace.started_at
+    await server.inject(Faults(restarts=1))
+    assert server.engine.pace.started_at == started_at
+
+
 async def test_a_cold_start_answers_503_until_the_model_is_loaded(
     make_fleet: MakeFleet, make_client: MakeClient
 ) -> None:
