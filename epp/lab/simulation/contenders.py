@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from random import Random
@@ -108,7 +109,7 @@ class Contender:
                 self.load(),
                 servers,
                 loop,
-                installed=InstalledPlugins.load(),
+                installed=_installed(),
                 seed=seed,
                 mode=mode,
                 scrape_interval_seconds=scrape_interval_seconds,
@@ -118,3 +119,9 @@ class Contender:
         rng = Random(f"{seed}/{self.name}")  # noqa: S311 - reproducible, not secret
         make = POLICIES["round-robin" if self.name == LOWER_BOUND else self.name]
         return PolicyRouter(len(servers), make(len(servers), rng))
+
+
+@cache
+def _installed() -> InstalledPlugins:
+    """Return the installed plugins, which all runs of a process share."""
+    return InstalledPlugins.load()
