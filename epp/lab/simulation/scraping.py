@@ -99,7 +99,8 @@ def engine_metrics(server: SimulatedServer, now: float, last: EndpointMetrics) -
     if server.is_event_due:
         server.advance()
     config, stats = engine.config, engine.stats
-    waiting_count, running_count = engine.num_waiting, engine.num_running
+    waiting_count = engine.num_waiting + config.phantom_waiting
+    running_count = engine.num_running
     usage = engine.kv_usage_at(now)
     if (
         usage == last.kv_cache_usage
@@ -112,12 +113,12 @@ def engine_metrics(server: SimulatedServer, now: float, last: EndpointMetrics) -
         return last.requested(now)
     running: frozenset[str] = frozenset()
     waiting: frozenset[str] = frozenset()
-    if config.adapters:
-        running = frozenset(each.request.adapter for each in engine.running if each.request.adapter)
-        waiting = (
-            frozenset(each.request.adapter for each in engine.waiting if each.request.adapter)
-            - running
-        )
+    # As on the page of vLLM, adapters are those of the last step.
+    series = engine.lora_series.items() if config.adapters else ()
+    if series:
+        running_names, waiting_names, _ = series[-1]
+        running = frozenset(filter(None, running_names.split(",")))
+        waiting = frozenset(filter(None, waiting_names.split(","))) - running
     return EndpointMetrics(
         waiting_count,
         running_count,
