@@ -163,7 +163,7 @@ def test_a_scenario_has_the_servers_and_their_faults(
     assert done.exit_code == 0, done.output
     (running,) = fleets
     assert len(running.servers) == servers
-    assert running.servers[2].engine.config.num_blocks == 24_000
+    assert running.servers[2].engine.config.num_blocks == 27_298
     assert next(running.injector.schedule.changes()) == (40.0, (2,))
 
 
