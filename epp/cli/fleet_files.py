@@ -2,20 +2,20 @@
 
 from pathlib import Path
 
-import yaml
-
 from epp.cli.running import fail
+from epp.inputs import why_unreadable
 from epp.lab.fleet import ConfigError, FaultPlan
 from epp.lab.scenarios import Scenario, ScenarioError, load_scenario
+from epp.lab.yaml_text import parse_yaml
 
 
 def fault_plan(path: Path, endpoints: int) -> FaultPlan:
     """Read --faults; exits with an error if the file is invalid."""
     try:
-        document = yaml.safe_load(path.read_text())
-    except OSError as error:
-        fail(f"--faults {path}: {error.strerror}")
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        document = parse_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"--faults {path}: {why_unreadable(error)}")
+    except ValueError as error:
         fail(f"--faults {path} is not YAML: {error}")
     if isinstance(document, dict):
         document = document.get("faults")

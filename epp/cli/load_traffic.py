@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from epp.inputs import why_unreadable
 from epp.lab.traffic import (
     LabelMix,
@@ -19,6 +17,7 @@ from epp.lab.traffic import (
     describe,
     load_traffic,
 )
+from epp.lab.yaml_text import parse_yaml
 
 _DEFAULT_CLIENTS = 16
 _DEFAULT_SECONDS = 10.0
@@ -190,10 +189,10 @@ def read_description(path: Path) -> dict[str, Any]:
         TrafficError: It cannot be read, or is no mapping.
     """
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise TrafficError(f"{path}: {why_unreadable(error)}") from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except ValueError as error:
         raise TrafficError(f"{path}: is not valid YAML: {error}") from None
     if not isinstance(document, dict):
         raise TrafficError(f"{path}: must be a mapping with a generator, a trace or streams")

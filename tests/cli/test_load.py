@@ -131,6 +131,15 @@ def test_statistics_of_a_trace_are_printed(trace: Path) -> None:
     assert facts["infinite_cache_hit_share"] == pytest.approx(19 / 40)
 
 
+def test_arrivals_that_are_on_and_off_are_read_as_written(tmp_path: Path) -> None:
+    path = tmp_path / "bursts.yaml"  # in YAML 1.1, on and off would be true and false
+    path.write_text("generator: random\narrivals: {rate: 50, on: 1s, off: 9s}\nduration: 20s\n")
+    result = load("--traffic", str(path), "--describe", "--json")
+    assert result.exit_code == 0, result.stderr
+    # Two seconds of 50 requests each, of twenty.
+    assert 60 <= json.loads(result.stdout)["requests"] <= 140
+
+
 def test_a_generator_that_was_too_slow_ends_with_status_3(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,7 +60,7 @@ def test_faults_of_a_file_hold(text: str, tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (None, "No such file or directory"),
+        (None, "no such file or directory"),
         ("{", "is not YAML"),
         ("a: b", "must be a list of faults, or have the section faults"),
         ("- {kind: crsh}", "faults[0].kind: 'crsh' is not one of crash"),

@@ -1,12 +1,10 @@
 """Reads scenario files; each error names the file, the field and what it may be."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from epp.inputs import why_unreadable
 from epp.lab.fleet import ConfigError, EngineConfig
@@ -16,20 +14,9 @@ from epp.lab.scenarios.errors import ScenarioError
 from epp.lab.scenarios.scenario import Scenario
 from epp.lab.traffic import TrafficError
 from epp.lab.traffic.fields import DurationField, parse, seconds
+from epp.lab.yaml_text import parse_yaml
 
 _MAX_WORKERS = 10_000
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.2: `on` and `off`, fields of arrivals, are no booleans."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012 - as the base class has it
-        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":bool")]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("true|false"), ["t", "f"])
 
 
 class FleetFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,10 +60,9 @@ def load_scenario(path: Path) -> Scenario:
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"cannot read the scenario {path}: {why_unreadable(error)}") from None
     try:
-        document = yaml.load(text, Loader=_Loader)  # noqa: S506 - a subclass of SafeLoader
-    except yaml.YAMLError as error:
-        problem = " ".join(str(error).split())
-        raise ScenarioError(f"{path}: no valid YAML: {problem}") from None
+        document = parse_yaml(text)
+    except ValueError as error:
+        raise ScenarioError(f"{path}: no valid YAML: {error}") from None
     return scenario_of(document, name=path.stem, folder=path.parent, where=str(path))
 
 
