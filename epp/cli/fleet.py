@@ -160,7 +160,10 @@ def fleet(
             )
         given = fleet_files.scenario(scenario, endpoints)
         engines, plan = given.engines, given.faults
-    endpoints = len(engines) if engines else endpoints or _DEFAULT_SERVERS
+    if engines:
+        endpoints = len(engines)
+    elif endpoints is None:
+        endpoints = _DEFAULT_SERVERS
     if faults is not None:
         plan = fleet_files.fault_plan(faults, endpoints)
     labels = fleet_labels(label or (), endpoints)
