@@ -21,6 +21,7 @@ from epp.data_layer import (
     HttpCalls,
     ObjectListener,
     ObjectSource,
+    OpenPage,
     ReportLoad,
     SharedConnections,
     ignore_report,
@@ -85,6 +86,8 @@ def make_builder(
     report_load: ReportLoad = ignore_report,
     max_page_bytes: int = MAX_PAGE_BYTES,
     connections: SharedConnections | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    open_page: OpenPage | None = None,
     compat: Literal["none", "reference"] = "none",
     experimental: Experimental = "allow",
 ) -> GraphBuilder:
@@ -98,18 +101,20 @@ def make_builder(
         report_load: Applies the load reports that plugins receive.
         max_page_bytes: Longest response of an endpoint to a data source.
         connections: Those of the data sources that get pages; None for new ones.
+        clock: Seconds of the plugins' clock.
+        open_page: Gets pages in place of HTTP; None for HTTP.
         compat: ``reference`` to make plugins behave like those of the Go EPP.
         experimental: How to treat configurations with Alpha plugin types.
 
     Raises:
         ConfigError: Two installed plugins have the same type.
     """
-    open_page = page_opener(time.monotonic, max_page_bytes=max_page_bytes, connections=connections)
+    pages = open_page or page_opener(clock, max_page_bytes=max_page_bytes, connections=connections)
     services: dict[str, Callable[[str], Any]] = {
         "rng": lambda name: make_random(seed, name),
-        "clock": lambda _: time.monotonic,
+        "clock": lambda _: clock,
         "metrics": lambda _: metrics,
-        "open_page": lambda _: open_page,
+        "open_page": lambda _: pages,
         "open_caller": lambda _: HttpCalls,
         "open_grpc_caller": lambda _: GrpcCalls,
         "report_load": lambda _: report_load,

@@ -33,6 +33,7 @@ from epp.data_layer import (
     ObjectFeed,
     ObjectFiles,
     ObjectStore,
+    OpenPage,
     ScrapeObserver,
     ScrapeObservers,
     Scraper,
@@ -98,6 +99,9 @@ class PoolRuntime:
         tracer: Traces requests; None without tracing.
         force_keys: Keys of the header that forces an endpoint; None to ignore it.
         is_one_of_several: Whether the process serves other pools, too: log lines name the pool.
+        clock: Monotonic seconds.
+        open_page: Gets pages of endpoints in place of HTTP; None for HTTP.
+        make_scraper: Class of the scraper.
 
     Raises:
         ConfigError: The configuration is invalid.
@@ -119,9 +123,13 @@ class PoolRuntime:
         force_keys: ForceKeys | None = None,
         is_one_of_several: bool = False,
         tracer: Tracer | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        open_page: OpenPage | None = None,
+        make_scraper: type[Scraper] = Scraper,
     ) -> None:
         self.settings = settings
         self.metrics = metrics
+        self._clock = clock
         log_fields = {"pool": settings.pool_name} if is_one_of_several else {}
         self.store = EndpointStore(
             DrainMarks(settings.drain_label),
@@ -141,6 +149,8 @@ class PoolRuntime:
             report_load=self._take_report,
             max_page_bytes=settings.max_scrape_page_bytes,
             connections=connections,
+            clock=clock,
+            open_page=open_page,
             compat=settings.ext_proc.compat,
             experimental="allow" if settings.allow_experimental_plugins else "refuse",
         )
@@ -153,7 +163,7 @@ class PoolRuntime:
         pool = whole_pool if self.outliers is None else self.outliers.available
         self.flow = FlowController(
             pool=pool,
-            clock=time.monotonic,
+            clock=clock,
             observer=FlowMetrics(metrics, settings.pool_name),
             revocations=RevocationMetrics(metrics.registry, settings.pool_name),
             why_none_serves=self.store.why_none_serves,
@@ -177,11 +187,11 @@ class PoolRuntime:
         if self.outliers is not None:
             self.store.add_listener(self.outliers)
             scrape_observers.insert(0, self.outliers)
-        self._scraper = Scraper(
+        self._scraper = make_scraper(
             self.store,
             interval_seconds=settings.refresh_metrics_interval_seconds,
             staleness_seconds=settings.scoring_staleness_seconds,
-            clock=time.monotonic,
+            clock=clock,
             observer=ScrapeObservers(*scrape_observers),
             cpu_share=settings.max_scrape_cpu_percent / 100,
             is_adaptive=settings.scrape == "adaptive" and settings.ext_proc.compat != "reference",
@@ -196,7 +206,6 @@ class PoolRuntime:
         fixed = fixed_discoveries(
             builder, settings.endpoints, settings.endpoints_file, settings.endpoint_dns
         )
-        has_policies = bool(settings.objects)
         objects: ObjectFeed | None = None
         self.discovery: KubernetesDiscovery | None = None
         """The discovery of its pods; None if the endpoints come from elsewhere."""
@@ -207,13 +216,14 @@ class PoolRuntime:
             )
             fixed.append(self.discovery)
             objects = plugin_objects
-            has_policies = True
         self._data_layer = DataLayerRuntime(
             self.store,
             self._scraper,
             self.graph,
             fixed,
-            [] if self.outliers is None else _health_checks(settings.outliers, connections),
+            []
+            if self.outliers is None
+            else _health_checks(settings.outliers, connections, clock, open_page),
             objects=objects,
         )
         metrics.watch_pool(
@@ -223,15 +233,13 @@ class PoolRuntime:
             outliers=self.outliers,
         )
         self.store.add_listener(metrics.attempts)
-        self._endpoints_view = EndpointsView(self.store, self.outliers, time.monotonic)
-        self._drain_calls = DrainCalls(
-            self.store, line=self._endpoints_view.line, clock=time.monotonic
-        )
+        self._endpoints_view = EndpointsView(self.store, self.outliers, clock)
+        self._drain_calls = DrainCalls(self.store, line=self._endpoints_view.line, clock=clock)
         self.store.add_listener(self._drain_calls)
         self._learn_names(metrics)
         self.explanations = Explanations(
             settings.explain,
-            time.monotonic,
+            clock,
             doubted=None if self.outliers is None else self.outliers.doubted,
             pool=settings.pool_name if is_one_of_several else "",
             file=decision_file,
@@ -246,8 +254,8 @@ class PoolRuntime:
             find_address=self.store.find_address,
             pipeline=pipeline_of(self.graph),
             metrics=metrics,
-            clock=time.monotonic,
-            policies=self.objects if has_policies else None,
+            clock=clock,
+            policies=self.objects if settings.objects or self.discovery is not None else None,
             outcomes=None if self._reloader is None else self._reloader.outcomes,
             flow=self.flow,
             outliers=self.outliers,
@@ -365,7 +373,7 @@ class PoolRuntime:
         return OutlierDetector(
             pool,
             settings=settings.outliers,
-            clock=time.monotonic,
+            clock=self._clock,
             rng=make_random(settings.seed, "outliers"),
             waiting=lambda: self._scraper.waiting(),  # noqa: PLW0108 - it is made later
             changed=lambda: self.flow.wake(),  # noqa: PLW0108 - likewise
@@ -373,7 +381,7 @@ class PoolRuntime:
 
     @cached_property
     def _config_view(self) -> ConfigView:
-        return ConfigView(lambda: self.graph, self._reloader, time.monotonic, time.time)
+        return ConfigView(lambda: self.graph, self._reloader, self._clock, time.time)
 
     @cached_property
     def live(self) -> LiveSource:
@@ -384,7 +392,7 @@ class PoolRuntime:
             flow=self.flow,
             director=self.director,
             config=self._config_reading,
-            clock=time.monotonic,
+            clock=self._clock,
         )
         return LiveSource(self.settings.pool_name, reader, self.metrics, writes=self._writes)
 
@@ -415,9 +423,14 @@ class PoolRuntime:
         self.flow.wake()  # capacity may be free
 
 
-def _health_checks(settings: OutlierSettings, connections: SharedConnections) -> list[HealthCheck]:
+def _health_checks(
+    settings: OutlierSettings,
+    connections: SharedConnections,
+    clock: Callable[[], float],
+    open_page: OpenPage | None,
+) -> list[HealthCheck]:
     if not settings.health_check_path:
         return []
     interval = settings.health_check_interval_seconds
     path = settings.health_check_path
-    return [HealthCheck(path, interval, time.monotonic, connections=connections)]
+    return [HealthCheck(path, interval, clock, connections=connections, open_page=open_page)]

@@ -26,6 +26,7 @@ _MODULES: Final = {
     "up": "up",
     "fleet": "fleet",
     "load": "load",
+    "simulate": "simulate",
     "envoy-config": "envoy_config",
     "doctor": "doctor",
     "health": "health",

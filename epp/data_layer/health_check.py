@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 
 from epp.data_layer.errors import ScrapeStatusError
-from epp.data_layer.http_client import HttpClient
-from epp.data_layer.plugins import DataSource, Page
+from epp.data_layer.http_client import page_opener
+from epp.data_layer.plugins import DataSource, OpenPage, Page, PageClient
 from epp.data_layer.shared_connections import SharedConnections
 from epp.scheduling import Endpoint
 
@@ -27,6 +27,7 @@ class HealthCheck(DataSource):
         interval_seconds: Time between two checks of an endpoint.
         clock: Monotonic seconds.
         connections: Those of the clients that share them; None for new ones.
+        open_page: Gets pages in place of HTTP; None for HTTP.
     """
 
     type: ClassVar[str] = "health-check"
@@ -38,29 +39,25 @@ class HealthCheck(DataSource):
         clock: Callable[[], float],
         *,
         connections: SharedConnections | None = None,
+        open_page: OpenPage | None = None,
     ) -> None:
         self.name = self.type
         self.interval_seconds = interval_seconds
         self._path = path
         self._clock = clock
-        self._connections = connections or SharedConnections()
+        self._open_page = open_page or page_opener(
+            clock, max_page_bytes=_MAX_PAGE_BYTES, connections=connections
+        )
 
     def open(self, endpoint: Endpoint) -> "_HealthPage":
         """Return a client for the health page of ``endpoint``."""
-        client = HttpClient(
-            endpoint.address,
-            self._path,
-            clock=self._clock,
-            max_page_bytes=_MAX_PAGE_BYTES,
-            connections=self._connections,
-        )
-        return _HealthPage(client, self._clock)
+        return _HealthPage(self._open_page(endpoint.address, self._path), self._clock)
 
 
 class _HealthPage:
     __slots__ = ("_client", "_clock")
 
-    def __init__(self, client: HttpClient, clock: Callable[[], float]) -> None:
+    def __init__(self, client: PageClient, clock: Callable[[], float]) -> None:
         self._client = client
         self._clock = clock
 

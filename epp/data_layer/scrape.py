@@ -112,6 +112,26 @@ class Scrape:
         if self._client is not None:
             await self._measured(self._client)
 
+    @property
+    def reads_core_metrics(self) -> bool:
+        """Whether it does nothing but read the load from the metrics page of model servers."""
+        types = [extractor.type for extractor, _ in self._extractors]
+        writes = [key for extractor, _ in self._extractors for key in extractor.writes]
+        return (
+            self._source.type == "metrics-data-source"
+            and types == ["core-metrics-extractor"]
+            and not writes
+        )
+
+    def take_metrics(self, metrics: EndpointMetrics) -> None:
+        """Apply metrics that were read at once, without a page; they have their time."""
+        self._note_recovery("endpoint scrape recovered", self.state.polls)
+        self.endpoint.metrics = metrics
+        settings = self._settings
+        self._take_metrics(settings.clock())
+        self._unbroken = True
+        settings.observer.page_scraped(self._source, self.endpoint, 0.0)
+
     def close(self) -> None:
         """Close the connection."""
         client, self._client = self._client, None
@@ -197,19 +217,19 @@ class Scrape:
             error = PluginFaultError(f"it wrote {endpoint.metrics!r} to endpoint.metrics")
             endpoint.metrics = before
         if endpoint.metrics is not before:
-            self._take_metrics(page)
+            self._take_metrics(page.requested_at)
         if error is not None:
             self._note_extract(extractor, faults, error)
             return False
         self._note_recovery("endpoint page understood again", faults, extractor.name)
         return True
 
-    def _take_metrics(self, page: Page) -> None:
+    def _take_metrics(self, requested_at: float) -> None:
         """Update the load estimate with the metrics that an extractor has just written."""
         self._has_written = True
         self._settings.load_estimates.take_metrics(
             self.endpoint,
-            page.requested_at,
+            requested_at,
             self.pace.interval_seconds,
             unbroken=self._unbroken,
         )

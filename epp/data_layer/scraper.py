@@ -249,9 +249,10 @@ class Scraper:
             settings=self._settings,
         )
         idle = self._idle_seconds(bound)
-        loop = ScrapeLoop(
+        rest = ScrapeRest(endpoint, interval, idle, self._random) if idle else None
+        loop = self.make_loop(
             scrape,
-            ScrapeRest(endpoint, interval, idle, self._random) if idle else None,
+            rest,
             timetable=self._timetable,
             load_estimates=self._load_estimates,
             clock=self._settings.clock,
@@ -261,6 +262,9 @@ class Scraper:
         self._loops[endpoint.name][bound.key] = loop
         phase = next(self._starts) * _GOLDEN_RATIO % 1.0
         loop.start(group, phase, delay_seconds=delay_seconds)
+
+    make_loop: Callable[..., ScrapeLoop] = staticmethod(ScrapeLoop)
+    """Makes the loop of one endpoint and source; takes the arguments of ScrapeLoop."""
 
     def _idle_seconds(self, bound: _Bound) -> float:
         """Return the interval of idle endpoints; 0.0 if it is the same as that of others."""

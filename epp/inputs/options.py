@@ -17,6 +17,8 @@ MAX_PORT: Final = 65535
 class Panel(StrEnum):
     """Headings in the help of a command, in the order in which the help has them."""
 
+    SCENARIO = "Scenario"
+    CONTENDERS = "What to compare"
     GATEWAY = "Gateway"
     CONFIGURATION = "Configuration"
     MODEL_SERVERS = "Model servers"

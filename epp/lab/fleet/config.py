@@ -14,8 +14,10 @@ MAX_PORT = 65_535
 class EngineConfig:
     """Speed and capacity of one fake server.
 
-    A step takes `(step_seconds + decode_seconds_per_sequence * decoding sequences + prefill tokens
-    / prefill_tokens_per_second + lora_load_seconds * adapter loads) * time_scale / speed` seconds.
+    A step takes `(step_seconds + decode_seconds_per_sequence * decoding sequences +
+    kv_seconds_per_token * KV tokens + prefill tokens / prefill_tokens_per_second +
+    lora_load_seconds * adapter loads) * time_scale / speed` seconds. The KV tokens are those of the
+    sequences in the step whose KV is in the cache when the step begins.
     """
 
     max_num_seqs: int = 8
@@ -32,6 +34,8 @@ class EngineConfig:
     """Seconds of an empty step, the time to read the weights once."""
     decode_seconds_per_sequence: float = 0.0005
     """Seconds that each decoding sequence adds to a step."""
+    kv_seconds_per_token: float = 0.0
+    """Seconds that each token in the KV cache adds to a step of its sequence."""
     prefill_tokens_per_second: float = 8000.0
     """Prompt tokens computed per second."""
     eos_probability: float = 0.0
@@ -47,6 +51,9 @@ class EngineConfig:
     """Factor for all durations: 0.01 makes a server 100 times as fast."""
     speed: float = 1.0
     """Speed factor of this server: 0.3 is a straggler."""
+    speed_changes: tuple[tuple[float, float], ...] = ()
+    """Further speed factors over time: pairs of the seconds since the start of the server from
+    which one holds, ascending, and the factor; 1 before the first."""
     phantom_waiting: int = 0
     """Requests added to the queue length on the metrics page; they do not exist."""
     seed: int = 0
@@ -67,7 +74,12 @@ class EngineConfig:
         # Steps of zero duration would never end on a virtual clock.
         for name in ("step_seconds", "prefill_tokens_per_second", "time_scale", "speed"):
             _check(getattr(self, name) > 0, f"{name} must be above 0, got {getattr(self, name)}")
-        for name in ("decode_seconds_per_sequence", "lora_load_seconds", "phantom_waiting"):
+        for name in (
+            "decode_seconds_per_sequence",
+            "kv_seconds_per_token",
+            "lora_load_seconds",
+            "phantom_waiting",
+        ):
             _check(
                 getattr(self, name) >= 0, f"{name} must not be negative, got {getattr(self, name)}"
             )
@@ -75,6 +87,13 @@ class EngineConfig:
             0 <= self.eos_probability < 1,
             f"eos_probability must be in [0, 1), got {self.eos_probability}",
         )
+        times = [at for at, _ in self.speed_changes]
+        _check(
+            times == sorted(set(times)) and min(times, default=0) >= 0,
+            f"speed_changes must have ascending times, from 0 on, got {times}",
+        )
+        for at, speed in self.speed_changes:
+            _check(speed > 0, f"speed_changes has the speed {speed} at {at} s; it must be above 0")
         _check(
             self.max_num_batched_tokens >= self.max_num_seqs,
             f"max_num_batched_tokens ({self.max_num_batched_tokens}) is below "

@@ -21,6 +21,7 @@ class EngineDriver:
         self.worst_lag_seconds = 0.0
         """Longest delay of a step behind its nominal end. A large value means that the process is
         overloaded, and that latencies measured against the fleet include its delays."""
+        engine.pace.started_at = loop.time()
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._due: float | None = None

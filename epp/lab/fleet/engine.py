@@ -4,6 +4,10 @@ The caller passes the time, and calls `finish_step` (or `run_until`) at `step_en
 `abort` take effect at once. A step ends at its nominal time even if the caller is late, so the
 results do not depend on the load of the process, and are the same on a virtual clock as on a real
 one.
+
+Between two events (a sequence arrives, ends, or lacks a KV block), steps differ only by the tokens
+in the KV cache, and have a closed form: `run_until` goes over them at once, to the same state as
+step by step. So a simulation calls it at `next_event_at`, and pays for events, not for tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +18,8 @@ from epp.lab.fleet.batch import Batch, StepPlan
 from epp.lab.fleet.config import EngineConfig
 from epp.lab.fleet.kv_cache import adapter_root, block_keys
 from epp.lab.fleet.lora import LoraSeries
-from epp.lab.fleet.sequence import FinishReason, GenerationRequest, Sequence, draw_output
+from epp.lab.fleet.pace import Pace, Stretch
+from epp.lab.fleet.sequence import FinishReason, GenerationRequest, Sequence, draw_length
 from epp.lab.fleet.stats import EngineStats
 
 SequenceCallback = Callable[[Sequence], None]
@@ -32,11 +37,27 @@ class Engine:
         """The adapter series of the metrics page."""
         self.step_ends_at: float | None = None
         """When to call `finish_step`; None while the engine is idle."""
+        self.pace = Pace(config)
+        """The duration of steps."""
         self._batch = Batch(config, self.stats)
+        self._decoders = self._batch.decoders
         self._plan = StepPlan()
+        self._seconds = 0.0
+        self._stretch: Stretch | None = None
         self._finishing = False
         self.kv = self._batch.kv
         """The KV blocks."""
+
+    @property
+    def next_event_at(self) -> float | None:
+        """When anything but the number of generated tokens changes next; None while it is idle.
+
+        The state between is that of the last call of `run_until`.
+        """
+        stretch = self._stretch
+        if stretch is None or self._decoders.listeners:
+            return self.step_ends_at
+        return stretch.end(stretch.limit)
 
     @property
     def running(self) -> tuple[Sequence, ...]:
@@ -90,58 +111,122 @@ class Engine:
                 f"{prompt_tokens} prompt and {request.max_tokens} output tokens "
                 f"do not fit in max_model_len {config.max_model_len}"
             )
-        output, natural_end = draw_output(
+        output_tokens, natural_end = draw_length(
             request, seed=config.seed, eos_probability=config.eos_probability
         )
-        root = adapter_root(request.adapter)
+        keys = request.block_keys
+        if keys is None:
+            root = adapter_root(request.adapter)
+            keys = block_keys(request.prompt, config.block_size, parent=root)
         sequence = Sequence(
             request=request,
             prompt_tokens=prompt_tokens,
-            output=output,
+            output_tokens=output_tokens,
             natural_end=natural_end,
-            keys=block_keys(request.prompt, config.block_size, parent=root),
+            keys=keys,
             arrived_at=now,
+            seed=config.seed,
             on_token=on_token,
             on_end=on_end,
         )
         self._batch.waiting.append(sequence)
         if self.step_ends_at is None:
             self._start_step(now)
+        elif not self._batch.full:
+            self._plan_again(now)
         return sequence
 
     def abort(self, sequence: Sequence, now: float) -> None:
         """End a sequence, if it has not ended, and free its slot and KV blocks at once."""
         if sequence.finish_reason is None:
             self._batch.remove(sequence)
+            self._plan_again(0.0)
             self._record_loras(now)
             self._end(sequence, FinishReason.ABORT)
 
+    def change_speed(self, factor: float) -> None:
+        """Multiply the speed of the configuration by a factor, from the next step on."""
+        self.pace.factor = factor
+        self._plan_again(0.0)
+
     def finish_step(self) -> None:
         """End the step due at `step_ends_at` and begin the next; an idle engine stays idle."""
-        if self.step_ends_at is None or self._finishing:
+        now, stretch = self.step_ends_at, self._stretch
+        if now is None or self._finishing:
             return
-        now, plan = self.step_ends_at, self._plan
-        self._finishing = True
+        if (
+            stretch is not None
+            and stretch.done + 1 < stretch.limit
+            and not self._decoders.listeners
+        ):
+            self._advance(stretch, 1)
+            return
+        plan = self._plan
         self.stats.step_ended(plan.tokens)
-        for sequence in plan.work:
-            # An abort, during the step or in a callback just now, may have ended this one.
-            if sequence.finish_reason is None and sequence.computed == sequence.total_tokens:
-                self._generate(sequence, now)
+        self.stats.decoded(self._decoders.size, self._seconds)
+        self._decoders.end_steps(1, now)
+        self._finishing = True
+        if stretch is not None:
+            stretch.done += 1
+        self._generate(now)
         self._finishing = False
-        self._start_step(now)
+        if stretch is not None and stretch.done < stretch.limit:
+            self._begin_repeated(stretch, 1)
+        else:
+            self._start_step(now)
 
     def run_until(self, now: float) -> None:
         """Finish every step that is due at `now`."""
         while self.step_ends_at is not None and self.step_ends_at <= now:
-            self.finish_step()
+            stretch = self._stretch
+            steps = 0
+            if stretch is not None and not self._decoders.listeners:
+                steps = min(stretch.ended_by(now), stretch.limit - 1) - stretch.done
+            if stretch is not None and steps > 0:
+                self._advance(stretch, steps)
+            else:
+                self.finish_step()
 
-    def _generate(self, sequence: Sequence, now: float) -> None:
-        sequence.generated += 1
-        if sequence.generated == 1:
-            sequence.first_token_at = now
-        self.stats.token_generated(sequence, now)
-        sequence.last_token_at = now
-        last = sequence.generated == len(sequence.output)
+    def _advance(self, stretch: Stretch, steps: int) -> None:
+        """End steps of a stretch, none of them the last one, and begin the one that follows."""
+        first = stretch.first + stretch.done * stretch.growth
+        self.stats.steps_ended(steps, self._decoders.size, first, stretch.growth)
+        stretch.done += steps
+        self._decoders.end_steps(steps, stretch.end(stretch.done))
+        self._begin_repeated(stretch, steps)
+
+    def _begin_repeated(self, stretch: Stretch, steps: int) -> None:
+        self._batch.repeat(steps)
+        self._seconds = stretch.first + stretch.done * stretch.growth
+        self.step_ends_at = stretch.end(stretch.done + 1)
+        if self.config.adapters:
+            self.lora_series.repeat(stretch.end(stretch.done))
+
+    def _generate(self, now: float) -> None:
+        """Generate the token of each sequence whose last token is computed, and end some."""
+        decoders, prefills = self._decoders, self._plan.prefills
+        ending = decoders.ending()
+        if decoders.listeners:
+            ended = set(ending)
+            decoding = [s for s in self._batch.running if s.clock and (s.on_token or s in ended)]
+        else:
+            decoding = ending
+        for sequence in decoding:
+            # An abort in a callback just now may have ended this one.
+            if sequence.finish_reason is None:
+                self._announce(sequence)
+        for sequence in prefills:
+            # An abort, during the step or in a callback, may have ended this one.
+            if sequence.finish_reason is None and sequence.computed == sequence.total_tokens:
+                self.stats.prefill_ended(sequence, now)
+                sequence.generate(now)
+                if sequence.generated < sequence.output_tokens:
+                    decoders.add(sequence)
+                self._announce(sequence)
+
+    def _announce(self, sequence: Sequence) -> None:
+        """Call the callbacks for a token that is generated; end the sequence if it is the last."""
+        last = sequence.generated == sequence.output_tokens
         if last:
             self._batch.remove_finished(sequence)
             sequence.finish_reason = sequence.natural_end
@@ -152,25 +237,35 @@ class Engine:
 
     def _start_step(self, now: float) -> None:
         batch = self._batch
+        self._stretch = None
         if not batch.running and not batch.waiting:
             self.step_ends_at = None
         else:
             if not batch.running:
                 # A late caller may have submitted after this step's nominal start.
                 now = max(now, batch.waiting[0].arrived_at)
-            self._plan = batch.plan(now)
-            self.step_ends_at = now + self._duration(self._plan)
+            self._plan = plan = batch.plan(now)
+            self._seconds = self.pace.duration(plan, now)
+            self.step_ends_at = now + self._seconds
+            if plan.repeats:
+                self._stretch = self._new_stretch(plan, now)
+                self.step_ends_at = self._stretch.end(1)
         self._record_loras(now)
 
-    def _duration(self, plan: StepPlan) -> float:
-        config = self.config
-        seconds = (
-            config.step_seconds
-            + config.decode_seconds_per_sequence * plan.decoding
-            + plan.prefill_tokens / config.prefill_tokens_per_second
-            + config.lora_load_seconds * plan.adapter_loads
-        )
-        return seconds * config.time_scale / config.speed
+    def _new_stretch(self, plan: StepPlan, now: float) -> Stretch:
+        """Return the steps, beginning with the one just planned, that need no other plan."""
+        steps = self._decoders.steps_to_end()
+        if steps > 1:
+            steps = 1 + self._decoders.steps_in(self.kv.free, steps - 1)
+        stretch = Stretch(now, self._seconds, self.pace.growth(plan, now), steps)
+        stretch.stop_at(min(plan.next_arrival, self.pace.next_change(now)), 1)
+        return stretch
+
+    def _plan_again(self, time: float) -> None:
+        """Make a new plan after the step during which `time` passes, at the earliest this one."""
+        if self._stretch is not None:
+            least = self._stretch.done + (not self._finishing)
+            self._stretch.stop_at(time, least)
 
     def _end(self, sequence: Sequence, reason: FinishReason) -> None:
         sequence.finish_reason = reason

@@ -57,6 +57,11 @@ class LoraSeries:
         if len(self._seen) > SERIES_KEPT:
             self._seen.popitem(last=False)
 
+    def repeat(self, now: float) -> None:
+        """Record the pair that was recorded last again."""
+        key = next(reversed(self._seen))
+        self._seen[key] = now
+
     def items(self) -> list[tuple[str, str, float]]:
         """Return running adapters, waiting adapters and engine time in seconds, oldest first."""
         return [(running, waiting, at) for (running, waiting), at in self._seen.items()]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
 from enum import Enum
 from hashlib import shake_128
 from math import ceil, log
 
-from epp.lab.fleet.kv_cache import BYTES_PER_TOKEN, BlockKey, BlockLease
+from epp.lab.fleet.kv_cache import BYTES_PER_TOKEN, BlockLease
 
 WORDS = tuple(f" {a}{b}{c}".encode() for a in "bdklmprv" for b in "aeio" for c in "lmnrtvxd")
 """The vocabulary: 256 words of `BYTES_PER_TOKEN` bytes, one for each byte value."""
@@ -26,12 +27,17 @@ class FinishReason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """A request to an engine."""
+    """A request to an engine, with the text of its prompt, or, for a simulation, without."""
 
     id: str
     """Id of the response; does not affect the generated text."""
-    prompt: bytes
+    prompt: bytes = b""
     """Rendered prompt."""
+    num_prompt_tokens: int | None = None
+    """Tokens of a prompt without text."""
+    block_keys: Seq[Hashable] | None = None
+    """Keys of the full blocks of a prompt without text: each stands for its block and all before
+    it. More keys, for the blocks of the output, let the next turn of a chat hit them."""
     max_tokens: int = 16
     """Maximum tokens to generate."""
     min_tokens: int = 0
@@ -48,7 +54,21 @@ class GenerationRequest:
     @property
     def prompt_tokens(self) -> int:
         """Tokens of the prompt, at least 1."""
+        if self.num_prompt_tokens is not None:
+            return max(1, self.num_prompt_tokens)
         return max(1, len(self.prompt) // BYTES_PER_TOKEN)
+
+
+@dataclass(slots=True, eq=False)
+class DecodeClock:
+    """Counts the steps in which the decoding sequences of an engine generate a token each."""
+
+    steps: int = 0
+    """Steps that have ended."""
+    planned: int = 0
+    """Steps that have ended or are in progress."""
+    ended_at: float = 0.0
+    """End of the last step."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -58,23 +78,21 @@ class Sequence:
     request: GenerationRequest
     prompt_tokens: int
     """Tokens of the prompt."""
-    output: bytes
-    """The complete output, chosen on arrival: one byte, the index of a word, per token."""
+    output_tokens: int
+    """Tokens that it will generate, chosen on arrival."""
     natural_end: FinishReason
     """Reason of its end unless it is aborted."""
-    keys: list[BlockKey]
-    """Keys of the prompt's full blocks."""
+    keys: Seq[Hashable]
+    """Keys of the prompt's full blocks, and possibly of those of the output."""
     arrived_at: float
+    seed: int = 0
+    """The fleet's seed of generated text."""
     on_token: Callable[[Sequence], None] | None = None
     """Called after each token, including the last one."""
     on_end: Callable[[Sequence], None] | None = None
     """Called exactly once, after the last token or the abort."""
-    lease: BlockLease | None = field(default=None)
+    lease: BlockLease | None = None
     """KV blocks; None while it waits."""
-    computed: int = 0
-    """Tokens whose KV exists or is computed in the current step."""
-    generated: int = 0
-    """Tokens generated so far."""
     cached_tokens: int = 0
     """Prompt tokens from the prefix cache or another server at the first admission."""
     transferred_tokens: int = 0
@@ -83,39 +101,102 @@ class Sequence:
     admitted_at: float = 0.0
     """First admission into the batch."""
     first_token_at: float = 0.0
-    last_token_at: float = 0.0
     finish_reason: FinishReason | None = None
     """None until the sequence has ended."""
+    clock: DecodeClock | None = None
+    """Counts its tokens while it decodes."""
+    _generated: int = 0
+    _computed: int = 0
+    _last_token_at: float = 0.0
+    _output: bytes | None = None
+
+    @property
+    def generated(self) -> int:
+        """Tokens generated so far."""
+        clock = self.clock
+        return self._generated if clock is None else self._generated + clock.steps
+
+    @property
+    def computed(self) -> int:
+        """Tokens whose KV exists or is computed in the current step."""
+        clock = self.clock
+        return self._computed if clock is None else self._computed + clock.planned
+
+    @property
+    def last_token_at(self) -> float:
+        """When it generated its last token."""
+        clock = self.clock
+        return self._last_token_at if clock is None else clock.ended_at
 
     @property
     def total_tokens(self) -> int:
         """Tokens of the prompt and of the output so far."""
         return self.prompt_tokens + self.generated
 
+    @property
+    def output(self) -> bytes:
+        """The complete output: one byte, the index of a word, per token."""
+        if self._output is None:
+            self._output = output_of(self.request, self.seed)[: self.output_tokens]
+        return self._output
+
     def text(self, start: int = 0) -> str:
         """Return the generated text from token `start` on."""
         return b"".join([WORDS[i] for i in self.output[start : self.generated]]).decode()
 
+    def compute(self, tokens: int) -> None:
+        """Compute the KV of tokens of the prompt, or of those lost in a preemption."""
+        self._computed += tokens
 
-def draw_output(
+    def reset(self, computed: int) -> None:
+        """Begin again with `computed` tokens whose KV exists."""
+        self._computed = computed
+
+    def generate(self, now: float) -> None:
+        """Generate a token after the prompt, or what is left of it, is computed."""
+        self._generated += 1
+        self._last_token_at = now
+        if self._generated == 1:
+            self.first_token_at = now
+
+    def join(self, clock: DecodeClock) -> None:
+        """Decode: from now on, `clock` counts the tokens."""
+        self._generated -= clock.steps
+        self._computed -= clock.planned
+        self.clock = clock
+
+    def leave(self) -> None:
+        """Stop decoding, and keep the state."""
+        generated, computed, last = self.generated, self.computed, self.last_token_at
+        self.clock = None
+        self._generated, self._computed, self._last_token_at = generated, computed, last
+
+
+def output_of(request: GenerationRequest, seed: int) -> bytes:
+    """Return `max_tokens` generated tokens; they depend only on seeds, adapter and prompt."""
+    return _drawn(request, seed)[_LENGTH_BYTES:]
+
+
+def draw_length(
     request: GenerationRequest, *, seed: int, eos_probability: float
-) -> tuple[bytes, FinishReason]:
-    """Return the output, one byte per token, and why it ends.
+) -> tuple[int, FinishReason]:
+    """Return the number of tokens that a request generates, and why it ends.
 
     They depend only on seeds, adapter and prompt.
     """
-    salt = f"{seed}/{request.seed}/{request.adapter}/".encode()
-    stream = shake_128(salt + request.prompt).digest(_LENGTH_BYTES + request.max_tokens)
-    tokens = stream[_LENGTH_BYTES:]
     if request.ignore_eos or eos_probability == 0:
-        return tokens, FinishReason.LENGTH
+        return request.max_tokens, FinishReason.LENGTH
     # Inverse of the geometric distribution: which token is the first to be an end of sequence.
-    uniform = int.from_bytes(stream[:_LENGTH_BYTES], "big") / 2 ** (8 * _LENGTH_BYTES)
-    length = max(
-        1, request.min_tokens, ceil(log(1 - min(uniform, 1 - 2**-53)) / log(1 - eos_probability))
-    )
-    return (
-        (tokens, FinishReason.LENGTH)
-        if length > len(tokens)
-        else (tokens[:length], FinishReason.STOP)
-    )
+    drawn = int.from_bytes(_drawn(request, seed)[:_LENGTH_BYTES], "big")
+    uniform = min(drawn / 2 ** (8 * _LENGTH_BYTES), 1 - 2**-53)
+    length = max(1, request.min_tokens, ceil(log(1 - uniform) / log(1 - eos_probability)))
+    if length > request.max_tokens:
+        return request.max_tokens, FinishReason.LENGTH
+    return length, FinishReason.STOP
+
+
+def _drawn(request: GenerationRequest, seed: int) -> bytes:
+    # A prompt without text is replaced by the id.
+    prompt = request.prompt if request.num_prompt_tokens is None else request.id.encode()
+    salt = f"{seed}/{request.seed}/{request.adapter}/".encode()
+    return shake_128(salt + prompt).digest(_LENGTH_BYTES + request.max_tokens)

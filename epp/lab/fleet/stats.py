@@ -48,10 +48,23 @@ class Histogram:
         self.sum = 0.0
         """Sum of the observations."""
 
-    def observe(self, value: float) -> None:
-        """Add an observation."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
+    def observe(self, value: float, times: int = 1) -> None:
+        """Add an observation, or several equal ones."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.sum += value * times
+
+    def observe_series(self, first: float, growth: float, count: int, times: int) -> None:
+        """Add `first`, `first + growth`, … up to `count` values, each `times` times."""
+        done = 0
+        while done < count:
+            bucket = bisect_left(self.bounds, first + done * growth)
+            more = count
+            if growth > 0 and bucket < len(self.bounds):
+                # At least one value is in this bucket, whatever the rounding.
+                more = max(done + 1, int((self.bounds[bucket] - first) / growth) + 1)
+            self.counts[bucket] += (min(more, count) - done) * times
+            done = more
+        self.sum += (count * first + growth * (count * (count - 1) // 2)) * times
 
     @property
     def count(self) -> int:
@@ -115,6 +128,19 @@ class EngineStats:
         self.steps += 1
         self._step_tokens.observe(tokens)
 
+    def decoded(self, sequences: int, seconds: float) -> None:
+        """Count a token of each decoding sequence, after a step of this duration."""
+        if sequences:
+            self.generation_tokens += sequences
+            self._itl.observe(seconds, sequences)
+
+    def steps_ended(self, steps: int, sequences: int, first: float, growth: float) -> None:
+        """Count steps in which `sequences` sequences decode; each takes `growth` seconds more."""
+        self.steps += steps
+        self._step_tokens.observe(sequences, steps)
+        self.generation_tokens += steps * sequences
+        self._itl.observe_series(first, growth, steps, sequences)
+
     def admitted(self, sequence: Sequence) -> None:
         """Count the first admission of a sequence into the batch."""
         self.prefix_queries += sequence.prompt_tokens
@@ -124,10 +150,10 @@ class EngineStats:
             self.external_queries += sequence.prompt_tokens - local
             self.external_hits += sequence.transferred_tokens
 
-    def token_generated(self, sequence: Sequence, now: float) -> None:
-        """Count a generated token; call it before `last_token_at` changes."""
+    def prefill_ended(self, sequence: Sequence, now: float) -> None:
+        """Count the token that a prefill is about to generate, the first unless preempted."""
         self.generation_tokens += 1
-        if sequence.generated == 1:
+        if sequence.generated == 0:
             self.prompt_tokens += sequence.prompt_tokens
             self.prompt_tokens_cached += sequence.cached_tokens
             self.prompt_tokens_transferred += sequence.transferred_tokens

@@ -1,11 +1,11 @@
 """Compare policies: summaries of the same traffic, several seeds each, against a baseline."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from epp.lab.results.distribution import Distribution
+from epp.lab.results.distribution import value_of
 from epp.lab.results.ratios import CONFIDENCE, Ratio, Verdict
 from epp.lab.results.summary import Summary
 
@@ -28,16 +28,12 @@ class Metric:
     """Whether a larger number is better."""
 
 
-def _of(distribution: Distribution | None, name: str) -> float | None:
-    return None if distribution is None else getattr(distribution, name)
-
-
 METRICS = (
-    Metric("TTFT p50", "ms", lambda run: _of(run.ttft_ms, "p50")),
-    Metric("TTFT p90", "ms", lambda run: _of(run.ttft_ms, "p90")),
-    Metric("TTFT p99", "ms", lambda run: _of(run.ttft_ms, "p99")),
-    Metric("TPOT p90", "ms", lambda run: _of(run.tpot_ms, "p90")),
-    Metric("latency p90", "ms", lambda run: _of(run.latency_ms, "p90")),
+    Metric("TTFT p50", "ms", lambda run: value_of(run.ttft_ms, "p50")),
+    Metric("TTFT p90", "ms", lambda run: value_of(run.ttft_ms, "p90")),
+    Metric("TTFT p99", "ms", lambda run: value_of(run.ttft_ms, "p99")),
+    Metric("TPOT p90", "ms", lambda run: value_of(run.tpot_ms, "p90")),
+    Metric("latency p90", "ms", lambda run: value_of(run.latency_ms, "p90")),
     Metric(
         "goodput",
         "requests/s",
@@ -82,6 +78,8 @@ class Comparison:
 
     baseline: str
     """Policy that the others are compared with."""
+    oracles: frozenset[str]
+    """Policies that know what no endpoint picker knows: they show what can be reached."""
     seeds: tuple[int, ...]
     """Seeds of every policy."""
     confidence: float
@@ -102,6 +100,7 @@ class Comparison:
         """Return the comparison as JSON values."""
         return {
             "baseline": self.baseline,
+            "oracles": sorted(self.oracles),
             "seeds": list(self.seeds),
             "confidence": self.confidence,
             "metrics": [
@@ -127,6 +126,7 @@ def compare(
     summaries: Mapping[str, Mapping[int, Summary]],
     baseline: str | None = None,
     *,
+    oracles: Iterable[str] = (),
     metrics: Sequence[Metric] = METRICS,
     confidence: float = CONFIDENCE,
 ) -> Comparison:
@@ -135,6 +135,7 @@ def compare(
     Args:
         summaries: Summaries by policy and seed.
         baseline: Policy that the others are compared with; by default the first.
+        oracles: Policies that know what no endpoint picker knows.
         metrics: What to compare; a metric without any value is left out.
         confidence: Probability that one interval covers the true ratio. Of twenty comparisons
             without a difference, one is expected to claim one at 0.95.
@@ -170,6 +171,7 @@ def compare(
     }
     return Comparison(
         baseline=first,
+        oracles=frozenset(oracles).intersection(summaries),
         seeds=seeds,
         confidence=confidence,
         metrics=known_metrics,

@@ -54,3 +54,9 @@ class Distribution:
             p999=percentile(ordered, 0.999) * 1000,
             max=ordered[-1] * 1000,
         )
+
+
+def value_of(distribution: Distribution | None, name: str) -> float | None:
+    """Return a field of a distribution in milliseconds; None without a distribution."""
+    value: float | None = None if distribution is None else getattr(distribution, name)
+    return value

@@ -20,8 +20,8 @@ from epp.lab.results.student_t import two_sided_quantile
 CONFIDENCE = 0.95
 """Probability that an interval covers the true ratio."""
 
-_ROUNDING = 1e-9
-"""Runs that are equal but for rounding are equal."""
+NEGLIGIBLE = 0.005
+"""A smaller difference is none, however sure it is: simulations repeat to the last digit."""
 
 
 class Verdict(StrEnum):
@@ -32,7 +32,7 @@ class Verdict(StrEnum):
     WORSE = "worse"
     """The whole interval lies on the worse side of 1."""
     NO_DIFFERENCE = "no difference"
-    """The interval contains 1: the difference is within the noise."""
+    """The interval contains 1: the difference is within the noise; or it is negligible."""
     TOO_FEW_SEEDS = "too few seeds"
     """There is no interval: it takes two pairs."""
     NO_VALUE = "no value"
@@ -80,6 +80,6 @@ class Ratio:
         """Return what the interval says."""
         if self.low is None or self.high is None:
             return Verdict.TOO_FEW_SEEDS
-        if self.low <= 1.0 + _ROUNDING and self.high >= 1.0 - _ROUNDING:
+        if self.low <= 1.0 <= self.high or abs(self.mean - 1.0) < NEGLIGIBLE:
             return Verdict.NO_DIFFERENCE
         return Verdict.BETTER if (self.low > 1.0) is higher_is_better else Verdict.WORSE

@@ -1,13 +1,21 @@
-"""For all sequences of calls, every request ends exactly once and frees its resources."""
+"""For all sequences of calls, every request ends exactly once and frees its resources, and the engine,
+which goes over many steps at once, does the same as a plain one that does one after the other.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
+from collections.abc import Sequence as Seq
+from dataclasses import replace
+from math import inf
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pytest import approx
 
 from epp.lab.fleet import Engine, EngineConfig, FinishReason, GenerationRequest, Sequence
+from tests.lab.fleet.plain_engine import PlainEngine, PlainSequence
 
 ADAPTERS = ("ad1", "ad2", "ad3")
 
@@ -44,16 +52,20 @@ configs = st.builds(
 
 
 def check(engine: Engine) -> None:
-    held = sum(sequence.lease.private for sequence in engine.running if sequence.lease)
-    shared = {key for s in engine.running if s.lease for key in s.lease.shared}
-    assert engine.kv.in_use == held + len(shared)
+    size = engine.config.block_size
+    held, runs = 0, {}
+    for sequence in engine.running:
+        assert sequence.lease is not None
+        run = sequence.lease.run
+        held += max(sequence.lease.blocks, -(-sequence.computed // size)) - run.end
+        while run.parent is not None:
+            runs[run] = run.length
+            run = run.parent
+    assert engine.kv.in_use == held + sum(runs.values())
     assert engine.kv.in_use + engine.kv.remembered <= engine.kv.num_blocks
     assert engine.num_running <= engine.config.max_num_seqs
     assert len({s.request.adapter for s in engine.running} - {None}) <= engine.config.max_loras
     assert (engine.step_ends_at is not None) >= bool(engine.running or engine.waiting)
-    for sequence in engine.running:
-        assert sequence.lease is not None
-        assert sequence.lease.blocks * engine.config.block_size >= sequence.computed
 
 
 @settings(deadline=None, max_examples=150)
@@ -89,6 +101,115 @@ def test_every_request_ends_once_and_the_blocks_come_back(
         assert sequence.finish_reason is not None
         if sequence.finish_reason is not FinishReason.ABORT:
             assert sequence.arrived_at <= sequence.admitted_at < sequence.first_token_at
-            assert sequence.generated == len(sequence.output)
+            assert sequence.generated == len(sequence.output) == sequence.output_tokens
     generated = sum(sequence.generated for sequence in sequences)
     assert engine.stats.generation_tokens == generated
+
+
+class Log:
+    """What enters and leaves the prefix cache, in order."""
+
+    def __init__(self) -> None:
+        self.stored_keys: list[Hashable] = []
+        self.removed_keys: list[Hashable] = []
+
+    def stored(self, keys: Seq[Hashable], start: int, end: int) -> None:
+        self.stored_keys += keys[start:end]
+
+    def removed(self, keys: Seq[Hashable], start: int, end: int) -> None:
+        self.removed_keys += reversed(keys[start:end])
+
+
+def chain(branches: tuple[int, ...], blocks: int, adapter: str | None) -> list[Hashable]:
+    """Return block keys: two prompts share blocks as far as their branches are equal."""
+    return [(adapter, *branches[: index // 2 + 1], index) for index in range(blocks)]
+
+
+bare_requests = st.builds(
+    lambda branches, tokens, max_tokens, adapter: GenerationRequest(
+        id="r",
+        num_prompt_tokens=tokens,
+        # Keys of some blocks of the output, too.
+        block_keys=chain(branches, tokens // 4 + 2, adapter),
+        max_tokens=max_tokens,
+        adapter=adapter,
+        ignore_eos=True,
+    ),
+    st.tuples(*[st.integers(0, 2)] * 8),
+    st.integers(0, 40),
+    st.integers(1, 24),
+    st.sampled_from((None, None, *ADAPTERS)),
+)
+bare_actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("submit"), bare_requests),
+        st.tuples(st.just("submit"), bare_requests),
+        st.tuples(st.just("abort"), st.integers(0, 30)),
+        st.tuples(st.just("wait"), st.floats(0, 0.5)),
+        st.tuples(st.just("late"), st.floats(0, 0.1)),
+    ),
+    min_size=6,
+    max_size=40,
+)
+timed_configs = st.builds(
+    replace,
+    configs,
+    kv_seconds_per_token=st.sampled_from((0.0, 0.0003)),
+    speed_changes=st.sampled_from(((), ((0.1, 0.5), (0.7, 2.0)))),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(config=timed_configs, script=bare_actions, listening=st.booleans())
+def test_many_steps_at_once_are_the_same_as_one_after_the_other(
+    config: EngineConfig, script: list[tuple[str, object]], listening: bool
+) -> None:
+    engine, plain, log = Engine(config), PlainEngine(config), Log()
+    engine.kv.observer = log
+    pairs: list[tuple[Sequence, PlainSequence]] = []
+    heard: dict[Sequence, list[float]] = {}
+
+    def hear(sequence: Sequence) -> None:
+        heard.setdefault(sequence, []).append(sequence.last_token_at)
+
+    now = 0.0
+    for action, value in script:
+        if isinstance(value, GenerationRequest):
+            if value.prompt_tokens + value.max_tokens <= config.max_model_len:
+                on_token = hear if listening and len(pairs) % 3 == 0 else None
+                sequence = engine.submit(value, now, on_token=on_token)
+                pairs.append((sequence, plain.submit(value, now)))
+        elif isinstance(value, float):
+            now += value
+            if action == "wait":
+                engine.run_until(now)
+                plain.run_until(now)
+        elif isinstance(value, int) and value < len(pairs):
+            engine.abort(pairs[value][0], now)
+            plain.abort(pairs[value][1])
+        check(engine)
+        assert engine.kv.in_use == plain.in_use
+        assert [s.generated for s, _ in pairs] == [p.generated for _, p in pairs]
+    while engine.next_event_at is not None:
+        engine.run_until(engine.next_event_at)
+        check(engine)
+    plain.run_until(inf)
+    assert engine.stats.steps == len(plain.step_tokens)
+    assert log.stored_keys == plain.stored
+    assert log.removed_keys == plain.evicted
+    assert engine.stats.preemptions == plain.preemptions
+    for sequence, model in pairs:
+        times = model.token_times
+        assert (sequence.generated, sequence.preemptions) == (model.generated, model.preemptions)
+        assert sequence.cached_tokens == (model.cached_tokens or 0)
+        assert sequence.admitted_at == approx(model.admitted_at)
+        if times:
+            assert (sequence.first_token_at, sequence.last_token_at) == approx(
+                (times[0], times[-1])
+            )
+        if sequence in heard:
+            assert heard[sequence] == approx(times)
+    gaps = engine.stats.histograms["inter_token_latency_seconds"]
+    assert (gaps.count, gaps.sum) == (len(plain.token_gaps), approx(sum(plain.token_gaps)))
+    tokens = engine.stats.histograms["iteration_tokens_total"]
+    assert (tokens.count, tokens.sum) == (len(plain.step_tokens), sum(plain.step_tokens))

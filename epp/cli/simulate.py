@@ -1,0 +1,166 @@
+"""``epp simulate``: compare configurations and policies on a virtual clock."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+
+from epp.cli import option_groups as groups
+from epp.cli.running import fail
+from epp.config import ConfigError
+from epp.data_layer import DataLayerError
+from epp.inputs import Panel
+from epp.lab.envoy import Mode
+from epp.lab.fleet import FleetError
+from epp.lab.results import compare, comparison_table
+from epp.lab.scenarios import Scenario, ScenarioError, load_scenario
+from epp.lab.simulation import (
+    NAMES,
+    Contender,
+    Run,
+    RunSettings,
+    SimulationError,
+    profiled,
+    quiet_logs,
+    run,
+    run_all,
+    summaries,
+)
+from epp.lab.traffic import TrafficError
+
+_EXPECTED = (ConfigError, DataLayerError, FleetError, ScenarioError, SimulationError, TrafficError)
+_DEFAULT_POLICIES = ("round-robin", "random", "reference-weighted")
+
+_scenario_options = groups.panel(Panel.SCENARIO)
+_contenders = groups.panel(Panel.CONTENDERS)
+
+
+def simulate(
+    scenario: Annotated[
+        Path,
+        _scenario_options(help="Scenario: fleet, traffic, faults, objectives.", metavar="FILE"),
+    ],
+    config: Annotated[
+        list[Path] | None,
+        _contenders(help="EndpointPickerConfig to compare; repeatable.", metavar="FILE"),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        _contenders(
+            help=f"Built-in policy to compare; repeatable. One of {', '.join(NAMES)}.",
+            metavar="NAME",
+        ),
+    ] = None,
+    mode: Annotated[
+        Mode,
+        _contenders(help="Which parts of a response Envoy sends to the endpoint picker."),
+    ] = Mode.LEAN,
+    trace: Annotated[
+        Path | None,
+        _scenario_options(help="Trace in place of the scenario's traffic.", metavar="FILE"),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        _scenario_options(help="Number of workers in place of the scenario's.", metavar="N", min=1),
+    ] = None,
+    requests: Annotated[
+        int | None,
+        _scenario_options(help="Send so many requests at most.", metavar="N", min=1),
+    ] = None,
+    time_scale: Annotated[
+        float | None,
+        _scenario_options(
+            help="Factor on the times of the traffic; 0.5 doubles the rate.", metavar="FACTOR"
+        ),
+    ] = None,
+    seeds: Annotated[
+        int, groups.results(help="Runs of each policy, with different traffic.", metavar="N", min=1)
+    ] = 5,
+    first_seed: Annotated[int, groups.results(help="Seed of the first run.", metavar="N")] = 1,
+    jobs: Annotated[
+        int,
+        groups.process(help="Processes; 0 for one per CPU core.", metavar="N", min=0),
+    ] = 0,
+    as_json: Annotated[
+        bool, groups.results("--json", help="Print JSON instead of a table.")
+    ] = False,
+    profile: Annotated[
+        bool,
+        groups.process(help="Also show where the time of a run goes."),
+    ] = False,
+) -> None:
+    """Compare configurations and policies on a simulated fleet, with a virtual clock.
+
+    The first one is what the others are compared with: of --config, then of --policy, then of the
+    scenario's own list.
+    """
+    quiet_logs()
+    notes = Console(stderr=True, highlight=False, soft_wrap=True)
+    try:
+        chosen = load_scenario(scenario).changed(
+            workers=workers, trace=trace, requests=requests, time_scale=time_scale
+        )
+        contenders = _chosen(config or (), policy or (), chosen)
+        for each in contenders:
+            each.check()
+        settings = RunSettings(scenario=chosen, mode=mode)
+        numbers = range(first_seed, first_seed + seeds)
+        done: list[Run] = []
+
+        def finished(each: Run) -> None:
+            done.append(each)
+            notes.print(
+                f"{len(done)}/{len(contenders) * seeds}  {each.contender.name}, seed {each.seed}:"
+                f" {_pace(each)}"
+            )
+
+        runs = run_all(
+            settings, contenders, numbers, jobs=jobs or os.cpu_count() or 1, finished=finished
+        )
+        comparison = compare(summaries(runs))
+        if profile:
+            _show_profile(settings, contenders, first_seed, notes)
+    except _EXPECTED as error:
+        fail(str(error), status=1)
+    if as_json:
+        print(json.dumps(comparison.to_dict(), indent=2))  # noqa: T201 - the command's output
+    else:
+        Console(highlight=False).print(comparison_table(comparison))
+        total = sum(each.virtual_seconds for each in runs)
+        spent = sum(each.cpu_seconds for each in runs)
+        pace = total / spent if spent else 0.0
+        notes.print(f"{total:.0f} s in {spent:.1f} s of CPU time: {pace:.0f} times real time")
+
+
+def _chosen(
+    configs: Sequence[Path], policies: Sequence[str], scenario: Scenario
+) -> list[Contender]:
+    names = policies or (() if configs else scenario.policies or _DEFAULT_POLICIES)
+    contenders = [Contender.of_config(path) for path in configs]
+    contenders += [Contender.of_policy(name) for name in names]
+    seen: set[str] = set()
+    for each in contenders:
+        if each.name in seen:
+            raise SimulationError(f"{each.name} is given twice; compare different ones")
+        seen.add(each.name)
+    return contenders
+
+
+def _pace(each: Run) -> str:
+    factor = each.virtual_seconds / each.cpu_seconds if each.cpu_seconds else 0.0
+    return (
+        f"{each.summary.sent} requests, {each.virtual_seconds:.0f} s in"
+        f" {each.cpu_seconds:.1f} s of CPU time ({factor:.0f} times real time)"
+    )
+
+
+def _show_profile(
+    settings: RunSettings, contenders: Sequence[Contender], seed: int, notes: Console
+) -> None:
+    for each in contenders:
+        _, shares = profiled(lambda: run(settings, each, seed))  # noqa: B023 - called at once
+        listed = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+        notes.print(f"time of {each.name}: {listed}")

@@ -1,0 +1,152 @@
+"""Reads scenario files; each error names the file, the field and what it may be."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from epp.inputs import why_unreadable
+from epp.lab.fleet import ConfigError, EngineConfig
+from epp.lab.fleet.faults import FaultPlan
+from epp.lab.results import Slo
+from epp.lab.scenarios.errors import ScenarioError
+from epp.lab.scenarios.scenario import Scenario
+from epp.lab.traffic import TrafficError
+from epp.lab.traffic.fields import DurationField, parse, seconds
+
+_MAX_WORKERS = 10_000
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2: `on` and `off`, fields of arrivals, are no booleans."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as the base class has it
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":bool")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("true|false"), ["t", "f"])
+
+
+class FleetFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`fleet`: the servers."""
+
+    workers: int = 8
+    engine: dict[str, Any] = {}
+    overrides: dict[int, dict[str, Any]] = {}
+
+
+class SloFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`slo`: what a request must meet."""
+
+    ttft: DurationField | None = None
+    tpot: DurationField | None = None
+    latency: DurationField | None = None
+
+
+class ScenarioFields(msgspec.Struct, frozen=True, kw_only=True):
+    """A scenario file."""
+
+    description: str
+    source: str = ""
+    fleet: FleetFields
+    traffic: dict[str, Any]
+    faults: list[Any] = []
+    slo: SloFields = SloFields()
+    warm_up: DurationField = 0.0
+    timeout: DurationField = 600.0
+    policies: list[str] = []
+
+
+def load_scenario(path: Path) -> Scenario:
+    """Read a file.
+
+    Raises:
+        ScenarioError: The file cannot be read, is no YAML, or a field is invalid.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"cannot read the scenario {path}: {why_unreadable(error)}") from None
+    try:
+        document = yaml.load(text, Loader=_Loader)  # noqa: S506 - a subclass of SafeLoader
+    except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())
+        raise ScenarioError(f"{path}: no valid YAML: {problem}") from None
+    return scenario_of(document, name=path.stem, folder=path.parent, where=str(path))
+
+
+def scenario_of(
+    document: object, *, name: str, folder: Path = Path(), where: str = "scenario"
+) -> Scenario:
+    """Return the scenario of a document.
+
+    Args:
+        document: The content of a file.
+        name: Name of the scenario.
+        folder: What relative paths start from.
+        where: Name of the document, for errors.
+
+    Raises:
+        ScenarioError: A field is missing, unknown or invalid.
+    """
+    try:
+        fields = parse(document, ScenarioFields, where)
+        slo = fields.slo
+        return Scenario(
+            name=name,
+            description=fields.description,
+            source=fields.source,
+            engines=_engines(fields.fleet, f"{where}: fleet"),
+            traffic=fields.traffic,
+            folder=folder,
+            faults=FaultPlan.from_list(fields.faults, f"{where}: faults"),
+            slo=Slo(
+                ttft_seconds=_limit(slo.ttft, f"{where}: slo.ttft"),
+                tpot_seconds=_limit(slo.tpot, f"{where}: slo.tpot"),
+                latency_seconds=_limit(slo.latency, f"{where}: slo.latency"),
+            ),
+            warm_up_seconds=seconds(fields.warm_up, f"{where}: warm_up"),
+            timeout_seconds=_positive(fields.timeout, f"{where}: timeout"),
+            policies=tuple(fields.policies),
+        )
+    except (TrafficError, ConfigError) as error:
+        raise ScenarioError(str(error)) from None
+
+
+def _engines(fleet: FleetFields, where: str) -> list[EngineConfig]:
+    if not 1 <= fleet.workers <= _MAX_WORKERS:
+        raise ScenarioError(
+            f"{where}.workers: {fleet.workers} is not a number from 1 to {_MAX_WORKERS}"
+        )
+    engines = [_engine(fleet.engine, f"{where}.engine")] * fleet.workers
+    for index, changes in fleet.overrides.items():
+        if not 0 <= index < fleet.workers:
+            raise ScenarioError(
+                f"{where}.overrides: there is no worker {index}: the fleet has {fleet.workers},"
+                " counted from 0"
+            )
+        engines[index] = _engine(fleet.engine | changes, f"{where}.overrides.{index}")
+    return engines
+
+
+def _engine(document: Mapping[str, Any], where: str) -> EngineConfig:
+    try:
+        return EngineConfig(**document)
+    except (ConfigError, TypeError) as error:
+        raise ScenarioError(f"{where}: {error}") from None
+
+
+def _limit(value: DurationField | None, where: str) -> float | None:
+    return None if value is None else _positive(value, where)
+
+
+def _positive(value: DurationField, where: str) -> float:
+    number = seconds(value, where)
+    if not number:
+        raise ScenarioError(f"{where}: must be above 0")
+    return number

@@ -1,0 +1,79 @@
+"""A scenario: which servers, which traffic, what goes wrong, and what counts as good."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from epp.lab.fleet import EngineConfig
+from epp.lab.fleet.faults import FaultPlan
+from epp.lab.results import Slo
+from epp.lab.traffic import Workload, load_traffic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A scenario, read from a file by :func:`~epp.lab.scenarios.loader.load_scenario`."""
+
+    name: str
+    """Name in tables: that of the file."""
+    description: str
+    """What it shows."""
+    source: str = ""
+    """Where its numbers come from."""
+    engines: Sequence[EngineConfig]
+    """Settings of each worker."""
+    traffic: Mapping[str, Any]
+    """The description of the traffic."""
+    folder: Path = Path()
+    """What relative paths of the traffic start from."""
+    faults: FaultPlan = field(default_factory=FaultPlan)
+    """What goes wrong."""
+    slo: Slo = field(default_factory=Slo)
+    """What a request must meet to count towards the goodput."""
+    warm_up_seconds: float = 0.0
+    """Requests sent before are not counted."""
+    timeout_seconds: float = 600.0
+    """After that time a client gives up."""
+    policies: Sequence[str] = ()
+    """What to compare, by default; the first is the baseline."""
+
+    def workload(self, seed: int) -> Workload:
+        """Return the requests of a seed.
+
+        Raises:
+            TrafficError: The traffic is invalid, or its trace cannot be read.
+        """
+        return load_traffic(self.traffic, seed=seed, folder=self.folder, where="traffic")
+
+    def changed(
+        self,
+        *,
+        workers: int | None = None,
+        trace: Path | None = None,
+        requests: int | None = None,
+        time_scale: float | None = None,
+    ) -> "Scenario":
+        """Return the scenario with some values of the command line in place of its own.
+
+        Args:
+            workers: Number of workers; further ones are like the last one.
+            trace: Trace file in place of the source of its traffic.
+            requests: Send so many requests at most.
+            time_scale: Factor on the times of the traffic; below 1, requests come faster.
+        """
+        traffic = dict(self.traffic)
+        if trace is not None:
+            if "trace" not in traffic:
+                kept = ("tenants", "objectives", "adapters", "slos", "limit", "time_scale")
+                traffic = {name: traffic[name] for name in kept if name in traffic}
+            traffic["trace"] = str(trace.absolute())
+        if requests is not None:
+            traffic["limit"] = min(requests, traffic.get("limit", requests))
+        if time_scale is not None:
+            traffic["time_scale"] = traffic.get("time_scale", 1.0) * time_scale
+        engines = self.engines
+        if workers is not None:
+            more = [engines[-1]] * (workers - len(engines))
+            engines = [*engines[:workers], *more]
+        return replace(self, traffic=traffic, engines=engines)

@@ -1,0 +1,42 @@
+"""Simulated runs: the endpoint picker's own decisions, modelled servers, a virtual clock.
+
+`virtual_loop` is the clock. `simulation` sends the requests of a workload through `gateway`, which
+asks a router (`routing`) for a server: `picker` is the endpoint picker itself, `policies` and
+`oracles` are its opponents, `contenders` names all of them. `servers` drives the engines of
+`epp.lab.fleet`, `scraping` lets the endpoint picker read them. `runs` repeats a run with every
+contender and seed.
+"""
+
+from epp.lab.simulation.contenders import NAMES, Contender
+from epp.lab.simulation.errors import SimulationError
+from epp.lab.simulation.profiling import profiled
+from epp.lab.simulation.runs import (
+    Run,
+    RunSettings,
+    quiet_logs,
+    run,
+    run_all,
+    simulate,
+    summaries,
+)
+from epp.lab.simulation.simulation import Outcome, Simulation
+from epp.lab.simulation.virtual_loop import VirtualLoop, VirtualLoopError, run_virtual
+
+__all__ = [
+    "NAMES",
+    "Contender",
+    "Outcome",
+    "Run",
+    "RunSettings",
+    "Simulation",
+    "SimulationError",
+    "VirtualLoop",
+    "VirtualLoopError",
+    "profiled",
+    "quiet_logs",
+    "run",
+    "run_all",
+    "run_virtual",
+    "simulate",
+    "summaries",
+]

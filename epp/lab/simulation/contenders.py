@@ -1,0 +1,106 @@
+"""What a simulation compares: built-in policies, oracles and configurations, by name."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from random import Random
+
+from epp.building import InstalledPlugins
+from epp.config import LoadedConfig, default_config, load_file, load_text
+from epp.lab.envoy import Mode
+from epp.lab.simulation.errors import SimulationError
+from epp.lab.simulation.oracles import EarliestFirstToken
+from epp.lab.simulation.picker import PickerRouter
+from epp.lab.simulation.policies import POLICIES, PolicyRouter
+from epp.lab.simulation.routing import Router
+from epp.lab.simulation.servers import SimulatedServer
+
+ORACLE = "oracle-earliest-first-token"
+CONFIGURATIONS = ("reference-weighted", "reference-affinity")
+"""Configurations that are built in: the two defaults of the Go EPP."""
+NAMES = (*POLICIES, *CONFIGURATIONS, ORACLE)
+"""All built-in names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A built-in policy or a configuration; it can be sent to another process."""
+
+    name: str
+    """Name in tables."""
+    config: Path | None = None
+    """The configuration; None for a built-in name."""
+
+    @classmethod
+    def of_policy(cls, name: str) -> "Contender":
+        """Return the one with a built-in name.
+
+        Raises:
+            SimulationError: There is none.
+        """
+        if name not in NAMES:
+            raise SimulationError(f"policy {name!r} is not one of {', '.join(NAMES)}")
+        return cls(name)
+
+    @classmethod
+    def of_config(cls, path: Path) -> "Contender":
+        """Return the configuration in a file; its name is that of the file."""
+        return cls(path.name, path)
+
+    def check(self) -> None:
+        """Check the configuration, if it is one.
+
+        Raises:
+            ConfigError: It is invalid.
+        """
+        if self.uses_picker:
+            self.load()
+
+    @property
+    def uses_picker(self) -> bool:
+        """Whether it is a configuration of the endpoint picker."""
+        return self.config is not None or self.name in CONFIGURATIONS
+
+    def load(self) -> LoadedConfig:
+        """Return its configuration.
+
+        Raises:
+            ConfigError: The file is invalid.
+        """
+        if self.config is not None:
+            return load_file(self.config)
+        if self.name == "reference-weighted":
+            return default_config()
+        text = files(__package__).joinpath(f"{self.name}.yaml").read_text(encoding="utf-8")
+        return load_text(text, f"{self.name}.yaml")
+
+    def make_router(
+        self,
+        servers: Sequence[SimulatedServer],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        seed: int,
+        mode: Mode,
+        scrape_interval_seconds: float,
+    ) -> Router:
+        """Create the router.
+
+        Raises:
+            ConfigError: The configuration is invalid.
+        """
+        if self.uses_picker:
+            return PickerRouter(
+                self.load(),
+                servers,
+                loop,
+                installed=InstalledPlugins.load(),
+                seed=seed,
+                mode=mode,
+                scrape_interval_seconds=scrape_interval_seconds,
+            )
+        if self.name == ORACLE:
+            return EarliestFirstToken(servers, loop)
+        rng = Random(f"{seed}/{self.name}")  # noqa: S311 - reproducible, not secret
+        return PolicyRouter(len(servers), POLICIES[self.name](len(servers), rng))

@@ -1,0 +1,233 @@
+"""The simulated gateway: passes requests to a router and to servers, as Envoy does, and records.
+
+Modelled are Envoy's retries on refused connections, its own 503, and the client's timeout; the
+network takes no time.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from epp.lab.results import ErrorKind, Record
+from epp.lab.simulation.prompts import SimulatedRequest
+from epp.lab.simulation.routing import RETRIES, End, Outcome, Refusal, Route, Router, Tokens
+from epp.lab.simulation.servers import (
+    UNAVAILABLE,
+    ConnectionRefusedByServerError,
+    Exchange,
+    SimulatedServer,
+)
+
+_ERROR = 400
+
+
+class Timeouts:
+    """The time limit of all requests; one timer serves them, because they have the same limit."""
+
+    def __init__(self, seconds: float, loop: asyncio.AbstractEventLoop) -> None:
+        self._seconds = seconds
+        self._loop = loop
+        self._deadlines: dict[ClientRequest, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, client: "ClientRequest") -> None:
+        """Begin with a request that is sent now."""
+        deadline = self._loop.time() + self._seconds
+        self._deadlines[client] = deadline
+        if self._timer is None:
+            self._timer = self._loop.call_at(deadline, self._check)
+
+    def remove(self, client: "ClientRequest") -> None:
+        """End with a request that has ended."""
+        self._deadlines.pop(client, None)
+
+    def stop(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        while self._deadlines:
+            client, deadline = next(iter(self._deadlines.items()))
+            if deadline > now:
+                self._timer = self._loop.call_at(deadline, self._check)
+                return
+            del self._deadlines[client]
+            client.time_out()
+
+
+class ClientRequest:
+    """One request from its arrival to its record.
+
+    Args:
+        request: The request.
+        router: Chooses the server.
+        servers: All servers, by index.
+        loop: The virtual loop.
+        began_at: Time of the beginning of the run, from which the record counts.
+        finished: Gets the record and the headers of the response that the client keeps.
+    """
+
+    __slots__ = (
+        "_arrived_at",
+        "_began_at",
+        "_cancel",
+        "_exchange",
+        "_finished",
+        "_first_token_at",
+        "_kept_headers",
+        "_loop",
+        "_request",
+        "_route",
+        "_router",
+        "_server",
+        "_servers",
+        "_status",
+    )
+
+    def __init__(
+        self,
+        request: SimulatedRequest,
+        router: Router,
+        servers: Sequence[SimulatedServer],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        began_at: float,
+        finished: "Callable[[ClientRequest, Record], None]",
+    ) -> None:
+        self._request = request
+        self._router = router
+        self._servers = servers
+        self._loop = loop
+        self._finished: Callable[[ClientRequest, Record], None] | None = finished
+        self._began_at = began_at
+        self._arrived_at = loop.time() - began_at
+        self._first_token_at: float | None = None
+        self._status = 0
+        self._server: SimulatedServer | None = None
+        self._exchange: Exchange | None = None
+        self._route: Route | None = None
+        self._cancel: Callable[[], None] | None = None
+        self._kept_headers: dict[str, str] = {}
+
+    @property
+    def request(self) -> SimulatedRequest:
+        """The request."""
+        return self._request
+
+    @property
+    def kept_headers(self) -> dict[str, str]:
+        """Headers of the response that a client sends back in its session."""
+        return self._kept_headers
+
+    def send(self) -> None:
+        """Send the request to the gateway."""
+        self._cancel = self._router.route(self._request, self._routed)
+
+    def time_out(self) -> None:
+        """Give the request up."""
+        if self._cancel is not None:
+            self._cancel()
+        self._abort()
+        self._close(End.CLIENT_LEFT, None, ErrorKind.TIMEOUT, "the client gave up")
+
+    def _routed(self, outcome: Outcome) -> None:
+        self._cancel = None
+        if isinstance(outcome, Refusal):
+            self._refused(outcome)
+            return
+        self._route = outcome
+        outcome.on_revoked = self._revoked
+        for number, index in enumerate(outcome.servers[: 1 + RETRIES]):
+            server = self._servers[index]
+            exchange = Exchange(
+                request=self._request,
+                head=self._head,
+                first_token=self._first_token,
+                end=self._end,
+                cut=self._cut,
+            )
+            self._server, self._exchange = server, exchange
+            if number:
+                outcome.served_by(index)
+            try:
+                server.submit(exchange)
+            except ConnectionRefusedByServerError:
+                continue
+            return
+        self._server = self._exchange = None
+        self._status = UNAVAILABLE
+        outcome.head(UNAVAILABLE, from_gateway=True)
+        self._close(End.GATEWAY, None, ErrorKind.STATUS, "no server could be reached")
+
+    def _head(self, status: int) -> None:
+        route = self._route
+        assert route is not None  # noqa: S101 - the server has the request from it
+        self._status = status
+        route.on_revoked = None
+        self._kept_headers.update(route.head(status))
+        if status >= _ERROR:
+            self._close(End.COMPLETED, None, ErrorKind.STATUS, "the server answered with an error")
+
+    def _first_token(self) -> None:
+        self._first_token_at = self._loop.time() - self._began_at
+        if self._route is not None:
+            self._route.first_chunk()
+
+    def _end(self, tokens: Tokens) -> None:
+        self._close(End.COMPLETED, tokens)
+
+    def _cut(self) -> None:
+        self._close(End.CUT, None, ErrorKind.RESET, "the server closed the connection")
+
+    def _refused(self, refusal: Refusal) -> None:
+        self._status = refusal.status
+        self._record(None, ErrorKind.STATUS, refusal.reason)
+
+    def _revoked(self, refusal: Refusal) -> None:
+        self._abort()
+        self._route = None  # the router has ended it
+        self._refused(refusal)
+
+    def _abort(self) -> None:
+        if self._server is not None and self._exchange is not None:
+            self._server.abort(self._exchange)
+
+    def _close(
+        self, end: End, tokens: Tokens | None, error: ErrorKind | None = None, message: str = ""
+    ) -> None:
+        route, self._route = self._route, None
+        if route is not None:
+            route.end(end, tokens)
+        self._record(tokens, error, message)
+
+    def _record(self, tokens: Tokens | None, error: ErrorKind | None, message: str) -> None:
+        finished, self._finished = self._finished, None
+        if finished is None:
+            return
+        traffic = self._request.traffic
+        now, first = self._loop.time() - self._began_at, self._first_token_at
+        record = Record(
+            index=traffic.index,
+            scheduled_at=self._arrived_at,
+            started_at=self._arrived_at,
+            finished_at=now,
+            status=self._status,
+            served_by="" if self._server is None else f"worker-{self._server.index}",
+            first_byte_at=first,
+            token_times=() if first is None else (first, now) if tokens else (first,),
+            has_all_token_times=False,
+            request_id=self._request.id,
+            tenant=traffic.tenant,
+            adapter=traffic.adapter,
+            session=traffic.session,
+            objective=traffic.objective,
+            output_tokens=0 if tokens is None else tokens.output,
+            prompt_tokens=traffic.prompt_tokens,
+            cached_tokens=0 if tokens is None else tokens.cached,
+            error=error,
+            message=message,
+        )
+        finished(self, record)

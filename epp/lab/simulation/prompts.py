@@ -1,0 +1,73 @@
+"""A request of a workload as the parts of a simulation see it: text, block keys, headers."""
+
+from collections.abc import Mapping
+from zlib import crc32
+
+from epp.lab.traffic import Segment, TrafficRequest, block_keys, prompt_text
+
+MODEL = "tiny"
+"""Name of the base model."""
+
+_STREAM = b',"stream":true,"stream_options":{"include_usage":true}}'
+
+
+class SimulatedRequest:
+    """One request of the workload."""
+
+    __slots__ = ("_keys", "headers", "id", "traffic")
+
+    def __init__(self, traffic: TrafficRequest, session_headers: Mapping[str, str]) -> None:
+        self.traffic = traffic
+        self.id = f"sim-{traffic.index}"
+        """Id of the HTTP request."""
+        self.headers: Mapping[str, str] = {**_headers(traffic, self.id), **session_headers}
+        """Headers of the HTTP request, pseudo headers included."""
+        self._keys: dict[int, list[int]] = {}
+
+    @property
+    def prompt(self) -> bytes:
+        """The text of the prompt."""
+        return prompt_text(self.traffic.segments)
+
+    def body(self) -> bytes:
+        """Return the JSON body; the text of a prompt needs no escapes."""
+        traffic = self.traffic
+        model = (traffic.adapter or MODEL).encode()
+        return b'{"model":"%s","prompt":"%s","max_tokens":%d%s' % (
+            model,
+            self.prompt,
+            traffic.output_tokens,
+            _STREAM,
+        )
+
+    def keys(self, block_size: int) -> list[int]:
+        """Return the keys of the full blocks of prompt and output."""
+        keys = self._keys.get(block_size)
+        if keys is None:
+            traffic = self.traffic
+            output = Segment(traffic.index, traffic.output_tokens, is_output=True)
+            keys = self._keys[block_size] = block_keys(
+                (*traffic.segments, output), block_size, root=crc32(traffic.adapter.encode())
+            )
+        return keys
+
+
+def _headers(traffic: TrafficRequest, request_id: str) -> dict[str, str]:
+    headers = {
+        ":method": "POST",
+        ":path": "/v1/completions",
+        ":authority": "simulation",
+        "content-type": "application/json",
+        "x-request-id": request_id,
+    }
+    if traffic.tenant:
+        headers["x-llm-d-inference-fairness-id"] = traffic.tenant
+    if traffic.objective:
+        headers["x-llm-d-inference-objective"] = traffic.objective
+    if traffic.session:
+        headers["x-session-id"] = traffic.session
+    if traffic.ttft_slo_seconds is not None:
+        headers["x-llm-d-slo-ttft-ms"] = f"{traffic.ttft_slo_seconds * 1000:g}"
+    if traffic.tpot_slo_seconds is not None:
+        headers["x-llm-d-slo-tpot-ms"] = f"{traffic.tpot_slo_seconds * 1000:g}"
+    return headers

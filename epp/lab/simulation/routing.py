@@ -1,0 +1,92 @@
+"""What the simulated gateway asks of a router, the real endpoint picker or a built-in policy."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from epp.lab.simulation.prompts import SimulatedRequest
+
+RETRIES = 2
+"""Further servers that Envoy tries after a refused connection, as `epp envoy-config` sets it."""
+
+
+class End(Enum):
+    """How a request ended."""
+
+    COMPLETED = auto()
+    CUT = auto()
+    """The server closed the connection before the end of the response."""
+    GATEWAY = auto()
+    """No server could be reached, so the gateway answered."""
+    CLIENT_LEFT = auto()
+    """The client gave up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The `usage` of a response."""
+
+    prompt: int
+    output: int
+    cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The router answered the request itself."""
+
+    status: int
+    reason: str
+
+
+@dataclass(slots=True, eq=False)
+class Route:
+    """Where one request goes; the gateway reports to it what happens."""
+
+    servers: Sequence[int]
+    """Servers in the order in which the gateway tries them, at least one."""
+    on_revoked: Callable[[Refusal], None] | None = field(default=None, init=False)
+    """Set by the gateway: ends the request, whose response has not begun."""
+
+    def served_by(self, server: int) -> None:
+        """Another server than the first one got the request."""
+
+    def head(self, status: int, *, from_gateway: bool = False) -> Mapping[str, str]:
+        """The head of the response has come; return headers that the client sends back.
+
+        Args:
+            status: HTTP status.
+            from_gateway: No server was reached, and the gateway made the response.
+        """
+        del status, from_gateway
+        return {}
+
+    def first_chunk(self) -> None:
+        """The first token has come."""
+
+    def end(self, end: End, tokens: Tokens | None) -> None:
+        """The request has ended; `tokens` is None unless the response was complete."""
+
+
+Outcome = Route | Refusal
+Receive = Callable[[Outcome], None]
+Cancel = Callable[[], None]
+
+
+class Router(ABC):
+    """Chooses servers."""
+
+    @abstractmethod
+    def route(self, request: SimulatedRequest, receive: Receive) -> Cancel | None:
+        """Choose for a request, at once or later, and pass the outcome to `receive`, once.
+
+        Returns:
+            Gives a choice up that has not been made; None if it has been made.
+        """
+
+    async def start(self) -> None:  # noqa: B027 - most need none
+        """Begin, before the first request."""
+
+    async def stop(self) -> None:  # noqa: B027 - likewise
+        """End, after the last request."""

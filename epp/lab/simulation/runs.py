@@ -1,0 +1,149 @@
+"""Runs of a scenario: every contender with every seed, in several processes."""
+
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+
+import structlog
+
+from epp.lab.envoy import Mode
+from epp.lab.results import Record, Summary, summarise
+from epp.lab.scenarios import Scenario
+from epp.lab.simulation.contenders import Contender
+from epp.lab.simulation.simulation import Outcome, Simulation
+
+_ERROR = 40
+"""The level from which lines of the endpoint picker are logged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What the runs of a comparison have in common."""
+
+    scenario: Scenario
+    mode: Mode = Mode.LEAN
+    """What the gateway shows the endpoint picker of a response."""
+    scrape_interval_seconds: float = 0.05
+    """As ``--refresh-metrics-interval``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One finished run."""
+
+    contender: Contender
+    seed: int
+    summary: Summary
+    """Of the requests after the warm-up."""
+    virtual_seconds: float
+    """Length on the virtual clock."""
+    cpu_seconds: float
+    """CPU time that it took."""
+    records: Sequence[Record]
+    """All requests, those of the warm-up included."""
+
+
+def simulate(settings: RunSettings, contender: Contender, seed: int) -> Outcome:
+    """Run a scenario with one contender and one seed.
+
+    Raises:
+        ConfigError: The configuration is invalid.
+        TrafficError: The traffic is invalid.
+        VirtualLoopError: A plugin needs a socket.
+    """
+    scenario = settings.scenario
+    return Simulation(
+        engines=scenario.engines,
+        traffic=scenario.workload(seed),
+        make_router=lambda servers, loop: contender.make_router(
+            servers,
+            loop,
+            seed=seed,
+            mode=settings.mode,
+            scrape_interval_seconds=settings.scrape_interval_seconds,
+        ),
+        faults=scenario.faults,
+        seed=seed,
+        timeout_seconds=scenario.timeout_seconds,
+    ).run()
+
+
+def run(settings: RunSettings, contender: Contender, seed: int) -> Run:
+    """Run once and summarise; see :func:`simulate`."""
+    outcome = simulate(settings, contender, seed)
+    scenario = settings.scenario
+    counted = [each for each in outcome.records if each.started_at >= scenario.warm_up_seconds]
+    return Run(
+        contender=contender,
+        seed=seed,
+        summary=summarise(
+            counted,
+            scenario.slo,
+            elapsed_seconds=max(0.0, outcome.virtual_seconds - scenario.warm_up_seconds),
+            workers=[f"worker-{index}" for index in range(len(scenario.engines))],
+        ),
+        virtual_seconds=outcome.virtual_seconds,
+        cpu_seconds=outcome.cpu_seconds,
+        records=outcome.records,
+    )
+
+
+def run_all(
+    settings: RunSettings,
+    contenders: Sequence[Contender],
+    seeds: Sequence[int],
+    *,
+    jobs: int,
+    finished: Callable[[Run], None],
+) -> list[Run]:
+    """Run every contender with every seed.
+
+    Args:
+        settings: The scenario.
+        contenders: What to compare.
+        seeds: Seeds; runs of the same seed have the same traffic.
+        jobs: Number of processes; 1 for this one.
+        finished: Called after each run.
+
+    Returns:
+        The runs, ordered by contender and seed.
+    """
+    tasks = [(contender, seed) for seed in seeds for contender in contenders]
+    runs: dict[tuple[str, int], Run] = {}
+
+    def note(done: Run) -> None:
+        runs[done.contender.name, done.seed] = done
+        finished(done)
+
+    if jobs <= 1 or len(tasks) == 1:
+        for contender, seed in tasks:
+            note(run(settings, contender, seed))
+    else:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(min(jobs, len(tasks)), context, initializer=quiet_logs) as pool:
+            try:
+                waiting = [pool.submit(run, settings, *task) for task in tasks]
+                for future in as_completed(waiting):
+                    note(future.result())
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    return [runs[contender.name, seed] for contender in contenders for seed in seeds]
+
+
+def summaries(runs: Iterable[Run]) -> Mapping[str, Mapping[int, Summary]]:
+    """Return the summaries by contender and seed, as a comparison takes them."""
+    table: dict[str, dict[int, Summary]] = {}
+    for each in runs:
+        table.setdefault(each.contender.name, {})[each.seed] = each.summary
+    return table
+
+
+def quiet_logs() -> None:
+    """Log only errors of the endpoint picker, on standard error."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(_ERROR),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )

@@ -1,0 +1,181 @@
+"""Scrapes of simulated servers: the endpoint picker's own scraper, without text pages.
+
+The loops, their timing and the accounting are those of :mod:`epp.data_layer`. While nothing is
+wrong with a server, the values of its engine become the endpoint's metrics directly, as
+``core-metrics-extractor`` would read them; a page takes no time. Other sources and extractors, and
+servers with faults, get pages as text.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from math import inf
+from random import Random
+from typing import Any
+
+from epp.data_layer import EndpointStore, Page, PageClient, Scraper
+from epp.data_layer.errors import ScrapeConnectError, ScrapeStatusError
+from epp.data_layer.scrape import Scrape
+from epp.data_layer.scrape_loop import ScrapeLoop
+from epp.lab.fleet.metrics_page import GARBLED_PAGE, MetricsPage
+from epp.lab.simulation.prompts import MODEL
+from epp.lab.simulation.servers import UNAVAILABLE, SimulatedServer
+from epp.scheduling import EndpointMetrics
+
+_METRICS_PATH = "/metrics"
+_NOT_FOUND = 404
+
+
+class ServerPage:
+    """A client for one page of a simulated server."""
+
+    def __init__(self, server: SimulatedServer, path: str, clock: Callable[[], float]) -> None:
+        self._server = server
+        self._path = path
+        self._clock = clock
+        self._stale_page: bytes | None = None
+
+    async def get(self) -> Page:
+        requested_at = self._clock()
+        faults = self._server.faults
+        if faults.refuse:
+            raise ScrapeConnectError(f"{self._server.address} refused the connection")
+        if faults.hang:
+            await asyncio.Event().wait()
+        if faults.loading:
+            raise ScrapeStatusError(UNAVAILABLE)
+        if self._path == _METRICS_PATH:
+            if faults.metrics_delay_seconds:
+                await asyncio.sleep(faults.metrics_delay_seconds)
+            return Page(self._metrics(), requested_at)
+        if self._path == "/health":
+            if faults.health_status is not None:
+                raise ScrapeStatusError(faults.health_status)
+            return Page(b"", requested_at)
+        raise ScrapeStatusError(_NOT_FOUND)
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+    def _metrics(self) -> bytes:
+        faults = self._server.faults
+        if faults.metrics_status is not None:
+            raise ScrapeStatusError(faults.metrics_status)
+        if faults.garbled_metrics:
+            return GARBLED_PAGE
+        if not faults.stale_metrics:
+            self._stale_page = None
+        page = self._stale_page
+        if page is None:
+            self._server.advance()
+            engine = self._server.engine
+            page = MetricsPage(engine, {}, model=MODEL, created=0.0, wall_offset=0.0).render()
+        if faults.stale_metrics:
+            self._stale_page = page
+        left_out = tuple(f"vllm:{name}" for name in faults.left_out_metrics)
+        if left_out:
+            kept = [
+                line for line in page.decode().splitlines(True) if not line.startswith(left_out)
+            ]
+            page = "".join(kept).encode()
+        return page
+
+
+def page_opener(
+    servers: Mapping[str, SimulatedServer], clock: Callable[[], float]
+) -> Callable[..., PageClient]:
+    """Return the service ``open_page`` for simulated servers by address."""
+
+    def open_page(address: str, path: str, tls: object = None, /) -> PageClient:
+        del tls
+        return ServerPage(servers[address], path, clock)
+
+    return open_page
+
+
+def engine_metrics(server: SimulatedServer, now: float) -> EndpointMetrics:
+    """Return what a page of the server would contain."""
+    server.advance()
+    engine = server.engine
+    config, stats = engine.config, engine.stats
+    running: frozenset[str] = frozenset()
+    waiting: frozenset[str] = frozenset()
+    if config.adapters:
+        running = frozenset(each.request.adapter for each in engine.running if each.request.adapter)
+        waiting = (
+            frozenset(each.request.adapter for each in engine.waiting if each.request.adapter)
+            - running
+        )
+    return EndpointMetrics(
+        engine.num_waiting,
+        engine.num_running,
+        engine.kv.usage,
+        running,
+        waiting,
+        config.max_loras if config.adapters else 0,
+        config.block_size,
+        config.num_blocks,
+        now,
+        stats.prompt_tokens,
+        stats.histograms["time_to_first_token_seconds"].count,
+    )
+
+
+class EngineScrapeLoop(ScrapeLoop):
+    """Reads an engine at once, or starts a real scrape if something is wrong with the server."""
+
+    __slots__ = ("_server",)
+
+    def __init__(
+        self,
+        scrape: Scrape,
+        *args: Any,  # noqa: ANN401 - those of the base class
+        server: SimulatedServer | None,
+        **named: Any,  # noqa: ANN401 - likewise
+    ) -> None:
+        super().__init__(scrape, *args, **named)
+        self._server = server
+        """None if the pages of its source are always text."""
+
+    def _begin(self) -> None:
+        server = self._server
+        if server is None or _is_unwell(server):
+            super()._begin()
+            return
+        self._forget_entry()
+        self.scrape.take_metrics(engine_metrics(server, self._clock()))
+        self._plan()
+
+
+def _is_unwell(server: SimulatedServer) -> bool:
+    faults = server.faults
+    return bool(
+        faults.refuse
+        or faults.hang
+        or faults.loading
+        or faults.metrics_delay_seconds
+        or faults.metrics_status
+        or faults.garbled_metrics
+        or faults.stale_metrics
+        or faults.left_out_metrics
+    )
+
+
+def scraper_of(servers: Mapping[str, SimulatedServer], seed: int) -> type[Scraper]:
+    """Return the class of a scraper that reads simulated servers, given by address."""
+
+    def loop_of(scrape: Scrape, rest: Any, **named: Any) -> ScrapeLoop:  # noqa: ANN401 - of ScrapeLoop
+        direct = scrape.reads_core_metrics
+        server = servers[scrape.endpoint.address] if direct else None
+        return EngineScrapeLoop(scrape, rest, server=server, **named)
+
+    class EngineScraper(Scraper):
+        """Scrapes the servers of one simulation."""
+
+        def __init__(self, store: EndpointStore, **settings: Any) -> None:  # noqa: ANN401 - of Scraper
+            rng = Random(f"{seed}/scrapes")  # noqa: S311 - no secrets
+            # The CPU time of a page would make results depend on the machine.
+            super().__init__(store, **settings | {"random": rng.random, "cpu_share": inf})
+
+        make_loop = staticmethod(loop_of)
+
+    return EngineScraper

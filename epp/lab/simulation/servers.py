@@ -1,0 +1,222 @@
+"""The model servers of a simulation: engines driven by timers of the virtual clock, with faults."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+
+from epp.lab.fleet import Engine, EngineConfig, FinishReason, GenerationRequest, Sequence
+from epp.lab.fleet.faults import Faults
+from epp.lab.simulation.prompts import SimulatedRequest
+from epp.lab.simulation.routing import Tokens
+
+UNAVAILABLE = 503
+
+
+class ConnectionRefusedByServerError(Exception):
+    """The server refuses connections."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Exchange:
+    """One request to a server; the callbacks belong to the gateway."""
+
+    request: SimulatedRequest
+    head: Callable[[int], None]
+    """Called with the status."""
+    first_token: Callable[[], None]
+    end: Callable[[Tokens], None]
+    """Called after the last token."""
+    cut: Callable[[], None]
+    """Called when the server closes the connection instead."""
+    sequence: Sequence | None = None
+    """Its state in the engine; None before the server takes it, and if it hangs."""
+
+
+class SimulatedServer:
+    """One model server."""
+
+    def __init__(self, index: int, config: EngineConfig, loop: asyncio.AbstractEventLoop) -> None:
+        self.index = index
+        self.address = f"10.0.{index >> 8}.{index & 255}:8000"
+        """The address, `ip:port`."""
+        self.engine = Engine(config)
+        """The engine, a new one after each restart."""
+        self.faults = Faults()
+        """What is wrong with it."""
+        self.requests = 0
+        """Requests that it has taken."""
+        self._config = config
+        self._loop = loop
+        self._open: dict[Exchange, None] = {}
+        self._awaiting: dict[Exchange, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._due: float | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that have not ended."""
+        return len(self._open)
+
+    @property
+    def is_hanging(self) -> bool:
+        """Whether it accepts everything and does nothing."""
+        return self.faults.hang
+
+    def seconds_to_first_token(self, request: SimulatedRequest, now: float) -> float:
+        """Return after what time a request that came now would get its first token.
+
+        It is computed from the real state: the rest of the step in progress, the prompt tokens that
+        wait or are computed before it, and those of its own that are not cached. Infinite while it
+        serves nothing.
+        """
+        faults = self.faults
+        if faults.refuse or faults.loading or faults.hang or faults.hang_generation:
+            return inf
+        return seconds_to_first_token(self.engine, request, now)
+
+    def submit(self, exchange: Exchange) -> None:
+        """Take a request.
+
+        Raises:
+            ConnectionRefusedByServerError: It refuses connections.
+        """
+        faults = self.faults
+        if faults.refuse:
+            raise ConnectionRefusedByServerError
+        self.requests += 1
+        if faults.hang or faults.hang_generation:
+            self._open[exchange] = None
+        elif faults.loading:
+            exchange.head(UNAVAILABLE)
+        elif faults.error_status is not None and faults.has_error(self.requests):
+            exchange.head(faults.error_status)
+        elif faults.cut_responses:
+            exchange.head(200)
+            exchange.cut()
+        else:
+            self._open[exchange] = None
+            exchange.head(200)
+            if exchange in self._open:  # the gateway may have ended it at its head
+                self._generate(exchange)
+
+    def abort(self, exchange: Exchange) -> None:
+        """End a request whose client has left; does nothing once it has ended."""
+        self.advance()
+        self._awaiting.pop(exchange, None)
+        if self._open.pop(exchange, self) is None and exchange.sequence is not None:
+            self.engine.abort(exchange.sequence, self._loop.time())
+            self._arm()
+
+    def inject(self, faults: Faults) -> None:
+        """Change what is wrong with it."""
+        self.advance()
+        before, self.faults = self.faults, faults
+        if faults.speed != before.speed:
+            self.engine.change_speed(faults.speed)
+        if faults.restarts != before.restarts:
+            self._restart()
+        if before.hang and not faults.hang and self.engine.step_ends_at is not None:
+            self.engine.step_ends_at = max(self.engine.step_ends_at, self._loop.time())
+        self._arm()
+
+    def advance(self) -> None:
+        """Let the engine do what it has done by now."""
+        now = self._loop.time()
+        engine = self.engine
+        if self.faults.hang or engine.step_ends_at is None or engine.step_ends_at > now:
+            return
+        engine.run_until(now)
+        if self._awaiting:
+            self._announce_first_tokens()
+        self._arm()
+
+    def _generate(self, exchange: Exchange) -> None:
+        traffic = exchange.request.traffic
+
+        def end(sequence: Sequence) -> None:
+            if sequence.finish_reason is not FinishReason.ABORT:
+                if self._awaiting.pop(exchange, self) is None:
+                    exchange.first_token()
+                self._open.pop(exchange, None)
+                exchange.end(
+                    Tokens(sequence.prompt_tokens, sequence.generated, sequence.cached_tokens)
+                )
+
+        generation = GenerationRequest(
+            id=exchange.request.id,
+            num_prompt_tokens=traffic.prompt_tokens,
+            block_keys=exchange.request.keys(self._config.block_size),
+            max_tokens=traffic.output_tokens,
+            adapter=traffic.adapter or None,
+            ignore_eos=True,
+        )
+        self._awaiting[exchange] = None
+        exchange.sequence = self.engine.submit(generation, self._loop.time(), on_end=end)
+        self._arm()
+
+    def _announce_first_tokens(self) -> None:
+        # A callback for each token would make the engine go through every step.
+        begun = [each for each in self._awaiting if each.sequence and each.sequence.generated]
+        for exchange in begun:
+            if self._awaiting.pop(exchange, self) is None:
+                exchange.first_token()
+
+    def _restart(self) -> None:
+        """End all requests, and begin with an empty engine."""
+        cut, self._open = self._open, {}
+        self._awaiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._due = None
+        self.engine = Engine(self._config)
+        self.engine.change_speed(self.faults.speed)
+        for exchange in cut:
+            exchange.cut()
+
+    def _arm(self) -> None:
+        """Set the timer to the next event of the engine."""
+        due = None if self.faults.hang else self.engine.next_event_at
+        if due == self._due:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = due
+        self._timer = None if due is None else self._loop.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = self._due = None
+        self.advance()
+        self._arm()
+
+
+def seconds_to_first_token(engine: Engine, request: SimulatedRequest, now: float) -> float:
+    """Estimate the time to the first token of a request that came to an engine now."""
+    config = engine.config
+    traffic = request.traffic
+    left_in_step = 0.0 if engine.step_ends_at is None else max(0.0, engine.step_ends_at - now)
+    keys = request.keys(config.block_size)
+    usable = keys[: (traffic.prompt_tokens - 1) // config.block_size]
+    prefill = (
+        traffic.prompt_tokens
+        - engine.kv.count_hits(usable, traffic.adapter or None) * config.block_size
+    )
+    decoding = 0
+    for sequence in engine.running:
+        rest = sequence.prompt_tokens - sequence.computed
+        if rest > 0:
+            prefill += rest
+        else:
+            decoding += 1
+    prefill += sum(each.prompt_tokens for each in engine.waiting)
+    steps = -(-prefill // max(1, config.max_num_batched_tokens - decoding))
+    step_seconds = config.step_seconds + config.decode_seconds_per_sequence * decoding
+    seconds = steps * step_seconds + prefill / config.prefill_tokens_per_second
+    scale = config.time_scale / config.speed
+    # A full batch admits nobody until a sequence ends.
+    slots_missing = engine.num_waiting + engine.num_running + 1 - config.max_num_seqs
+    if slots_missing > 0:
+        left = sorted(each.request.max_tokens - each.generated for each in engine.running)
+        if left:
+            seconds += left[min(slots_missing, len(left)) - 1] * step_seconds
+    return left_in_step + seconds * scale

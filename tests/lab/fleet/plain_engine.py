@@ -1,0 +1,228 @@
+"""The rules of the engine once more, in the plainest way: each step touches each sequence.
+
+A model to hold `epp.lab.fleet.Engine` against, which is written for speed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from epp.lab.fleet import EngineConfig, GenerationRequest
+from epp.lab.fleet.sequence import draw_length
+
+
+@dataclass(eq=False)
+class PlainSequence:
+    request: GenerationRequest
+    arrived_at: float
+    output_tokens: int
+    keys: list[Hashable]
+    generated: int = 0
+    computed: int = 0
+    blocks: int = 0
+    """Blocks held; the first `published` of them have a key."""
+    published: int = 0
+    cached_tokens: int | None = None
+    prefilling: bool = True
+    preemptions: int = 0
+    admitted_at: float = 0.0
+    ended: bool = False
+
+    def __post_init__(self) -> None:
+        self.token_times: list[float] = []
+
+    @property
+    def total(self) -> int:
+        return self.request.prompt_tokens + self.generated
+
+
+class PlainEngine:
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self.running: list[PlainSequence] = []
+        self.waiting: list[PlainSequence] = []
+        self.work: list[PlainSequence] = []
+        self.step_ends_at: float | None = None
+        self.holders: dict[Hashable, int] = {}
+        self.idle: OrderedDict[Hashable, None] = OrderedDict()
+        self.private = 0
+        self.adapters: OrderedDict[str, int] = OrderedDict()
+        self.evicted: list[Hashable] = []
+        self.stored: list[Hashable] = []
+        self.preemptions = 0
+        self.step_tokens: list[int] = []
+        self.token_gaps: list[float] = []
+
+    # The batch.
+
+    def submit(self, request: GenerationRequest, now: float) -> PlainSequence:
+        length, _ = draw_length(
+            request, seed=self.config.seed, eos_probability=self.config.eos_probability
+        )
+        sequence = PlainSequence(request, now, length, list(request.block_keys or ()))
+        self.waiting.append(sequence)
+        if self.step_ends_at is None:
+            self._start(now)
+        return sequence
+
+    def abort(self, sequence: PlainSequence) -> None:
+        if not sequence.ended:
+            sequence.ended = True
+            if sequence in self.waiting:
+                self.waiting.remove(sequence)
+            else:
+                self._leave(sequence)
+
+    def run_until(self, now: float) -> None:
+        while self.step_ends_at is not None and self.step_ends_at <= now:
+            end = self.step_ends_at
+            self.step_tokens.append(self._tokens)
+            for sequence in self.work:
+                if not sequence.ended and sequence.computed == sequence.total:
+                    sequence.generated += 1
+                    sequence.prefilling = False
+                    if sequence.token_times:
+                        self.token_gaps.append(end - sequence.token_times[-1])
+                    sequence.token_times.append(end)
+                    if sequence.generated == sequence.output_tokens:
+                        sequence.ended = True
+                        self._publish(sequence, sequence.computed)
+                        self._leave(sequence)
+            self._start(end)
+
+    def _start(self, now: float) -> None:
+        if not self.running and not self.waiting:
+            self.step_ends_at = None
+            return
+        if not self.running:
+            now = max(now, self.waiting[0].arrived_at)
+        config = self.config
+        budget, preemptions = config.max_num_batched_tokens, self.preemptions
+        self.work, self._tokens, prefill, kv_tokens, loads = [], 0, 0, 0, 0
+
+        def compute(sequence: PlainSequence, budget: int) -> int:
+            nonlocal kv_tokens, prefill
+            tokens = min(sequence.total - sequence.computed, budget)
+            kv_tokens += sequence.computed
+            prefill += tokens if sequence.prefilling else 0
+            sequence.computed += tokens
+            self._tokens += tokens
+            self.work.append(sequence)
+            self._publish(sequence, min(sequence.computed, sequence.request.prompt_tokens))
+            return tokens
+
+        for sequence in tuple(self.running):
+            if sequence not in self.running:
+                continue
+            more = -(-sequence.total // config.block_size) - sequence.blocks
+            while sequence in self.running and more > 0 and not self._allocate(sequence, more):
+                self._preempt(self.running[-1])
+            if sequence in self.running:
+                budget -= compute(sequence, budget)
+        deferred = []
+        while self.preemptions == preemptions and self.waiting and budget:
+            sequence = self.waiting[0]
+            if len(self.running) == config.max_num_seqs or sequence.arrived_at > now:
+                break
+            adapter = sequence.request.adapter
+            if not self._fits(adapter):
+                deferred.append(self.waiting.pop(0))
+                continue
+            hits = self._hits(sequence.keys[: (sequence.total - 1) // config.block_size])
+            woken = sum(key in self.idle for key in hits)
+            blocks = -(-sequence.total // config.block_size)
+            if woken + blocks - len(hits) > config.num_blocks - self.in_use:
+                break
+            self.waiting.pop(0)
+            if adapter is not None:
+                loads += self._load(adapter)
+            for key in hits:
+                self.idle.pop(key, None)
+                self.holders[key] = self.holders.get(key, 0) + 1
+            sequence.blocks = sequence.published = len(hits)
+            self._allocate(sequence, blocks - len(hits))
+            sequence.computed = len(hits) * config.block_size
+            if sequence.cached_tokens is None:
+                sequence.cached_tokens, sequence.admitted_at = sequence.computed, now
+            self.running.append(sequence)
+            sequence.prefilling = True
+            budget -= compute(sequence, budget)
+        self.waiting[:0] = deferred
+        decoding = len(self.work) - sum(s.prefilling for s in self.work)
+        seconds = (
+            config.step_seconds
+            + config.decode_seconds_per_sequence * decoding
+            + config.kv_seconds_per_token * kv_tokens
+            + prefill / config.prefill_tokens_per_second
+            + config.lora_load_seconds * loads
+        )
+        speed = config.speed
+        for at, factor in config.speed_changes:
+            if at <= now:
+                speed = config.speed * factor
+        self.step_ends_at = now + seconds * config.time_scale / speed
+
+    def _preempt(self, victim: PlainSequence) -> None:
+        self._leave(victim)
+        victim.preemptions += 1
+        self.preemptions += 1
+        self.waiting.insert(0, victim)
+
+    def _leave(self, sequence: PlainSequence) -> None:
+        self.running.remove(sequence)
+        if sequence.request.adapter is not None:
+            self.adapters[sequence.request.adapter] -= 1
+        self.private -= sequence.blocks - sequence.published
+        for key in reversed(sequence.keys[: sequence.published]):
+            self.holders[key] -= 1
+            if not self.holders[key]:
+                del self.holders[key]
+                self.idle[key] = None
+        sequence.blocks = sequence.published = sequence.computed = 0
+
+    # The adapters.
+
+    def _fits(self, adapter: str | None) -> bool:
+        used = self.adapters
+        free = len(used) < self.config.max_loras or 0 in used.values()
+        return adapter is None or adapter in used or free
+
+    def _load(self, adapter: str) -> bool:
+        load = adapter not in self.adapters
+        if load and len(self.adapters) == self.config.max_loras:
+            del self.adapters[next(name for name, users in self.adapters.items() if not users)]
+        self.adapters[adapter] = self.adapters.get(adapter, 0) + 1
+        self.adapters.move_to_end(adapter)
+        return load
+
+    # The KV blocks.
+
+    @property
+    def in_use(self) -> int:
+        return len(self.holders) + self.private
+
+    def _hits(self, keys: list[Hashable]) -> list[Hashable]:
+        for index, key in enumerate(keys):
+            if key not in self.holders and key not in self.idle:
+                return keys[:index]
+        return keys
+
+    def _allocate(self, sequence: PlainSequence, blocks: int) -> bool:
+        if blocks > self.config.num_blocks - self.in_use:
+            return False
+        self.private += blocks
+        sequence.blocks += blocks
+        while self.in_use + len(self.idle) > self.config.num_blocks:
+            self.evicted.append(self.idle.popitem(last=False)[0])
+        return True
+
+    def _publish(self, sequence: PlainSequence, tokens: int) -> None:
+        for key in sequence.keys[sequence.published : tokens // self.config.block_size]:
+            if key not in self.holders and key not in self.idle:
+                self.stored.append(key)
+            self.idle.pop(key, None)
+            self.holders[key] = self.holders.get(key, 0) + 1
+            self.private -= 1
+            sequence.published += 1

@@ -1,0 +1,80 @@
+"""Scenario files: errors name the place, and those of deploy/lab run."""
+
+from pathlib import Path
+
+import pytest
+
+from epp.lab.scenarios import ScenarioError, load_scenario, scenario_of
+from epp.lab.simulation import NAMES, Contender, RunSettings, run
+
+FOLDER = Path(__file__).parents[3] / "deploy" / "lab"
+FILES = sorted(FOLDER.glob("*.yaml"))
+TRAFFIC = {"generator": "random", "arrivals": {"rate": 5}, "limit": 5}
+TRACES = {
+    "azure-conversation": "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    + "".join(f"2023-11-16 18:15:{second:02}.0,{500 + second},20\n" for second in range(30)),
+    "mooncake-conversation": "".join(
+        f'{{"timestamp": {1000 * n}, "input_length": 1500, "output_length": 20,'
+        f' "hash_ids": [0, {n % 3 + 1}, {n + 10}]}}\n'
+        for n in range(30)
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"fleet": {"workers": 0}}, r"x\.yaml: fleet\.workers: 0 is not a number from 1"),
+        ({"fleet": {"worker": 3}}, r"x\.yaml\.fleet: .*unknown field .worker"),
+        ({"fleet": {"engine": {"max_num_seqs": 0}}}, r"fleet\.engine: max_num_seqs must be"),
+        ({"fleet": {"workers": 2, "overrides": {2: {}}}}, r"overrides: there is no worker 2"),
+        ({"faults": [{"kind": "crush", "at": 0, "worker": 0}]}, r"faults\[0\]\.kind"),
+        ({"slo": {"ttft": "fast"}}, r"slo\.ttft"),
+        ({"slo": {"ttft": 0}}, r"slo\.ttft: must be above 0"),
+        ({"trafic": {}}, r"unknown field 'trafic'; did you mean traffic\?"),
+    ],
+)
+def test_an_invalid_field_is_named(change: dict[str, object], text: str) -> None:
+    document = {"description": "a test", "fleet": {}, "traffic": TRAFFIC} | change
+    with pytest.raises(ScenarioError, match=text):
+        scenario_of(document, name="x", where="x.yaml")
+
+
+def test_a_file_that_is_missing_or_no_yaml_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"none\.yaml: .*[Nn]o such file"):
+        load_scenario(tmp_path / "none.yaml")
+    (tmp_path / "bad.yaml").write_text("fleet: [")
+    with pytest.raises(ScenarioError, match=r"bad\.yaml: no valid YAML"):
+        load_scenario(tmp_path / "bad.yaml")
+
+
+def test_on_and_off_are_names_of_fields(tmp_path: Path) -> None:
+    (tmp_path / "burst.yaml").write_text(
+        "description: bursts\nfleet: {workers: 1}\n"
+        "traffic: {generator: random, arrivals: {rate: 5, on: 1s, off: 2s}, limit: 3}\n"
+    )
+    times = [each.arrives_at for each in load_scenario(tmp_path / "burst.yaml").workload(1)]
+    assert len(times) == 3
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_scenario_of_deploy_lab_says_what_it_shows_and_runs(path: Path, tmp_path: Path) -> None:
+    scenario = load_scenario(path)
+    assert scenario.description
+    assert scenario.source
+    assert set(scenario.policies) <= set(NAMES)
+    trace = None
+    if scenario.name in TRACES:
+        trace = tmp_path / "trace"
+        trace.write_text(TRACES[scenario.name])
+    short = scenario.changed(requests=25, trace=trace)
+    done = run(RunSettings(scenario=short), Contender.of_policy(scenario.policies[-1]), 1)
+    served = [record for record in done.records if record.succeeded]
+    assert len(done.records) == 25
+    assert len(served) == 25
+
+
+def test_more_workers_are_like_the_last_one() -> None:
+    scenario = load_scenario(FOLDER / "heterogeneous-gpus.yaml")
+    assert [each.speed for each in scenario.changed(workers=10).engines] == 4 * [1.0] + 6 * [0.35]
+    assert [each.speed for each in scenario.changed(workers=2).engines] == 2 * [1.0]

@@ -1,0 +1,112 @@
+"""The simulated gateway: what it does about servers that refuse, fail, hang or die."""
+
+import pytest
+from lab.simulation.simulated import outcome, scenario
+
+from epp.lab.results import ErrorKind
+
+
+def _fault(kind: str, **more: object) -> list[dict[str, object]]:
+    return [{"kind": kind, "at": 0, "worker": 1, **more}]
+
+
+def test_every_request_is_served_and_its_times_are_in_order() -> None:
+    records = outcome(scenario()).records
+    assert [record.index for record in records] == list(range(40))
+    for record in records:
+        assert record.succeeded
+        assert record.output_tokens == 20
+        assert record.prompt_tokens == 512
+        first, last = record.token_times
+        assert record.started_at < first < last == record.finished_at
+
+
+def test_round_robin_takes_turns() -> None:
+    assert outcome(scenario()).worker_requests == [10, 10, 10, 10]
+
+
+@pytest.mark.parametrize("policy", ["round-robin", "reference-weighted"])
+def test_a_refused_connection_is_retried_on_another_server(policy: str) -> None:
+    result = outcome(scenario(faults=_fault("refuse")), policy)
+    assert all(record.succeeded for record in result.records)
+    assert result.worker_requests[1] == 0
+
+
+def test_without_any_server_the_gateway_answers_with_503() -> None:
+    faults = [{"kind": "refuse", "at": 0, "worker": "all"}]
+    records = outcome(scenario(faults=faults)).records
+    assert {(record.status, record.error) for record in records} == {(503, ErrorKind.STATUS)}
+
+
+def test_an_error_of_a_server_reaches_the_client() -> None:
+    records = outcome(scenario(faults=_fault("error", status=500))).records
+    failed = [record for record in records if not record.succeeded]
+    assert {(record.status, record.served_by) for record in failed} == {(500, "worker-1")}
+    assert len(failed) == 10
+
+
+def test_a_crash_cuts_the_responses_in_progress_and_empties_the_cache() -> None:
+    traffic = {
+        "generator": "random",
+        "output_tokens": 400,
+        "arrivals": {"rate": 20},
+        "limit": 40,
+    }
+    faults = [{"kind": "crash", "at": "1s", "worker": 1, "for": "2s"}]
+    result = outcome(scenario(traffic, faults=faults))
+    cut = [record for record in result.records if record.error is ErrorKind.RESET]
+    assert cut
+    assert {record.served_by for record in cut} == {"worker-1"}
+    assert all(record.finished_at == pytest.approx(1.0) for record in cut)
+
+
+def test_a_client_gives_up_on_a_server_that_hangs() -> None:
+    records = outcome(scenario(faults=_fault("hang"), timeout="5s")).records
+    late = [record for record in records if record.error is ErrorKind.TIMEOUT]
+    assert len(late) == 10
+    assert all(record.latency_seconds == pytest.approx(5.0) for record in late)
+
+
+def test_a_straggler_answers_later_in_proportion() -> None:
+    traffic = {"generator": "random", "output_tokens": 50, "arrivals": {"rate": 0.5}, "limit": 8}
+    faults = _fault("straggler", speed=0.25)
+    records = outcome(scenario(traffic, faults=faults)).records
+    slow = [each.latency_seconds for each in records if each.served_by == "worker-1"]
+    fast = [each.latency_seconds for each in records if each.served_by == "worker-0"]
+    assert slow[0] == pytest.approx(4 * fast[0])
+
+
+def test_the_turns_of_a_conversation_follow_one_another_and_hit_the_output() -> None:
+    traffic = {
+        "generator": "conversations",
+        "turns": 3,
+        "system_tokens": 160,
+        "question_tokens": 160,
+        "output_tokens": 160,
+        "think_time": "1s",
+        "arrivals": {"rate": 1},
+        "limit": 9,
+    }
+    given = scenario(traffic, workers=1)
+    requests = list(given.workload(1))
+    records = outcome(given).records
+    assert len(records) == 9
+    for earlier, later in ((0, 1), (1, 2), (3, 4)):
+        pause = records[later].started_at - records[earlier].finished_at
+        assert pause == pytest.approx(requests[later].think_seconds)
+        # All of the earlier prompt and of its output; the last token's KV is not computed there.
+        assert records[later].cached_tokens >= records[earlier].prompt_tokens + 144
+
+
+def test_a_closed_loop_keeps_its_number_of_requests_in_flight() -> None:
+    traffic = {"generator": "random", "arrivals": {"concurrency": 3}, "limit": 12}
+    records = outcome(scenario(traffic)).records
+    assert len(records) == 12
+    edges = sorted(
+        [(each.started_at, 1) for each in records] + [(each.finished_at, -1) for each in records]
+    )
+    open_now = peak = 0
+    for _, change in edges:
+        open_now += change
+        peak = max(peak, open_now)
+    assert peak == 3
