@@ -60,6 +60,7 @@ class DebugClient:
         ca_file: str = "",
         cert_file: str = "",
         token_file: Path | None = None,
+        option: str = "--admin",
     ) -> None:
         """Parse the address of the metrics port, and load certificates.
 
@@ -69,6 +70,8 @@ class DebugClient:
             ca_file: Certificate authorities of the server, PEM; "" for well-known ones.
             cert_file: Certificate and key of the client, PEM; "" for none.
             token_file: File with the bearer token for pages; None for none.
+            option: Option that gives the address, for messages; those of certificates begin with
+                it.
 
         Raises:
             PageError: The address or a certificate is invalid, or the token cannot be read.
@@ -83,13 +86,13 @@ class DebugClient:
         base = _parsed(admin)
         if base is None:
             raise PageError(
-                "--admin: give a URL such as http://127.0.0.1:9090, where /metrics is served"
+                f"{option}: give a URL such as http://127.0.0.1:9090, where /metrics is served"
             )
         self._base = base.copy_with(query=None, fragment=None)
         self.shown = str(self._base.copy_with(userinfo=b"")).rstrip("/")
         """The address without a password."""
         is_https = self._base.scheme == "https"
-        self._verify = _tls_context(ca_file, cert_file) if is_https else False
+        self._verify = _tls_context(ca_file, cert_file, option) if is_https else False
 
     def get(self, page: str, query: Mapping[str, str] = NO_QUERY) -> bytes:
         """Return the page at this path below ``/debug/``; blocks.
@@ -135,6 +138,21 @@ class DebugClient:
             raise _unreachable(shown, error) from None
         raise PageError(f"{shown}: the endpoint picker has closed the connection")
 
+    def metrics(self) -> httpx.Response:
+        """Return the response with the metrics page; blocks.
+
+        Raises:
+            PageError: It could not be fetched.
+        """
+        raw_path = self._base.raw_path.rstrip(b"/") + b"/metrics"
+        return self._sent(
+            "GET",
+            self._base.copy_with(raw_path=raw_path),
+            f"{self.shown}/metrics",
+            {},
+            self._headers,
+        )
+
     def post(self, call: str, parameters: Mapping[str, str], token: str) -> bytes:
         """Make the changing call at this path below ``/debug/`` and return the answer; blocks.
 
@@ -147,6 +165,16 @@ class DebugClient:
         self, method: str, page: str, parameters: Mapping[str, str], headers: Mapping[str, str]
     ) -> bytes:
         target, shown = self._target(page)
+        return self._sent(method, target, shown, parameters, headers).content
+
+    def _sent(
+        self,
+        method: str,
+        target: httpx.URL,
+        shown: str,
+        parameters: Mapping[str, str],
+        headers: Mapping[str, str],
+    ) -> httpx.Response:
         try:
             with httpx.Client(
                 timeout=TIMEOUT_SECONDS, trust_env=False, verify=self._verify
@@ -155,7 +183,7 @@ class DebugClient:
         except httpx.HTTPError as error:
             raise _unreachable(shown, error) from None
         if answer.status_code == httpx.codes.OK:
-            return answer.content
+            return answer
         raise self._error(answer, shown)
 
     def _target(self, page: str) -> tuple[httpx.URL, str]:
@@ -234,15 +262,15 @@ def _pools(pages: Sequence[str]) -> Sequence[str]:
     return sorted({part[3] for part in parts if part[1:3] == ["debug", "pools"] and part[4:]})
 
 
-def _tls_context(ca_file: str, cert_file: str) -> ssl.SSLContext:
-    option, file = "--admin-ca-file", ca_file
+def _tls_context(ca_file: str, cert_file: str, prefix: str) -> ssl.SSLContext:
+    option, file = f"{prefix}-ca-file", ca_file
     try:
         if ca_file:
             context = ssl.create_default_context(cafile=ca_file)
         else:
             context = httpx.create_ssl_context(trust_env=False)
         if cert_file:
-            option, file = "--admin-cert-file", cert_file
+            option, file = f"{prefix}-cert-file", cert_file
             context.load_cert_chain(cert_file)
     except OSError as error:  # ssl.SSLError is one
         raise PageError(f"{option}: {file}: {why_unreadable(error)}") from None

@@ -9,6 +9,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from epp.cli.running import fail
 
 _TIMEOUT_SECONDS = 2.0
+SERVING = "SERVING"
+
+
+class HealthError(Exception):
+    """A health port does not answer, or does not know the service."""
 
 
 def health(
@@ -23,6 +28,21 @@ def health(
     ] = "readiness",
 ) -> None:
     """Check whether an endpoint picker is serving; the exit status is 0 if so, else 1."""
+    try:
+        name = health_status(address, service)
+    except HealthError as error:
+        fail(str(error), status=1)
+    if name != SERVING:
+        fail(f"{address}: {service} is {name}", status=1)
+    print(name)  # noqa: T201 - a command's output
+
+
+def health_status(address: str, service: str) -> str:
+    """Return the status that a health port reports; blocks.
+
+    Raises:
+        HealthError: It does not answer, or does not know the service.
+    """
     request = health_pb2.HealthCheckRequest(service=service)
     with grpc.insecure_channel(address) as channel:
         try:
@@ -30,11 +50,8 @@ def health(
         except grpc.RpcError as error:
             unreachable = error.code() is grpc.StatusCode.UNAVAILABLE
             hint = "; is an endpoint picker running, and is this its --grpc-health-port?"
-            fail(
-                f"{address}: {error.code().name}: {error.details()}{hint if unreachable else ''}",
-                status=1,
-            )
-    name = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-    if answer.status != health_pb2.HealthCheckResponse.SERVING:
-        fail(f"{address}: {service} is {name}", status=1)
-    print(name)  # noqa: T201 - a command's output
+            raise HealthError(
+                f"{address}: {error.code().name}: {error.details()}{hint if unreachable else ''}"
+            ) from None
+    name: str = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+    return name

@@ -1,7 +1,7 @@
 """Options of a command that are derived from the fields of settings (:mod:`epp.inputs.options`)."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
@@ -83,23 +83,33 @@ class DerivedOption:
         return tuple(value or ()) if self._is_repeatable else value
 
 
-def derived_options(settings: type) -> Iterator[DerivedOption]:
-    """Return the options of a dataclass, in the order of its fields."""
+def derived_options(settings: type, only: Collection[str] | None = None) -> Iterator[DerivedOption]:
+    """Return the options of a dataclass, in the order of its fields.
+
+    Args:
+        settings: The dataclass.
+        only: Names of fields; None for all.
+    """
     hints = get_type_hints(settings, include_extras=True)
     for each in fields(settings):
         kind, *extras = get_args(hints[each.name]) or (None,)
         for option in extras:
-            if isinstance(option, Option):
+            if isinstance(option, Option) and (only is None or each.name in only):
                 yield DerivedOption(each.name, kind, each.default, option)
 
 
-def with_options_of(*settings: type) -> Callable[[C], C]:
-    """Give a command the options of ``settings``, as its ``**values``."""
+def with_options_of(*settings: type, only: Collection[str] | None = None) -> Callable[[C], C]:
+    """Give a command the options of ``settings``, as its ``**values``.
+
+    Args:
+        settings: Dataclasses.
+        only: Names of fields; None for all.
+    """
 
     def decorate(command: C) -> C:
         signature = inspect.signature(command)
         own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-        derived = [each.parameter() for one in settings for each in derived_options(one)]
+        derived = [each.parameter() for one in settings for each in derived_options(one, only)]
         command.__signature__ = signature.replace(  # type: ignore[attr-defined] # typer reads it
             parameters=[*own, *derived]
         )
@@ -108,14 +118,17 @@ def with_options_of(*settings: type) -> Callable[[C], C]:
     return decorate
 
 
-def read_options(settings: type, values: Mapping[str, object]) -> dict[str, Any]:
+def read_options(
+    settings: type, values: Mapping[str, object], only: Collection[str] | None = None
+) -> dict[str, Any]:
     """Return the fields of ``settings`` that are options.
 
     Args:
         settings: The dataclass.
         values: Values of the command's parameters, by name.
+        only: Names of fields; None for all.
 
     Raises:
         ValueError: A value is invalid; the message names the flag.
     """
-    return {each.name: each.read(values[each.name]) for each in derived_options(settings)}
+    return {each.name: each.read(values[each.name]) for each in derived_options(settings, only)}

@@ -129,14 +129,18 @@ def up(
         for stream in (False, True):
             print(f"  {gateway.curl(stream=stream)}\n")  # noqa: T201
         own, metrics = own_command(), gateway.metrics_url
+        picker = metrics.removesuffix("/metrics")
         commands = (
             ("Send load", f"{own} load --url {gateway.url} --concurrency 16 --duration 10"),
             ("Show the metrics of the endpoint picker", f"curl -s {metrics}"),
             (
                 "Show the queued requests, with flow control",
-                f"{own} explain queue --admin {metrics.removesuffix('/metrics')}",
+                f"{own} explain queue --admin {picker}",
             ),
-            ("Check Envoy's configuration", f"{own} doctor --admin {gateway.envoy.admin_url}"),
+            (
+                "Check all of it",
+                f"{own} doctor --admin {gateway.envoy.admin_url} --epp {picker}",
+            ),
         )
         for purpose, command in commands:
             print(f"{purpose}:\n\n  {command}\n")  # noqa: T201

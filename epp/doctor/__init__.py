@@ -1,26 +1,44 @@
-"""The checks of `epp doctor`: find misconfigurations of Envoy and say how to fix them.
+"""The checks of `epp doctor`: find misconfigurations of a deployment and say how to fix them.
 
-`read_file` or `read_admin` returns a `Source`; a `Gateway` is built from it, and `examine` checks
-the gateway. No endpoint picker has to run.
+An Envoy: `read_file` or `read_admin` returns a `Source`; a `Gateway` is built from it, and
+`examine_envoy` checks the gateway. No endpoint picker has to run.
+
+Everything else: a `Deployment` holds what was read of the configuration, the model servers, a
+running endpoint picker and a cluster, and `examine_deployment` checks it. Reading and checking are
+apart: checks are functions of what was read.
 """
 
-from epp.doctor.diagnosis import Diagnosis, Row, examine
+from epp.doctor.deployment import Deployment, ScrapeTimes
+from epp.doctor.deployment_checks import examine_deployment
+from epp.doctor.diagnosis import Diagnosis, Row
+from epp.doctor.envoy_checks import examine_envoy, skip_envoy
 from epp.doctor.errors import DoctorError, UnreadableError
 from epp.doctor.findings import Finding, Level
 from epp.doctor.gateway import QUEUED_SECONDS, Gateway
-from epp.doctor.sources import Source, read_admin, read_file
+from epp.doctor.listening_ports import try_ports
+from epp.doctor.model_servers import probe_all
+from epp.doctor.running import RunningPicker
+from epp.doctor.sources import Source, read_admin, read_file, read_text
 
 __all__ = [
     "QUEUED_SECONDS",
+    "Deployment",
     "Diagnosis",
     "DoctorError",
     "Finding",
     "Gateway",
     "Level",
     "Row",
+    "RunningPicker",
+    "ScrapeTimes",
     "Source",
     "UnreadableError",
-    "examine",
+    "examine_deployment",
+    "examine_envoy",
+    "probe_all",
     "read_admin",
     "read_file",
+    "read_text",
+    "skip_envoy",
+    "try_ports",
 ]

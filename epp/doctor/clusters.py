@@ -5,6 +5,29 @@ from epp.doctor.tree import Node
 
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _OVERRIDE_HOST = "envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost"
+_API = "type.googleapis.com"
+
+HTTP2_OPTIONS = {
+    _HTTP_OPTIONS: {
+        "@type": f"{_API}/{_HTTP_OPTIONS}",
+        "explicit_http_config": {"http2_protocol_options": {}},
+    }
+}
+"""Value of ``typed_extension_protocol_options`` of a cluster that speaks HTTP/2."""
+
+_ROUND_ROBIN_TYPE = "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin"
+ROUND_ROBIN = {
+    "policies": [
+        {
+            "typed_extension_config": {
+                "name": "envoy.load_balancing_policies.round_robin",
+                "typed_config": {"@type": f"{_API}/{_ROUND_ROBIN_TYPE}"},
+            }
+        }
+    ]
+}
+"""Value of ``fallback_policy``."""
+
 _CLUSTER_TYPES = ("STATIC", "STRICT_DNS", "LOGICAL_DNS", "EDS", "ORIGINAL_DST")
 
 

@@ -1,13 +1,18 @@
-"""Run all checks on one Envoy, and format the findings as lines or JSON."""
+"""Run checks, and format the findings as lines or JSON."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
-from epp.doctor.checks import CHECKS, Check
+from epp.doctor.check import Check
 from epp.doctor.findings import Finding, Level
-from epp.doctor.gateway import Gateway
+
+S = TypeVar("S")
+
+_MAX_NAMES: Final = 12
+"""Checks that a line names; a whole Envoy that is missing would make a page of names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +30,31 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class NotChecked:
+    """A check that was skipped, because the data that it needs is missing."""
+
+    check: str
+    give: str
+    """The options with which it runs."""
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The findings of all checks."""
+    """The findings of checks."""
 
     rows: tuple[Row, ...]
     """Errors first, then warnings; within a level in the order of the checks."""
 
-    not_checked: tuple[str, ...]
-    """Checks that were skipped because the source lacks the data they need."""
+    not_checked: tuple[NotChecked, ...]
+    """Checks that were skipped."""
+
+    @classmethod
+    def joined(cls, *parts: Self) -> Self:
+        """Return the findings of several diagnoses in one."""
+        rank = list(Level)
+        rows = [row for part in parts for row in part.rows]
+        rows.sort(key=lambda row: rank.index(row.finding.level))
+        return cls(tuple(rows), tuple(each for part in parts for each in part.not_checked))
 
     def count(self, level: Level) -> int:
         """Return the number of rows of a level."""
@@ -42,8 +64,10 @@ class Diagnosis:
         """Yield the human-readable report."""
         width = max((len(row.check) for row in self.rows), default=0)
         yield from (row.line(width) for row in self.rows)
-        if self.not_checked:
-            yield f"not checked, for lack of data in this source: {', '.join(self.not_checked)}"
+        for give in dict.fromkeys(each.give for each in self.not_checked):
+            names = [each.check for each in self.not_checked if each.give == give]
+            shown = f"{len(names)} checks" if len(names) > _MAX_NAMES else ", ".join(names)
+            yield f"not checked: {shown}; give {give}"
         yield f"{self._counted(Level.ERROR)}, {self._counted(Level.WARNING)}"
 
     def _counted(self, level: Level) -> str:
@@ -67,23 +91,34 @@ class Diagnosis:
             "errors": self.count(Level.ERROR),
             "warnings": self.count(Level.WARNING),
             "findings": findings,
-            "not_checked": self.not_checked,
+            "not_checked": [each.check for each in self.not_checked],
+            "to_give": self._to_give(),
         }
         return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
+    def _to_give(self) -> dict[str, list[str]]:
+        """Return the skipped checks by the options with which they run."""
+        given: dict[str, list[str]] = {}
+        for each in self.not_checked:
+            given.setdefault(each.give, []).append(each.check)
+        return given
 
-def examine(gateway: Gateway, checks: Iterable[Check] = CHECKS) -> Diagnosis:
+
+def examine(subject: S, checks: Iterable[Check[S]]) -> Diagnosis:
     """Run the checks."""
     rows: list[Row] = []
-    not_checked: list[str] = []
+    not_checked: list[NotChecked] = []
     for check in checks:
-        if not check.can_see(gateway):
-            not_checked.append(check.name)
+        if not check.can_see(subject):
+            not_checked.append(NotChecked(check.name, check.give))
             continue
-        findings = tuple(dict.fromkeys(check.look(gateway)))
+        findings = tuple(dict.fromkeys(check.look(subject)))
         if not findings:
             findings = (Finding(Level.OK, "", check.fine),)
         rows.extend(Row(check.name, each) for each in findings)
-    rank = list(Level)
-    rows.sort(key=lambda row: rank.index(row.finding.level))
-    return Diagnosis(tuple(rows), tuple(not_checked))
+    return Diagnosis.joined(Diagnosis(tuple(rows), tuple(not_checked)))
+
+
+def skipped(checks: Iterable[Check[Any]], give: str) -> Diagnosis:
+    """Return the diagnosis of a subject that is not there."""
+    return Diagnosis((), tuple(NotChecked(check.name, give) for check in checks))

@@ -1,5 +1,6 @@
 """The findings of checks."""
 
+import json
 from dataclasses import dataclass
 from enum import Enum
 
@@ -15,6 +16,20 @@ class Level(Enum):
 
     OK = "ok"
     """Nothing to fix; the text may name a requirement that the check cannot verify."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """The change of a file that mends a finding."""
+
+    path: str
+    """Path of the field, as in `Finding.where`."""
+
+    value: str | None
+    """Its value as JSON; None if the field is to be removed."""
+
+    is_of_config: bool = False
+    """Whether the file is the EndpointPickerConfig, not Envoy's configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +50,34 @@ class Finding:
     mend: str = ""
     """The field to set, and its value."""
 
+    fix: Fix | None = None
+    """How to mend it mechanically; None if somebody has to decide."""
+
     def text(self) -> str:
         """Return it as one line, without the path."""
         return ". ".join(each for each in (self.found, self.why, self.mend) if each)
 
 
-def error(where: str, found: str, why: str, mend: str) -> Finding:
+def error(where: str, found: str, why: str, mend: str, fix: Fix | None = None) -> Finding:
     """Return a finding that fails the command."""
-    return Finding(Level.ERROR, where, found, why, mend)
+    return Finding(Level.ERROR, where, found, why, mend, fix)
 
 
-def warning(where: str, found: str, why: str, mend: str) -> Finding:
+def warning(where: str, found: str, why: str, mend: str, fix: Fix | None = None) -> Finding:
     """Return a finding that does not fail the command."""
-    return Finding(Level.WARNING, where, found, why, mend)
+    return Finding(Level.WARNING, where, found, why, mend, fix)
 
 
 def note(where: str, found: str) -> Finding:
     """Return a remark about a correct configuration."""
     return Finding(Level.OK, where, found)
+
+
+def set_to(path: str, value: object, *, is_of_config: bool = False) -> Fix:
+    """Return the fix that sets a field."""
+    return Fix(path, json.dumps(value), is_of_config)
+
+
+def taken_out(path: str) -> Fix:
+    """Return the fix that removes a field of Envoy's configuration."""
+    return Fix(path, None)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 
+from epp.doctor.clusters import is_tls
 from epp.doctor.routes import EXT_PROC, Manager, Target, Use, routes_through, targets_of
 from epp.doctor.sources import Source, Version
 from epp.doctor.tree import Node
@@ -98,6 +99,16 @@ class Gateway:
         names = {use.epp_cluster for use in self.uses}
         return {name: node for name, node in self.clusters.items() if name in names}
 
+    @property
+    def pools_speak_tls(self) -> bool | None:
+        """Whether Envoy uses TLS to the model servers; None if that is unknown, or mixed."""
+        return _whether_tls(self.pools)
+
+    @property
+    def pickers_speak_tls(self) -> bool | None:
+        """Whether Envoy uses TLS to the endpoint picker; None if that is unknown, or mixed."""
+        return _whether_tls(self.epp_clusters)
+
     def pool_of(self, use: Use) -> Node:
         """Return the cluster to which ``use`` routes; an empty node if there is none."""
         name = use.target.cluster if use.target is not None else ""
@@ -162,3 +173,8 @@ class Gateway:
         table = node.get("route_config") or self._tables.get(name, Node(None, ""))
         missing = "" if table else name or "scoped routes"
         return Manager(node, listener, filters, tuple(targets_of(table)), missing)
+
+
+def _whether_tls(clusters: Mapping[str, Node]) -> bool | None:
+    found = {is_tls(cluster) for cluster in clusters.values()}
+    return found.pop() if len(found) == 1 else None

@@ -21,7 +21,7 @@ TIMEOUT_SECONDS = 10.0
 _MAX_NESTED = 4
 """Maximum depth at which to search a tool's document for a configuration."""
 
-_YAML: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+YAML_LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SEVERAL = "expected a single document in the stream"
 """PyYAML's message; the class of the error is not specific."""
 
@@ -59,7 +59,16 @@ def read_file(path: Path) -> Source:
         raise UnreadableError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError:
         raise UnreadableError(f"{path}: not UTF-8 text") from None
-    return source(_parsed(text, str(path)), str(path))
+    return read_text(text, str(path))
+
+
+def read_text(text: str, name: str) -> Source:
+    """Read the text of a file.
+
+    Raises:
+        UnreadableError: It contains no Envoy configuration.
+    """
+    return source(_parsed(text, name), name)
 
 
 def read_admin(url: str) -> Source:
@@ -147,7 +156,7 @@ def _parsed(text: str, name: str) -> object:
     except (msgspec.DecodeError, RecursionError):
         pass
     try:
-        return yaml.load(text, _YAML)  # noqa: S506 - a safe loader, in C where there is one
+        return yaml.load(text, YAML_LOADER)  # noqa: S506 - a safe loader, in C where there is one
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""

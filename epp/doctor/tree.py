@@ -21,13 +21,14 @@ _WITH_MATCHER = "envoy.extensions.common.matching.v3.ExtensionWithMatcher"
 def with_proto_names(value: object) -> object:
     """Return ``value`` with the field names of the .proto files in place of camelCase."""
     if isinstance(value, Mapping):
-        return {_proto_name(str(key)): with_proto_names(each) for key, each in value.items()}
+        return {proto_name(str(key)): with_proto_names(each) for key, each in value.items()}
     if isinstance(value, list):
         return [with_proto_names(each) for each in value]
     return value
 
 
-def _proto_name(key: str) -> str:
+def proto_name(key: str) -> str:
+    """Return the name that a field has in the .proto files."""
     # Keys of maps, such as names of extensions, have dots and stay as they are.
     return _CAMEL.sub("_", key).lower() if _FIELD.fullmatch(key) else key
 

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from email.utils import formatdate
 from enum import Enum
 from http import HTTPStatus
 from typing import NamedTuple, Protocol, cast
@@ -345,6 +346,7 @@ class HttpServerConnection(asyncio.Protocol):
             framing = (f"Content-Length: {len(response.body)}",)
         lines = [
             f"HTTP/1.1 {status.value} {status.phrase}",
+            f"Date: {formatdate(usegmt=True)}",  # RFC 9110 §6.6.1: the doctor compares clocks
             f"Content-Type: {response.content_type}",
             *framing,
             *(f"{name}: {value}" for name, value in response.headers),

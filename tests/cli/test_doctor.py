@@ -41,13 +41,16 @@ def doctor(*args: str) -> "subprocess.CompletedProcess[str]":
 def test_a_sound_envoy_has_status_0_and_only_ok_lines(sound: Path) -> None:
     done = doctor("--file", str(sound))
     assert (done.returncode, done.stderr) == (0, "")
-    *lines, not_checked, last = done.stdout.splitlines()
-    assert lines
-    assert {line.split()[0] for line in lines} == {"ok"}
-    assert not_checked == (
-        "not checked, for lack of data in this source: epp-health-counters, envoy-version,"
-        " ext-proc-counters, counters"
+    *lines, last = done.stdout.splitlines()
+    not_checked = [line for line in lines if line.startswith("not checked: ")]
+    found = lines[: -len(not_checked)]
+    assert found
+    assert {line.split()[0] for line in found} == {"ok"}
+    assert not_checked[0] == (
+        "not checked: epp-health-counters, envoy-version, ext-proc-counters, counters;"
+        " give --admin URL"
     )
+    assert "not checked: plugin-policy; give --config-file FILE" in not_checked
     assert last == "0 errors, 0 warnings"
 
 
@@ -75,12 +78,10 @@ def test_json_says_the_same(trapped: Path) -> None:
     assert result.exit_code == 1
     document = json.loads(result.stdout)
     assert (document["errors"], document["warnings"]) == (1, 1)
-    assert document["not_checked"] == [
-        "epp-health-counters",
-        "envoy-version",
-        "ext-proc-counters",
-        "counters",
-    ]
+    envoys = ["epp-health-counters", "envoy-version", "ext-proc-counters", "counters"]
+    assert document["not_checked"][:4] == envoys
+    assert document["to_give"]["--admin URL"] == envoys
+    assert "server-reachable" in document["not_checked"]
     first = document["findings"][0]
     assert (first["level"], first["check"]) == ("error", "route-timeout")
     assert first["mend"] == "Set the route's timeout: 0s"
@@ -102,7 +103,17 @@ def test_a_warning_alone_is_no_failure(trapped: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        pytest.param([], "give either --admin URL or --file PATH", id="neither"),
+        pytest.param([], "nothing to check: give --admin URL or --file PATH", id="nothing"),
+        pytest.param(["--config-file", "x", "--diff"], "--diff needs --fix", id="diff alone"),
+        pytest.param(["--epp", "http://x", "--fix"], "--fix needs --file", id="nothing to mend"),
+        pytest.param(["--file", "x", "--fix", "--json"], "exclude each other", id="two outputs"),
+        pytest.param(["--endpoint", "here"], "--endpoint 'here'", id="no endpoint"),
+        pytest.param(
+            ["--refresh-metrics-interval", "soon"], "--refresh-metrics-interval: ", id="no time"
+        ),
+        pytest.param(
+            ["--epp", "http://127.0.0.1:1"], "http://127.0.0.1:1/metrics", id="no endpoint picker"
+        ),
         pytest.param(["--admin", "http://x", "--file", "y"], "give either", id="both"),
         pytest.param(["--file", "nowhere.yaml"], "nowhere.yaml: No such file", id="no file"),
         pytest.param(["--admin", "here"], "give a URL such as", id="no URL"),
@@ -153,3 +164,95 @@ def test_a_configuration_that_cannot_be_read_has_status_2(sound: Path) -> None:
     result = CliRunner().invoke(cli, ["doctor", "--file", str(sound), "--config-file", "none.yaml"])
     assert result.exit_code == 2
     assert "cannot read the configuration file none.yaml" in result.stderr
+
+
+CONFIG = """\
+# Of the chat pool.
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- type: by-label  # only these
+  name: gold
+  parameters: {label: tier, validValues: [gold]}
+schedulingProfiles:
+- name: default
+  plugins: [{pluginRef: gold}]
+extensions:
+  guardRails:
+    failurePolicy: {gold: open}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def test_a_mended_envoy_passes(trapped: Path, tmp_path: Path) -> None:
+    before = trapped.read_text()
+    done = doctor("--file", str(trapped), "--fix")
+    assert done.returncode == 0, done.stderr
+    mended = [line.split()[2] for line in done.stderr.splitlines() if line.startswith("mended")]
+    assert mended == ["route-timeout", "admin-address"]
+    assert trapped.read_text() == before
+    after = tmp_path / "after.yaml"
+    after.write_text(done.stdout)
+    again = CliRunner().invoke(cli, ["doctor", "--file", str(after)])
+    assert again.stdout.splitlines()[-1] == "0 errors, 0 warnings"
+
+
+def test_a_configuration_is_mended_and_its_comments_stay(config: Path) -> None:
+    result = CliRunner().invoke(cli, ["doctor", "--config-file", str(config), "--fix"])
+    assert result.exit_code == 0
+    assert result.stdout == CONFIG.replace("gold: open", "gold: closed")
+    assert "plugin-policy" in result.stderr
+
+
+def test_the_differences_of_both_files(trapped: Path, config: Path) -> None:
+    files = ["--file", str(trapped), "--config-file", str(config)]
+    result = CliRunner().invoke(cli, ["doctor", *files, "--fix", "--diff"])
+    assert result.exit_code == 0
+    changes = [line for line in result.stdout.splitlines() if line[:1] in {"+", "-"}]
+    assert "-    failurePolicy: {gold: open}" in changes
+    assert "+    failurePolicy: {gold: closed}" in changes
+    assert [line for line in changes if "timeout: 0s" in line]
+    assert [line for line in changes if line.startswith("--- a/")] == [
+        f"--- a/{trapped}",
+        f"--- a/{config}",
+    ]
+    alone = CliRunner().invoke(cli, ["doctor", *files, "--fix"])
+    assert f"not printed: the changes of {config}" in alone.stderr
+
+
+def test_what_cannot_be_mended_is_left_with_its_error(sound: Path) -> None:
+    document = yaml.safe_load(sound.read_text())
+    listener = document["static_resources"]["listeners"][0]
+    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+    manager["http_filters"].reverse()
+    sound.write_text(yaml.safe_dump(document))
+    result = CliRunner().invoke(cli, ["doctor", "--file", str(sound), "--fix"])
+    assert result.exit_code == 1
+    assert "picker-order" in result.stderr
+    assert yaml.safe_load(result.stdout) == document
+
+
+def test_model_servers_are_asked_with_the_default_configuration(tmp_path: Path) -> None:
+    endpoints = tmp_path / "endpoints.yaml"
+    endpoints.write_text("endpoints:\n- {name: a, address: 127.0.0.1, port: '1'}\n")
+    result = CliRunner().invoke(cli, ["doctor", "--json", "--endpoints-file", str(endpoints)])
+    assert result.exit_code == 1, result.stderr
+    document = json.loads(result.stdout)
+    (error,) = [each for each in document["findings"] if each["level"] == "error"]
+    assert (error["check"], error["found"]) == ("server-reachable", "Connection refused")
+
+
+def test_options_of_a_cluster_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    result = CliRunner().invoke(cli, ["doctor", "--json", "--all-pools"])
+    assert result.exit_code == 1, result.stderr
+    errors = [each for each in json.loads(result.stdout)["findings"] if each["level"] == "error"]
+    assert [each["check"] for each in errors] == ["kubernetes"]

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from epp.app import Ports
-from epp.doctor import Gateway, Level, examine, read_file
+from epp.doctor import Gateway, Level, examine_envoy, read_file
 from epp.lab.envoy import GatewayConfig, GatewayLimits, Mode
 from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.samples import BOOTSTRAPS, SNIPPETS
@@ -25,7 +25,7 @@ NOT_REPORTED = [("warning", "served-endpoint")]
 def to_mend(path: Path) -> list[tuple[str, str]]:
     return [
         (row.finding.level.value, row.check)
-        for row in examine(Gateway(read_file(path))).rows
+        for row in examine_envoy(Gateway(read_file(path))).rows
         if row.finding.level is not Level.OK
     ]
 

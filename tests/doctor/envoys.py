@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from epp.doctor import Diagnosis, Gateway, Row, examine
+from epp.doctor import Diagnosis, Gateway, Row, examine_envoy
 from epp.doctor.sources import Source, source
 
 DESTINATION = "x-gateway-destination-endpoint"
@@ -125,7 +125,7 @@ def report(document: object, ext_proc: str | None = None, **told: Any) -> Diagno
     read = source(document, "test")
     version = told.get("version", read.version)
     given = Source(read.roots, version, told.get("counters"), read.bootstraps)
-    return examine(Gateway(given, ext_proc))
+    return examine_envoy(Gateway(given, ext_proc))
 
 
 def rows_of(found: Diagnosis, check: str) -> list[Row]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from epp.doctor import Level
-from epp.doctor.checks import CHECKS
+from epp.doctor import Level, deployment_checks
+from epp.doctor.envoy_checks import CHECKS
 from epp.doctor.names import STAGE_HEADERS
 
 from . import (
@@ -52,7 +52,10 @@ TABLES = (
 
 def test_every_check_is_documented_once_in_their_order() -> None:
     text = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text()
-    assert re.findall(r"^\| `([a-z][\w-]*)` \|", text, re.M) == [check.name for check in CHECKS]
+    checks = [check.name for check in CHECKS]
+    checks += [check.name for check in deployment_checks.CHECKS]
+    assert re.findall(r"^\| `([a-z][\w-]*)` \|", text, re.M) == checks
+    assert len(set(checks)) == len(checks)
 
 
 def test_every_check_has_a_trap() -> None:

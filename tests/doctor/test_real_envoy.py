@@ -12,7 +12,7 @@ import httpx
 import pytest
 import yaml
 
-from epp.doctor import Diagnosis, Gateway, Level, UnreadableError, examine, read_admin
+from epp.doctor import Diagnosis, Gateway, Level, UnreadableError, examine_envoy, read_admin
 from epp.doctor.names import (
     DESTINATION,
     NAMESPACE,
@@ -181,7 +181,7 @@ async def test_the_admin_endpoint_tells_of_every_trap() -> None:
         source = await asyncio.to_thread(read_admin, running.admin_url)
     assert source.version is not None
     assert source.version[:2] == (1, 40)
-    assert to_mend(examine(Gateway(source))) == [
+    assert to_mend(examine_envoy(Gateway(source))) == [
         ("error", "buffer-limit"),
         ("error", "message-timeout"),
         ("error", "route-timeout"),
@@ -205,7 +205,7 @@ async def test_the_admin_endpoint_tells_of_every_trap() -> None:
 async def test_what_was_mended_is_sound_by_the_admin_endpoint_too() -> None:
     config = GatewayConfig(endpoints=ENDPOINTS, listen_port=0, epp_tls=True)
     async with EnvoyProcess(render_yaml(config)) as running:
-        found = examine(Gateway(await asyncio.to_thread(read_admin, f"{running.admin_url}/")))
+        found = examine_envoy(Gateway(await asyncio.to_thread(read_admin, f"{running.admin_url}/")))
     assert to_mend(found) == []
     assert found.not_checked == ()
 
@@ -215,7 +215,7 @@ async def test_the_place_in_a_running_envoy_is_that_in_the_bootstrap() -> None:
     envoy = make_envoy()
     envoy.picker["observability_mode"] = True
     async with EnvoyProcess(json.dumps(envoy.document)) as running:
-        found = examine(Gateway(await asyncio.to_thread(read_admin, running.admin_url)))
+        found = examine_envoy(Gateway(await asyncio.to_thread(read_admin, running.admin_url)))
     (row,) = rows_of(found, "observability-mode")
     assert row.finding.where == f"{PICKER}.observability_mode"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from epp.doctor import Gateway, Level, UnreadableError, examine, read_file
+from epp.doctor import Gateway, Level, UnreadableError, examine_envoy, read_file
 from epp.doctor.sources import source
 from epp.doctor.tree import Node, with_proto_names
 
@@ -87,7 +87,7 @@ def test_every_spelling_is_read_alike(
 
     def bad(document: Json) -> list[tuple[str, str]]:
         path.write_text(write(way(document)))
-        rows = examine(Gateway(read_file(path))).rows
+        rows = examine_envoy(Gateway(read_file(path))).rows
         return [(row.check, row.finding.level.value) for row in rows if row.finding.why]
 
     assert bad(sound.document) == []

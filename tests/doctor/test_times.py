@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from epp.doctor import Gateway, examine
+from epp.doctor import Gateway, examine_envoy
 from epp.doctor.sources import source
 
 from .envoys import HTTP, MANAGER, PICKER, ROUTE, Envoy, make_envoy, rows_of
@@ -128,6 +128,6 @@ def test_message_timeout_is_held_against_the_limit_of_the_queue(
     envoy = make_envoy()
     all_of(Envoy.buffered, wait(timeout))(envoy)
     gateway = Gateway(source(envoy.document, "test"), queued_seconds=queued_seconds)
-    (row,) = rows_of(examine(gateway), "message-timeout")
+    (row,) = rows_of(examine_envoy(gateway), "message-timeout")
     assert row.finding.level.value == level
     assert text in f"{row.finding.why} {row.finding.mend}"

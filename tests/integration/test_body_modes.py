@@ -14,7 +14,7 @@ import pytest_asyncio
 from structlog.testing import capture_logs
 
 from epp.doctor import Gateway as Doctored
-from epp.doctor import examine
+from epp.doctor import examine_envoy
 from epp.doctor.sources import source
 from epp.lab.envoy import Mode
 from tools.harness.gateway import NO_FAULTS, ROOMY, Gateway, running
@@ -134,7 +134,7 @@ async def test_a_streamed_body_above_the_buffer_limit_hangs_as_the_doctor_says(
         assert answer.status_code == status
         await gateway.settled()
         gateway.assert_untouched()
-    found = examine(Doctored(source(documents[0], "test")))
+    found = examine_envoy(Doctored(source(documents[0], "test")))
     levels = {row.finding.level.value for row in found.rows if row.check == "buffer-limit"}
     assert levels == {level}
 

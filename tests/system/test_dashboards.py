@@ -153,9 +153,7 @@ async def asked(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Asked
     folder = tmp_path_factory.mktemp("gateway")
     shutil.copyfile(CONFIGURATION, folder / "configuration.yaml")
     async with contextlib.AsyncExitStack() as stack:
-        gateway = await stack.enter_async_context(
-            started(GATEWAY, "Check Envoy's configuration", folder)
-        )
+        gateway = await stack.enter_async_context(started(GATEWAY, "Check all of it", folder))
         url, metrics = [
             re.findall(r"127\.0\.0\.1:\d+", await gateway.until(*texts))[0]
             for texts in (("gateway ready",), ("curl", "/metrics"))

@@ -25,7 +25,7 @@ from epp.kubernetes.api.errors import (
     refusal,
 )
 from epp.kubernetes.api.http_clients import HttpClients
-from epp.kubernetes.api.resource import Call, Resource, ServedResource
+from epp.kubernetes.api.resource import VERSION_DOCUMENT, Call, Resource, ServedResource
 
 _T = TypeVar("_T")
 
@@ -54,6 +54,10 @@ class _ApiResource(msgspec.Struct):
 
 class _ApiResourceList(msgspec.Struct):
     resources: list[_ApiResource] = []
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    git_version: str
 
 
 class ApiClient:
@@ -248,6 +252,11 @@ class ApiClient:
             if each.kind == resource.kind and "/" not in each.name:  # no subresource
                 return ServedResource(replace(resource, plural=each.name), each.namespaced)
         return None
+
+    async def server_version(self) -> str:
+        """Return the version of the server, such as ``v1.34.1``."""
+        call = Call(verb="get", resource=VERSION_DOCUMENT, namespace=None)
+        return self._decode(await self._fetch(call), _Version, call).git_version
 
     async def _fetch(
         self,

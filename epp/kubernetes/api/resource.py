@@ -1,7 +1,7 @@
 """Names of resources in the API, and the metadata that every object has."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 from urllib.parse import quote
 
 import msgspec
@@ -53,6 +53,18 @@ class Resource:
         if subresource is not None:
             parts.append(subresource)
         return "/".join(parts)
+
+
+class _VersionDocument(Resource):
+    """The document with the version of the API server, which is in no group."""
+
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
+        return "/version"
+
+
+VERSION_DOCUMENT: Final = _VersionDocument("", "", "version", "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from math import ceil, inf
 
-from epp.doctor.checks.check import Check
+from epp.doctor.check import Check
 from epp.doctor.clusters import protocol_options
-from epp.doctor.findings import Finding, error, warning
+from epp.doctor.findings import Finding, error, set_to, taken_out, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.routes import FULL_DUPLEX
 from epp.doctor.tree import Node
@@ -30,6 +30,7 @@ def _message_timeout(gateway: Gateway) -> Iterator[Finding]:
         queued = gateway.queued_seconds
         enough = _MESSAGE_SECONDS if queued == inf else max(_MESSAGE_SECONDS, ceil(queued) + 1)
         found, mend = _said(timeout, seconds), f"Set message_timeout: {enough:g}s"
+        fix = set_to(timeout.path, f"{enough:g}s")
         # Envoy starts no timer for a direction whose body is full duplex.
         if not use.streams_request and seconds < min(queued, enough):
             level = error if seconds < _SURELY_TOO_SHORT_SECONDS else warning
@@ -39,6 +40,7 @@ def _message_timeout(gateway: Gateway) -> Iterator[Finding]:
                 "A request that waits in the EPP's queue longer than that fails with 504; it may"
                 f" wait there {_for(queued)}",
                 f"{mend}; max_message_timeout as well",
+                fix,
             )
         elif use.body_mode("response") != FULL_DUPLEX and seconds < _ENOUGH_FOR_HEADERS_SECONDS:
             yield warning(
@@ -46,6 +48,7 @@ def _message_timeout(gateway: Gateway) -> Iterator[Finding]:
                 found,
                 "It holds for the response headers: while the EPP is busy, answers fail with 504",
                 mend,
+                fix,
             )
 
 
@@ -62,6 +65,7 @@ def _route_timeout(gateway: Gateway) -> Iterator[Finding]:
                 _said(timeout, seconds),
                 "An answer that takes longer is cut off, or fails with 504",
                 "Set the route's timeout: 0s",
+                set_to(timeout.path, "0s"),
             )
         each_try = use.target.action("retry_policy", "per_try_timeout")
         if 0 < each_try.seconds(0) < LONG_ANSWER_SECONDS:
@@ -70,6 +74,7 @@ def _route_timeout(gateway: Gateway) -> Iterator[Finding]:
                 _said(each_try, each_try.seconds(0)),
                 "A try that takes longer is given up while the model server works on it",
                 "Take per_try_timeout out",
+                taken_out(each_try.path),
             )
 
 
@@ -87,6 +92,7 @@ def _idle_timeout(gateway: Gateway) -> Iterator[Finding]:
                 " on, fails with 408 or 504",
                 "Set stream_idle_timeout of the connection manager, or idle_timeout of the route,"
                 " to 0s",
+                set_to(timeout.path, "0s"),
             )
 
 
@@ -107,6 +113,7 @@ def _stream_duration(gateway: Gateway) -> Iterator[Finding]:
                 _said(place, place.seconds(0)),
                 "Streams that take longer are reset: answers are cut off",
                 "Take max_stream_duration out, or set it to 0s",
+                set_to(place.path, "0s"),
             )
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from epp.doctor.checks.check import Check
+from epp.doctor.check import Check
 from epp.doctor.clusters import is_tls
-from epp.doctor.findings import Finding, note, warning
+from epp.doctor.findings import Finding, note, set_to, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import EXT_PROC_SERVICE, HEALTH_PORT, READINESS_SERVICES
 from epp.doctor.tree import Node
@@ -77,6 +77,7 @@ def _protocol(check: Node) -> Iterator[Finding]:
             "the service is liveness",
             "It passes while the EPP drains or follows a leader",
             f"Set service_name: {EXT_PROC_SERVICE}",
+            set_to(service.path, EXT_PROC_SERVICE),
         )
     elif service.text() not in READINESS_SERVICES:
         yield warning(
@@ -84,6 +85,7 @@ def _protocol(check: Node) -> Iterator[Finding]:
             f"the EPP knows no service {service.text()}",
             "It answers NOT_FOUND: the check never passes",
             f"Set service_name: {EXT_PROC_SERVICE}",
+            set_to(service.path, EXT_PROC_SERVICE),
         )
 
 
@@ -125,6 +127,7 @@ def _heeded(gateway: Gateway) -> Iterator[Finding]:
                 "While no EPP passes its check, requests fail with 500, also if one serves: while"
                 " it drains, or without --health-checking",
                 "Set common_lb_config.healthy_panic_threshold: {value: 1}",
+                set_to(threshold.path, {"value": 1}),
             )
         elif percent > 1:
             yield note(

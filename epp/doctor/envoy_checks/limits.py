@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
-from epp.doctor.checks.check import Check
-from epp.doctor.clusters import is_tls, speaks_http2
-from epp.doctor.findings import Finding, error, note, warning
+from epp.doctor.check import Check
+from epp.doctor.clusters import HTTP2_OPTIONS, is_tls, speaks_http2
+from epp.doctor.findings import Finding, Fix, error, note, set_to, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.tree import Node
 
 DEFAULT_LIMIT = 1024
+_HIGH = 1_000_000
 _DEFAULT_RETRIES = 3
 _ENOUGH_RETRIES = 100
 _LIMITS = ("max_connections", "max_pending_requests", "max_requests")
@@ -34,6 +35,7 @@ def _circuit_breakers(gateway: Gateway) -> Iterator[Finding]:
                 "Above that many requests in flight, those in the EPP's queue among them, Envoy"
                 f" answers {'500' if epp else '503'} at once",
                 f"Set circuit_breakers.thresholds: [{{{', '.join(f'{e}: 1000000' for e in low)}}}]",
+                _raised(limits, *low),
             )
         retries = limits.get("max_retries")
         if limits.get("retry_budget"):  # takes the place of max_retries
@@ -45,6 +47,7 @@ def _circuit_breakers(gateway: Gateway) -> Iterator[Finding]:
                 f" ({'as set' if retries else 'the default'})",
                 "When an endpoint goes down, only so many requests at once are tried elsewhere",
                 "Set circuit_breakers.thresholds: [{max_retries: 1000000}]",
+                _raised(limits, "max_retries"),
             )
 
 
@@ -57,15 +60,23 @@ def _thresholds(cluster: Node) -> Node:
     return Node(None, thresholds.path)
 
 
+def _raised(limits: Node, *names: str) -> Fix:
+    """Return the fix that sets limits of priority DEFAULT so high that they never act."""
+    high = dict.fromkeys(names, _HIGH)
+    return set_to(limits.path, limits.value | high if limits else [high])
+
+
 def _http2(gateway: Gateway) -> Iterator[Finding]:
     for cluster in gateway.epp_clusters.values():
         if not speaks_http2(cluster):
+            options = cluster.get("typed_extension_protocol_options")
             yield error(
-                cluster.get("typed_extension_protocol_options").path,
+                options.path,
                 "the EPP's cluster speaks HTTP/1.1",
                 "gRPC needs HTTP/2: every request fails with 500",
                 "Set explicit_http_config: {http2_protocol_options: {}} of"
                 " envoy.extensions.upstreams.http.v3.HttpProtocolOptions there",
+                None if options else set_to(options.path, HTTP2_OPTIONS),
             )
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
-from epp.doctor.checks.check import Check
-from epp.doctor.findings import Finding, error, warning
+from epp.doctor.check import Check
+from epp.doctor.findings import Finding, error, set_to, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.routes import FULL_DUPLEX, Use
 from epp.doctor.tree import Node
 
 DEFAULT_BUFFER_BYTES = 2**20
+ENOUGH_BUFFER_BYTES = 2**25
 
 
 def _request_headers(gateway: Gateway) -> Iterator[Finding]:
@@ -19,6 +20,7 @@ def _request_headers(gateway: Gateway) -> Iterator[Finding]:
                 "request_header_mode: SKIP",
                 "The EPP learns neither path nor headers and cannot answer with an endpoint",
                 "Set processing_mode.request_header_mode: SEND",
+                set_to(_mode(use, "request_header"), "SEND"),
             )
 
 
@@ -27,6 +29,7 @@ def _request_body(gateway: Gateway) -> Iterator[Finding]:
         where, mode = _mode(use, "request_body"), use.body_mode("request")
         mend = f"Set processing_mode.request_body_mode: {FULL_DUPLEX} (with request_trailer_mode:"
         mend += " SEND) or BUFFERED"
+        fix = set_to(where, FULL_DUPLEX)
         if mode == "NONE":
             yield warning(
                 where,
@@ -41,6 +44,7 @@ def _request_body(gateway: Gateway) -> Iterator[Finding]:
                 "Envoy waits for the answer to the headers before it sends the body, on which that"
                 " answer depends; the EPP refuses such requests with a 500",
                 mend,
+                fix,
             )
         elif mode == "STREAMED":
             yield warning(
@@ -49,6 +53,7 @@ def _request_body(gateway: Gateway) -> Iterator[Finding]:
                 f"Each chunk is answered on its own, and a body above Envoy's buffer limit never"
                 f" becomes whole; it has no advantage over {FULL_DUPLEX}",
                 mend,
+                fix,
             )
         elif mode == "BUFFERED_PARTIAL":
             yield error(
@@ -56,9 +61,12 @@ def _request_body(gateway: Gateway) -> Iterator[Finding]:
                 "request_body_mode: BUFFERED_PARTIAL",
                 "A body above the buffer limit reaches the EPP cut off: it is refused",
                 mend,
+                fix,
             )
         elif mode == "GRPC":
-            yield error(where, "request_body_mode: GRPC", "The EPP refuses this with a 500", mend)
+            yield error(
+                where, "request_body_mode: GRPC", "The EPP refuses this with a 500", mend, fix
+            )
 
 
 def _response_body(gateway: Gateway) -> Iterator[Finding]:
@@ -66,16 +74,18 @@ def _response_body(gateway: Gateway) -> Iterator[Finding]:
         where, mode = _mode(use, "response_body"), use.body_mode("response")
         mend = "Set processing_mode.response_body_mode: NONE (with response_trailer_mode: SEND) or"
         mend += f" {FULL_DUPLEX}"
+        fix = set_to(where, "NONE")
         if mode in {"BUFFERED", "BUFFERED_PARTIAL"}:
             yield error(
                 where,
                 f"response_body_mode: {mode}",
                 "Clients get no token before the last one, and answers above the buffer limit fail",
                 mend,
+                fix,
             )
         elif mode == "GRPC":
             yield error(
-                where, "response_body_mode: GRPC", "The EPP does not answer such bodies", mend
+                where, "response_body_mode: GRPC", "The EPP does not answer such bodies", mend, fix
             )
         elif mode == "STREAMED":
             yield warning(
@@ -83,6 +93,7 @@ def _response_body(gateway: Gateway) -> Iterator[Finding]:
                 "response_body_mode: STREAMED",
                 "Envoy holds each chunk until the EPP has answered it",
                 mend,
+                fix,
             )
 
 
@@ -94,6 +105,7 @@ def _request_trailers(gateway: Gateway) -> Iterator[Finding]:
                 f"request_body_mode: {FULL_DUPLEX} without request trailers",
                 "Envoy refuses this; a request that ends with trailers would never end for the EPP",
                 "Set processing_mode.request_trailer_mode: SEND",
+                set_to(_mode(use, "request_trailer"), "SEND"),
             )
 
 
@@ -103,12 +115,14 @@ def _response_trailers(gateway: Gateway) -> Iterator[Finding]:
             continue
         mend = "Set processing_mode.response_trailer_mode: SEND"
         where = _mode(use, "response_trailer")
+        fix = set_to(where, "SEND")
         if use.body_mode("response") == FULL_DUPLEX:
             yield error(
                 where,
                 f"response_body_mode: {FULL_DUPLEX} without response trailers",
                 "Envoy refuses this; an answer that ends with trailers would never end for the EPP",
                 mend,
+                fix,
             )
         elif use.streams_request and use.body_mode("response") == "NONE":
             yield error(
@@ -117,6 +131,7 @@ def _response_trailers(gateway: Gateway) -> Iterator[Finding]:
                 "Envoy ends the stream at the answer's first byte: the EPP takes the request for"
                 " done, and its counts of requests in flight are too low",
                 mend,
+                fix,
             )
 
 
@@ -129,6 +144,7 @@ def _response_headers(gateway: Gateway) -> Iterator[Finding]:
                 "The EPP learns neither the status, nor the time to the first token, nor which"
                 " endpoint served",
                 "Set processing_mode.response_header_mode: SEND",
+                set_to(_mode(use, "response_header"), "SEND"),
             )
 
 
@@ -153,6 +169,7 @@ def _buffer_limit(gateway: Gateway) -> Iterator[Finding]:
                 " message_timeout ends them with 504",
                 f"Set processing_mode.request_body_mode: {FULL_DUPLEX} (with request_trailer_mode:"
                 f" SEND). {mend}, only moves the limit",
+                set_to(_mode(use, "request_body"), FULL_DUPLEX),
             )
         else:
             yield error(
@@ -160,6 +177,7 @@ def _buffer_limit(gateway: Gateway) -> Iterator[Finding]:
                 f"bodies are buffered whole, {said}",
                 "Larger prompts, such as those with images, are answered with 413",
                 mend,
+                set_to(_buffer_limit_to_set(use, limit), ENOUGH_BUFFER_BYTES),
             )
 
 
@@ -170,6 +188,13 @@ def _buffer_limit_of(use: Use) -> Node:
             if level.get("request_body_buffer_limit"):
                 return level.get("request_body_buffer_limit")
     return use.manager.listener.get("per_connection_buffer_limit_bytes")
+
+
+def _buffer_limit_to_set(use: Use, limit: Node) -> str:
+    """Return the path of the limit that is set, or of the route's: it holds for requests alone."""
+    if limit or use.target is None:
+        return limit.path
+    return use.target.route.get("request_body_buffer_limit").path
 
 
 def _mode(use: Use, part: str) -> str:

@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from epp.doctor.checks.check import Check
-from epp.doctor.checks.headers import removed_before
+from epp.doctor.check import Check
 from epp.doctor.clusters import is_original_dst, reads_header
-from epp.doctor.findings import Finding, error, note, warning
+from epp.doctor.envoy_checks.headers import removed_before
+from epp.doctor.findings import Finding, error, note, set_to, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import DESTINATION
 from epp.doctor.routes import EXT_PROC, ROUTER, Manager
@@ -88,6 +88,7 @@ def _observing(gateway: Gateway) -> Iterator[Finding]:
                 "observability_mode is on",
                 "Envoy does not wait and drops the answers: nothing that the EPP picks counts",
                 "Set observability_mode: false",
+                set_to(use.config.get("observability_mode").path, False),
             )
 
 
@@ -99,6 +100,7 @@ def _muted(gateway: Gateway) -> Iterator[Finding]:
                 "disable_immediate_response is on",
                 "The EPP's refusals (400, 413, 429, 503) do not reach the client",
                 "Set disable_immediate_response: false",
+                set_to(use.config.get("disable_immediate_response").path, False),
             )
 
 
@@ -111,6 +113,7 @@ def _restrained(gateway: Gateway) -> Iterator[Finding]:
                 "the EPP may change no header",
                 "The destination header is dropped, and with disallow_is_error the request fails",
                 "Set mutation_rules.disallow_all: false",
+                set_to(rules.get("disallow_all").path, False),
             )
         if rules.get("disallow_expression"):
             yield warning(

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from epp.doctor.checks.check import Check
-from epp.doctor.checks.headers import removed_before
+from epp.doctor.check import Check
 from epp.doctor.clusters import protocol_options
-from epp.doctor.findings import Finding, note, warning
+from epp.doctor.envoy_checks.headers import removed_before
+from epp.doctor.findings import Finding, note, set_to, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import POLICY_HEADERS
 from epp.doctor.routes import FULL_DUPLEX, Manager
@@ -36,6 +36,7 @@ def _slow_requests(gateway: Gateway) -> Iterator[Finding]:
                     f"{name} is {timeout.text() if timeout else 'not set'}",
                     f"A client that sends {what} without end holds a stream, and memory, for ever",
                     f"Set {name}: {mend}; time in the EPP's queue is not in it",
+                    set_to(timeout.path, mend),
                 )
 
 
@@ -48,6 +49,7 @@ def _buffers(gateway: Gateway) -> Iterator[Finding]:
                 f"per_connection_buffer_limit_bytes: {limit.number(0)}",
                 "Envoy keeps as much of an answer for each client that does not read",
                 "Set it to 65536, and request_body_buffer_limit of the route for request bodies",
+                set_to(limit.path, 65_536),
             )
         yield from _window(
             use.manager.node.get("http2_protocol_options", _WINDOW),
@@ -68,7 +70,8 @@ def _window(place: Node, why: str, enough: int) -> Iterator[Finding]:
     window = place.number(_DEFAULT_WINDOW_BYTES)
     if window > _LARGEST_BUFFER_BYTES:
         said = f"{_WINDOW}: {window}" if place else f"{_WINDOW} is not set, so 16 MiB"
-        yield warning(place.path, said, why, f"Set {_WINDOW}: {enough}")
+        fix = set_to(place.path, enough)
+        yield warning(place.path, said, why, f"Set {_WINDOW}: {enough}", fix)
 
 
 def _connections(gateway: Gateway) -> Iterator[Finding]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from epp.doctor.checks.check import Check
-from epp.doctor.checks.headers import removed_before
+from epp.doctor.check import Check
 from epp.doctor.clusters import (
+    ROUND_ROBIN,
     is_original_dst,
     original_dst_options,
     override_host,
@@ -12,11 +12,14 @@ from epp.doctor.clusters import (
     reads_header,
     speaks_http2,
 )
-from epp.doctor.findings import Finding, error, note, warning
+from epp.doctor.envoy_checks.headers import removed_before
+from epp.doctor.findings import Finding, error, note, set_to, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import DESTINATION, MAX_DESTINATIONS, NAMESPACE
 from epp.doctor.routes import Use
 from epp.doctor.tree import Node
+
+_RETRY_ON = "connect-failure,refused-stream,reset"
 
 _SERVER_IDLE_SECONDS = 5.0
 """Idle timeout of connections in uvicorn, the HTTP server of vLLM and SGLang."""
@@ -54,6 +57,7 @@ def _followed(gateway: Gateway) -> Iterator[Finding]:
                 f"no source of override_host is {DESTINATION}",
                 "Every request goes to the fallback policy",
                 f"Set override_host_sources: [{{header: {DESTINATION}}}]",
+                set_to(policy.get("override_host_sources").path, [{"header": DESTINATION}]),
             )
         elif not pool.get("cluster_type"):
             yield error(
@@ -99,6 +103,7 @@ def _fallback(gateway: Gateway) -> Iterator[Finding]:
                 "override_host without a fallback_policy",
                 "Envoy refuses this; nothing would say where to go without a pick",
                 "Set fallback_policy to envoy.load_balancing_policies.round_robin",
+                set_to(policy.get("fallback_policy").path, ROUND_ROBIN),
             )
 
 
@@ -124,8 +129,8 @@ def _retries(gateway: Gateway) -> Iterator[Finding]:
                 "no retry_policy",
                 "When the first endpoint refuses the connection, the others that the EPP named are"
                 " not tried",
-                "Set retry_policy: {retry_on: 'connect-failure,refused-stream,reset',"
-                " num_retries: 2}",
+                f"Set retry_policy: {{retry_on: '{_RETRY_ON}', num_retries: 2}}",
+                set_to(policy.path, {"retry_on": _RETRY_ON, "num_retries": 2}),
             )
 
 
@@ -160,6 +165,9 @@ def _retries_with_trailers(gateway: Gateway) -> Iterator[Finding]:
                     "A body that ends with trailers reaches the model server twice (envoy#45470)",
                     "Set http_protocol_options.enable_trailers: false of the connection manager,"
                     " or take retry_policy out",
+                    set_to(
+                        use.manager.node.get("http_protocol_options", "enable_trailers").path, False
+                    ),
                 )
 
 
@@ -199,6 +207,7 @@ def _fail_open_anywhere(gateway: Gateway, use: Use, where: str) -> Iterator[Find
             "When the EPP fails, a client reaches any address by that header: an open proxy",
             f"Set failure_mode_allow: false, or remove {DESTINATION} with"
             " early_header_mutation_extensions",
+            set_to(where, False),
         )
 
 
@@ -216,6 +225,7 @@ def _upstream_idle(gateway: Gateway) -> Iterator[Finding]:
                 "Model servers in uvicorn close theirs after 5 s: now and then a request meets a"
                 " closing connection and fails with 503",
                 "Set common_http_protocol_options.idle_timeout: 4s",
+                set_to(place.path, "4s"),
             )
 
 

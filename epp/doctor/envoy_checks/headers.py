@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from epp.doctor.checks.check import Check
+from epp.doctor.check import Check
 from epp.doctor.clusters import reads_header
-from epp.doctor.findings import Finding, error, warning
+from epp.doctor.findings import Finding, Fix, error, set_to, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import DESTINATION, POLICY_HEADERS, STAGE_HEADERS
 from epp.doctor.routes import Manager
@@ -18,6 +18,7 @@ _APPEND_ACTIONS = (
     "OVERWRITE_IF_EXISTS",
 )
 _OVERWRITES = frozenset(_APPEND_ACTIONS[2:])
+_EARLY = "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation"
 _MUTATION = "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation"
 
 
@@ -64,6 +65,7 @@ def _client_headers(gateway: Gateway) -> Iterator[Finding]:
                 if use.fails_open
                 else "The EPP overwrites it, but where it is not asked the client steers Envoy",
                 _removal(DESTINATION),
+                _removing(use.manager, DESTINATION),
             )
         left = [each for each in STAGE_HEADERS if each not in removed]
         if use.fails_open and left:
@@ -73,7 +75,16 @@ def _client_headers(gateway: Gateway) -> Iterator[Finding]:
                 "When the EPP fails, which takes them off, the client names servers that a model"
                 " server's sidecar calls",
                 _removal(*left),
+                _removing(use.manager, *left),
             )
+
+
+def _removing(manager: Manager, *names: str) -> Fix:
+    """Return the fix that removes headers, in an extension behind those that there are."""
+    place = manager.node.get("early_header_mutation_extensions")
+    config = {"@type": f"type.googleapis.com/{_EARLY}", "mutations": [{"remove": n} for n in names]}
+    added = {"name": "envoy.http.early_header_mutation.header_mutation", "typed_config": config}
+    return set_to(place.path, [*(each.value for each in place.items()), added])
 
 
 def _removal(*names: str) -> str:

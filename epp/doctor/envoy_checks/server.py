@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from epp.doctor.checks.check import Check
-from epp.doctor.findings import Finding, error, warning
+from epp.doctor.check import Check
+from epp.doctor.findings import Finding, error, set_to, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.routes import FULL_DUPLEX
 
@@ -85,6 +85,7 @@ def _admin(gateway: Gateway) -> Iterator[Finding]:
                 f"the admin endpoint listens on {address.text()}",
                 "Whoever reaches it can stop Envoy and read its configuration",
                 "Set admin.address.socket_address.address: 127.0.0.1",
+                set_to(address.path, "127.0.0.1"),
             )
 
 

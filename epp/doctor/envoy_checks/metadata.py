@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
-from epp.doctor.checks.check import Check
+from epp.doctor.check import Check
 from epp.doctor.clusters import override_host, reads_header
-from epp.doctor.findings import Finding, error, note, warning
+from epp.doctor.findings import Finding, error, note, set_to, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import NAMESPACE, SUBSET_NAMESPACE
 from epp.doctor.routes import Use
 
+_SERVED_KEY = {"key": NAMESPACE, "path": [{"key": "x-gateway-destination-endpoint-served"}]}
 _HEADER_TO_METADATA = "envoy.extensions.filters.http.header_to_metadata.v3.Config"
 
 
@@ -27,6 +28,7 @@ def _receiving(gateway: Gateway) -> Iterator[Finding]:
             if by_header
             else "The model servers' cluster reads the destination there: no pick is followed",
             f"Set metadata_options.receiving_namespaces.untyped: [{NAMESPACE}]",
+            set_to(place.path, [*place.texts(), NAMESPACE]),
         )
 
 
@@ -36,6 +38,7 @@ def _forwarding(gateway: Gateway) -> Iterator[Finding]:
         given = place.texts()
         mend = "Set metadata_options.forwarding_namespaces.untyped:"
         mend += f" [{NAMESPACE}, {SUBSET_NAMESPACE}]"
+        fix = set_to(place.path, list(dict.fromkeys((*given, NAMESPACE, SUBSET_NAMESPACE))))
         if NAMESPACE not in given:
             yield warning(
                 place.path,
@@ -43,6 +46,7 @@ def _forwarding(gateway: Gateway) -> Iterator[Finding]:
                 "It never learns which endpoint served: after a retry the load of the request is"
                 " counted at the wrong one",
                 mend,
+                fix,
             )
         if SUBSET_NAMESPACE not in given and _writes_subset(use):
             yield error(
@@ -51,6 +55,7 @@ def _forwarding(gateway: Gateway) -> Iterator[Finding]:
                 " the EPP",
                 "Requests go to endpoints outside the subset",
                 mend,
+                fix,
             )
         elif SUBSET_NAMESPACE not in given:
             yield note(
@@ -82,6 +87,7 @@ def _served(gateway: Gateway) -> Iterator[Finding]:
                 " does not know, the EPP counts the request at the wrong one",
                 f"Set selected_host_key: {{key: {NAMESPACE}, path:"
                 " [{key: x-gateway-destination-endpoint-served}]}",
+                set_to(policy.get("selected_host_key").path, _SERVED_KEY),
             )
 
 

@@ -1,0 +1,40 @@
+"""How far the clock of another machine is from this one's, by the Date header of a response."""
+
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSkew:
+    """The difference of two clocks."""
+
+    seconds: float
+    """Positive if the other clock is ahead."""
+    within: float
+    """By how much that may be wrong: a Date has whole seconds, and a response takes time."""
+
+    @classmethod
+    def of(cls, date: str, asked_at: float, answered_at: float) -> Self | None:
+        """Return the difference; None without a valid header.
+
+        Args:
+            date: The header.
+            asked_at: When the request was sent, in Unix seconds of this machine.
+            answered_at: When the response came.
+        """
+        try:
+            other = parsedate_to_datetime(date).timestamp()
+        except (TypeError, ValueError):
+            return None
+        own = (asked_at + answered_at) / 2
+        return cls(other + 0.5 - own, 0.5 + (answered_at - asked_at) / 2)
+
+    @property
+    def at_least(self) -> float:
+        """What the difference is at least."""
+        return max(0.0, abs(self.seconds) - self.within)
+
+    def __str__(self) -> str:
+        """Return it as findings name it."""
+        return f"{abs(self.seconds):.1f} s {'ahead' if self.seconds > 0 else 'behind'}"

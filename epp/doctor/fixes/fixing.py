@@ -1,0 +1,75 @@
+"""Mend all findings of a file that can be mended, one after the other."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from epp.doctor.diagnosis import Diagnosis, Row
+from epp.doctor.findings import Fix, Level
+from epp.doctor.fixes.yaml_edits import edited
+from epp.doctor.fixes.yaml_places import FixError
+
+_MAX_ROUNDS: Final = 10
+"""A fix may bring up another finding: full duplex bodies need trailers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A file after all changes."""
+
+    text: str
+    mended: tuple[Row, ...]
+    left: tuple[Row, ...]
+    """Errors and warnings that somebody has to decide on."""
+    refused: dict[str, str]
+    """Why a change could not be made, by the path of the field."""
+
+
+def mend(text: str, diagnose: Callable[[str], Diagnosis], *, is_config: bool) -> Fixed:
+    """Return the file with everything mended that can be.
+
+    Args:
+        text: The file.
+        diagnose: Examines a text.
+        is_config: Whether it is the EndpointPickerConfig; otherwise Envoy's configuration.
+
+    Raises:
+        DoctorError: From ``diagnose``.
+    """
+    mended: list[Row] = []
+    refused: dict[str, str] = {}
+    diagnosis = diagnose(text)
+    for _ in range(_MAX_ROUNDS):
+        touched: list[str] = []
+        for row in diagnosis.rows:
+            fix = row.finding.fix
+            if fix is None or fix.is_of_config is not is_config or fix.path in refused:
+                continue
+            if any(_overlap(fix, path) for path in touched):
+                continue
+            try:
+                changed = edited(text, fix.path, fix.value)
+            except FixError as error:
+                refused[fix.path] = str(error)
+                continue
+            if changed != text:
+                text = changed
+                touched.append(fix.path)
+                mended.append(row)
+        if not touched:
+            break
+        diagnosis = diagnose(text)
+    # What was found out by asking others stays as it was.
+    done = {row.finding.fix for row in mended}
+    left = tuple(
+        row
+        for row in diagnosis.rows
+        if row.finding.level is not Level.OK
+        and (not row.finding.fix or row.finding.fix not in done)
+    )
+    return Fixed(text, tuple(mended), left, refused)
+
+
+def _overlap(fix: Fix, path: str) -> bool:
+    """Whether one field is inside the other, so that its fix comes from an outdated text."""
+    return fix.path.startswith(path) or path.startswith(fix.path)
