@@ -2,18 +2,31 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 from rich.console import Console
 
-from epp.cli.running import EXPECTED, fail, require_folder, run_until_signalled, write_whole
+from epp.cli.running import (
+    EXPECTED,
+    fail,
+    raise_descriptor_limit,
+    require_folder,
+    run_until_signalled,
+    write_whole,
+)
 from epp.inputs import MAX_PORT
 from epp.lab import fleet as fake
 from epp.lab.fleet import FleetError
+from epp.sockets import descriptor_limit
 
+_FILES_PER_SERVER = 3
+_OWN_FILES = 64
+_MANY = 20
+_NAMES = {fake.EngineType.VLLM: "vLLM", fake.EngineType.SGLANG: "SGLang"}
 _EXPECTED = (*EXPECTED, FleetError)
 _LABEL = re.compile(r"(?P<first>[0-9]{1,9})(-(?P<last>[0-9]{1,9}))?:(?P<key>[^=]+)=(?P<value>.*)")
 
@@ -34,6 +47,9 @@ def fleet(
         typer.Option(help="Address on which they listen; 0.0.0.0 for all.", metavar="IP"),
     ] = "127.0.0.1",
     model: Annotated[str, typer.Option(help="Base model.", metavar="NAME")] = "tiny",
+    engine: Annotated[
+        fake.EngineType, typer.Option(help="Program whose metrics and paths the servers have.")
+    ] = fake.EngineType.VLLM,
     adapter: Annotated[
         list[str] | None, typer.Option(help="LoRA adapter; repeatable.", metavar="NAME")
     ] = None,
@@ -65,10 +81,32 @@ def fleet(
             help="Write an endpoints file for epp serve when all servers listen.", metavar="FILE"
         ),
     ] = None,
+    faults: Annotated[
+        Path | None,
+        typer.Option(
+            help="YAML file with faults and their times, in seconds after the first request: a"
+            " list, or a scenario with the section faults.",
+            metavar="FILE",
+        ),
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Write what happened to each request, as JSON lines.", metavar="FILE"),
+    ] = None,
+    control_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Port of /lab/stats and /lab/requests; 0 for any, none by default.",
+            min=0,
+            max=MAX_PORT,
+            metavar="PORT",
+        ),
+    ] = None,
 ) -> None:
-    """Run N fake vLLM servers in one process, on loopback by default."""
-    if write_endpoints is not None:
-        require_folder("--write-endpoints", write_endpoints)
+    """Run N fake vLLM or SGLang servers in one process, on loopback by default."""
+    for option, path in (("--write-endpoints", write_endpoints), ("--record", record)):
+        if path is not None:
+            require_folder(option, path)
     labels = fleet_labels(label or (), endpoints)
     if labels and write_endpoints is None:
         fail("--label needs --write-endpoints: only that file contains labels")
@@ -78,21 +116,78 @@ def fleet(
             first_port=first_port,
             host=host,
             model=model,
+            engine_type=engine,
             engine=fake.EngineConfig(adapters=tuple(adapter or ()), max_num_seqs=max_num_seqs),
             time_scale=time_scale,
             busy=dict(_index_and_count(each) for each in busy or ()),
             seed=seed,
         )
+        servers = fake.Fleet(
+            config,
+            faults=_fault_plan(faults, endpoints),
+            log=fake.RequestLog(record),
+            control_port=control_port,
+        )
     except fake.ConfigError as error:
         fail(str(error))
+    except OSError as error:
+        fail(f"--record {record}: {error.strerror}")
+    raise_descriptor_limit()
+    _check_descriptors(endpoints)
+    console = Console(highlight=False, soft_wrap=True)
 
     def ready(running: fake.Fleet) -> None:
         if write_endpoints is not None:
             _write_endpoints(write_endpoints, running, labels)
         else:
-            Console(highlight=False).print(f"fake vLLM servers: {', '.join(running.addresses)}")
+            console.print(f"fake {_NAMES[engine]} servers: {_named(running.addresses)}")
+        if running.control.url is not None:
+            console.print(f"control: {running.control.url}/lab/stats, /lab/requests")
 
-    run_until_signalled(lambda stop: fake.serve(config, ready=ready, stop=stop), expected=_EXPECTED)
+    run_until_signalled(lambda stop: servers.run(stop, ready=ready), expected=_EXPECTED)
+    reason = servers.stats()["bottleneck"]
+    if reason is not None:
+        fail(f"the fleet itself was the bottleneck: {reason}; its latencies are too long", status=3)
+
+
+def _fault_plan(path: Path | None, endpoints: int) -> fake.FaultPlan:
+    """Read --faults; exits with an error if the file is invalid."""
+    if path is None:
+        return fake.FaultPlan()
+    try:
+        document = yaml.safe_load(path.read_text())
+    except OSError as error:
+        fail(f"--faults {path}: {error.strerror}")
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        fail(f"--faults {path} is not YAML: {error}")
+    if isinstance(document, dict):
+        document = document.get("faults")
+    if document is None:
+        fail(f"--faults {path}: must be a list of faults, or have the section faults")
+    try:
+        plan = fake.FaultPlan.from_list(document)
+        plan.schedule(workers=endpoints)
+    except fake.ConfigError as error:
+        fail(f"--faults {path}: {error}")
+    return plan
+
+
+def _check_descriptors(endpoints: int) -> None:
+    """Exit with an error if the servers and a few connections to each need too many files."""
+    limit, needed = descriptor_limit().soft, endpoints * _FILES_PER_SERVER + _OWN_FILES
+    if needed > limit:
+        fail(
+            f"{endpoints} servers need {needed} open files, a listener and"
+            f" {_FILES_PER_SERVER - 1} connections each, but the limit is {limit}:"
+            f" raise it with ulimit -n {needed}, or start fewer"
+        )
+
+
+def _named(addresses: Sequence[str]) -> str:
+    """Return the addresses, abbreviated if there are many."""
+    if len(addresses) <= _MANY:
+        return ", ".join(addresses)
+    return f"{addresses[0]} to {addresses[-1]} ({len(addresses)})"
 
 
 def _write_endpoints(path: Path, running: fake.Fleet, labels: dict[int, dict[str, str]]) -> None:

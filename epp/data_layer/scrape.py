@@ -113,23 +113,24 @@ class Scrape:
             await self._measured(self._client)
 
     @property
-    def reads_core_metrics(self) -> bool:
-        """Whether it does nothing but read the load from the metrics page of model servers."""
-        types = [extractor.type for extractor, _ in self._extractors]
-        writes = [key for extractor, _ in self._extractors for key in extractor.writes]
-        return (
-            self._source.type == "metrics-data-source"
-            and types == ["core-metrics-extractor"]
-            and not writes
-        )
+    def source(self) -> DataSource:
+        """The source."""
+        return self._source
 
-    def take_metrics(self, metrics: EndpointMetrics) -> None:
-        """Apply metrics that were read at once, without a page; they have their time."""
-        self._note_recovery("endpoint scrape recovered", self.state.polls)
-        self.endpoint.metrics = metrics
+    @property
+    def extractors(self) -> Sequence[Extractor]:
+        """The extractors, in the order in which they run."""
+        return [extractor for extractor, _ in self._extractors]
+
+    def take(self, metrics: EndpointMetrics | None) -> None:
+        """Apply what a page would contain; None for a page without metrics."""
+        if self.state.polls.last is not None:
+            self._note_recovery("endpoint scrape recovered", self.state.polls)
         settings = self._settings
-        self._take_metrics(settings.clock())
-        self._unbroken = True
+        if metrics is not None:
+            self.endpoint.metrics = metrics
+            self._take_metrics(settings.clock())
+            self._unbroken = True
         settings.observer.page_scraped(self._source, self.endpoint, 0.0)
 
     def close(self) -> None:

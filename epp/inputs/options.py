@@ -36,7 +36,9 @@ class Panel(StrEnum):
     LOGS = "Logs"
     EXPLAIN = "Explanations"
     REQUESTS = "Requests"
+    TRAFFIC = "Traffic"
     LOAD = "Load"
+    SEARCH = "Search"
     RESULTS = "Results"
 
 

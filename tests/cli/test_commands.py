@@ -283,7 +283,8 @@ def test_fleet_serves_and_load_runs_against_it(tmp_path: Path) -> None:
     file = tmp_path / "endpoints.json"
     args = ("fleet", "--endpoints", "2", "--time-scale", "0.05", "--write-endpoints", str(file))
     labels = ("--label", "1:role=decode", "--label", "1:zone=a=b")
-    with started(tmp_path, *args, *labels) as process:
+    record = ("--record", str(tmp_path / "record.jsonl"))
+    with started(tmp_path, *args, *labels, *record) as process:
         endpoints = document_at(file, process)["endpoints"]
         assert [e["name"] for e in endpoints] == ["endpoint-0", "endpoint-1"]
         assert [e.get("labels") for e in endpoints] == [None, {"role": "decode", "zone": "a=b"}]
@@ -311,6 +312,8 @@ def test_fleet_serves_and_load_runs_against_it(tmp_path: Path) -> None:
 
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 0
+    lines = (tmp_path / "record.jsonl").read_text().splitlines()
+    assert [json.loads(line)["outcome"] for line in lines] == ["completed"] * 40
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)], ids=["table", "json"])

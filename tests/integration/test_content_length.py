@@ -8,7 +8,7 @@ import pytest
 
 from epp.lab.envoy import Mode
 from epp.lab.fleet.exchange import Exchange
-from epp.lab.fleet.server import FakeServer
+from epp.lab.fleet.service import Service
 from tools.harness.gateway import NO_FAULTS, ROOMY, running
 
 from .test_body_modes import having
@@ -31,13 +31,13 @@ async def test_a_model_server_gets_the_length_of_the_body_that_it_is_sent(
     model: str, chars: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arrived: list[Exchange] = []
-    serve = FakeServer._serve_generation  # the fake tells nobody what it was sent
+    serve = Service._serve_generation  # the fake tells nobody what it was sent
 
-    def note_and_serve(server: FakeServer, exchange: Exchange) -> None:
+    def note_and_serve(service: Service, exchange: Exchange) -> None:
         arrived.append(exchange)
-        serve(server, exchange)
+        serve(service, exchange)
 
-    monkeypatch.setattr(FakeServer, "_serve_generation", note_and_serve)
+    monkeypatch.setattr(Service, "_serve_generation", note_and_serve)
     async with running(
         Mode.LEAN, fleet=ROOMY, objects=OBJECTS, edit=keep_content_length
     ) as gateway:

@@ -14,7 +14,7 @@ import pytest_asyncio
 from epp.app import Transport
 from epp.lab.envoy import Mode
 from epp.lab.fleet.exchange import Exchange
-from epp.lab.fleet.server import FakeServer
+from epp.lab.fleet.service import Service
 from epp.observability import PluginWatch
 from epp.request_control import (
     REQUEST_HEADERS_TO_SET,
@@ -113,14 +113,14 @@ class Changing:
 async def changing(mode: Mode, transport: Transport) -> AsyncIterator[Changing]:
     """A gateway that several tests share."""
     arrived: list[Exchange] = []
-    serve = FakeServer._serve_generation  # the fake tells nobody what it was sent
+    serve = Service._serve_generation  # the fake tells nobody what it was sent
 
-    def note_and_serve(server: FakeServer, exchange: Exchange) -> None:
+    def note_and_serve(service: Service, exchange: Exchange) -> None:
         arrived.append(exchange)
-        serve(server, exchange)
+        serve(service, exchange)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FakeServer, "_serve_generation", note_and_serve)
+        patch.setattr(Service, "_serve_generation", note_and_serve)
         async with running(mode, transport=transport, fleet=ROOMY) as gateway:
             plugin, director = Everything(), gateway.app.pool.director
             guards = GuardRails(observer=PluginWatch(gateway.app.metrics))

@@ -9,7 +9,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from epp.lab.envoy import Mode
 from epp.lab.fleet.exchange import Exchange
-from epp.lab.fleet.server import FakeServer
+from epp.lab.fleet.service import Service
 from epp.tracing import TracingSettings, tracing_settings
 from tools.harness.collector import Collector, collecting
 from tools.harness.gateway import NO_FAULTS, Gateway, running
@@ -33,13 +33,13 @@ async def collector() -> AsyncIterator[Collector]:
 def arrived(monkeypatch: pytest.MonkeyPatch) -> list[Exchange]:
     """What the model servers get."""
     made: list[Exchange] = []
-    serve = FakeServer._serve_generation  # the fake tells nobody what it was sent
+    serve = Service._serve_generation  # the fake tells nobody what it was sent
 
-    def note_and_serve(server: FakeServer, exchange: Exchange) -> None:
+    def note_and_serve(service: Service, exchange: Exchange) -> None:
         made.append(exchange)
-        serve(server, exchange)
+        serve(service, exchange)
 
-    monkeypatch.setattr(FakeServer, "_serve_generation", note_and_serve)
+    monkeypatch.setattr(Service, "_serve_generation", note_and_serve)
     return made
 
 

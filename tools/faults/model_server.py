@@ -1,8 +1,7 @@
 """One fake model server as a process, so that it can be killed and stopped.
 
 ``python -m tools.faults.model_server --port PORT --index N --ready-file FILE``. Each line on
-standard input is a JSON object of fields of :class:`~epp.lab.fleet.Faults` to set, or of
-``speed``, the factor of the engine's speed.
+standard input is a JSON object of fields of :class:`~epp.lab.fleet.Faults` to set.
 """
 
 import argparse
@@ -30,11 +29,7 @@ async def main(port: int, index: int, ready_file: Path) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
     announce(ready_file, {"name": server.name, "port": server.port})
     async for line in commands:
-        for name, value in json.loads(line).items():
-            if name == "speed":
-                server.engine.config = replace(server.engine.config, speed=value)
-            else:
-                setattr(server.faults, name, value)
+        await server.inject(replace(server.faults, **json.loads(line)))
     await server.close()
 
 

@@ -2,25 +2,33 @@
 
 `config` has the settings; `engine` simulates one server without I/O and with any clock; `http` and
 `api` are its network interface; the modules `..._bodies` and `..._format(s)` implement the OpenAI
-and Anthropic APIs; `stages` simulates the routing sidecar; `server` combines them; `fleet` runs
-several servers. Use `serve` to run a fleet as a program, `Fleet` in tests.
+and Anthropic APIs; `stages` simulates the routing sidecar. `process` has what a restart loses,
+`service` its routes, `server` the address and the connections; `fleet` runs several servers.
+`faults` says what is wrong with a server at a time, `injector` applies it. `request_log` has the
+truth about each request, `self_load` about the process of the fleet; `control` serves both.
 """
 
-from epp.lab.fleet.config import EngineConfig, FleetConfig
+from epp.lab.fleet.config import EngineConfig, EngineType, FleetConfig
 from epp.lab.fleet.engine import Engine
 from epp.lab.fleet.errors import ConfigError, FleetError, PortTakenError
-from epp.lab.fleet.fleet import Fleet, serve
+from epp.lab.fleet.faults import FAULT_KINDS, FaultPlan, Faults, FaultSchedule
+from epp.lab.fleet.fleet import Fleet
 from epp.lab.fleet.generation import Counters
+from epp.lab.fleet.request_log import RequestLog, ServedRequest
 from epp.lab.fleet.sequence import FinishReason, GenerationRequest, Sequence
-from epp.lab.fleet.server import FakeServer, Faults
+from epp.lab.fleet.server import FakeServer
 from epp.lab.fleet.stages import Stage
 
 __all__ = [
+    "FAULT_KINDS",
     "ConfigError",
     "Counters",
     "Engine",
     "EngineConfig",
+    "EngineType",
     "FakeServer",
+    "FaultPlan",
+    "FaultSchedule",
     "Faults",
     "FinishReason",
     "Fleet",
@@ -28,7 +36,8 @@ __all__ = [
     "FleetError",
     "GenerationRequest",
     "PortTakenError",
+    "RequestLog",
     "Sequence",
+    "ServedRequest",
     "Stage",
-    "serve",
 ]

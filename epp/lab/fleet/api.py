@@ -12,10 +12,12 @@ from epp.lab.fleet.bodies import Body
 from epp.lab.fleet.errors import ApiError, UnknownModelError
 from epp.lab.fleet.openai_bodies import ChatBody, CompletionsBody, EmbeddingsBody, ResponsesBody
 from epp.lab.fleet.sequence import GenerationRequest
+from epp.lab.fleet.sglang_format import GENERATE, GenerateBody
 from epp.lab.fleet.tools import ToolCall
 
 COUNT_TOKENS = b"/v1/messages/count_tokens"
 BODIES: dict[bytes, type[Body]] = {
+    GENERATE: GenerateBody,
     b"/v1/chat/completions": ChatBody,
     b"/v1/completions": CompletionsBody,
     b"/v1/embeddings": EmbeddingsBody,

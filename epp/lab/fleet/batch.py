@@ -122,7 +122,7 @@ class Batch:
         plan.kv_tokens = decoders.tokens - decoders.size
 
     def _plan_decoders_one_by_one(self, plan: StepPlan) -> None:
-        """Give each decoder its block, oldest first; preempt the newest sequences for lack of blocks."""
+        """Give each decoder its block, oldest first; preempt the newest if none is left."""
         position = 0
         while position < len(self.running):
             sequence = self.running[position]

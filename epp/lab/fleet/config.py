@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from epp.lab.fleet.errors import ConfigError
 
 MAX_PORT = 65_535
+
+
+class EngineType(Enum):
+    """The program that a server imitates; the values are those of the EPP's metrics engines."""
+
+    VLLM = "vllm"
+    SGLANG = "sglang"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +139,8 @@ class FleetConfig:
     """Port of `endpoint-0`; the others get the next ones. 0 for any free ports."""
     ports: tuple[int, ...] = ()
     """One port per endpoint, instead of `first_port`."""
+    engine_type: EngineType = EngineType.VLLM
+    """The program that the servers imitate."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Settings of all engines."""
     seed: int = 0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 
 from epp.lab.fleet.engine import Engine, SequenceCallback
+from epp.lab.fleet.self_load import StepLag
 from epp.lab.fleet.sequence import GenerationRequest, Sequence
 
 STEPS_PER_TICK = 32
@@ -13,18 +15,47 @@ resolution of 1 ms, and scaled steps are shorter, so several are due at once."""
 
 
 class EngineDriver:
-    """Runs an engine on the clock of an event loop, which may be virtual."""
+    """Runs an engine on the clock of an event loop, which may be virtual.
 
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+    While the driver is paused, the engine's clock stands still: no step ends, and the histograms of
+    the engine do not count that time.
+    """
+
+    def __init__(
+        self, engine: Engine, loop: asyncio.AbstractEventLoop, lag: StepLag | None = None
+    ) -> None:
         self.engine = engine
         """The engine that is driven."""
-        self.worst_lag_seconds = 0.0
-        """Longest delay of a step behind its nominal end. A large value means that the process is
-        overloaded, and that latencies measured against the fleet include its delays."""
+        self.lag = lag or StepLag()
+        """Delays of the steps behind their nominal ends."""
         engine.pace.started_at = loop.time()
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._due: float | None = None
+        self._lost = 0.0
+        """Seconds of all pauses so far."""
+        self._paused_at: float | None = None
+        self._pauses: list[tuple[float, float]] = []
+        """Engine time of each pause, and the seconds of all pauses before it."""
+
+    @property
+    def worst_lag_seconds(self) -> float:
+        """Longest delay of a step behind its nominal end.
+
+        A large value means that the process is overloaded, and that latencies measured against the
+        fleet include its delays.
+        """
+        return self.lag.worst_seconds
+
+    def now(self) -> float:
+        """Return the time of the engine's clock."""
+        time = self._loop.time() if self._paused_at is None else self._paused_at
+        return time - self._lost
+
+    def loop_time(self, engine_time: float) -> float:
+        """Return the time of the loop's clock at which the engine's clock showed a past time."""
+        later = bisect_left(self._pauses, (engine_time, 0.0))
+        return engine_time + (self._pauses[later][1] if later < len(self._pauses) else self._lost)
 
     def submit(
         self,
@@ -34,41 +65,58 @@ class EngineDriver:
         on_end: SequenceCallback,
     ) -> Sequence:
         """Queue a request now."""
-        sequence = self.engine.submit(request, self._loop.time(), on_token=on_token, on_end=on_end)
+        sequence = self.engine.submit(request, self.now(), on_token=on_token, on_end=on_end)
         self._arm()
         return sequence
 
     def abort(self, sequence: Sequence) -> None:
         """End a sequence now."""
-        self.engine.abort(sequence, self._loop.time())
+        self.engine.abort(sequence, self.now())
         self._arm()
+
+    def pause(self) -> None:
+        """Stop the engine's clock, and with it all responses in progress."""
+        if self._paused_at is None:
+            self._paused_at = self._loop.time()
+            self._pauses.append((self._paused_at - self._lost, self._lost))
+            self._cancel_timer()
+
+    def resume(self) -> None:
+        """Let the engine's clock go on from where it stands."""
+        if self._paused_at is not None:
+            self._lost += self._loop.time() - self._paused_at
+            self._paused_at = None
+            self._arm()
 
     def stop(self) -> None:
         """End every sequence and the timer."""
-        now = self._loop.time()
+        now = self.now()
         for sequence in (*self.engine.running, *self.engine.waiting):
             self.engine.abort(sequence, now)
+        self._cancel_timer()
+
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._due = None
 
     def _arm(self) -> None:
         due = self.engine.step_ends_at
-        if due == self._due:
+        if due == self._due or self._paused_at is not None:
             return
         if self._timer is not None:
             self._timer.cancel()
         self._due = due
-        self._timer = None if due is None else self._loop.call_at(due, self._tick)
+        self._timer = None if due is None else self._loop.call_at(due + self._lost, self._tick)
 
     def _tick(self) -> None:
-        now = self._loop.time()
-        if self._due is not None:
-            self.worst_lag_seconds = max(self.worst_lag_seconds, now - self._due)
+        now = self.now()
         self._timer = self._due = None
         engine = self.engine
         for _ in range(STEPS_PER_TICK):
-            if engine.step_ends_at is None or engine.step_ends_at > now:
+            due = engine.step_ends_at
+            if due is None or due > now:
                 break
+            self.lag.observe(now - due)
             engine.finish_step()
         self._arm()

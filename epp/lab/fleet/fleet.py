@@ -5,19 +5,54 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 from epp.lab.fleet.config import FleetConfig
+from epp.lab.fleet.control import ControlServer
+from epp.lab.fleet.faults import FaultPlan
+from epp.lab.fleet.injector import FaultInjector
+from epp.lab.fleet.request_log import RequestLog
+from epp.lab.fleet.self_load import SelfLoad, StepLag
 from epp.lab.fleet.server import FakeServer
 
 
 class Fleet:
     """A fleet of fake vLLM servers; an async context manager, running inside its block."""
 
-    def __init__(self, config: FleetConfig) -> None:
+    def __init__(
+        self,
+        config: FleetConfig,
+        *,
+        faults: FaultPlan | None = None,
+        log: RequestLog | None = None,
+        control_port: int | None = None,
+    ) -> None:
+        """Create the servers.
+
+        Args:
+            config: The configuration.
+            faults: Faults that `run` applies; their times are seconds after the first request.
+            log: Log of the requests.
+            control_port: Port of `ControlServer`; 0 for any, None for none.
+
+        Raises:
+            ConfigError: A fault names a server that the fleet does not have.
+        """
         self.config = config
         """The configuration."""
-        self.servers = tuple(FakeServer(config, index) for index in range(config.endpoints))
+        self.log = log or RequestLog()
+        """The requests that the servers have had."""
+        self.self_load = SelfLoad()
+        """How busy the process is."""
+        self.servers = tuple(
+            FakeServer(config, index, self.log) for index in range(config.endpoints)
+        )
         """The servers, by index."""
+        schedule = (faults or FaultPlan()).schedule(workers=config.endpoints, seed=config.seed)
+        self.injector = FaultInjector(schedule, self.servers)
+        """Applies the faults."""
+        self.control = ControlServer(self.stats, self.log, host=config.host, port=control_port)
+        """Serves `stats` and the log."""
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -34,6 +69,18 @@ class Fleet:
         """Maximum delay of an engine step; normally milliseconds, see `EngineDriver`."""
         return max(server.worst_lag_seconds for server in self.servers)
 
+    def stats(self) -> dict[str, Any]:
+        """Return counters of the requests, and the load of this process (`SelfLoad.report`)."""
+        lag = StepLag()
+        for server in self.servers:
+            lag.add(server.lag)
+        return {
+            "servers": len(self.servers),
+            "received": self.log.received,
+            "ended": self.log.ended,
+            **self.self_load.report(lag),
+        }
+
     async def start(self) -> None:
         """Start all servers, or none.
 
@@ -43,23 +90,36 @@ class Fleet:
         try:
             for server in self.servers:
                 await server.start()
+            await self.control.start()
         except BaseException:
             await self.close()
             raise
+        self.self_load.start()
 
     async def close(self) -> None:
         """Stop all servers and abort their requests."""
+        self.self_load.stop()
+        self.control.close()
         for server in self.servers:
             await server.close()
+        await self.log.close()
 
     async def run(
         self, stop: asyncio.Event, *, ready: Callable[[Fleet], None] | None = None
     ) -> None:
-        """Serve until `stop` is set; call `ready` when all servers listen."""
-        async with self:
+        """Serve, with the faults of the plan, until `stop` is set.
+
+        Args:
+            stop: Ends the run.
+            ready: Called when all servers listen, but those that a fault at time 0 prevents.
+        """
+        async with self, asyncio.TaskGroup() as group:
+            await self.injector.begin()
+            injector = group.create_task(self.injector.run(self.log.begun), name="faults")
             if ready is not None:
                 ready(self)
             await stop.wait()
+            injector.cancel()
 
     async def __aenter__(self) -> Fleet:
         await self.start()
@@ -72,14 +132,3 @@ class Fleet:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-async def serve(
-    config: FleetConfig, *, ready: Callable[[Fleet], None], stop: asyncio.Event
-) -> None:
-    """Run a fleet until `stop` is set; call `ready` when all servers listen.
-
-    Raises:
-        PortTakenError: a port is in use.
-    """
-    await Fleet(config).run(stop, ready=ready)

@@ -13,9 +13,11 @@ from epp.lab.fleet.load_report import report_headers
 from epp.lab.fleet.messages_format import MessagesFormat
 from epp.lab.fleet.openai_bodies import ChatBody, CompletionsBody, EmbeddingsBody, ResponsesBody
 from epp.lab.fleet.openai_formats import ChatFormat, CompletionsFormat
+from epp.lab.fleet.request_entry import RequestEntry
 from epp.lab.fleet.response_formats import ResponseFormat, StreamFormat
 from epp.lab.fleet.responses_format import ResponsesFormat
 from epp.lab.fleet.sequence import FinishReason, Sequence
+from epp.lab.fleet.sglang_format import GenerateBody, GenerateFormat
 from epp.lab.fleet.stages import Stage
 
 
@@ -47,6 +49,7 @@ class Generation:
     __slots__ = (
         "_counters",
         "_driver",
+        "_entry",
         "_exchange",
         "_format",
         "_sent",
@@ -55,11 +58,17 @@ class Generation:
     )
 
     def __init__(
-        self, exchange: Exchange, request: ApiRequest, driver: EngineDriver, counters: Counters
+        self,
+        exchange: Exchange,
+        request: ApiRequest,
+        driver: EngineDriver,
+        counters: Counters,
+        entry: RequestEntry,
     ) -> None:
         self._exchange = exchange
         self._driver = driver
         self._counters = counters
+        self._entry = entry
         self._format = response_format = _format_of(request, created=int(time.time()))
         self._sent = 0
         self._stream: StreamFormat | None = None
@@ -97,8 +106,10 @@ class Generation:
         self._counters.in_flight -= 1
         if sequence.finish_reason is FinishReason.ABORT:
             self._counters.aborted += 1
+            self._entry.ended("aborted", 200 if self._exchange.started else 0, sequence)
             return
         self._counters.completed += 1
+        self._entry.ended("completed", 200, sequence)
         if self._stream is None:
             has_report = isinstance(self._format, ChatFormat | CompletionsFormat)  # as in vLLM
             asked = self._exchange.headers if has_report else {}
@@ -117,6 +128,8 @@ def _format_of(request: ApiRequest, *, created: int) -> ResponseFormat:
             return CompletionsFormat(request, body, created=created)
         case ResponsesBody() as body:
             return ResponsesFormat(request, body, created=created)
+        case GenerateBody() as body:
+            return GenerateFormat(body.rid or request.id)
         case EmbeddingsBody() as body:
             return EmbeddingsFormat(request, body, created=created)
         case _:

@@ -8,6 +8,8 @@ a connection are served in order: pipelined requests wait in a queue, and readin
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections import deque
 from collections.abc import Callable
 from typing import cast
@@ -18,6 +20,8 @@ from epp.lab.fleet.exchange import Exchange
 
 MAX_HEAD_BYTES = 64 * 1024
 """Maximum size of request line and headers; a longer head gets status 431."""
+
+_NO_LINGER = struct.pack("ii", 1, 0)
 
 Handler = Callable[[Exchange], None]
 
@@ -155,6 +159,21 @@ class FakeServerConnection(asyncio.Protocol):
         self._dead = True
         if self._transport is not None:
             self._transport.close()
+
+    def close_when_idle(self) -> None:
+        """Close the connection at once, or after the current response."""
+        if self._current is None:
+            self.close()
+        else:
+            self._current.keep_alive = False
+
+    def reset(self) -> None:
+        """Close the connection at once with a TCP reset, as when its process dies."""
+        if self._transport is not None:
+            connected = self._transport.get_extra_info("socket")
+            if connected is not None:
+                connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        self.abort()
 
     def abort(self) -> None:
         """Close the connection at once and truncate the current response."""

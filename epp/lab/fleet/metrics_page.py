@@ -8,14 +8,14 @@ without adapters. `fake_stage_requests_total` does not exist in vLLM.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
 from epp.lab.fleet.engine import Engine
+from epp.lab.fleet.metrics_text import escape, histogram_lines
 from epp.lab.fleet.sequence import FinishReason
 from epp.lab.fleet.stages import Stage
-from epp.lab.fleet.stats import Histogram
 
 CONTENT_TYPE = b"text/plain; version=1.0.0; charset=utf-8"
 GARBLED_PAGE = (
@@ -81,13 +81,13 @@ class MetricsPage:
         """
         self._engine = engine
         self._stages = stages
-        self._common = f'engine="0",model_name="{_escape(model)}"'
-        self._model = f'model_name="{_escape(model)}"'
+        self._common = f'engine="0",model_name="{escape(model)}"'
+        self._model = f'model_name="{escape(model)}"'
         self._created = repr(created)
         self._wall_offset = wall_offset
 
-    def render(self) -> bytes:
-        """Return the current page."""
+    def render(self, *, without: Collection[str] = ()) -> bytes:
+        """Return the current page, without the families of these names (without `vllm:`)."""
         plain = self._plain_samples()
         lines: list[str] = [
             "# HELP process_cpu_seconds_total Total user and system CPU time spent in seconds.",
@@ -102,13 +102,14 @@ class MetricsPage:
         ]
         for family in _FAMILIES:
             key = family.name.removeprefix(_PREFIX)
-            if key == "lora_requests_info" and not self._engine.config.adapters:
+            if key in without or (key == "lora_requests_info" and not self._engine.config.adapters):
                 continue
             lines.append(f"# HELP {family.name} {family.help}")
             lines.append(f"# TYPE {family.name} {family.kind}")
             if family.kind == "histogram":
                 labels = [self._common]
-                self._histogram(lines, family.name, self._engine.stats.histograms[key])
+                histogram = self._engine.stats.histograms[key]
+                lines += histogram_lines(family.name, self._common, histogram)
             else:
                 labels = [self._labels(key, extra) for extra, _ in plain[key]]
                 lines.extend(
@@ -132,13 +133,6 @@ class MetricsPage:
         if key == "cache_config_info":
             return f'{extra},engine="0"'
         return f"{self._common},{extra}" if extra else self._common
-
-    def _histogram(self, lines: list[str], name: str, histogram: Histogram) -> None:
-        counts = histogram.cumulated()
-        for bound, count in zip((*map(repr, histogram.bounds), "+Inf"), counts, strict=True):
-            lines.append(f'{name}_bucket{{le="{bound}",{self._common}}} {float(count)!r}')
-        lines.append(f"{name}_count{{{self._common}}} {float(counts[-1])!r}")
-        lines.append(f"{name}_sum{{{self._common}}} {histogram.sum!r}")
 
     def _plain_samples(self) -> dict[str, list[Sample]]:
         engine, stats = self._engine, self._engine.stats
@@ -202,7 +196,7 @@ class MetricsPage:
         slots = self._engine.config.max_loras
         return [
             (
-                _LORA_LABELS.format(slots, _escape(running), _escape(waiting)),
+                _LORA_LABELS.format(slots, escape(running), escape(waiting)),
                 at + self._wall_offset,
             )
             for running, waiting, at in self._engine.lora_series.items()
@@ -224,7 +218,3 @@ class MetricsPage:
             "prefix_caching_hash_algo": "sha256_cbor",
         }
         return ",".join(f'{name}="{value}"' for name, value in labels.items())
-
-
-def _escape(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

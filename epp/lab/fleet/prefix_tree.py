@@ -1,4 +1,4 @@
-"""The cached blocks of one server as a tree of runs, so that a long prefix costs no more than a short one.
+"""The cached blocks of one server as a tree of runs: a long prefix costs no more than a short one.
 
 A key stands for a block and all blocks before it. So two prompts with the same key at a position
 share everything before it, and the blocks that prompts share form a tree. A run is a part of one
@@ -61,7 +61,7 @@ def match(run: Run, keys: Sequence[Hashable], limit: int) -> tuple[Run, int]:
 def split(run: Run, depth: int) -> Run:
     """Split a run before block `depth`, if it is longer; return the run that ends there.
 
-    The existing object keeps the blocks behind `depth`, and with them its place in other structures.
+    The existing object keeps the blocks behind `depth`, and its place in other structures.
     """
     if depth == run.end or run.parent is None:
         return run

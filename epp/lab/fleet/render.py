@@ -1,8 +1,4 @@
-"""vLLM's render API: the tokens of a prompt.
-
-The fake tokenizer makes a token of every four bytes of the prompt, as the fake engine counts them;
-media become placeholder tokens.
-"""
+"""vLLM's render API: the tokens of a prompt; media become placeholder tokens."""
 
 from __future__ import annotations
 
@@ -13,8 +9,8 @@ import msgspec
 
 from epp.lab.fleet.bodies import rendered_json
 from epp.lab.fleet.errors import ApiError, UnknownModelError
-from epp.lab.fleet.kv_cache import BYTES_PER_TOKEN
 from epp.lab.fleet.openai_bodies import ChatBody, CompletionsBody
+from epp.lab.fleet.tokenizer import token_ids
 
 RENDER_CHAT = b"/v1/chat/completions/render"
 RENDER_COMPLETION = b"/v1/completions/render"
@@ -41,7 +37,7 @@ def render_body(path: bytes, body: bytes, model: str, request_id: str) -> bytes:
         raise ApiError(str(error)) from error
     if parsed.model not in {None, model}:
         raise UnknownModelError(f"The model `{parsed.model}` does not exist.", param="model")
-    ids = _ids(prompt)
+    ids = token_ids(prompt)
     features = _add_media(ids, parsed) if isinstance(parsed, ChatBody) else None
     rendered = {
         "request_id": f"{parsed.id_prefix}{request_id}",
@@ -52,11 +48,6 @@ def render_body(path: bytes, body: bytes, model: str, request_id: str) -> bytes:
         "stream": bool(parsed.stream),
     }
     return msgspec.json.encode(rendered if path == RENDER_CHAT else [rendered])
-
-
-def _ids(prompt: bytes) -> list[int]:
-    starts = range(0, len(prompt), BYTES_PER_TOKEN)
-    return [int.from_bytes(prompt[at : at + BYTES_PER_TOKEN], "big") for at in starts]
 
 
 def _add_media(ids: list[int], chat: ChatBody) -> dict[str, Any] | None:

@@ -61,7 +61,7 @@ def error_body(error: ApiError, path: bytes) -> bytes:
 
 
 def models_body(
-    model: str, adapters: tuple[str, ...], *, max_model_len: int, created: int
+    model: str, adapters: tuple[str, ...], *, max_model_len: int, created: int, owner: str
 ) -> bytes:
     """Return the list of the base model and its adapters."""
     return _encode(
@@ -69,7 +69,12 @@ def models_body(
             "object": "list",
             "data": [
                 _model_card(
-                    model, root=model, parent=None, max_model_len=max_model_len, created=created
+                    model,
+                    root=model,
+                    parent=None,
+                    max_model_len=max_model_len,
+                    created=created,
+                    owner=owner,
                 ),
                 *(
                     _model_card(
@@ -78,6 +83,7 @@ def models_body(
                         parent=model,
                         max_model_len=None,
                         created=created,
+                        owner=owner,
                     )
                     for name in adapters
                 ),
@@ -87,7 +93,13 @@ def models_body(
 
 
 def _model_card(
-    name: str, *, root: str, parent: str | None, max_model_len: int | None, created: int
+    name: str,
+    *,
+    root: str,
+    parent: str | None,
+    max_model_len: int | None,
+    created: int,
+    owner: str,
 ) -> dict[str, Any]:
     permission = {
         "id": f"modelperm-{name}",
@@ -107,7 +119,7 @@ def _model_card(
         "id": name,
         "object": "model",
         "created": created,
-        "owned_by": "vllm",
+        "owned_by": owner,
         "root": root,
         "parent": parent,
         "max_model_len": max_model_len,

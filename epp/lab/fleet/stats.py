@@ -66,6 +66,12 @@ class Histogram:
             done = more
         self.sum += (count * first + growth * (count * (count - 1) // 2)) * times
 
+    def use_bounds(self, bounds: Seq[float]) -> None:
+        """Use other bounds, and forget all observations."""
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.sum = 0.0
+
     @property
     def count(self) -> int:
         """Number of observations."""

@@ -34,6 +34,7 @@ class _Delta(msgspec.Struct):
 class _Choice(msgspec.Struct):
     text: str | None = None
     delta: _Delta | None = None
+    message: _Delta | None = None
 
 
 class _Event(msgspec.Struct):
@@ -49,6 +50,13 @@ class _Event(msgspec.Struct):
             if delta and (delta.content or delta.reasoning_content or delta.tool_calls):
                 return True
         return False
+
+    def text(self) -> str:
+        """Return what the next turn of a conversation repeats."""
+        for choice in self.choices:
+            said = choice.delta or choice.message
+            return choice.text or (said and said.content) or ""
+        return ""
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -66,8 +74,10 @@ class Answer:
         "_decoder",
         "_done",
         "_fault",
+        "_keeps_text",
         "_leaves_early",
         "_origin",
+        "_texts",
         "first_byte_at",
         "left_early",
         "served_by",
@@ -77,11 +87,18 @@ class Answer:
     )
 
     def __init__(
-        self, clock: Callable[[], float], *, origin: float = 0.0, leaves_early: bool = False
+        self,
+        clock: Callable[[], float],
+        *,
+        origin: float = 0.0,
+        leaves_early: bool = False,
+        keeps_text: bool = False,
     ) -> None:
         self._clock = clock
         self._origin = origin
         self._leaves_early = leaves_early
+        self._keeps_text = keeps_text
+        self._texts: list[str] = []
         self._decoder: EventDecoder | None = None
         self._body = bytearray()
         self._done = False
@@ -103,6 +120,11 @@ class Answer:
         """Prompt tokens from the server's prefix cache, according to `usage`."""
         details = self.usage.prompt_tokens_details
         return (details and details.cached_tokens) or 0
+
+    @property
+    def text(self) -> str:
+        """The generated text; empty without `keeps_text`."""
+        return "".join(self._texts)
 
     def on_headers(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         """Receive the status and the headers by lower-case name."""
@@ -140,7 +162,7 @@ class Answer:
             return
         if not self._good:
             text = self._body[:_MESSAGE_CHARS].decode("utf-8", "replace").strip()
-            raise RequestFailedError(ErrorKind.STATUS, text)
+            raise RequestFailedError(ErrorKind.STATUS, text or f"HTTP {self.status} without a body")
         if self._fault is not None:
             raise self._fault
         if self._decoder is None:
@@ -149,6 +171,8 @@ class Answer:
             except msgspec.MsgspecError as error:
                 raise RequestFailedError(ErrorKind.MALFORMED, f"response: {error}") from None
             self.usage = event.usage or self.usage
+            if self._keeps_text:
+                self._texts.append(event.text())
         elif not self._done:
             raise RequestFailedError(ErrorKind.STREAM, "the stream ended without [DONE]")
 
@@ -170,6 +194,8 @@ class Answer:
             self._fail(ErrorKind.STREAM, text[:_MESSAGE_CHARS])
         if event.has_text():
             self.token_times.append(now)
+        if self._keeps_text:
+            self._texts.append(event.text())
         if event.usage is not None:
             self.usage = event.usage
 

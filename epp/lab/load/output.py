@@ -1,4 +1,4 @@
-"""Render the results of a run in the format that a file name asks for."""
+"""Render the results of a run: as a page, or in the format that a file name asks for."""
 
 import json
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from epp.lab.load.errors import PlanError
 from epp.lab.load.report import Report
+from epp.lab.results.page import run_page
 from epp.lab.results.record_files import to_csv, to_json_lines
 
 
@@ -30,3 +31,17 @@ def renderer(path: Path) -> Callable[[Report], str]:
 def to_json(report: Report) -> str:
     """Render the report, without the records of the requests."""
     return json.dumps(report.to_dict(), indent=2) + "\n"
+
+
+def to_html(report: Report) -> str:
+    """Render the report as a page with plots, in one file."""
+    plan = report.plan
+    settings = plan.to_dict()
+    del settings["slo"]  # the headline has it
+    return run_page(
+        report,
+        report.records,
+        title=f"Load on {plan.url}, model {plan.model}",
+        slo=plan.slo,
+        settings={name: value for name, value in settings.items() if value is not None},
+    )

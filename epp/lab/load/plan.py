@@ -11,7 +11,10 @@ from urllib.parse import SplitResult, urlsplit
 
 from epp.lab.load.errors import PlanError
 from epp.lab.results.slo import Slo
+from epp.lab.traffic.arrivals import ArrivalProcess, RatePiece, constant_rate
 from epp.lab.traffic.lengths import Lengths, LogNormalLengths, NormalLengths
+from epp.lab.traffic.mix import LabelMix
+from epp.lab.traffic.workload import Workload
 
 MIN_UNIQUE_CHARS = 16
 """Minimum length of a shared prefix, and of the rest of the prompt: each contains a number that
@@ -56,6 +59,14 @@ class LoadPlan:
     """Open loop: requests per second, sent regardless of how fast responses arrive."""
     arrivals: Arrivals = Arrivals.POISSON
     """Spacing of open-loop arrivals."""
+    gamma_cv: float | None = None
+    """Open loop: bursts, as gaps of a gamma distribution with this coefficient of variation."""
+    stages: tuple[RatePiece, ...] = ()
+    """Open loop: rates that follow one another, instead of `rate`."""
+    workload: Workload | None = None
+    """Requests to send, with their times, instead of generated prompts."""
+    labels: LabelMix | None = None
+    """Tenants, objectives, adapters and SLOs of generated prompts; a workload has its own."""
     requests: int | None = None
     """Number of requests to send."""
     duration_seconds: float | None = None
@@ -79,6 +90,10 @@ class LoadPlan:
     """Time limit of a request, connecting included."""
     slo: Slo = field(default_factory=Slo)
     """Objectives that a request must meet to count towards the goodput."""
+    ignore_eos: bool = False
+    """Ask for `max_tokens` tokens whatever the model generates; an extension of vLLM, SGLang."""
+    http_version: int = 1
+    """1 for HTTP/1.1, or 2; without TLS, HTTP/2 begins at once ("prior knowledge")."""
     headers: tuple[tuple[str, str], ...] = ()
     """Headers added to every request, e.g. ``("authorization", "Bearer …")``."""
 
@@ -92,8 +107,9 @@ class LoadPlan:
             except ValueError:
                 known = ", ".join(kind)
                 raise PlanError(f"{name}: {getattr(self, name)!r} is not one of {known}") from None
-        self._check_pair("concurrency", "rate")
-        self._check_pair("requests", "duration_seconds")
+        self._check_arrivals()
+        if self.http_version not in {1, 2}:
+            raise PlanError(f"http_version: {self.http_version} is neither 1 nor 2")
         for name in ("prompt_chars", "max_tokens", "timeout_seconds"):
             if not isinstance(getattr(self, name), Lengths):
                 self._check_positive(name)
@@ -111,6 +127,27 @@ class LoadPlan:
         return urlsplit(self.url)
 
     @property
+    def port(self) -> int:
+        """Port of the `url`."""
+        return self.address.port or (443 if self.address.scheme == "https" else 80)
+
+    @property
+    def clients(self) -> int | None:
+        """Closed loop: number of clients; None in an open loop."""
+        return self.workload.concurrency if self.workload else self.concurrency
+
+    @property
+    def arrival_process(self) -> ArrivalProcess | None:
+        """Open loop: arrival times of generated prompts; None if there are none."""
+        if self.rate is None and not self.stages:
+            return None
+        cv = 1.0 if self.arrivals is Arrivals.POISSON else 0.0
+        return ArrivalProcess(
+            pieces=self.stages or constant_rate(self.rate or 0.0),
+            cv=cv if self.gamma_cv is None else self.gamma_cv,
+        )
+
+    @property
     def path(self) -> str:
         """Path of the request, e.g. ``/v1/chat/completions``."""
         base = self.address.path.rstrip("/").removesuffix("/v1")
@@ -118,11 +155,49 @@ class LoadPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON values, without `headers`, which may contain secrets."""
-        values = {key: value for key, value in asdict(self).items() if key != "headers"}
+        left_out = {"headers", "workload", "stages", "slo", "labels"}
+        values = {
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if each.name not in left_out
+        }
+        values["slo"] = asdict(self.slo)
+        values["labels"] = asdict(self.labels) if self.labels else None
+        values["stages"] = [asdict(stage) for stage in self.stages]
+        values["traffic"] = dict(self.workload.description) if self.workload else None
         for name in ("prompt_chars", "max_tokens"):
             if isinstance(value := getattr(self, name), Lengths):
                 values[name] = str(value)
         return values
+
+    def _check_arrivals(self) -> None:
+        if self.workload is not None:
+            self._check_workload()
+            return
+        if self.stages:
+            for name in ("concurrency", "rate"):
+                if getattr(self, name) is not None:
+                    raise PlanError(f"{name}: goes without stages, which have their own rates")
+            for name in ("requests", "duration_seconds"):
+                if getattr(self, name) is not None:
+                    self._check_positive(name)
+        else:
+            self._check_pair("concurrency", "rate")
+            self._check_pair("requests", "duration_seconds")
+        if self.gamma_cv is not None:
+            self._check_positive("gamma_cv")
+            if self.concurrency is not None:
+                raise PlanError("gamma_cv: a closed loop has no arrival times; give a rate")
+
+    def _check_workload(self) -> None:
+        for name in ("concurrency", "rate", "stages", "gamma_cv", "requests"):
+            if getattr(self, name):
+                raise PlanError(f"{name}: goes without a workload, which has its own arrivals")
+        for name in ("labels", "abort_share"):
+            if getattr(self, name):
+                raise PlanError(f"{name}: goes without a workload")
+        if self.duration_seconds is not None:
+            self._check_positive("duration_seconds")
 
     def _check_slo(self) -> None:
         for each in fields(self.slo):

@@ -6,12 +6,16 @@ requests and response times, and closed and open loops send identical requests.
 
 import hashlib
 from collections.abc import Iterator
+from itertools import islice
 from random import Random
 
 import msgspec
 
-from epp.lab.load.plan import MIN_UNIQUE_CHARS, Api, Arrivals, LoadPlan
+from epp.lab.load.outgoing import OutgoingRequest
+from epp.lab.load.plan import MIN_UNIQUE_CHARS, Api, LoadPlan
+from epp.lab.load.request_headers import label_headers
 from epp.lab.traffic.lengths import Lengths
+from epp.lab.traffic.mix import Labels
 
 _CORPUS_CHARS = 65536
 _TEXT = (
@@ -20,6 +24,7 @@ _TEXT = (
     "so pick one with room light load recent prefix and low latency then watch it again today"
 )
 _TWO_64 = 2.0**64
+_NO_LABELS = Labels()
 
 
 class Prompts:
@@ -49,7 +54,10 @@ class Prompts:
         plan = self._plan
         prompt = self.prompt(index)
         max_tokens = self._length(index, plan.max_tokens, b"answer")
-        body: dict[str, object] = {"model": plan.model, "max_tokens": max_tokens}
+        model = self._labels(index).adapter or plan.model
+        body: dict[str, object] = {"model": model, "max_tokens": max_tokens}
+        if plan.ignore_eos:
+            body["ignore_eos"] = True
         if plan.api is Api.CHAT:
             body["messages"] = [{"role": "user", "content": prompt}]
         else:
@@ -59,9 +67,30 @@ class Prompts:
             body["stream_options"] = {"include_usage": True}
         return msgspec.json.encode(body)
 
+    def outgoing(self, index: int) -> OutgoingRequest:
+        """Return request `index`."""
+        labels = self._labels(index)
+        return OutgoingRequest(
+            body=self.body(index),
+            headers=label_headers(labels),
+            leaves_early=self.leaves_early(index),
+            tenant=labels.tenant,
+            objective=labels.objective,
+            adapter=labels.adapter,
+        )
+
+    def answered(self, index: int, text: str) -> None:
+        """Do nothing: no prompt contains an answer."""
+
     def leaves_early(self, index: int) -> bool:
         """Return whether the client aborts request `index` at the first byte of the body."""
         return self._draws(index)[2] / _TWO_64 < self._plan.abort_share
+
+    def _labels(self, index: int) -> Labels:
+        mix = self._plan.labels
+        if mix is None:
+            return _NO_LABELS
+        return mix.draw(Random(b"%s%d" % (self._salt, index)), _NO_LABELS)  # noqa: S311
 
     def _length(self, index: int, lengths: int | Lengths, purpose: bytes) -> int:
         if isinstance(lengths, int):
@@ -93,16 +122,10 @@ def arrival_offsets(plan: LoadPlan, rng: Random) -> Iterator[float]:
 
     Constant arrivals begin at 0; Poisson arrivals have exponential gaps with mean ``1 / rate``.
     """
-    if plan.rate is None:
+    process = plan.arrival_process
+    if process is None:
         raise ValueError("a plan without a rate has no arrival times")
-    offset = 0.0
-    index = 0
-    while plan.requests is None or index < plan.requests:
-        if plan.arrivals is Arrivals.POISSON:
-            offset += rng.expovariate(plan.rate)
-        else:
-            offset = index / plan.rate  # not a running sum, which would accumulate rounding errors
+    for offset in islice(process.times(rng), plan.requests):
         if plan.duration_seconds is not None and offset >= plan.duration_seconds:
             return
         yield offset
-        index += 1

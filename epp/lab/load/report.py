@@ -1,9 +1,10 @@
 """The report of a load run: its plan, the summary of its requests, and their records."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from epp.lab.load.generator import Generator
 from epp.lab.load.plan import LoadPlan
 from epp.lab.results.record import Record
 from epp.lab.results.summary import Summary, summarise
@@ -15,6 +16,8 @@ class Report(Summary):
 
     plan: LoadPlan
     """The plan of the run."""
+    generator: Generator
+    """The generator's own part in the results."""
     records: Sequence[Record]
     """All finished requests in the order of completion; not in `to_dict`."""
 
@@ -28,6 +31,8 @@ class Report(Summary):
         elapsed_seconds: float,
         peak_in_flight: int,
         interrupted: bool = False,
+        cpu_share: float = 0.0,
+        waiting_share: float | None = None,
     ) -> "Report":
         """Summarise `records`, which are in the order of completion."""
         summary = summarise(
@@ -37,11 +42,13 @@ class Report(Summary):
             sent=sent,
             peak_in_flight=peak_in_flight,
             interrupted=interrupted,
-            is_open_loop=plan.rate is not None,
+            is_open_loop=plan.clients is None,
         )
         values = {each.name: getattr(summary, each.name) for each in fields(Summary)}
-        return cls(plan=plan, records=records, **values)
+        generator = Generator.judge(summary, cpu_share, waiting_share)
+        return cls(plan=plan, generator=generator, records=records, **values)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON values; the field names contain the units."""
-        return {"plan": self.plan.to_dict(), **Summary.to_dict(self)}
+        generator = asdict(self.generator)
+        return {"plan": self.plan.to_dict(), "generator": generator, **Summary.to_dict(self)}

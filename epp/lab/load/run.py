@@ -2,15 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
+from epp.lab.load.conversations import ConversationDriver
+from epp.lab.load.generator import CpuUsage
 from epp.lab.load.plan import LoadPlan
-from epp.lab.load.prompts import arrival_offsets
+from epp.lab.load.prompts import Prompts, arrival_offsets
 from epp.lab.load.report import Report
 from epp.lab.load.request_sender import HttpRequestSender
 from epp.lab.load.schedule import Ledger, RequestSender, closed_loop, open_loop
+from epp.lab.load.workload_source import WorkloadSource
 
 PROGRESS_INTERVAL_SECONDS = 0.2
 """Interval between calls of the progress function."""
@@ -30,6 +34,8 @@ class Progress:
     """Finished requests with an error."""
     in_flight: int
     """Requests sent and not finished."""
+    missed: int = 0
+    """Finished requests that missed the plan's objectives."""
 
 
 async def run(
@@ -54,19 +60,37 @@ async def run(
     """
     rng = rng or Random(plan.seed)  # noqa: S311 - reproducible load, not secrets
     arrivals_rng = Random(rng.getrandbits(64))  # noqa: S311
-    http = HttpRequestSender(plan, clock=clock, rng=rng) if sender is None else None
+    workload_source = WorkloadSource(plan)
+    source = workload_source if plan.workload else Prompts(plan, rng)
+    http = HttpRequestSender(plan, source, clock=clock) if sender is None else None
     chosen = sender or http
     assert chosen is not None  # noqa: S101 - one of the two was made
-    ledger = Ledger(started_at=clock())
+    ledger = Ledger(started_at=clock(), slo=plan.slo if plan.slo.is_set else None)
+    loop: Callable[[], Coroutine[None, None, None]]
+    if plan.workload is not None:
+        loop = ConversationDriver(
+            plan.workload,
+            workload_source,
+            chosen,
+            ledger,
+            clock=clock,
+            duration_seconds=plan.duration_seconds,
+        ).run
+    elif plan.concurrency is not None:
+        loop = partial(closed_loop, plan, chosen, ledger, clock)
+    else:
+        loop = partial(open_loop, arrival_offsets(plan, arrivals_rng), chosen, ledger, clock)
     interrupted = False
+    usage = CpuUsage(clock)
     try:
-        await _drive(plan, chosen, ledger, clock, rng=arrivals_rng, progress=progress)
+        await _drive(loop, ledger, clock, progress)
     except asyncio.CancelledError:
         interrupted = True
         if (task := asyncio.current_task()) is not None:
             task.uncancel()
     finally:
         elapsed_seconds = clock() - ledger.started_at
+        cpu_share, waiting_share = usage.shares()
         if http is not None:
             await http.aclose()
     if progress is not None:
@@ -78,26 +102,22 @@ async def run(
         elapsed_seconds=elapsed_seconds,
         peak_in_flight=ledger.peak_in_flight,
         interrupted=interrupted,
+        cpu_share=cpu_share,
+        waiting_share=waiting_share,
     )
 
 
 async def _drive(
-    plan: LoadPlan,
-    sender: RequestSender,
+    loop: Callable[[], Coroutine[None, None, None]],
     ledger: Ledger,
     clock: Callable[[], float],
-    *,
-    rng: Random,
     progress: Callable[[Progress], None] | None,
 ) -> None:
     async with asyncio.TaskGroup() as group:
         ticker = None
         if progress is not None:
             ticker = group.create_task(_tick(ledger, clock, progress), name="load-progress")
-        if plan.rate is None:
-            await closed_loop(plan, sender, ledger, clock)
-        else:
-            await open_loop(arrival_offsets(plan, rng), sender, ledger, clock)
+        await loop()
         if ticker is not None:
             ticker.cancel()
 
@@ -117,4 +137,5 @@ def _snapshot(ledger: Ledger, clock: Callable[[], float]) -> Progress:
         finished=len(ledger.records),
         failed=ledger.failed,
         in_flight=ledger.in_flight,
+        missed=ledger.missed,
     )

@@ -11,11 +11,13 @@ from typing import Protocol
 
 from epp.lab.load.plan import LoadPlan
 from epp.lab.results.record import ErrorKind, Record
+from epp.lab.results.slo import Slo
 
 UNCONNECTED_PAUSE_SECONDS = 0.1
 """Delay before a closed-loop client sends again after a failure to connect."""
 
-_UNCONNECTED = frozenset({ErrorKind.REFUSED, ErrorKind.CONNECT})
+UNCONNECTED = frozenset({ErrorKind.REFUSED, ErrorKind.CONNECT})
+"""Errors without a connection."""
 
 
 class RequestSender(Protocol):
@@ -41,6 +43,10 @@ class Ledger:
     """Finished requests that the client aborted on purpose (`abort_share`)."""
     peak_in_flight: int = 0
     """Maximum number of requests in flight."""
+    slo: Slo | None = None
+    """Objectives that `missed` counts; None for none."""
+    missed: int = 0
+    """Finished requests that missed an objective."""
 
     @property
     def in_flight(self) -> int:
@@ -59,6 +65,8 @@ class Ledger:
         self.records.append(record)
         self.failed += record.error is not None
         self.left_early += record.left_early
+        if self.slo is not None:
+            self.missed += not (record.left_early or self.slo.is_met(record))
 
 
 async def closed_loop(
@@ -77,7 +85,7 @@ async def closed_loop(
             due = clock() - ledger.started_at
             record = await sender(ledger.begin(), due, ledger.started_at)
             ledger.finish(record)
-            if record.error in _UNCONNECTED:
+            if record.error in UNCONNECTED:
                 # A refused connection fails at once; without a pause other tasks would starve.
                 await asyncio.sleep(UNCONNECTED_PAUSE_SECONDS)
 

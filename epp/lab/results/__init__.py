@@ -12,6 +12,8 @@ from epp.lab.results.comparison import (
 from epp.lab.results.comparison_table import comparison_table
 from epp.lab.results.distribution import Distribution
 from epp.lab.results.groups import Balance, Goodput, GroupSummary, Spread
+from epp.lab.results.joins import JoinError, epp_choices, joined_records, server_accounts
+from epp.lab.results.predictions import Predictions
 from epp.lab.results.ratios import Ratio, Verdict
 from epp.lab.results.record import ErrorKind, Record
 from epp.lab.results.record_files import to_csv, to_json_lines
@@ -31,8 +33,10 @@ __all__ = [
     "ErrorSummary",
     "Goodput",
     "GroupSummary",
+    "JoinError",
     "Metric",
     "OracleChoice",
+    "Predictions",
     "Ratio",
     "Record",
     "ServerAccount",
@@ -42,6 +46,9 @@ __all__ = [
     "Verdict",
     "compare",
     "comparison_table",
+    "epp_choices",
+    "joined_records",
+    "server_accounts",
     "summarise",
     "summary_table",
     "to_csv",

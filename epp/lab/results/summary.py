@@ -15,6 +15,7 @@ from epp.lab.results.groups import (
     per_second,
     summaries_by,
 )
+from epp.lab.results.predictions import Predictions, parts_ms
 from epp.lab.results.record import Record
 from epp.lab.results.slo import Slo
 
@@ -92,6 +93,11 @@ class Summary:
     """Summary of each LoRA adapter, ``""``: the base model; empty if no request names one."""
     workers: dict[str, GroupSummary]
     """Summary of each worker, ``""``: not named; empty if none is named."""
+    predictions: Predictions | None
+    """Predicted against real cached tokens; None if no prediction is known."""
+    parts_ms: dict[str, Distribution]
+    """Parts of the time of requests, as far as the server and the endpoint picker told them, and
+    the regret, if an oracle told the best choice."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as JSON values; the field names contain the units."""
@@ -162,6 +168,8 @@ def summarise(
         tenants=summaries_by(lambda each: each.tenant, records, slo, elapsed_seconds),
         adapters=summaries_by(lambda each: each.adapter, records, slo, elapsed_seconds),
         workers=summaries_by(lambda each: each.worker, records, slo, elapsed_seconds),
+        predictions=Predictions.of(records),
+        parts_ms=parts_ms(records),
     )
 
 

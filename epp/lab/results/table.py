@@ -69,6 +69,10 @@ def _totals(summary: Summary, title: str) -> Table:
         table.add_row("goodput", f"{good.per_second:.1f} requests/s ({good.share:.1%})")
     if summary.hit_rate:
         table.add_row("prompt tokens from cache", f"{summary.hit_rate:.1%}")
+    if (found := summary.predictions) is not None:
+        table.add_row(
+            "predicted / real hit rate", f"{found.predicted_rate:.1%} / {found.real_rate:.1%}"
+        )
     if summary.balance is not None and (spread := summary.balance.requests) is not None:
         table.add_row("busiest worker / mean", f"{spread.max_to_mean:.2f}")
     return table
@@ -83,7 +87,8 @@ def _latency_rows(summary: Summary) -> list[tuple[str, Distribution]]:
         ("total", summary.latency_ms),
         ("schedule delay", summary.schedule_delay_ms),
     )
-    return [(name, value) for name, value in rows if value is not None]
+    known = [(name, value) for name, value in rows if value is not None]
+    return known + [(name.replace("_", " "), value) for name, value in summary.parts_ms.items()]
 
 
 def _latencies(rows: list[tuple[str, Distribution]]) -> Table:

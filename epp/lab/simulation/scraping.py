@@ -12,10 +12,11 @@ from math import inf
 from random import Random
 from typing import Any
 
-from epp.data_layer import EndpointStore, Page, PageClient, Scraper
+from epp.data_layer import EndpointStore, HealthCheck, Page, PageClient, Scraper
 from epp.data_layer.errors import ScrapeConnectError, ScrapeStatusError
 from epp.data_layer.scrape import Scrape
 from epp.data_layer.scrape_loop import ScrapeLoop
+from epp.lab.fleet.faults import Faults
 from epp.lab.fleet.metrics_page import GARBLED_PAGE, MetricsPage
 from epp.lab.simulation.prompts import MODEL
 from epp.lab.simulation.servers import UNAVAILABLE, SimulatedServer
@@ -92,11 +93,23 @@ def page_opener(
     return open_page
 
 
-def engine_metrics(server: SimulatedServer, now: float) -> EndpointMetrics:
-    """Return what a page of the server would contain."""
-    server.advance()
+def engine_metrics(server: SimulatedServer, now: float, last: EndpointMetrics) -> EndpointMetrics:
+    """Return what a page of the server would contain; ``last`` are the values before."""
     engine = server.engine
+    if server.is_event_due:
+        server.advance()
     config, stats = engine.config, engine.stats
+    waiting_count, running_count = engine.num_waiting, engine.num_running
+    usage = engine.kv_usage_at(now)
+    if (
+        usage == last.kv_cache_usage
+        and running_count == last.running_requests
+        and waiting_count == last.waiting_requests
+        and stats.prompt_tokens == last.prompt_tokens
+        and last.cache_blocks
+        and not config.adapters
+    ):
+        return last.requested(now)
     running: frozenset[str] = frozenset()
     waiting: frozenset[str] = frozenset()
     if config.adapters:
@@ -106,9 +119,9 @@ def engine_metrics(server: SimulatedServer, now: float) -> EndpointMetrics:
             - running
         )
     return EndpointMetrics(
-        engine.num_waiting,
-        engine.num_running,
-        engine.kv.usage,
+        waiting_count,
+        running_count,
+        usage,
         running,
         waiting,
         config.max_loras if config.adapters else 0,
@@ -123,35 +136,67 @@ def engine_metrics(server: SimulatedServer, now: float) -> EndpointMetrics:
 class EngineScrapeLoop(ScrapeLoop):
     """Reads an engine at once, or starts a real scrape if something is wrong with the server."""
 
-    __slots__ = ("_server",)
+    __slots__ = ("_loop", "_reads_metrics", "_server", "_timer")
 
     def __init__(
         self,
         scrape: Scrape,
         *args: Any,  # noqa: ANN401 - those of the base class
-        server: SimulatedServer | None,
+        server: SimulatedServer,
         **named: Any,  # noqa: ANN401 - likewise
     ) -> None:
         super().__init__(scrape, *args, **named)
         self._server = server
-        """None if the pages of its source are always text."""
+        self._reads_metrics = not isinstance(scrape.source, HealthCheck)
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @staticmethod
+    def suits(scrape: Scrape) -> bool:
+        """Whether it needs no text: it reads the load, or whether the server is healthy."""
+        extractors = scrape.extractors
+        if isinstance(scrape.source, HealthCheck):
+            return not extractors
+        return (
+            scrape.source.type == "metrics-data-source"
+            and [each.type for each in extractors] == ["core-metrics-extractor"]
+            and not any(each.writes for each in extractors)
+        )
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().stop()
 
     def _begin(self) -> None:
+        self._timer = None
         server = self._server
-        if server is None or _is_unwell(server):
+        if _is_unwell(server.faults):
             super()._begin()
             return
         self._forget_entry()
-        self.scrape.take_metrics(engine_metrics(server, self._clock()))
+        scrape = self.scrape
+        scrape.take(
+            engine_metrics(server, self._clock(), scrape.endpoint.metrics)
+            if self._reads_metrics
+            else None
+        )
         self._plan()
 
+    def _enter(self, at: float, *, slack_seconds: float = 0.0) -> None:
+        if slack_seconds:
+            super()._enter(at, slack_seconds=slack_seconds)
+        else:  # the timetable would set a timer for each scrape as well
+            self._at = at
+            self._timer = self._loop.call_at(at, self._begin)
 
-def _is_unwell(server: SimulatedServer) -> bool:
-    faults = server.faults
+
+def _is_unwell(faults: Faults) -> bool:
     return bool(
         faults.refuse
         or faults.hang
         or faults.loading
+        or faults.health_status
         or faults.metrics_delay_seconds
         or faults.metrics_status
         or faults.garbled_metrics
@@ -164,9 +209,9 @@ def scraper_of(servers: Mapping[str, SimulatedServer], seed: int) -> type[Scrape
     """Return the class of a scraper that reads simulated servers, given by address."""
 
     def loop_of(scrape: Scrape, rest: Any, **named: Any) -> ScrapeLoop:  # noqa: ANN401 - of ScrapeLoop
-        direct = scrape.reads_core_metrics
-        server = servers[scrape.endpoint.address] if direct else None
-        return EngineScrapeLoop(scrape, rest, server=server, **named)
+        if not EngineScrapeLoop.suits(scrape):
+            return ScrapeLoop(scrape, rest, **named)
+        return EngineScrapeLoop(scrape, rest, server=servers[scrape.endpoint.address], **named)
 
     class EngineScraper(Scraper):
         """Scrapes the servers of one simulation."""

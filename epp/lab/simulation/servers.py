@@ -63,6 +63,11 @@ class SimulatedServer:
         """Whether it accepts everything and does nothing."""
         return self.faults.hang
 
+    @property
+    def is_event_due(self) -> bool:
+        """Whether something happens in its engine now."""
+        return self._due is not None and self._due <= self._loop.time()
+
     def seconds_to_first_token(self, request: SimulatedRequest, now: float) -> float:
         """Return after what time a request that came now would get its first token.
 
@@ -89,8 +94,8 @@ class SimulatedServer:
             self._open[exchange] = None
         elif faults.loading:
             exchange.head(UNAVAILABLE)
-        elif faults.error_status is not None and faults.has_error(self.requests):
-            exchange.head(faults.error_status)
+        elif (status := faults.error_status_of(self.requests)) is not None:
+            exchange.head(status)
         elif faults.cut_responses:
             exchange.head(200)
             exchange.cut()
@@ -139,6 +144,7 @@ class SimulatedServer:
                 if self._awaiting.pop(exchange, self) is None:
                     exchange.first_token()
                 self._open.pop(exchange, None)
+                exchange.sequence = None  # it refers to this function
                 exchange.end(
                     Tokens(sequence.prompt_tokens, sequence.generated, sequence.cached_tokens)
                 )

@@ -5,6 +5,46 @@ from collections.abc import Iterable
 from epp.lab.traffic.request import Segment
 
 
+class BlockCutter:
+    """Cuts a prompt into blocks, one segment after the other; see `block_keys`."""
+
+    __slots__ = ("_key", "_pieces", "_room", "_size", "keys")
+
+    def __init__(self, tokens_per_block: int, root: int = 0) -> None:
+        self.keys: list[int] = []
+        """Keys of the full blocks so far."""
+        self._size = self._room = tokens_per_block
+        self._key = hash((root, tokens_per_block))
+        self._pieces: list[tuple[int, bool, int, int]] = []
+
+    def add(self, segment: Segment) -> None:
+        """Append a segment."""
+        content, tokens, is_output = segment
+        at, room, pieces = 0, self._room, self._pieces
+        while tokens - at >= room:
+            pieces.append((content, is_output, at, at + room))
+            at += room
+            self._key = hash((self._key, *pieces))
+            self.keys.append(self._key)
+            pieces.clear()
+            room = self._size
+        if at < tokens:
+            pieces.append((content, is_output, at, tokens))
+            room -= tokens - at
+        self._room = room
+
+    def copy(self) -> "BlockCutter":
+        """Return one that continues the same prompt."""
+        copy = BlockCutter(self._size)
+        copy.keys, copy._pieces = self.keys.copy(), self._pieces.copy()
+        copy._key, copy._room = self._key, self._room
+        return copy
+
+    def partial_key(self) -> int | None:
+        """Return the key of the incomplete last block; None if the last block is full."""
+        return hash((self._key, *self._pieces)) if self._pieces else None
+
+
 def block_keys(
     segments: Iterable[Segment],
     tokens_per_block: int,
@@ -23,22 +63,8 @@ def block_keys(
         root: Keys of different roots differ, such as those of two adapters.
         with_partial: Also return a key for an incomplete last block.
     """
-    keys: list[int] = []
-    key = hash((root, tokens_per_block))
-    room = tokens_per_block
-    pieces: list[tuple[int, bool, int, int]] = []
-    for content, tokens, is_output in segments:
-        at = 0
-        while tokens - at >= room:
-            pieces.append((content, is_output, at, at + room))
-            at += room
-            key = hash((key, *pieces))
-            keys.append(key)
-            pieces.clear()
-            room = tokens_per_block
-        if at < tokens:
-            pieces.append((content, is_output, at, tokens))
-            room -= tokens - at
-    if pieces and with_partial:
-        keys.append(hash((key, *pieces)))
-    return keys
+    cutter = BlockCutter(tokens_per_block, root)
+    for segment in segments:
+        cutter.add(segment)
+    partial = cutter.partial_key() if with_partial else None
+    return cutter.keys if partial is None else [*cutter.keys, partial]

@@ -15,7 +15,7 @@ from epp.lab.traffic.generator_fields import GENERATORS
 from epp.lab.traffic.selection import Arrivals, CommonFields, Context, Source, select
 from epp.lab.traffic.sessions import sessions
 from epp.lab.traffic.traces import Trace, TraceFormat, detect_format
-from epp.lab.traffic.workload import Conversation, Workload
+from epp.lab.traffic.workload import BLOCK_TOKENS, Conversation, Workload
 
 
 class TraceFields(CommonFields, frozen=True, kw_only=True):
@@ -59,7 +59,12 @@ def load_traffic(
         raise TrafficError(
             f"{where}: the requests would never end; give limit (a number of requests) or duration"
         )
-    return Workload(lambda: steps.numbered(source.conversations()), source.concurrency)
+    return Workload(
+        lambda: steps.numbered(source.conversations()),
+        concurrency=source.concurrency,
+        description=dict(document),
+        block_tokens=source.block_tokens,
+    )
 
 
 def _source(document: object, context: Context) -> Source:
@@ -132,7 +137,10 @@ def _trace(document: Mapping[str, Any], context: Context) -> Source:
             return conversations()
         return steps.at_times(conversations(), arrivals.times(context))
 
-    return select(Source(make, concurrency, ends=True), fields, context)
+    is_mooncake = trace.format is TraceFormat.MOONCAKE
+    blocks = fields.block_tokens if is_mooncake else BLOCK_TOKENS
+    source = Source(make, concurrency, ends=True, block_tokens=blocks)
+    return select(source, fields, context)
 
 
 def _streams(document: Mapping[str, Any], context: Context) -> Source:

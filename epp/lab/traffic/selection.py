@@ -1,7 +1,7 @@
 """The fields that every source has: which requests are sent, when, and what they carry."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from math import isfinite
 from pathlib import Path
@@ -16,7 +16,7 @@ from epp.lab.traffic.arrivals import ArrivalProcess
 from epp.lab.traffic.errors import TrafficError
 from epp.lab.traffic.fields import DurationField, parse, seconds
 from epp.lab.traffic.mix import LabelMix, Mix, RequestSlo
-from epp.lab.traffic.workload import Conversation
+from epp.lab.traffic.workload import BLOCK_TOKENS, Conversation
 
 
 class CommonFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +69,8 @@ class Source:
     """Number of clients of a closed loop; None: the conversations have times."""
     ends: bool
     """Whether the conversations come to an end."""
+    block_tokens: int = BLOCK_TOKENS
+    """Size of the blocks in which prompts share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ def select(source: Source, fields: CommonFields, context: Context) -> Source:
         return kept if mix is None else steps.labelled(kept, mix, context.rng("labels"))
 
     ends = source.ends or fields.limit is not None or until is not None
-    return Source(make, source.concurrency, ends)
+    return replace(source, conversations=make, ends=ends)
 
 
 def _check(fields: CommonFields, where: str) -> None:
@@ -155,6 +157,9 @@ def _label_mix(fields: CommonFields, where: str) -> LabelMix | None:
 
 
 def _mix(weights: dict[str, float], where: str) -> Mix[str]:
+    for name in weights:
+        if not (name.isascii() and name.isprintable()) or name != name.strip():
+            raise TrafficError(f"{where}: {name!r} cannot be sent in a header")
     try:
         return Mix.of(weights)
     except TrafficError as error:

@@ -4,15 +4,19 @@ A generator or a trace yields conversations. Functions of this module leave some
 change the times and merge several sources; each takes and returns an iterator of conversations.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from heapq import merge
 from random import Random
+from typing import Any
 
+from epp.lab.traffic.errors import TrafficError
 from epp.lab.traffic.mix import LabelMix, Labels, RequestSlo
 from epp.lab.traffic.request import Segment, TrafficRequest
 
+BLOCK_TOKENS = 16
+"""Block size of vLLM."""
 Conversation = list[TrafficRequest]
 """A request that follows no other, and those that follow it or one another, at least one request.
 Indexes begin at 0 in each conversation until `numbered`."""
@@ -31,6 +35,10 @@ class Workload:
     concurrency: int | None = None
     """Closed loop: number of clients, each with one conversation at a time; None: the requests
     have times."""
+    description: Mapping[str, Any] = field(default_factory=dict)
+    """What the workload was made of, for reports."""
+    block_tokens: int = BLOCK_TOKENS
+    """Size of the blocks in which its prompts share; of a Mooncake trace that of its ids."""
 
     def __iter__(self) -> Iterator[TrafficRequest]:
         for conversation in self.conversations():
@@ -68,7 +76,7 @@ def labelled(
 ) -> Iterator[Conversation]:
     """Draw labels for each conversation; its requests have the same ones."""
     for conversation in conversations:
-        labels = mix.draw(rng, _labels(conversation[0]))
+        labels = mix.draw(rng, labels_of(conversation[0]))
         yield [
             replace(
                 request,
@@ -82,7 +90,8 @@ def labelled(
         ]
 
 
-def _labels(request: TrafficRequest) -> Labels:
+def labels_of(request: TrafficRequest) -> Labels:
+    """Return the labels of a request."""
     return Labels(
         tenant=request.tenant,
         objective=request.objective,
@@ -164,3 +173,37 @@ def scaled(conversations: Iterable[Conversation], factor: float) -> Iterator[Con
 def merged(streams: Iterable[Iterable[Conversation]]) -> Iterator[Conversation]:
     """Merge streams by arrival; of equal times, those of an earlier stream come first."""
     return merge(*streams, key=lambda conversation: conversation[0].arrives_at or 0.0)
+
+
+def at_rate(workload: Workload, rate: float, seconds: float) -> Workload:
+    """Return the beginning of an open-loop workload, replayed at another rate.
+
+    It has `rate * seconds` requests, or a few more that complete a conversation. The conversations
+    arrive within these seconds; think times stay as they are.
+
+    Raises:
+        TrafficError: The workload has no times, or too few requests.
+    """
+    wanted = max(1, round(rate * seconds))
+    kept: list[Conversation] = []
+    requests = 0
+    for conversation in workload.conversations():
+        if requests >= wanted:
+            break
+        kept.append(conversation)
+        requests += len(conversation)
+    if requests < wanted:
+        raise TrafficError(
+            f"the workload has {requests} requests, but {rate:g}/s for {seconds:g} s need {wanted};"
+            " make the steps shorter or the workload longer"
+        )
+    last = kept[-1][0].arrives_at
+    if last is None:
+        raise TrafficError("a workload of a closed loop has no rate; give it arrival times")
+    factor = requests / rate / last if last else 0.0
+
+    def make() -> Iterator[Conversation]:
+        for first, *others in kept:
+            yield [replace(first, arrives_at=(first.arrives_at or 0.0) * factor), *others]
+
+    return replace(workload, conversations=make)

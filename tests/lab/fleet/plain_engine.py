@@ -99,70 +99,82 @@ class PlainEngine:
         if not self.running:
             now = max(now, self.waiting[0].arrived_at)
         config = self.config
-        budget, preemptions = config.max_num_batched_tokens, self.preemptions
-        self.work, self._tokens, prefill, kv_tokens, loads = [], 0, 0, 0, 0
-
-        def compute(sequence: PlainSequence, budget: int) -> int:
-            nonlocal kv_tokens, prefill
-            tokens = min(sequence.total - sequence.computed, budget)
-            kv_tokens += sequence.computed
-            prefill += tokens if sequence.prefilling else 0
-            sequence.computed += tokens
-            self._tokens += tokens
-            self.work.append(sequence)
-            self._publish(sequence, min(sequence.computed, sequence.request.prompt_tokens))
-            return tokens
-
-        for sequence in tuple(self.running):
-            if sequence not in self.running:
-                continue
-            more = -(-sequence.total // config.block_size) - sequence.blocks
-            while sequence in self.running and more > 0 and not self._allocate(sequence, more):
-                self._preempt(self.running[-1])
-            if sequence in self.running:
-                budget -= compute(sequence, budget)
-        deferred = []
-        while self.preemptions == preemptions and self.waiting and budget:
-            sequence = self.waiting[0]
-            if len(self.running) == config.max_num_seqs or sequence.arrived_at > now:
-                break
-            adapter = sequence.request.adapter
-            if not self._fits(adapter):
-                deferred.append(self.waiting.pop(0))
-                continue
-            hits = self._hits(sequence.keys[: (sequence.total - 1) // config.block_size])
-            woken = sum(key in self.idle for key in hits)
-            blocks = -(-sequence.total // config.block_size)
-            if woken + blocks - len(hits) > config.num_blocks - self.in_use:
-                break
-            self.waiting.pop(0)
-            if adapter is not None:
-                loads += self._load(adapter)
-            for key in hits:
-                self.idle.pop(key, None)
-                self.holders[key] = self.holders.get(key, 0) + 1
-            sequence.blocks = sequence.published = len(hits)
-            self._allocate(sequence, blocks - len(hits))
-            sequence.computed = len(hits) * config.block_size
-            if sequence.cached_tokens is None:
-                sequence.cached_tokens, sequence.admitted_at = sequence.computed, now
-            self.running.append(sequence)
-            sequence.prefilling = True
-            budget -= compute(sequence, budget)
-        self.waiting[:0] = deferred
-        decoding = len(self.work) - sum(s.prefilling for s in self.work)
+        self.work, self._prefill_tokens, self._kv_tokens, self._loads = [], 0, 0, 0
+        preemptions = self.preemptions
+        budget = self._continue(config.max_num_batched_tokens)
+        if preemptions == self.preemptions:
+            self._admit(now, budget)
+        decoding = sum(not s.prefilling for s in self.work)
+        self._tokens = decoding + self._prefill_tokens
         seconds = (
             config.step_seconds
             + config.decode_seconds_per_sequence * decoding
-            + config.kv_seconds_per_token * kv_tokens
-            + prefill / config.prefill_tokens_per_second
-            + config.lora_load_seconds * loads
+            + config.kv_seconds_per_token * self._kv_tokens
+            + self._prefill_tokens / config.prefill_tokens_per_second
+            + config.lora_load_seconds * self._loads
         )
         speed = config.speed
         for at, factor in config.speed_changes:
             if at <= now:
                 speed = config.speed * factor
         self.step_ends_at = now + seconds * config.time_scale / speed
+
+    def _continue(self, budget: int) -> int:
+        for sequence in tuple(self.running):
+            if sequence not in self.running:
+                continue
+            more = -(-sequence.total // self.config.block_size) - sequence.blocks
+            while sequence in self.running and more > 0 and not self._allocate(sequence, more):
+                self._preempt(self.running[-1])
+            if sequence in self.running:
+                budget -= self._compute(sequence, budget)
+        return budget
+
+    def _admit(self, now: float, budget: int) -> None:
+        deferred = []
+        while self.waiting and budget and len(self.running) < self.config.max_num_seqs:
+            sequence = self.waiting[0]
+            if sequence.arrived_at > now:
+                break
+            adapter = sequence.request.adapter
+            if not self._fits(adapter):
+                deferred.append(self.waiting.pop(0))
+                continue
+            if not self._hold(sequence):
+                break
+            self.waiting.pop(0)
+            if adapter is not None:
+                self._loads += self._load(adapter)
+            if sequence.cached_tokens is None:
+                sequence.cached_tokens, sequence.admitted_at = sequence.computed, now
+            self.running.append(sequence)
+            sequence.prefilling = True
+            budget -= self._compute(sequence, budget)
+        self.waiting[:0] = deferred
+
+    def _hold(self, sequence: PlainSequence) -> bool:
+        size = self.config.block_size
+        hits = self._hits(sequence.keys[: (sequence.total - 1) // size])
+        woken = sum(key in self.idle for key in hits)
+        blocks = -(-sequence.total // size)
+        if woken + blocks - len(hits) > self.config.num_blocks - self.in_use:
+            return False
+        for key in hits:
+            self.idle.pop(key, None)
+            self.holders[key] = self.holders.get(key, 0) + 1
+        sequence.blocks = sequence.published = len(hits)
+        self._allocate(sequence, blocks - len(hits))
+        sequence.computed = len(hits) * size
+        return True
+
+    def _compute(self, sequence: PlainSequence, budget: int) -> int:
+        tokens = min(sequence.total - sequence.computed, budget)
+        self._kv_tokens += sequence.computed
+        self._prefill_tokens += tokens if sequence.prefilling else 0
+        sequence.computed += tokens
+        self.work.append(sequence)
+        self._publish(sequence, min(sequence.computed, sequence.request.prompt_tokens))
+        return tokens
 
     def _preempt(self, victim: PlainSequence) -> None:
         self._leave(victim)

@@ -131,6 +131,18 @@ def test_a_full_cache_preempts_the_newest_and_both_still_finish() -> None:
     assert engine.kv.in_use == 0
 
 
+def test_a_preempted_sequence_that_decodes_again_still_generates_all_its_tokens() -> None:
+    engine = Engine(replace(BASE, block_size=4, num_blocks=11, max_model_len=44))
+    old, short, new = (
+        engine.submit(make_request(text_of(8, seed), max_tokens=tokens), 0.0)
+        for seed, tokens in (("a", 14), ("b", 6), ("c", 24))
+    )
+    drain(engine)
+    # In step 5 each needs its fourth block, of which there are 11; in step 7 the short one is gone.
+    assert [s.preemptions for s in (old, short, new)] == [0, 0, 1]
+    assert [s.generated for s in (old, short, new)] == [14, 6, 24]
+
+
 def test_a_repeated_prompt_hits_all_blocks_but_the_one_of_the_last_token() -> None:
     engine = Engine(BASE)
     engine.submit(make_request(text_of(64)), 0.0)

@@ -1,5 +1,7 @@
-"""For all sequences of calls, every request ends exactly once and frees its resources, and the engine,
-which goes over many steps at once, does the same as a plain one that does one after the other.
+"""For all sequences of calls, every request ends once and frees its resources.
+
+And the engine, which goes over many steps at once, does the same as a plain one that does one
+after the other.
 """
 
 from __future__ import annotations
@@ -10,12 +12,12 @@ from collections.abc import Sequence as Seq
 from dataclasses import replace
 from math import inf
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pytest import approx
+from lab.fleet.plain_engine import PlainEngine, PlainSequence
 
 from epp.lab.fleet import Engine, EngineConfig, FinishReason, GenerationRequest, Sequence
-from tests.lab.fleet.plain_engine import PlainEngine, PlainSequence
 
 ADAPTERS = ("ad1", "ad2", "ad3")
 
@@ -202,14 +204,14 @@ def test_many_steps_at_once_are_the_same_as_one_after_the_other(
         times = model.token_times
         assert (sequence.generated, sequence.preemptions) == (model.generated, model.preemptions)
         assert sequence.cached_tokens == (model.cached_tokens or 0)
-        assert sequence.admitted_at == approx(model.admitted_at)
+        assert sequence.admitted_at == pytest.approx(model.admitted_at)
         if times:
-            assert (sequence.first_token_at, sequence.last_token_at) == approx(
-                (times[0], times[-1])
-            )
+            seen = (sequence.first_token_at, sequence.last_token_at)
+            assert seen == pytest.approx((times[0], times[-1]))
         if sequence in heard:
-            assert heard[sequence] == approx(times)
+            assert heard[sequence] == pytest.approx(times)
     gaps = engine.stats.histograms["inter_token_latency_seconds"]
-    assert (gaps.count, gaps.sum) == (len(plain.token_gaps), approx(sum(plain.token_gaps)))
+    assert gaps.count == len(plain.token_gaps)
+    assert gaps.sum == pytest.approx(sum(plain.token_gaps))
     tokens = engine.stats.histograms["iteration_tokens_total"]
     assert (tokens.count, tokens.sum) == (len(plain.step_tokens), sum(plain.step_tokens))

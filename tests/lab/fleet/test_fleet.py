@@ -17,7 +17,6 @@ from epp.lab.fleet import (
     FleetConfig,
     GenerationRequest,
     PortTakenError,
-    serve,
 )
 from epp.lab.fleet.driver import EngineDriver
 
@@ -31,10 +30,10 @@ def free_port() -> int:
         return port
 
 
-async def test_serve_runs_until_it_is_told_to_stop() -> None:
+async def test_a_fleet_runs_until_it_is_told_to_stop() -> None:
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     task = asyncio.create_task(
-        serve(FleetConfig(endpoints=3), ready=ready.set_result, stop=stop), name="fleet"
+        Fleet(FleetConfig(endpoints=3)).run(stop, ready=ready.set_result), name="fleet"
     )
     fleet: Fleet = await ready
     async with httpx.AsyncClient(trust_env=False) as client:

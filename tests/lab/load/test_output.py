@@ -11,7 +11,7 @@ import pytest
 from lab.results.records import make_record
 
 from epp.lab.load import LoadPlan, PlanError, Report
-from epp.lab.load.output import renderer
+from epp.lab.load.output import renderer, to_html
 from epp.lab.results import ErrorKind, Goodput, Record, Slo
 
 MakePlan = Callable[..., LoadPlan]
@@ -106,3 +106,11 @@ def test_json_is_the_report(make_plan: MakePlan) -> None:
 def test_another_kind_of_file_is_refused(name: str) -> None:
     with pytest.raises(PlanError, match=r"must end in .json \(the report\), or in .csv or .jsonl"):
         renderer(Path(name))
+
+
+def test_the_page_has_the_objective_and_no_secrets(make_plan: MakePlan) -> None:
+    plan = make_plan(slo=Slo(ttft_seconds=1.0), headers=(("authorization", "Bearer secret"),))
+    page = to_html(make_report(plan))
+    assert "50.0% of requests met the objectives (TTFT up to 1000 ms)" in page
+    assert "Load on http://127.0.0.1:1, model m" in page
+    assert "secret" not in page

@@ -61,9 +61,11 @@ class Faults:
     kv_events_restarts: int = 0
     """Number of restarts of the KV-event publisher so far; each begins with sequence number 0."""
 
-    def has_error(self, number: int) -> bool:
-        """Whether `error_status` affects the generation request with this number."""
-        return self.error_status is not None and drawn(self.error_share, f"error/{number}")
+    def error_status_of(self, number: int) -> int | None:
+        """Return the status with which a generation request fails, by its number; None if not."""
+        if self.error_status is None or not drawn(self.error_share, f"error/{number}"):
+            return None
+        return self.error_status
 
 
 def drawn(share: float, salt: str) -> bool:

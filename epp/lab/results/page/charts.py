@@ -120,11 +120,13 @@ def histogram(
 
 def cdf_points(values: Sequence[float], most: int = 200) -> Points:
     """Return the share of values that are at most x, as at most `most` points."""
+    if not values:
+        return []
     ordered = sorted(values)
     count = len(ordered)
     ranks = sorted({math.ceil(count * number / most) for number in range(1, most + 1)})
     points: list[tuple[float, float | None]] = [(ordered[rank - 1], rank / count) for rank in ranks]
-    return [(ordered[0], 0.0), *points] if ordered else []
+    return [(ordered[0], 0.0), *points]
 
 
 def _axis(low: float, high: float, *, is_log: bool = False) -> _Axis:

@@ -1,13 +1,13 @@
 """The page of one run: what came out, whether to trust it, and where the time went."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from epp.lab.results.distribution import Distribution, value_of
 from epp.lab.results.groups import GroupSummary
 from epp.lab.results.page.document import document
 from epp.lab.results.page.headlines import run_headline, run_remarks
-from epp.lab.results.page.markup import Markup, element, name_text
+from epp.lab.results.page.markup import Markup, element, joined, name_text
 from epp.lab.results.page.numbers import figure, milliseconds, percent
 from epp.lab.results.page.run_charts import charts_over_time, latency_charts
 from epp.lab.results.page.tables import bar, section, table, tile
@@ -23,6 +23,14 @@ _TERMS = {
     "goodput": "requests that met every objective",
     "hit rate": "share of prompt tokens that came from a prefix cache",
     "busiest / mean": "requests of the busiest worker divided by the mean of all; 1 is even",
+}
+_PARTS = {
+    "epp_decision": "endpoint picker: decision",
+    "epp_queue": "endpoint picker: flow control",
+    "server_queue": "server: queue",
+    "server_prefill": "server: prefill",
+    "server_decode": "server: decode",
+    "regret": "regret: first token later than from the best server",
 }
 
 
@@ -53,6 +61,8 @@ def run_page(
             section("Over time", charts_over_time(records)),
             section("Latency", latency_charts(records, slo), _latency_table(summary)),
             section("Workers", _workers(summary)),
+            section("Prefix caches as predicted and as they were", _predictions(summary)),
+            section("Where the time went", _parts(summary)),
             section("Tenants", _groups("tenant", summary.tenants)),
             section("Adapters", _groups("adapter", summary.adapters)),
             section("Errors", _errors(summary)),
@@ -98,7 +108,7 @@ def _tiles(summary: Summary) -> Markup:
 
 
 def _latency_table(summary: Summary) -> Markup:
-    rows: list[tuple[str, Distribution | None]] = [
+    rows = [
         ("first byte", summary.first_byte_ms),
         ("TTFT", summary.ttft_ms),
         ("TPOT", summary.tpot_ms),
@@ -106,6 +116,10 @@ def _latency_table(summary: Summary) -> Markup:
         ("whole response", summary.latency_ms),
         ("schedule delay", summary.schedule_delay_ms),
     ]
+    return _distributions((name, each) for name, each in rows if each is not None)
+
+
+def _distributions(rows: Iterable[tuple[str, Distribution]]) -> Markup:
     columns = ("mean", "p50", "p90", "p95", "p99", "p99.9", "max")
     cells = [
         (
@@ -114,9 +128,33 @@ def _latency_table(summary: Summary) -> Markup:
             f"{each.count:,}",
         )
         for name, each in rows
-        if each is not None
     ]
     return table(("ms", *columns, "count"), cells) if cells else Markup()
+
+
+def _predictions(summary: Summary) -> Markup:
+    found = summary.predictions
+    if found is None:
+        return Markup()
+    text = (
+        f"The endpoint picker expected {percent(found.predicted_rate)} of prompt tokens in a "
+        f"prefix cache, the servers found {percent(found.real_rate)}. Of {found.requests:,} "
+        f"requests {percent(found.exact)} were predicted within a block, "
+        f"{percent(found.too_high)} too high, {percent(found.too_low)} too low."
+    )
+    columns = ("predicted minus real, tokens", "mean", "mean size", "p5", "p50", "p95")
+    values = (
+        found.bias_tokens,
+        found.mean_error_tokens,
+        found.error_p5_tokens,
+        found.error_p50_tokens,
+        found.error_p95_tokens,
+    )
+    return joined([element("p", text), table(columns, [("", *map(figure, values))])])
+
+
+def _parts(summary: Summary) -> Markup:
+    return _distributions((_PARTS.get(name, name), each) for name, each in summary.parts_ms.items())
 
 
 def _workers(summary: Summary) -> Markup:

@@ -1,0 +1,31 @@
+"""A request that is ready to be sent, and where such requests come from."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutgoingRequest:
+    """The body and headers of one request, and what its record says of it."""
+
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+    """Headers in addition to those of the plan."""
+    leaves_early: bool = False
+    """Whether the client aborts at the first byte of the response body."""
+    keeps_text: bool = False
+    """Whether `RequestSource.answered` wants the text of the answer."""
+    tenant: str = ""
+    objective: str = ""
+    adapter: str = ""
+    session: str = ""
+
+
+class RequestSource(Protocol):
+    """Makes the requests of a run."""
+
+    def outgoing(self, index: int) -> OutgoingRequest:
+        """Return request `index`."""
+
+    def answered(self, index: int, text: str) -> None:
+        """Receive the text of the answer to a request with `keeps_text`."""

@@ -1,0 +1,67 @@
+"""What a search for the highest rate prints: a line for each run, the answer, and its limits."""
+
+import json
+import math
+from typing import Any
+
+from epp.lab.load.search import SearchGoal, SearchResult, SearchStep
+
+
+def step_line(step: SearchStep) -> str:
+    """Return a line of text for one run."""
+    report = step.report
+    facts = [f"{step.rate:9.4g} requests/s", f"{step.share:7.2%} within the objectives"]
+    for name, value in (("TTFT", report.ttft_ms), ("TPOT", report.tpot_ms)):
+        if value is not None:
+            facts.append(f"{name} p90 {value.p90:.0f} ms")
+    if report.failed:
+        facts.append(f"{report.failed} failed")
+    if report.interrupted:
+        facts.append("cut short")
+    if report.generator.bottleneck:
+        facts.append("the generator was too slow")
+    return f"{'met   ' if step.meets else 'missed'}  {', '.join(facts)}"
+
+
+def answer(result: SearchResult, goal: SearchGoal) -> list[str]:
+    """Return lines with the answer, its uncertainty, and why the search ended early if it did."""
+    lines = []
+    if result.highest is None:
+        lines.append("no rate met the objectives")
+    else:
+        lines.append(
+            f"highest rate: {result.highest:.4g} requests/s with at least {goal.share:.1%} of the"
+            " requests within the objectives"
+        )
+        low, high = result.interval
+        runs = [step.meets for step in result.steps if step.rate == result.highest]
+        upper = "no rate was too high" if math.isinf(high) else f"none met it from {high:.4g} on"
+        lines.append(
+            f"uncertainty: every run met it up to {low:.4g}, {upper}; at {result.highest:.4g}"
+            f" {sum(runs)} of {len(runs)} runs did"
+        )
+    if result.stopped:
+        lines.append(f"ended early: {result.stopped}")
+    return lines
+
+
+def to_dict(result: SearchResult, goal: SearchGoal) -> dict[str, Any]:
+    """Return the search as JSON values."""
+    low, high = result.interval
+    return {
+        "goal": goal.share,
+        "highest_rate": result.highest,
+        "all_met_up_to": low,
+        "none_met_from": None if math.isinf(high) else high,
+        "ended_early": result.stopped,
+        "runs": [
+            {"rate": step.rate, "share": step.share, "meets": step.meets}
+            | {"report": step.report.to_dict()}
+            for step in result.steps
+        ],
+    }
+
+
+def search_json(result: SearchResult, goal: SearchGoal) -> str:
+    """Render the search with the report of each run."""
+    return json.dumps(to_dict(result, goal), indent=2) + "\n"

@@ -1,0 +1,1 @@
+"""Tests of the pages; a package, so that the parser can be imported."""

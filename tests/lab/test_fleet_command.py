@@ -1,0 +1,111 @@
+"""Options of `epp fleet` that need no other process."""
+
+import asyncio
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from epp.cli import cli, fleet
+from epp.lab.fleet import Fleet
+from epp.sockets import descriptor_limit
+
+CRASH = "- {kind: crash, at: 0, worker: 0}\n"
+
+
+def run_once(main: Callable[[asyncio.Event], Any], **_: object) -> None:
+    """Stop as soon as the servers have started."""
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        stop.set()
+        await main(stop)
+
+    asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def stopped_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "run_until_signalled", run_once)
+
+
+def epp_fleet(*args: str) -> Result:
+    return CliRunner().invoke(cli, ["fleet", *args])
+
+
+@pytest.mark.parametrize(
+    "text", [CRASH, f"description: a scenario\nfaults:\n{CRASH}"], ids=["a list", "a scenario"]
+)
+def test_faults_of_a_file_hold(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused: list[bool] = []
+    report = Fleet.stats
+
+    def stats(running: Fleet) -> dict[str, Any]:
+        refused.extend(server.faults.refuse for server in running.servers)
+        return report(running)
+
+    monkeypatch.setattr(Fleet, "stats", stats)
+    file = tmp_path / "faults.yaml"
+    file.write_text(text)
+    done = epp_fleet("--faults", str(file))
+    assert done.exit_code == 0, done.output
+    assert refused == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "No such file or directory"),
+        ("{", "is not YAML"),
+        ("a: b", "must be a list of faults, or have the section faults"),
+        ("- {kind: crsh}", "faults[0].kind: 'crsh' is not one of crash"),
+        ("- {kind: crash, at: 0, worker: 3}", "faults[0].worker: there is no worker 3"),
+        ("", "must be a list of faults"),
+    ],
+)
+def test_an_invalid_file_of_faults_is_refused(
+    text: str | None, problem: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "faults.yaml"
+    if text is not None:
+        file.write_text(text)
+    done = epp_fleet("--faults", str(file))
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"epp: --faults {file}")
+    assert problem in done.stderr
+
+
+def test_a_record_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    done = epp_fleet("--record", str(tmp_path))
+    assert (done.exit_code, done.stderr) == (2, f"epp: --record {tmp_path}: Is a directory\n")
+    done = epp_fleet("--record", str(tmp_path / "no" / "file"))
+    assert done.exit_code == 2
+    assert "there is no folder" in done.stderr
+
+
+def test_the_control_port_and_the_servers_are_named() -> None:
+    done = epp_fleet("--control-port", "0", "--endpoints", "21")
+    servers, control = done.stdout.splitlines()
+    assert servers.startswith("fake vLLM servers: 127.0.0.1:")
+    assert servers.endswith(" (21)")
+    assert control.startswith("control: http://127.0.0.1:")
+
+
+def test_servers_beyond_the_limit_of_open_files_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    limit = descriptor_limit().soft
+    done = epp_fleet("--endpoints", str(limit))
+    assert done.exit_code == 2
+    assert f"but the limit is {limit}: raise it with ulimit -n {limit * 3 + 64}" in done.stderr
+
+
+def test_a_fleet_that_was_the_bottleneck_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fleet, "stats", lambda _: {"bottleneck": "steps were late"})
+    done = epp_fleet()
+    assert done.exit_code == 3
+    assert "the fleet itself was the bottleneck: steps were late" in done.stderr
