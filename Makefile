@@ -18,7 +18,7 @@ PROTOS     = $(sort $(shell find proto -name '*.proto'))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help up test test-system test-kube test-release test-image lint format proto docs kustomize dashboards envoy bench fuzz soak faults flow release image lock licences clean
+.PHONY: help up test test-system test-kube test-release test-image lint format proto docs kustomize dashboards envoy bench bench-compare fuzz soak faults flow release image lock licences clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ envoy: $(INSTALLED) ## Write the Envoy configurations, deploy/envoy
 
 bench: $(INSTALLED) ## Run the benchmarks
 	$(BIN)/python -m tools.bench $(ARGS)
+
+bench-compare: $(INSTALLED) ## Compare the results of two commits, cell by cell: BEFORE=abc123 AFTER=def456, or files below build/bench
+	$(BIN)/python -m tools.bench.compare $(BEFORE) $(AFTER) $(ARGS)
 
 fuzz: $(INSTALLED) ## Fuzz for 10 minutes each (Linux on x86_64): TARGET=connection, parsers, stream, growth, cost
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/fuzz.txt

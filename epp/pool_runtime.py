@@ -326,10 +326,16 @@ class PoolRuntime:
             **debug_pages(self.flow),
             ENDPOINTS_PAGE: DebugPage(self._endpoints_view.page),
             **self.explanations.pages(),
-            STATES_PAGE: DebugPage(lambda: plugin_states(self.graph.plugins)),
+            STATES_PAGE: DebugPage(self._plugin_states),
             CONFIG_PAGE: DebugPage(self._config_view.page),
             PLUGINS_PAGE: DebugPage(PluginsView(self.metrics, lambda: self.graph).page),
         }
+
+    def _plugin_states(self) -> Mapping[str, object]:
+        control = self.flow.active
+        return plugin_states(
+            self.graph.plugins, () if control is None else control.settings.plugins
+        )
 
     def admin_actions(self) -> Mapping[str, AdminAction]:
         """Return the changing calls by path."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+import structlog
 from blockbuster import blockbuster_ctx
 from grpc import aio
 from hypothesis import is_hypothesis_test, settings
@@ -82,6 +83,15 @@ def _keep_grpc_aio() -> Iterator[None]:
     aio.init_grpc_aio()
     yield
     aio.shutdown_grpc_aio()
+
+
+@pytest.fixture(autouse=True)
+def _keep_the_logging_configuration() -> Iterator[None]:
+    """Undo what a command that runs in the test's process has configured."""
+    before = structlog.get_config()
+    yield
+    if structlog.get_config() != before:
+        structlog.configure(**before)
 
 
 @pytest.fixture(autouse=True)

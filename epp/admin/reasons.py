@@ -1,8 +1,13 @@
 """One plain sentence that says why a request went where it went."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from epp.admin.captured import CapturedDecision, CapturedProfile, Packed
+from epp.scheduling import DecidedBy, decisive_term
+
+PREFERENCE: Final = "flow control's preference"
+"""Stands for a filter, too: endpoints that a session of flow control left out."""
 
 
 def margin_of(best: str, endpoints: Sequence[str], totals: Sequence[float]) -> float | None:
@@ -41,38 +46,46 @@ def why(entry: CapturedDecision, primary: CapturedProfile | None) -> str:
             f"{entry.endpoint} was the only one of {candidates} endpoints that passed the"
             f" filters{waited}."
         )
-    left = f"{len(endpoints)} of {candidates}" if len(endpoints) < candidates else f"{candidates}"
-    compared = _compared(entry.endpoint, endpoints, primary)
-    return f"{entry.endpoint} {compared} {left} endpoints{waited}."
+    compared = f"{len(endpoints)} endpoints"
+    if len(endpoints) < candidates:
+        compared += f" that passed the filters, of {candidates}"
+    return f"{_compared(entry.endpoint, endpoints, primary, compared)}{waited}."
 
 
-def _compared(chosen: str, endpoints: Sequence[str], primary: CapturedProfile) -> str:
+def _compared(
+    chosen: str, endpoints: Sequence[str], primary: CapturedProfile, compared: str
+) -> str:
     totals = primary.totals
     margin = margin_of(chosen, endpoints, totals)
-    own = totals[endpoints.index(chosen)] if chosen in endpoints else 0.0
-    ties = totals.count(own)
     if margin is None:
-        return "was chosen by the profile handler, among"
-    if margin < 0:
-        return f"was picked with a total of {own:.3g}, {-margin:.3g} below the best, among"
-    if ties > 1:
-        return f"was picked among {ties} endpoints with the highest total, {own:.3g}, of"
-    lead = _lead(chosen, endpoints, primary)
-    by = f", mostly by {lead}" if lead else ""
-    return f"had the highest total, {own:.3g}, {margin:.3g} above the next{by}, of"
-
-
-def _lead(chosen: str, endpoints: Sequence[str], primary: CapturedProfile) -> str:
-    """Return the scorer to which the chosen endpoint owes most of its margin; "" for none."""
+        return f"{chosen} was chosen by the profile handler, among {compared}"
     place = endpoints.index(chosen)
-    rivals = [each for each in range(len(endpoints)) if each != place]
-    runner_up = max(rivals, key=lambda each: primary.totals[each])
-    gains = [
-        (weight * (values[place] - values[runner_up]), name)
-        for (name, weight), values in zip(*primary.scores, strict=True)
-    ]
-    most = max(gains, default=(0.0, ""))
-    return most[1] if most[0] > 0 else ""
+    own = totals[place]
+    others = totals.count(own) - 1
+    if margin < 0:
+        return (
+            f"{chosen} was picked with a total of {own:.3g}, {-margin:.3g} below the best, among"
+            f" {compared}"
+        )
+    if others == len(endpoints) - 1:
+        return f"{chosen} was picked among {compared}, because all had the same total, {own:.3g}"
+    if others:
+        return (
+            f"{chosen} and {others} other{'s' * (others > 1)} had the highest total, {own:.3g},"
+            f" among {compared}, and it was picked among these"
+        )
+    lead = _lead(place, primary)
+    by = f", mostly by {lead}" if lead else ""
+    return (
+        f"{chosen} had the highest total, {own:.3g}, {margin:.3g} above the next{by}, among"
+        f" {compared}"
+    )
+
+
+def _lead(place: int, primary: CapturedProfile) -> str:
+    """Return to what the endpoint at ``place`` owes most of its margin; "" for nothing."""
+    kind, scorer = decisive_term(place, primary.totals, primary.scores, primary.preference)
+    return PREFERENCE if kind is DecidedBy.PREFERENCE else scorer
 
 
 def _why_unrouted(entry: CapturedDecision) -> str:

@@ -178,6 +178,8 @@ class Recorder:
         request: LLMRequest | None,
         received_at: float,
         candidates: Sequence[Endpoint],
+        *,
+        path: str,
     ) -> None:
         now = self._clock()
         given = self.inputs(candidates, now)
@@ -191,7 +193,7 @@ class Recorder:
             profiles = [unchosen_profile(primary, removed, str(cause))]
         packed = packed_results(given.loads, profiles, ())
         entry = _unrouted(given, packed, request_id, request, received_at)
-        entry.primary = primary
+        entry.path, entry.primary = cut(path), primary
         entry.refusal = Refusal(error.stage, error.drop_reason or error.code, cut(str(error)))
         self._end(entry, Ending(now, EndCause.REFUSED, error.status, None, None))
 
@@ -200,6 +202,16 @@ class Recorder:
         given = self.inputs((), now)
         if given is not None:
             entry = _unrouted(given, NOTHING, request.request_id, request, received_at)
+            self._end(entry, Ending(now, cause, None, None, None))
+
+    def abandoned_early(
+        self, request_id: str, path: str, cause: EndCause, received_at: float
+    ) -> None:
+        now = self._clock()
+        given = self.inputs((), now)
+        if given is not None:
+            entry = _unrouted(given, NOTHING, request_id, None, received_at)
+            entry.path = cut(path)
             self._end(entry, Ending(now, cause, None, None, None))
 
     def _end(self, entry: CapturedDecision, ending: Ending) -> None:

@@ -17,14 +17,12 @@ from epp.admin.decision_record import (
     ScorerRecord,
     ShadowRecord,
 )
-from epp.admin.reasons import endpoints_of, margin_of, primary_of, why
+from epp.admin.reasons import PREFERENCE, endpoints_of, margin_of, primary_of, why
 from epp.data_layer import UNWATCHED
 from epp.observability import cut
 from epp.outlier_detection import HealthState
 from epp.scheduling import NEVER_SCRAPED, EndpointMetrics, ShadowPick
 
-PREFERENCE: Final = "flow control's preference"
-"""Stands for a filter: endpoints that a session of flow control left out."""
 _PAGE_FIELDS: Final = tuple(each.name for each in fields(EndpointMetrics))
 
 

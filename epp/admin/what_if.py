@@ -14,13 +14,14 @@ import msgspec
 
 from epp.admin.captured import CandidateNames, CapturedDecision, Refusal
 from epp.admin.decision_record import DecisionRecord, EndpointInputs, ProfileRecord
+from epp.admin.reasons import PREFERENCE
 from epp.admin.recording import (
     ProfileFields,
     captured_profile,
     packed_results,
     unchosen_profile,
 )
-from epp.admin.rendering import PREFERENCE, Renderer
+from epp.admin.rendering import Renderer
 from epp.admin.replayed_plugins import ReplayedFilter, ReplayedHandler, ReplayedScorer
 from epp.config import PluginGraph
 from epp.data_layer import UNWATCHED

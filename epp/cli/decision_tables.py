@@ -59,8 +59,12 @@ def line_table(lines: Sequence[DecisionLine]) -> Table:
 def _decision(record: DecisionRecord) -> Iterable[str]:
     yield f"{_time(record.decided_at)} UTC, {_seconds(record.decision_seconds)} after its headers"
     renamed = record.target_model not in {"", record.model}
-    yield f"model {record.model}" + (f", sent as {record.target_model}" if renamed else "")
-    yield f"priority {record.priority}, flow {record.fairness_id}"
+    if record.model:
+        yield f"model {record.model}" + (f", sent as {record.target_model}" if renamed else "")
+    if record.fairness_id:
+        yield f"priority {record.priority}, flow {record.fairness_id}"
+    else:  # it ended before it was read
+        yield f"path {record.path}, not read"
     if record.queued_seconds is not None:
         reasons = f" ({', '.join(record.queue_reasons)})" if record.queue_reasons else ""
         yield f"{_seconds(record.queued_seconds)} in the queue{reasons}"

@@ -50,12 +50,27 @@ def fleet(
     engine: Annotated[
         fake.EngineType, typer.Option(help="Program whose metrics and paths the servers have.")
     ] = fake.EngineType.VLLM,
+    data_parallel_size: Annotated[
+        int, typer.Option(help="Data-parallel ranks of each server.", metavar="N")
+    ] = 1,
     adapter: Annotated[
         list[str] | None, typer.Option(help="LoRA adapter; repeatable.", metavar="NAME")
     ] = None,
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="Speed and size of the servers: a model on a GPU, such as llama-3.1-8b/h100."
+            " docs/engine-model.md lists them.",
+            metavar="NAME",
+        ),
+    ] = "tiny",
     max_num_seqs: Annotated[
-        int, typer.Option(help="Maximum number of running requests per server.", metavar="N")
-    ] = 8,
+        int | None,
+        typer.Option(
+            help="Maximum number of running requests per server, instead of the preset's.",
+            metavar="N",
+        ),
+    ] = None,
     time_scale: Annotated[
         float, typer.Option(help="Factor on every duration.", metavar="FACTOR")
     ] = 1.0,
@@ -93,6 +108,20 @@ def fleet(
         Path | None,
         typer.Option(help="Write what happened to each request, as JSON lines.", metavar="FILE"),
     ] = None,
+    kv_events_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Publish KV events with ZeroMQ: port of the first server; its replay socket and"
+            " the other servers have the next ones. 0 for any, none by default.",
+            min=0,
+            max=MAX_PORT,
+            metavar="PORT",
+        ),
+    ] = None,
+    kv_events_format: Annotated[
+        fake.KvEventFormat | None,
+        typer.Option(help="Encoding of KV events; by default that of the engine: vllm has maps."),
+    ] = None,
     control_port: Annotated[
         int | None,
         typer.Option(
@@ -110,6 +139,9 @@ def fleet(
     labels = fleet_labels(label or (), endpoints)
     if labels and write_endpoints is None:
         fail("--label needs --write-endpoints: only that file contains labels")
+    settings: dict[str, object] = {"preset": preset, "adapters": adapter or []}
+    if max_num_seqs is not None:
+        settings["max_num_seqs"] = max_num_seqs
     try:
         config = fake.FleetConfig(
             endpoints=endpoints,
@@ -117,8 +149,10 @@ def fleet(
             host=host,
             model=model,
             engine_type=engine,
-            engine=fake.EngineConfig(adapters=tuple(adapter or ()), max_num_seqs=max_num_seqs),
+            ranks=data_parallel_size,
+            engine=fake.EngineConfig.from_mapping(settings),
             time_scale=time_scale,
+            kv_events=_kv_events(kv_events_port, kv_events_format, engine),
             busy=dict(_index_and_count(each) for each in busy or ()),
             seed=seed,
         )
@@ -148,6 +182,18 @@ def fleet(
     reason = servers.stats()["bottleneck"]
     if reason is not None:
         fail(f"the fleet itself was the bottleneck: {reason}; its latencies are too long", status=3)
+
+
+def _kv_events(
+    port: int | None, given: fake.KvEventFormat | None, engine: fake.EngineType
+) -> fake.KvEventsConfig | None:
+    if port is None:
+        if given is not None:
+            fail("--kv-events-format needs --kv-events-port")
+        return None
+    is_map = engine is fake.EngineType.VLLM
+    default = fake.KvEventFormat.MAP if is_map else fake.KvEventFormat.ARRAY
+    return fake.KvEventsConfig(first_port=port, format=given or default)
 
 
 def _fault_plan(path: Path | None, endpoints: int) -> fake.FaultPlan:

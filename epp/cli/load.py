@@ -2,13 +2,16 @@
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
-from epp.cli import option_groups as groups
+from epp.cli import load_options as options
+from epp.cli.load_joins import join
 from epp.cli.load_output import print_report, print_search, print_statistics, print_step
-from epp.cli.load_traffic import TrafficOptions, labels, slo_header_fields, stage
+from epp.cli.load_traffic import TrafficOptions
+from epp.cli.load_values import labels, slo_header_fields, stage
 from epp.cli.running import (
     EXPECTED,
     fail,
@@ -20,268 +23,67 @@ from epp.cli.running import (
 from epp.cli.units import duration as seconds
 from epp.lab import load as generator
 from epp.lab.load import LoadError
-from epp.lab.results import Slo
-from epp.lab.traffic import TraceFormat, TrafficError, parse_lengths
+from epp.lab.results import JoinError, Slo
+from epp.lab.traffic import TrafficError, parse_lengths
 
 _EXPECTED = (*EXPECTED, LoadError, TrafficError)
 
 
 def load(
-    url: Annotated[
-        str, groups.requests(help="The gateway.", metavar="URL")
-    ] = "http://127.0.0.1:8080",
-    model: Annotated[str, groups.requests(help="Model in every request.", metavar="NAME")] = "tiny",
-    http: Annotated[
-        int,
-        groups.requests(
-            help="Version of HTTP: 1 for HTTP/1.1, or 2; without TLS, HTTP/2 begins at once (prior"
-            " knowledge).",
-            metavar="N",
-            min=1,
-            max=2,
-        ),
-    ] = 1,
-    trace: Annotated[
-        Path | None,
-        groups.traffic(
-            help="Send the requests of a trace: Mooncake, Azure, ShareGPT, a table, or a file of"
-            " --explain-file.",
-            metavar="FILE",
-        ),
-    ] = None,
-    trace_format: Annotated[
-        TraceFormat | None,
-        groups.traffic(help="Format of the trace; by default found by its beginning."),
-    ] = None,
-    traffic: Annotated[
-        Path | None,
-        groups.traffic(
-            help="Send the requests of a traffic description in YAML: generators, traces, mixes.",
-            metavar="FILE",
-        ),
-    ] = None,
-    skip: Annotated[
-        int, groups.traffic(help="Leave out the first requests.", metavar="N", min=0)
-    ] = 0,
-    max_prompt_tokens: Annotated[
-        int | None,
-        groups.traffic(help="Leave out requests with longer prompts.", metavar="N", min=1),
-    ] = None,
-    time_scale: Annotated[
-        float | None,
-        groups.traffic(
-            help="Factor on arrival and think times: 0.5 doubles the rate.", metavar="FACTOR"
-        ),
-    ] = None,
-    tenants: Annotated[
-        str | None,
-        groups.traffic(
-            help="Shares of the fairness ids, as in alice=3,bob=1.", metavar="NAME=WEIGHT,…"
-        ),
-    ] = None,
-    objectives: Annotated[
-        str | None,
-        groups.traffic(
-            help="Shares of the objectives, which have the priorities.", metavar="NAME=WEIGHT,…"
-        ),
-    ] = None,
-    adapters: Annotated[
-        str | None,
-        groups.traffic(
-            help="Shares of the LoRA adapters; an empty name is the base model, as in =1,sql=1.",
-            metavar="NAME=WEIGHT,…",
-        ),
-    ] = None,
-    slo_headers: Annotated[
-        bool,
-        groups.traffic(
-            "--slo-headers",
-            help="Send --slo-ttft and --slo-tpot in the headers that the endpoint picker reads.",
-        ),
-    ] = False,
-    ignore_eos: Annotated[
-        bool | None,
-        groups.traffic(
-            help="Ask for exactly the output length (extension of vLLM and SGLang); by default with"
-            " --trace and --traffic.",
-            show_default=False,
-        ),
-    ] = None,
-    describe_only: Annotated[
-        bool,
-        groups.traffic(
-            "--describe", help="Print statistics of --trace or --traffic, and send nothing."
-        ),
-    ] = False,
-    api: Annotated[
-        generator.Api, groups.requests(help="OpenAI API to call.")
-    ] = generator.Api.COMPLETIONS,
-    concurrency: Annotated[
-        int | None,
-        groups.load(
-            help="Number of clients with one request in flight each; 16 by default, without"
-            " --trace and --traffic.",
-            metavar="N",
-        ),
-    ] = None,
-    rate: Annotated[
-        float | None,
-        groups.load(help="Requests per second, instead of --concurrency.", metavar="N"),
-    ] = None,
-    stage_: Annotated[
-        list[str] | None,
-        groups.load(
-            "--stage",
-            help="Rate for some time, or a ramp FROM-TO:SECONDS, instead of --rate; repeatable.",
-            metavar="RATE:SECONDS",
-        ),
-    ] = None,
-    gamma_cv: Annotated[
-        float | None,
-        groups.load(
-            help="Bursts: gaps of a gamma distribution with this coefficient of variation; 1 is"
-            " Poisson, the default.",
-            metavar="N",
-        ),
-    ] = None,
-    requests: Annotated[
-        int | None, groups.load(help="Stop after this number of requests.", metavar="N")
-    ] = None,
-    duration: Annotated[
-        float | None,
-        groups.load(
-            help="Stop after this time; 10 by default, or as long as the traffic is.",
-            metavar="SECONDS",
-        ),
-    ] = None,
-    prompt_chars: Annotated[
-        str,
-        groups.requests(
-            help="Characters in a prompt: N, MIN-MAX (uniform) or lognormal:MEDIAN:P99.",
-            metavar="LENGTH",
-        ),
-    ] = "512",
-    max_tokens: Annotated[
-        str,
-        groups.requests(
-            help="Tokens to generate: N, MIN-MAX (uniform) or lognormal:MEDIAN:P99.",
-            metavar="LENGTH",
-        ),
-    ] = "64",
-    stream: Annotated[bool, groups.requests(help="Request server-sent events.")] = True,
-    prefixes: Annotated[
-        int, groups.requests(help="Number of prefixes that prompts share; 0 for none.", metavar="N")
-    ] = 0,
-    prefix_chars: Annotated[
-        int, groups.requests(help="Length of the shared prefix.", metavar="N")
-    ] = 0,
-    header: Annotated[
-        list[str] | None,
-        groups.requests(
-            "--header", "-H", help="Header of every request; repeatable.", metavar="NAME:VALUE"
-        ),
-    ] = None,
-    abort_share: Annotated[
-        float,
-        groups.load(
-            help="Fraction of requests that the client aborts at the first byte of the body, if the"
-            " status is 2xx.",
-            metavar="FRACTION",
-        ),
-    ] = 0.0,
-    timeout: Annotated[
-        float, groups.load(help="Maximum wait for a response.", metavar="SECONDS")
-    ] = 60.0,
-    seed: Annotated[
-        int,
-        groups.load(
-            help="Seed of everything random: prompts, lengths, prefixes, arrival times, aborts.",
-            metavar="N",
-        ),
-    ] = 0,
-    search: Annotated[
-        bool,
-        groups.search(
-            "--search",
-            help="Search the highest rate that meets the objectives (--slo-ttft …), from --rate"
-            " on, by default 1.",
-        ),
-    ] = False,
-    search_goal: Annotated[
-        float,
-        groups.search(
-            help="Fraction of the requests that must meet the objectives.", metavar="FRACTION"
-        ),
-    ] = 0.99,
-    search_seconds: Annotated[
-        float, groups.search(help="Length of a run.", metavar="SECONDS")
-    ] = 20.0,
-    search_repeats: Annotated[
-        int,
-        groups.search(
-            help="Most runs of a rate that decides the result; the majority counts.",
-            metavar="N",
-            min=1,
-        ),
-    ] = 3,
-    slo_ttft: Annotated[
-        str | None,
-        groups.results(
-            help="Objective for the time to first token, such as 500ms; adds the goodput to the"
-            " report.",
-            metavar="DURATION",
-        ),
-    ] = None,
-    slo_tpot: Annotated[
-        str | None,
-        groups.results(
-            help="Objective for the time per output token after the first.", metavar="DURATION"
-        ),
-    ] = None,
-    slo_latency: Annotated[
-        str | None,
-        groups.results(help="Objective for the time to the end of a response.", metavar="DURATION"),
-    ] = None,
-    fail_unless_goodput: Annotated[
-        float | None,
-        groups.results(
-            help="Exit with status 1 if a smaller fraction of the requests met the objectives.",
-            metavar="FRACTION",
-        ),
-    ] = None,
-    allow_bottleneck: Annotated[
-        bool,
-        groups.results(
-            "--allow-bottleneck",
-            help="Exit with status 0 although the generator itself was too slow.",
-        ),
-    ] = False,
-    output: Annotated[
-        Path | None,
-        groups.results(
-            help="Write the results: .json (the report), or .csv or .jsonl (a line per request).",
-            metavar="FILE",
-        ),
-    ] = None,
-    html: Annotated[
-        Path | None,
-        groups.results(
-            help="Write a page with plots: one file that needs no network.", metavar="FILE"
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, groups.results("--json", help="Print JSON instead of a table.")
-    ] = False,
+    url: options.Url = "http://127.0.0.1:8080",
+    model: options.Model = "tiny",
+    http: options.Http = 1,
+    trace: options.Trace = None,
+    trace_format: options.FormatOfTrace = None,
+    traffic: options.Traffic = None,
+    skip: options.Skip = 0,
+    max_prompt_tokens: options.MaxPromptTokens = None,
+    time_scale: options.TimeScale = None,
+    tenants: options.Tenants = None,
+    objectives: options.Objectives = None,
+    adapters: options.Adapters = None,
+    slo_headers: options.SloHeaders = False,
+    ignore_eos: options.IgnoreEos = None,
+    describe_only: options.DescribeOnly = False,
+    api: options.ApiName = generator.Api.COMPLETIONS,
+    concurrency: options.Concurrency = None,
+    rate: options.Rate = None,
+    stage_: options.Stage = None,
+    gamma_cv: options.GammaCv = None,
+    requests: options.Requests = None,
+    duration: options.Duration = None,
+    prompt_chars: options.PromptChars = "512",
+    max_tokens: options.MaxTokens = "64",
+    stream: options.Stream = True,
+    prefixes: options.Prefixes = 0,
+    prefix_chars: options.PrefixChars = 0,
+    header: options.Header = None,
+    abort_share: options.AbortShare = 0.0,
+    timeout: options.Timeout = 60.0,
+    seed: options.Seed = 0,
+    search: options.Search = False,
+    search_goal: options.SearchGoal = 0.99,
+    search_seconds: options.SearchSeconds = 20.0,
+    search_repeats: options.SearchRepeats = 3,
+    slo_ttft: options.SloTtft = None,
+    slo_tpot: options.SloTpot = None,
+    slo_latency: options.SloLatency = None,
+    fail_unless_goodput: options.FailUnlessGoodput = None,
+    allow_bottleneck: options.AllowBottleneck = False,
+    output: options.Output = None,
+    join_fleet: options.JoinFleet = None,
+    join_decisions: options.JoinDecisions = None,
+    html: options.Html = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Send load through a gateway and print the results.
 
     Exit status 1: all requests failed, or the goodput is below --fail-unless-goodput. 3: the
     generator itself was the bottleneck.
     """
-    if output is not None:
-        require_folder("--output", output)
-    if html is not None:
-        require_folder("--html", html)
+    for option, path in (("--output", output), ("--html", html)):
+        if path is not None:
+            require_folder(option, path)
     try:
         slo = Slo(
             ttft_seconds=_seconds("--slo-ttft", slo_ttft),
@@ -290,7 +92,7 @@ def load(
         )
         if fail_unless_goodput is not None and not slo.is_set:
             fail("--fail-unless-goodput needs an objective, such as --slo-ttft 500ms")
-        options = TrafficOptions(
+        traffic_options = TrafficOptions(
             trace=trace,
             trace_format=trace_format,
             traffic=traffic,
@@ -307,9 +109,9 @@ def load(
             labels=labels(tenants=tenants, objectives=objectives, adapters=adapters),
             seed=seed,
         )
-        options.check()
+        traffic_options.check()
         if describe_only:
-            print_statistics(options.statistics(), as_json=as_json)
+            print_statistics(traffic_options.statistics(), as_json=as_json)
             return
         render = None if output is None else from_flag("--output", generator.renderer, output)
         plan = generator.LoadPlan(
@@ -325,12 +127,14 @@ def load(
             headers=(*map(_header, header or ()), *(slo_header_fields(slo) if slo_headers else ())),
             abort_share=abort_share,
             timeout_seconds=timeout,
-            ignore_eos=options.has_workload if ignore_eos is None else ignore_eos,
+            ignore_eos=traffic_options.has_workload if ignore_eos is None else ignore_eos,
             http_version=http,
             seed=seed,
-            **options.arrivals(),
+            **traffic_options.arrivals(),
         )
         if search:
+            if html or join_fleet or join_decisions:
+                fail("--html, --join-fleet and --join-decisions are for one run, not for --search")
             goal = generator.SearchGoal(
                 share=search_goal, seconds=search_seconds, repeats=search_repeats
             )
@@ -339,11 +143,11 @@ def load(
     except ValueError as error:
         fail(str(error))
     report = _run(plan)
+    report = _joined(report, join_fleet, join_decisions)
     print_report(report, as_json=as_json)
-    if output is not None and render is not None:
-        write_whole(output, render(report))
-    if html is not None:
-        write_whole(html, generator.to_html(report))
+    for path, rendered in ((output, render), (html, generator.to_html)):
+        if path is not None and rendered is not None:
+            write_whole(path, rendered(report))
     if report.failed and not (report.succeeded or report.left_early):
         fail(f"every request failed, {report.failed} of {report.sent}", status=1)
     if report.goodput and report.goodput.share < (fail_unless_goodput or 0.0):
@@ -373,6 +177,24 @@ def _run(plan: generator.LoadPlan) -> generator.Report:
 
     run_until_signalled(main, expected=_EXPECTED)
     return reports[0]
+
+
+def _joined(report: generator.Report, fleet: str | None, decisions: str | None) -> generator.Report:
+    if fleet is None and decisions is None:
+        return report
+    console = Console(stderr=True, highlight=False)
+    try:
+        records = join(
+            report.records,
+            fleet=fleet,
+            decisions=decisions,
+            tell=lambda text: console.print(Text(text)),
+        )
+    except JoinError as error:
+        # The results of the run are worth more than what they could be joined with.
+        console.print(Text(f"not joined: {error}", style="yellow"))
+        return report
+    return report.with_records(records)
 
 
 def _search(

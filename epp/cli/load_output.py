@@ -32,7 +32,7 @@ def print_report(report: Report, *, as_json: bool) -> None:
 
 def print_step(step: SearchStep, console: Console) -> None:
     """Print one run of a search."""
-    console.print(Text(step_line(step), style="" if step.meets else "yellow"))
+    console.print(Text(step_line(step), style="" if step.meets else "yellow"), soft_wrap=True)
 
 
 def print_search(result: SearchResult, goal: SearchGoal, *, as_json: bool) -> None:
@@ -56,9 +56,9 @@ def print_statistics(facts: TrafficStatistics, *, as_json: bool) -> None:
     table.add_column(justify="right")
     table.add_row("requests", f"{facts.requests}")
     table.add_row("conversations", f"{facts.conversations}")
-    if facts.seconds is not None and facts.requests_per_second is not None:
+    if facts.seconds is not None and facts.conversations_per_second is not None:
         table.add_row("duration", f"{facts.seconds:.1f} s")
-        table.add_row("rate", f"{facts.requests_per_second:.2f} requests/s")
+        table.add_row("arrivals", f"{facts.conversations_per_second:.2f}/s")
     if facts.gap_cv is not None:
         table.add_row("variation of the gaps (Poisson: 1)", f"{facts.gap_cv:.2f}")
     table.add_row("prompt tokens p50, p90, p99, max", _lengths(facts.prompt_tokens))

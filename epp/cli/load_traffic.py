@@ -7,16 +7,11 @@ from typing import Any
 
 import yaml
 
-from epp.cli.units import duration
 from epp.inputs import why_unreadable
-from epp.lab.load import label_headers
-from epp.lab.results import Slo
 from epp.lab.traffic import (
     LabelMix,
-    Labels,
     Mix,
     RatePiece,
-    RequestSlo,
     TraceFormat,
     TrafficError,
     TrafficStatistics,
@@ -27,7 +22,6 @@ from epp.lab.traffic import (
 
 _DEFAULT_CLIENTS = 16
 _DEFAULT_SECONDS = 10.0
-_LABELS = ("tenants", "objectives", "adapters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +88,7 @@ class TrafficOptions:
             TrafficError: A file cannot be read, or a field is invalid.
         """
         if self.has_workload:
-            workload = self.workload(must_end=self.duration_seconds is None)
+            workload = self.workload(must_end=self.duration_seconds is None and not self.is_search)
             return {"workload": workload, "duration_seconds": self.duration_seconds}
         concurrency, rate, duration_seconds = self.concurrency, self.rate, self.duration_seconds
         if concurrency is None and rate is None and not self.stages:
@@ -204,60 +198,3 @@ def read_description(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise TrafficError(f"{path}: must be a mapping with a generator, a trace or streams")
     return document
-
-
-def stage(text: str) -> RatePiece:
-    """Parse ``RATE:DURATION`` or ``FROM-TO:DURATION``; a duration without a unit is in seconds.
-
-    Raises:
-        ValueError: It is invalid.
-    """
-    rates, _, length = text.partition(":")
-    first, _, last = rates.partition("-")
-    try:
-        numbers = float(first), float(last or first)
-        seconds = float(length) if length.replace(".", "", 1).isdecimal() else duration(length)
-    except ValueError:
-        raise ValueError(
-            f"{text!r} is not RATE:SECONDS or FROM-TO:SECONDS, such as 5:30 or 5-50:60"
-        ) from None
-    return RatePiece(seconds, *numbers)
-
-
-def weights(text: str) -> dict[str, float]:
-    """Parse ``NAME=WEIGHT,NAME=WEIGHT``; a name alone has the weight 1, and may be empty.
-
-    Raises:
-        ValueError: It is invalid.
-    """
-    parsed: dict[str, float] = {}
-    for part in text.split(","):
-        name, equals, number = part.rpartition("=")
-        if not equals:
-            name, number = part, "1"
-        try:
-            parsed[name.strip()] = float(number)
-        except ValueError:
-            raise ValueError(f"{part!r} is not NAME=WEIGHT, as in alice=3,bob=1") from None
-    return parsed
-
-
-def slo_header_fields(slo: Slo) -> tuple[tuple[str, str], ...]:
-    """Return the headers in which the endpoint picker reads these objectives."""
-    return label_headers(Labels(slo=RequestSlo(slo.ttft_seconds, slo.tpot_seconds)))
-
-
-def labels(**texts: str | None) -> dict[str, dict[str, float]]:
-    """Return the weights of the labels that are given.
-
-    Raises:
-        ValueError: A text is invalid; the message names the option.
-    """
-    given: dict[str, dict[str, float]] = {}
-    for name in _LABELS:
-        if (text := texts[name]) is not None:
-            try:
-                given[name] = weights(text)
-            except ValueError as error:
-                raise ValueError(f"--{name}: {error}") from None
-    return given

@@ -9,13 +9,14 @@ from typing import Annotated
 from rich.console import Console
 
 from epp.cli import option_groups as groups
-from epp.cli.running import fail
+from epp.cli.running import fail, require_folder, write_whole
 from epp.config import ConfigError
 from epp.data_layer import DataLayerError
 from epp.inputs import Panel
 from epp.lab.envoy import Mode
 from epp.lab.fleet import FleetError
-from epp.lab.results import compare, comparison_table
+from epp.lab.results import Comparison, compare, comparison_table
+from epp.lab.results.page import comparison_page
 from epp.lab.scenarios import Scenario, ScenarioError, load_scenario
 from epp.lab.simulation import (
     NAMES,
@@ -32,6 +33,8 @@ from epp.lab.simulation import (
 from epp.lab.traffic import TrafficError
 
 _EXPECTED = (ConfigError, DataLayerError, FleetError, ScenarioError, SimulationError, TrafficError)
+_ORACLE = "oracle-"
+"""Names of policies that know what no endpoint picker knows begin so."""
 _DEFAULT_POLICIES = ("round-robin", "random", "reference-weighted")
 
 _scenario_options = groups.panel(Panel.SCENARIO)
@@ -84,6 +87,12 @@ def simulate(
         int,
         groups.process(help="Processes; 0 for one per CPU core.", metavar="N", min=0),
     ] = 0,
+    html: Annotated[
+        Path | None,
+        groups.results(
+            help="Write a page with plots: one file that needs no network.", metavar="FILE"
+        ),
+    ] = None,
     as_json: Annotated[
         bool, groups.results("--json", help="Print JSON instead of a table.")
     ] = False,
@@ -97,6 +106,8 @@ def simulate(
     The first one is what the others are compared with: of --config, then of --policy, then of the
     scenario's own list.
     """
+    if html is not None:
+        require_folder("--html", html)
     quiet_logs()
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
@@ -120,11 +131,16 @@ def simulate(
         runs = run_all(
             settings, contenders, numbers, jobs=jobs or os.cpu_count() or 1, finished=finished
         )
-        comparison = compare(summaries(runs))
+        comparison = compare(
+            summaries(runs),
+            oracles=[each.name for each in contenders if each.name.startswith(_ORACLE)],
+        )
         if profile:
             _show_profile(settings, contenders, first_seed, notes)
     except _EXPECTED as error:
         fail(str(error), status=1)
+    if html is not None:
+        write_whole(html, _page(comparison, runs, chosen, scenario))
     if as_json:
         print(json.dumps(comparison.to_dict(), indent=2))  # noqa: T201 - the command's output
     else:
@@ -133,6 +149,24 @@ def simulate(
         spent = sum(each.cpu_seconds for each in runs)
         pace = total / spent if spent else 0.0
         notes.print(f"{total:.0f} s in {spent:.1f} s of CPU time: {pace:.0f} times real time")
+
+
+def _page(comparison: Comparison, runs: Sequence[Run], scenario: Scenario, path: Path) -> str:
+    """Return the page; its curves are of the first seed."""
+    first = comparison.seeds[0]
+    records = {
+        each.contender.name: [
+            record for record in each.records if record.started_at >= scenario.warm_up_seconds
+        ]
+        for each in runs
+        if each.seed == first
+    }
+    return comparison_page(
+        comparison,
+        records,
+        title=f"Simulation of {path.stem}, {len(scenario.engines)} workers",
+        settings={"scenario": str(path), "description": scenario.description},
+    )
 
 
 def _chosen(

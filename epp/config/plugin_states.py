@@ -1,8 +1,8 @@
 """The debug page of what plugins remember, at the Go EPP's path and in its form."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -11,6 +11,8 @@ from epp.scheduling import PLUGIN_FAULTS, Plugin, without_request
 
 PATH: Final = "plugins/state"
 """Path below ``/debug/``."""
+SESSION_PLUGIN: Final = "session-plugin"
+"""Type of session plugins, and the beginning of their keys."""
 MAX_VALUES: Final = 1000
 """Values of one plugin's state; more are left out."""
 _MAX_CHARS: Final = 256
@@ -19,16 +21,35 @@ _NO_STATE: Final = "plugin does not support state collection"
 _log = structlog.get_logger(__name__)
 
 
-def plugin_states(plugins: Mapping[str, Plugin]) -> dict[str, object]:
-    """Return the page of these plugins, by name."""
+class SessionPlugin(Protocol):
+    """What the page needs of a session plugin."""
+
+    name: str
+
+    def dump_state(self) -> Mapping[str, object] | None:
+        """Return what the plugin remembers; None if it is nothing."""
+
+
+def plugin_states(
+    plugins: Mapping[str, Plugin], sessions: Iterable[SessionPlugin] = ()
+) -> dict[str, object]:
+    """Return the page.
+
+    Args:
+        plugins: The plugins by name.
+        sessions: The session plugins; a name of theirs may be that of a plugin, too.
+    """
+    lines = {name: _line(plugin, plugin.type) for name, plugin in sorted(plugins.items())}
+    for each in sessions:
+        lines[f"{SESSION_PLUGIN}/{each.name}"] = _line(each, SESSION_PLUGIN)
     return {
         "timestamp": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-        "plugins": {name: _line(plugin) for name, plugin in sorted(plugins.items())},
+        "plugins": lines,
     }
 
 
-def _line(plugin: Plugin) -> dict[str, object]:
-    line: dict[str, object] = {"name": plugin.name, "type": plugin.type}
+def _line(plugin: Plugin | SessionPlugin, type_name: str) -> dict[str, object]:
+    line: dict[str, object] = {"name": plugin.name, "type": type_name}
     try:
         state = plugin.dump_state()
     except PLUGIN_FAULTS as error:

@@ -3,7 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from epp.request_control import UNCOUNTED, PendingDecision, RequestMemory, RoutedRequest
+from epp.request_control import (
+    UNCOUNTED,
+    EndCause,
+    PendingDecision,
+    RequestError,
+    RequestMemory,
+    RoutedRequest,
+)
 from epp.tracing import RequestTrace
 
 
@@ -45,6 +52,23 @@ class RequestHandler(Protocol):
 
         Raises:
             RequestError: The request is refused; it is already counted and logged.
+        """
+
+    def ended_early(
+        self,
+        why: RequestError | EndCause,
+        *,
+        request_id: str,
+        headers: Mapping[str, str],
+        received_at: float,
+    ) -> None:
+        """Record a request that ended before :meth:`handle` was called; it is counted already.
+
+        Args:
+            why: The answer to it, or how its client left.
+            request_id: Id of the HTTP request.
+            headers: Its headers by lower-case name.
+            received_at: When they came, in seconds of the clock.
         """
 
     def priority_of(self, headers: Mapping[str, str]) -> int:

@@ -13,6 +13,7 @@ or the third names and that is not served ends the request.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import structlog
@@ -21,6 +22,7 @@ from epp.ext_proc.gateway_metadata import POOL
 from epp.ext_proc.interfaces import RequestHandler
 from epp.request_control import (
     UNCOUNTED,
+    EndCause,
     NoPoolMatchesError,
     PendingDecision,
     PoolNotServedError,
@@ -188,6 +190,19 @@ class _HandlerOfRequest:
             memory=memory,
             trace=trace,
         )
+
+    def ended_early(
+        self,
+        why: RequestError | EndCause,
+        *,
+        request_id: str,
+        headers: Mapping[str, str],
+        received_at: float,
+    ) -> None:
+        with suppress(RequestError):  # no pool matches
+            self._select(headers).ended_early(
+                why, request_id=request_id, headers=headers, received_at=received_at
+            )
 
     def priority_of(self, headers: Mapping[str, str]) -> int:
         try:

@@ -81,6 +81,7 @@ class ExtProcService:
             refusals=self._refusals,
             held=self.held,
             gateway=abilities(headers),
+            gateway_headers=headers,
             tracer=self._tracer,
         )
         if len(self.open_streams) >= self._max_streams:

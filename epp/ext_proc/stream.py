@@ -58,7 +58,7 @@ from epp.request_control import (
     TooManyStreamsError,
     UnsupportedModeError,
 )
-from epp.tracing import UNCHANGED, RequestTrace, Tracer
+from epp.tracing import NO_HEADERS, UNCHANGED, RequestTrace, Tracer
 
 log = structlog.get_logger(__name__)
 
@@ -109,6 +109,7 @@ class ExtProcStream:
         refusals: Counts and logs requests that the director never sees.
         held: The memory account.
         gateway: What the gateway can do.
+        gateway_headers: The gRPC headers of the stream.
         tracer: Traces the request; None without tracing.
     """
 
@@ -117,6 +118,7 @@ class ExtProcStream:
         "_clock",
         "_end_in_pause",
         "_gateway",
+        "_gateway_headers",
         "_handler",
         "_headers",
         "_is_new_id",
@@ -151,6 +153,7 @@ class ExtProcStream:
         refusals: Refusals,
         held: HeldBytes,
         gateway: GatewayAbilities = DEFAULT,
+        gateway_headers: Mapping[str, str] = NO_HEADERS,
         tracer: Tracer | None = None,
     ) -> None:
         self.state = _REQUEST_HEADERS
@@ -166,6 +169,7 @@ class ExtProcStream:
         self._settings = settings
         self._refusals = refusals
         self._gateway = gateway
+        self._gateway_headers = gateway_headers
         self._tracer = tracer
         self._trace: RequestTrace | None = None
         self._propagated = UNCHANGED
@@ -251,7 +255,7 @@ class ExtProcStream:
             self._is_new_id = True
         self._request_id = request_id
         if self._tracer is not None:
-            self._trace, self._propagated = self._tracer.begin(headers)
+            self._trace, self._propagated = self._tracer.begin(headers, self._gateway_headers)
         self._subset = context.subset
         if context.body_modes is not None:
             self._modes = context.body_modes
@@ -468,6 +472,8 @@ class ExtProcStream:
                 request_id=self._request_id,
                 outcome=cause.value,
             )
+            if cause is not EndCause.DRAINED:  # its refusal is recorded
+                self._ended_early(cause)
         self.state = _CLOSED
         is_whole = cause is _COMPLETED
         self.request_body.close(is_whole)
@@ -503,7 +509,7 @@ class ExtProcStream:
             # Envoy would send the request on without a destination, and without the body held here.
             error = ShuttingDownError("the endpoint picker stopped before the request was decided")
             if self.state is not _REQUEST_HEADERS:
-                self._refusals.count(error, None, self._headers)
+                self._count_undecided(error)
             self._send_error(error, EndCause.DRAINED)
         else:
             self._detach(EndCause.DRAINED)
@@ -586,11 +592,26 @@ class ExtProcStream:
             received_at=self._received_at,
             trace=self._trace,
         )
+        self._ended_early(error)
         self._send_error(error)
+
+    def _ended_early(self, why: RequestError | EndCause) -> None:
+        if self._request_id:  # its headers have come
+            self._handler.ended_early(
+                why,
+                request_id=self._request_id,
+                headers=self._headers,
+                received_at=self._received_at,
+            )
+
+    def _count_undecided(self, error: RequestError) -> None:
+        self._refusals.count(error, None, self._headers)
+        if self.state is _REQUEST_BODY:  # later, the cancelled decision is recorded
+            self._ended_early(error)
 
     def _count_and_send(self, error: RequestError, cause: EndCause) -> None:
         if self._routed is None:
-            self._refusals.count(error, None, self._headers)
+            self._count_undecided(error)
         else:
             self._routed.metrics.error(error.code)
         self._send_error(error, cause)

@@ -22,7 +22,8 @@ def take_decision(trace: RequestTrace, routed: RoutedRequest) -> None:
     """Record that the request is sent on."""
     trace.decided = perf_counter()
     decision, queued = routed.decision, routed.queued
-    trace.result = decision.result
+    trace.result = result = decision.result
+    trace.scores = {name: each.scores for name, each in result.profiles.items()}
     if queued is not None and queued.has_waited:
         trace.queued_seconds = decision.decided_at - queued.enqueued_at
 

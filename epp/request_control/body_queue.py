@@ -38,6 +38,7 @@ from epp.request_control.memory import (
     source_of,
 )
 from epp.request_control.pending import PendingDecision
+from epp.request_control.plugins import EndCause
 from epp.request_control.routed_request import RoutedRequest
 from epp.request_control.waiting_request import ReceivedRequest, WaitingRequest
 from epp.tracing import RequestTrace
@@ -112,6 +113,19 @@ class BodyQueue:
         finally:
             if work.turn.spent_seconds > REST_ABOVE_SECONDS:
                 lanes.ordinary.start(rest_seconds=work.turn.spent_seconds)
+
+    def ended_early(
+        self,
+        why: RequestError | EndCause,
+        *,
+        request_id: str,
+        headers: Mapping[str, str],
+        received_at: float,
+    ) -> None:
+        """Record a request that ended early; see :meth:`Director.ended_early`."""
+        self._director.ended_early(
+            why, request_id=request_id, headers=headers, received_at=received_at
+        )
 
     def priority_of(self, headers: Mapping[str, str]) -> int:
         """Return the priority of a request with these headers."""

@@ -37,6 +37,7 @@ from epp.request_control.live_requests import LiveRequests, RequestWatch
 from epp.request_control.memory import UNCOUNTED, RequestMemory
 from epp.request_control.pending import AwaitingProducers, PendingDecision
 from epp.request_control.pipeline import Pipeline
+from epp.request_control.plugins import EndCause
 from epp.request_control.policies import (
     DEFAULT_FAIRNESS_ID,
     NoPolicies,
@@ -123,6 +124,7 @@ class Director:
         """Name of the pool in traces."""
         self._policies = policies or NoPolicies()
         self._flow = flow
+        self._recorder = recorder
         self._body_limits = body_limits or BodyLimits()
         self._dry_runs = DryRuns(
             outcomes,
@@ -313,6 +315,30 @@ class Director:
             received_at=received_at,
             trace=trace,
         )
+
+    def ended_early(
+        self,
+        why: RequestError | EndCause,
+        *,
+        request_id: str,
+        headers: Mapping[str, str],
+        received_at: float,
+    ) -> None:
+        """Record a request that ended before its body was complete; it is counted already.
+
+        Args:
+            why: Its answer, or how its client left.
+            request_id: Id of the HTTP request.
+            headers: Its headers by lower-case name.
+            received_at: When its headers came, in seconds of the clock.
+        """
+        recorder, path = self._recorder, headers.get(":path", "")
+        if recorder is None:
+            return
+        if isinstance(why, RequestError):
+            recorder.refused(why, request_id, None, received_at, (), path=path)
+        else:
+            recorder.abandoned_early(request_id, path, why, received_at)
 
     def priority_of(self, headers: Mapping[str, str]) -> int:
         """Return the priority of a request with these headers, by its objective."""

@@ -46,6 +46,8 @@ class DecisionRecorder(Protocol):
         request: LLMRequest | None,
         received_at: float,
         candidates: Sequence[Endpoint],
+        *,
+        path: str,
     ) -> None:
         """Record a request that this EPP answers with ``error``.
 
@@ -55,7 +57,13 @@ class DecisionRecorder(Protocol):
             request: The request; None if it could not be parsed.
             received_at: When its headers came, in seconds of the clock.
             candidates: The endpoints of the last choice; empty if none was tried.
+            path: Its path, with the query.
         """
 
     def abandoned(self, request: LLMRequest, cause: EndCause, received_at: float) -> None:
         """Record a request whose client left before the decision."""
+
+    def abandoned_early(
+        self, request_id: str, path: str, cause: EndCause, received_at: float
+    ) -> None:
+        """Record a request whose client left before its body was complete."""

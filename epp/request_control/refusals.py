@@ -75,7 +75,8 @@ class Refusals:
         if raw is not None and self._dry_runs is not None:
             self._dry_runs.judge(raw, answer)
         if self._recorder is not None:
-            self._recorder.refused(answer, request_id, request, received_at, candidates)
+            path = headers.get(":path", "")
+            self._recorder.refused(answer, request_id, request, received_at, candidates, path=path)
         if trace is not None and request is not None:
             trace.describe(request)
         if self._line.enabled:

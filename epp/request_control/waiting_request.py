@@ -86,11 +86,18 @@ class WaitingRequest(PendingDecision):
         elif self.outcome is None and self.is_wanted:
             self.is_wanted = False
             self._remove(self)
-            self.request.drop()
+            request = self.request
+            request.drop()
             log.info(
                 "request abandoned before it was decided",
-                request_id=self.request.request_id,
+                request_id=request.request_id,
                 outcome=cause.value,
+            )
+            request.director.ended_early(
+                cause,
+                request_id=request.request_id,
+                headers=request.headers,
+                received_at=request.received_at,
             )
 
     def fail(self, error: RequestError) -> None:

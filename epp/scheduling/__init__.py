@@ -6,7 +6,7 @@ everything that a plugin author needs.
 
 from epp.scheduling.client_ids import bounded_id
 from epp.scheduling.cycle_state import CycleState
-from epp.scheduling.decisive import DecidedBy, decided_by
+from epp.scheduling.decisive import DecidedBy, decided_by, decisive_term
 from epp.scheduling.errors import (
     PLUGIN_FAULTS,
     DroppedError,
@@ -110,6 +110,7 @@ __all__ = [
     "bounded_id",
     "call_each",
     "decided_by",
+    "decisive_term",
     "described",
     "scale_fault",
     "scores_of",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
-from epp.scheduling.types import ProfileResult, ScoredEndpoints
+from epp.scheduling.types import ProfileResult, ScoreColumns, ScoredEndpoints
 
 _PREFERENCE_SCALE: Final = 10.0
 """With a preference, the scorers' sum is scaled to this."""
@@ -39,11 +39,25 @@ def decided_by(result: ProfileResult[Any]) -> tuple[DecidedBy, str]:
     endpoints, totals = _columns(result)
     winner = result.endpoints[0].endpoint
     place = next((at for at, each in enumerate(endpoints) if each is winner), -1)
+    return decisive_term(place, totals, result.scores, result.preference)
+
+
+def decisive_term(
+    place: int, totals: Sequence[float], scores: ScoreColumns, preference: Sequence[float]
+) -> tuple[DecidedBy, str]:
+    """Return what decided a choice, and the name of the scorer, "" for others.
+
+    Args:
+        place: Index of the winner; below 0 if it is none of the candidates.
+        totals: Totals of the candidates.
+        scores: Their scores.
+        preference: What flow control added to their totals; empty for nothing.
+    """
     if place < 0:
         return DecidedBy.PICKER, ""
     if len(totals) == 1:
         return DecidedBy.ONLY_CANDIDATE, ""
-    if any(len(scores) != len(totals) for scores in result.scores[1]):
+    if any(len(column) != len(totals) for column in scores[1]):
         return DecidedBy.PICKER, ""  # a profile handler has changed the candidates
     others = [*totals[:place], *totals[place + 1 :]]
     best = max(others)
@@ -51,7 +65,9 @@ def decided_by(result: ProfileResult[Any]) -> tuple[DecidedBy, str]:
         return (DecidedBy.TIE if totals[place] == best else DecidedBy.PICKER), ""
     rival = others.index(best)
     rival += rival >= place
-    lead, kind, name = max(_leads(result, place, rival), default=(0.0, DecidedBy.PICKER, ""))
+    lead, kind, name = max(
+        _leads(place, rival, scores, preference), default=(0.0, DecidedBy.PICKER, "")
+    )
     return (kind, name) if lead > 0.0 else (DecidedBy.PICKER, "")
 
 
@@ -63,13 +79,13 @@ def _columns(result: ProfileResult[Any]) -> tuple[Sequence[object], Sequence[flo
 
 
 def _leads(
-    result: ProfileResult[Any], place: int, rival: int
+    place: int, rival: int, scores: ScoreColumns, preference: Sequence[float]
 ) -> Iterator[tuple[float, DecidedBy, str]]:
     """Yield by how much each term puts the endpoint at ``place`` ahead of ``rival``."""
-    scorers, columns = result.scores
+    scorers, columns = scores
     scale = 1.0
-    if result.preference:
-        yield result.preference[place] - result.preference[rival], DecidedBy.PREFERENCE, ""
+    if preference:
+        yield preference[place] - preference[rival], DecidedBy.PREFERENCE, ""
         scale = _PREFERENCE_SCALE / (sum(weight for _, weight in scorers) or 1.0)
-    for (name, weight), scores in zip(scorers, columns, strict=True):
-        yield scale * weight * (scores[place] - scores[rival]), DecidedBy.SCORER, name
+    for (name, weight), column in zip(scorers, columns, strict=True):
+        yield scale * weight * (column[place] - column[rival]), DecidedBy.SCORER, name

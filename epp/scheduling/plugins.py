@@ -50,8 +50,8 @@ class Plugin(ABC):
         """Return what the plugin remembers, for ``/debug/plugins/state``; None if it is nothing.
 
         Called on the event loop, between two requests, so it must take at most some milliseconds:
-        count, and list the largest items only. Name endpoints, and hashes of what comes from
-        clients: no prompts, no session ids, no credentials.
+        count, and list the largest items only. Name endpoints and flows, and hashes of what else
+        comes from clients: no prompts, no session ids, no credentials.
         """
         return None
 

@@ -16,9 +16,10 @@ from epp.tracing.request_trace import Attribute, RequestTrace
 from epp.tracing.sampling import Sampler
 from epp.tracing.settings import VARIABLES, OtlpSettings, TracingSettings, tracing_settings
 from epp.tracing.trace_context import NO_TRACE, TRACEPARENT, TRACESTATE
-from epp.tracing.tracer import UNCHANGED, Propagated, Tracer
+from epp.tracing.tracer import NO_HEADERS, UNCHANGED, Propagated, Tracer
 
 __all__ = [
+    "NO_HEADERS",
     "NO_TRACE",
     "TRACEPARENT",
     "TRACESTATE",

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
-from epp.scheduling import ProfileResult, ScoredEndpoints
+from epp.scheduling import NO_SCORES, ProfileResult, ScoredEndpoints
 from epp.tracing.recording import PluginCall
 from epp.tracing.request_trace import Attribute, RequestTrace
 from epp.tracing.span import SpanTree
@@ -24,6 +24,8 @@ class _Run(NamedTuple):
     """None if the request was refused."""
     weights: Mapping[str, float]
     """Of its scorers, by name."""
+    scores: Mapping[str, Sequence[float]]
+    """Of its scorers, by name, without those that failed."""
 
     @property
     def began(self) -> float:
@@ -86,7 +88,9 @@ def _runs(trace: RequestTrace, calls: Sequence[PluginCall]) -> Iterator[_Run]:
         profile = trace.profiles.get(name)
         scorers = () if profile is None else profile.scorers
         weights = {each.scorer.name: each.weight for each in scorers}
-        run, open_calls = _Run(name, open_calls, result, weights), []
+        names, columns = trace.scores.get(name, NO_SCORES)
+        scores = {scorer: column for (scorer, _), column in zip(names, columns, strict=True)}
+        run, open_calls = _Run(name, open_calls, result, weights, scores), []
         return run
 
     for call in calls:
@@ -160,6 +164,10 @@ def _add_scorers(
         }
         if call.site.name in run.weights:
             attributes["llm_d.epp.scorer.weight"] = run.weights[call.site.name]
+        if scores := run.scores.get(call.site.name):
+            attributes["llm_d.epp.scorer.score.max"] = float(max(scores))
+            attributes["llm_d.epp.scorer.score.avg"] = float(sum(scores) / len(scores))
+            attributes["llm_d.epp.scorer.endpoints_scored"] = len(scores)
         name = f"llm_d.epp.scorer.{call.site.type}"
         tree.add(scoring, name, call.began, call.ended, attributes)
 

@@ -4,7 +4,13 @@ import random
 from collections.abc import Mapping, Sequence
 from time import perf_counter, time_ns
 
-from epp.scheduling import Endpoint, LLMRequest, SchedulerProfile, SchedulingResult
+from epp.scheduling import (
+    Endpoint,
+    LLMRequest,
+    SchedulerProfile,
+    SchedulingResult,
+    ScoreColumns,
+)
 from epp.tracing.recording import CallRecorder, PluginCall
 from epp.tracing.trace_context import TraceParent, new_span_id, state_of, traceparent
 
@@ -49,6 +55,7 @@ class RequestTrace:
         "request_id",
         "responded",
         "result",
+        "scores",
         "state",
         "target_model",
         "trace_id",
@@ -98,6 +105,8 @@ class RequestTrace:
         """Endpoints that the last choice was made among."""
         self.result: SchedulingResult | None = None
         """What the profiles have filtered, scored and picked; None if the request was refused."""
+        self.scores: Mapping[str, ScoreColumns] = {}
+        """The scorers' columns by profile: the result drops its own when the request is sent."""
         self.profiles: Mapping[str, SchedulerProfile] = {}
         """The profiles by name."""
         self.error = ""

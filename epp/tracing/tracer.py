@@ -3,12 +3,14 @@
 import random
 from collections.abc import Callable, Mapping
 from time import perf_counter
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from epp.tracing.recording import CallRecorder
 from epp.tracing.request_trace import RequestTrace
 from epp.tracing.sampling import Sampler
 from epp.tracing.trace_context import (
+    TRACEPARENT,
     TRACESTATE,
     new_span_id,
     new_trace_number,
@@ -27,6 +29,7 @@ class Propagated(NamedTuple):
 
 
 UNCHANGED: Final = Propagated()
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Tracer:
@@ -56,17 +59,25 @@ class Tracer:
         """Whether there are traces at all."""
         return self._export is not None
 
-    def begin(self, headers: Mapping[str, str]) -> tuple[RequestTrace | None, Propagated]:
+    def begin(
+        self, headers: Mapping[str, str], gateway: Mapping[str, str] = NO_HEADERS
+    ) -> tuple[RequestTrace | None, Propagated]:
         """Begin the trace of a request.
 
         Args:
             headers: The request's headers by lower-case name.
+            gateway: The gRPC headers of its stream. A gateway that traces names its span there,
+                which is in the caller's trace, if the caller has one.
 
         Returns:
             The trace, None if the request is not sampled; and what to change in its headers on the
             way to the model server.
         """
-        parent, rng = parent_of(headers), self._rng
+        rng = self._rng
+        if TRACEPARENT in gateway and (parent := parent_of(gateway)) is not None:
+            headers = gateway
+        else:
+            parent = parent_of(headers)
         if parent is not None:
             if self._export is None or not self._sampler.samples(parent):
                 return None, UNCHANGED

@@ -73,7 +73,8 @@ def test_a_record_has_the_values_of_the_decision_and_not_those_of_later() -> Non
     assert record.decided_at == STARTED_AT + 100.0
     assert (record.outcome, record.status, record.duration_seconds) == (None, None, None)
     assert record.why == (
-        "default/a had the highest total, 1, 0.333 above the next, mostly by queue, of 3 endpoints."
+        "default/a had the highest total, 1, 0.333 above the next, mostly by queue, among 3"
+        " endpoints."
     )
     assert record.reservation is not None
     assert record.reservation.destination == "10.0.0.1:8000"

@@ -36,6 +36,7 @@ FILTERS: Mapping[str, Mapping[str, Any]] = {
     "lora-affinity-filter": {},
 }
 
+TREE = "decision-tree-filter"
 FRACTIONS = st.floats(0, 1)
 
 
@@ -59,13 +60,59 @@ def pools(draw: st.DrawFn) -> list[Endpoint]:
     ]
 
 
-def configuration(scorers: Mapping[str, float], filters: Sequence[str], picker: str) -> str:
+LEAVES = (*sorted({*FILTERS} - {"lora-affinity-filter"}), "has-capacity-filter")
+"""Filters of trees; all of them are computed."""
+
+
+SPLIT = ("nextOnSuccess", "nextOnFailure")
+
+
+def successors(node: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    """Return inner nodes above ``node``."""
+    split = st.fixed_dictionaries(dict.fromkeys(SPLIT, node))
+    leaf = st.fixed_dictionaries({"filter": st.sampled_from(LEAVES)})
+    least = st.fixed_dictionaries({"priorityAtLeast": st.integers(-1, 1)})
+    after_filter = st.one_of(split, st.fixed_dictionaries({"next": node}))
+    return st.one_of(
+        st.builds(lambda one, after: one | after, leaf, after_filter),
+        st.builds(lambda one, after: one | after, least, split),
+    )
+
+
+TREES = successors(
+    st.recursive(
+        st.one_of(
+            st.fixed_dictionaries({"filter": st.sampled_from(LEAVES)}), st.just({"drop": True})
+        ),
+        successors,
+        max_leaves=4,
+    )
+)
+
+
+def leaves_of(tree: Mapping[str, Any]) -> set[str]:
+    below = (tree[each] for each in ("next", *SPLIT) if each in tree)
+    own = {tree["filter"]} if "filter" in tree else set()
+    return own.union(*(leaves_of(each) for each in below))
+
+
+def configuration(
+    scorers: Mapping[str, float],
+    filters: Sequence[str],
+    picker: str,
+    tree: Mapping[str, Any] | None = None,
+) -> str:
+    """Return a configuration; a tree is the last filter, and has filters of its own."""
     plugins = [
         *({"type": name} for name in (*scorers, picker)),
         *({"type": name, "parameters": FILTERS[name]} for name in filters),
     ]
+    if tree is not None:
+        leaves = sorted(leaves_of(tree) - {*filters})
+        plugins += [{"type": each, "parameters": FILTERS.get(each, {})} for each in leaves]
+        plugins.append({"type": TREE, "parameters": tree})
     members = [
-        *({"pluginRef": name} for name in filters),
+        *({"pluginRef": name} for name in (*filters, *([TREE] if tree is not None else []))),
         *({"pluginRef": name, "weight": weight} for name, weight in scorers.items()),
         {"pluginRef": picker},
     ]
@@ -109,11 +156,15 @@ def recorded_under(text: str, pool: list[Endpoint]) -> DecisionRecord:
         st.sampled_from((*COMPUTED_SCORERS, *REPLAYED_SCORERS)), st.floats(0.01, 100), max_size=5
     ),
     filters=st.lists(st.sampled_from(sorted(FILTERS)), unique=True, max_size=3),
+    tree=st.none() | TREES,
 )
 def test_the_same_configuration_decides_the_same_bit_for_bit(
-    pool: list[Endpoint], scorers: dict[str, float], filters: list[str]
+    pool: list[Endpoint],
+    scorers: dict[str, float],
+    filters: list[str],
+    tree: dict[str, Any] | None,
 ) -> None:
-    text = configuration(scorers, filters, "max-score-picker")
+    text = configuration(scorers, filters, "max-score-picker", tree)
     before = recorded_under(text, pool)
     outcome = what_if(before, graph_of(text))
     after = outcome.after

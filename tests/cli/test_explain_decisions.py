@@ -13,7 +13,7 @@ from epp.cli import cli
 from epp.config import load_text
 from epp.graph_switch import pipeline_of
 from epp.parsing.plugins import Usage
-from epp.request_control import EndCause
+from epp.request_control import BodyTooLargeError, EndCause
 from epp.request_control.force_header import FORCE_HEADER, signed
 from epp.request_control.force_keys import ForceKeys
 from epp.testing import make_endpoint
@@ -108,6 +108,21 @@ def test_a_decision_is_explained(file: Path) -> None:
     status, stdout, stderr = run("request", "r-1", "--file", str(file))
     assert (status, stderr) == (0, "")
     assert "\n".join(line.rstrip() for line in stdout.splitlines()) + "\n" == GOLDEN.read_text()
+
+
+def test_a_request_that_was_not_read_shows_its_path(tmp_path: Path) -> None:
+    made, file = Recorded(), tmp_path / "decisions.jsonl"
+    made.epp.director.ended_early(
+        BodyTooLargeError("at most 100 bytes"),
+        request_id="r-1",
+        headers={":path": "/v1/completions?key=hidden"},
+        received_at=made.clock.now,
+    )
+    file.write_bytes(msgspec.json.encode(made.record()) + b"\n")
+    status, stdout, _ = run("request", "r-1", "--file", str(file))
+    assert status == 0
+    assert "0 ms after its headers; path /v1/completions, not read\n" in stdout
+    assert "(PayloadTooLarge): at most 100 bytes\n" in stdout
 
 
 def test_json_has_everything(file: Path) -> None:

@@ -29,7 +29,7 @@ GROUPED = {
         "Options",
     ],
     "up": ["Gateway", "Model servers", "Endpoint picker", "Clients", "Ports", "Options"],
-    "load": ["Requests", "Load", "Results", "Options"],
+    "load": ["Requests", "Traffic", "Load", "Search", "Results", "Options"],
     "envoy-config": ["Gateway", "Model servers", "Endpoint picker", "Clients", "Options"],
 }
 COMMANDS = ("serve", "up", "fleet", "load", "envoy-config", "doctor", "health")

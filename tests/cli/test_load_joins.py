@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from lab.results.records import make_record
+from typer.testing import CliRunner
 
-from epp.cli import load_joins
+from epp.cli import cli, load_joins
 from epp.cli.load_joins import join
 from epp.lab.results import JoinError, Record
 
@@ -140,3 +141,22 @@ def test_a_source_that_cannot_be_read_is_named(
 def test_another_server_is_no_endpoint_picker(pages: str) -> None:
     with pytest.raises(JoinError, match="is this the --metrics-port of an endpoint picker"):
         join([make_record(0, request_id="other")], decisions=pages, tell=lambda _: None)
+
+
+def test_a_run_that_cannot_be_joined_keeps_its_results(tmp_path: Path) -> None:
+    page = tmp_path / "run.html"
+    sources = ("--join-fleet", "/nonexistent/fleet.jsonl")
+    plan = ("--url", "http://127.0.0.1:1", "--requests", "2", "--concurrency", "2")
+    done = CliRunner().invoke(cli, ["load", *plan, *sources, "--html", str(page)])
+    assert done.exit_code == 1
+    assert "not joined: /nonexistent/fleet.jsonl: " in done.stderr
+    assert "every request failed, 2 of 2" in done.stderr
+    assert "No request of 2 succeeded; most frequent error: refused." in page.read_text()
+
+
+@pytest.mark.parametrize("option", ["--html", "--join-fleet", "--join-decisions"])
+def test_a_search_has_no_page_and_no_joins(option: str, tmp_path: Path) -> None:
+    arguments = ["load", "--search", "--slo-ttft", "1s", option, str(tmp_path / "x")]
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 2
+    assert "are for one run, not for --search" in done.stderr

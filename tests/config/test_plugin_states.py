@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from epp.config.plugin_states import MAX_VALUES, plugin_states
+from epp.flow_control.sessions import SessionPlugin
 from epp.request_control import EndCause
 from epp.scheduling import CycleState, Plugin, ProfileResult, SchedulingResult, ScoredEndpoint
 from epp.testing import make_endpoint, make_request
@@ -36,6 +37,15 @@ class Dumping(Plugin):
             raise self.error
         state: Mapping[str, object] | None = self.state
         return state
+
+
+class SessionDumping(SessionPlugin):
+    """A session plugin with a state."""
+
+    name = "a"
+
+    def dump_state(self) -> Mapping[str, object]:
+        return {"jobs": 2}
 
 
 def page_of(*plugins: Plugin) -> Any:
@@ -120,4 +130,14 @@ def test_sessions_are_counted_not_named() -> None:
         "bindings": 3,
         "limit": 65_536,
         "bindings_by_endpoint": {"ns/a": 2, "ns/b": 1},
+    }
+
+
+def test_session_plugins_are_listed_too_whatever_their_names() -> None:
+    page: Any = plugin_states({"a": Dumping("a")}, [SessionDumping()])
+    assert page["plugins"]["a"]["message"] == "plugin does not support state collection"
+    assert page["plugins"]["session-plugin/a"] == {
+        "name": "a",
+        "type": "session-plugin",
+        "state": {"jobs": 2},
     }

@@ -14,6 +14,7 @@ from epp.request_control import (
     PendingDecision,
     PoolNotServedError,
     Refusals,
+    RequestError,
     RequestMemory,
     RoutedRequest,
 )
@@ -35,6 +36,7 @@ class Handler:
     def __init__(self, name: str) -> None:
         self.name = name
         self.requests: list[str] = []
+        self.ended: list[tuple[str, RequestError | EndCause]] = []
 
     def handle(
         self,
@@ -49,6 +51,16 @@ class Handler:
     ) -> RoutedRequest | PendingDecision:
         self.requests.append(request_id)
         return Undecided()
+
+    def ended_early(
+        self,
+        why: RequestError | EndCause,
+        *,
+        request_id: str,
+        headers: Mapping[str, str],
+        received_at: float,
+    ) -> None:
+        self.ended.append((request_id, why))
 
     def priority_of(self, headers: Mapping[str, str]) -> int:
         return len(self.name)
@@ -221,3 +233,13 @@ def test_authorities_that_are_remembered_are_limited(matching: Matching) -> None
         matching.matcher.of_stream({":authority": f"host-{number}"})
     assert len(matching.matcher._authorities) <= 256
     assert decided(matching, {":authority": "code-epp"}, {}) == "code"
+
+
+def test_a_request_that_ends_early_is_recorded_in_its_pool_or_nowhere() -> None:
+    matching = Matching()
+    by_header = matching.matcher.of_stream({})
+    error = NoPoolMatchesError("ended")
+    for number, headers in enumerate(({POOL: "code"}, {POOL: "unknown"}, {})):
+        by_header.ended_early(error, request_id=f"r-{number}", headers=headers, received_at=0.0)
+    ended = {each.name: each.ended for each in matching.handlers.values()}
+    assert ended == {"chat": [], "code": [("r-0", error)], "plain": []}

@@ -30,6 +30,9 @@ class Priorities:
     def handle(self, **_: object) -> RoutedRequest | PendingDecision:
         raise NotImplementedError
 
+    def ended_early(self, why: object, **_: object) -> None:
+        raise NotImplementedError
+
     def priority_of(self, headers: Mapping[str, str]) -> int:
         return int("x-critical" in headers)
 

@@ -1,6 +1,7 @@
 """A traced request through a real Envoy; its spans arrive at a real collector."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -144,6 +145,9 @@ async def test_a_callers_trace_goes_on_through_the_gateway_to_the_model_server(
             assert span.end_time_unix_nano <= parent.end_time_unix_nano
     assert attributes(root)["llm_d.epp.outcome"] in {"completed", "ended"}
     assert attributes(root)["http.response.status_code"] == 200
+    scored = attributes(by_name["llm_d.epp.scorer.queue-scorer"])
+    assert scored["llm_d.epp.scorer.endpoints_scored"] == 3
+    assert (scored["llm_d.epp.scorer.score.max"], scored["llm_d.epp.scorer.score.avg"]) == (1, 1)
     picked = attributes(by_name["pick_endpoints"])["llm_d.epp.picker.picked_endpoints"]
     assert picked == [attributes(upstream)["llm_d.epp.endpoint.name"]]
     assert [event.name for event in upstream.events] == ["response_headers"]
@@ -191,3 +195,86 @@ async def test_the_time_in_the_queue_is_a_span(collector: Collector) -> None:
     )
     assert decision.start_time_unix_nano < wait.end_time_unix_nano <= profile.start_time_unix_nano
     assert wait.end_time_unix_nano > wait.start_time_unix_nano
+
+
+_TYPES = "type.googleapis.com/envoy."
+
+
+def tracing_envoy(collector: Collector) -> Callable[[dict[str, Any]], None]:
+    """Return what makes Envoy trace all requests, and export to ``collector``."""
+    host, port = collector.grpc_url.removeprefix("http://").split(":")
+
+    def edit(bootstrap: dict[str, Any]) -> None:
+        bootstrap["layered_runtime"] = {
+            "layers": [
+                {
+                    "name": "export at once",
+                    "static_layer": {"tracing.opentelemetry.min_flush_spans": 1},
+                }
+            ]
+        }
+        static = bootstrap["static_resources"]
+        address = {"socket_address": {"address": host, "port_value": int(port)}}
+        endpoints = [{"lb_endpoints": [{"endpoint": {"address": address}}]}]
+        http = f"{_TYPES}extensions.upstreams.http.v3.HttpProtocolOptions"
+        static["clusters"].append(
+            {
+                "name": "collector",
+                "connect_timeout": "1s",
+                "typed_extension_protocol_options": {
+                    "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                        "@type": http,
+                        "explicit_http_config": {"http2_protocol_options": {}},
+                    }
+                },
+                "load_assignment": {"cluster_name": "collector", "endpoints": endpoints},
+            }
+        )
+        filters = static["listeners"][0]["filter_chains"][0]["filters"]
+        filters[0]["typed_config"]["tracing"] = {
+            "random_sampling": {"value": 100},
+            "provider": {
+                "name": "envoy.tracers.opentelemetry",
+                "typed_config": {
+                    "@type": f"{_TYPES}config.trace.v3.OpenTelemetryConfig",
+                    "service_name": "gateway",
+                    "grpc_service": {"envoy_grpc": {"cluster_name": "collector"}},
+                },
+            },
+        }
+
+    return edit
+
+
+@pytest.mark.parametrize("caller", [CALLER, ""], ids=["a caller's trace", "no caller's trace"])
+@pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
+async def test_if_envoy_traces_too_its_span_is_the_parent_of_ours(
+    mode: Mode, caller: str, collector: Collector, arrived: list[Exchange]
+) -> None:
+    collector.receiver.resources.clear()
+    serve = exporting(collector, "grpc", "parentbased_always_on")
+    async with running(mode, serve=serve, edit=tracing_envoy(collector)) as gateway:
+        assert await ask(gateway, traceparent=NOT_SAMPLED) == 200
+        assert await ask(gateway, **({"traceparent": caller} if caller else {})) == 200
+        await collector.receiver.wait_for("upstream")
+        spans = await collector.receiver.wait_for("ingress")
+        assert await gateway.faults() == NO_FAULTS
+    services = {
+        value_of(each.value)
+        for resource in collector.receiver.resources
+        for each in resource.resource.attributes
+        if each.key == "service.name"
+    }
+    assert services == {"gateway", "llm-d-router/epp"}
+    (trace_id,) = {span.trace_id.hex() for span in spans}  # nothing of the one not sampled
+    assert (trace_id == TRACE_ID) == bool(caller)
+    (root,) = (span for span in spans if span.name == "gateway.request")
+    call = "async envoy.service.ext_proc.v3.ExternalProcessor.Process egress"
+    assert path_of(root, spans) == f"ingress > {call} > gateway.request"
+    (ingress,) = (span for span in spans if span.name == "ingress")
+    assert ingress.parent_span_id.hex() == (caller.split("-")[2] if caller else "")
+    # Envoy writes its own span into the header, after the endpoint picker.
+    unsampled, sampled = (each.headers[b"traceparent"].decode() for each in arrived)
+    assert sampled == f"00-{trace_id}-{ingress.span_id.hex()}-01"
+    assert unsampled.startswith(f"00-{TRACE_ID}-")
+    assert unsampled.endswith("-00")

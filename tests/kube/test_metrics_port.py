@@ -68,3 +68,48 @@ async def test_only_clients_with_the_right_see_metrics_and_debug_pages(
         options += ["--page-token-file", str(file)]
         shown = await asyncio.to_thread(run, cli, ["explain", "endpoint", *options])
         assert "vllm-0-rank-0" in shown.output
+
+
+async def test_the_live_page_loads_for_all_and_its_events_for_those_with_the_right(
+    api_server: ApiServer,
+    namespace: Namespace,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    await namespace.create_pool("pool", LABELS, [8000])
+    await namespace.create_pods(pod_of(0))
+    account = await create_account(namespace, "epp")
+    await grant_cluster_role(namespace, account, METRICS_AUTH_RULES)
+    viewer = await create_account(namespace, "viewer")
+    await grant_cluster_role(namespace, viewer, [path_rule("/debug/*")])
+    stranger = await create_account(namespace, "stranger")
+    tokens = api_server.tokens
+    async with (
+        cluster_picker(
+            api_server,
+            monkeypatch,
+            tmp_path,
+            pool(namespace),
+            token=tokens.issue(account),
+            metrics_endpoint_auth=True,
+        ) as picker,
+        httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{picker.ports.metrics}", trust_env=False
+        ) as client,
+    ):
+        await until(lambda: len(addresses(picker)) == 1)
+        # A browser sends no token: the page asks for it, and sends it with the calls.
+        for path in ("/ui/", "/ui/main.js"):
+            assert (await client.get(path)).status_code == 200
+        for token, status in (("", 401), ("invented", 401), (tokens.issue(stranger), 403)):
+            headers = {"authorization": f"Bearer {token}"} if token else {}
+            for path in ("/debug/live", "/debug/events", "/debug/decisions"):
+                assert (await client.get(path, headers=headers)).status_code == status
+        headers = {"authorization": f"Bearer {tokens.issue(viewer)}"}
+        assert (await client.get("/debug/decisions", headers=headers)).status_code == 200
+        async with client.stream("GET", "/debug/events", headers=headers) as events:
+            assert events.status_code == 200
+            lines = events.aiter_lines()
+            assert await anext(lines) == "event: snapshot"
+            assert "vllm-0-rank-0" in await anext(lines)
+        assert (await client.get("/metrics", headers=headers)).status_code == 403

@@ -10,9 +10,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from epp.cli import cli, fleet
-from epp.lab.fleet import Fleet
+from epp.lab.fleet import Fleet, KvEventFormat, KvEventsConfig
 from epp.sockets import descriptor_limit
 
+ARRAY = KvEventFormat.ARRAY
 CRASH = "- {kind: crash, at: 0, worker: 0}\n"
 
 
@@ -109,3 +110,36 @@ def test_a_fleet_that_was_the_bottleneck_says_so(monkeypatch: pytest.MonkeyPatch
     done = epp_fleet()
     assert done.exit_code == 3
     assert "the fleet itself was the bottleneck: steps were late" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ((), None),
+        (("--kv-events-port", "0"), KvEventsConfig()),
+        (("--kv-events-port", "0", "--engine", "sglang"), KvEventsConfig(format=ARRAY)),
+        (("--kv-events-port", "0", "--kv-events-format", "array"), KvEventsConfig(format=ARRAY)),
+    ],
+)
+def test_kv_events_have_the_format_of_the_engine(
+    args: tuple[str, ...], expected: KvEventsConfig | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs: list[KvEventsConfig | None] = []
+    report = Fleet.stats
+
+    def stats(running: Fleet) -> dict[str, Any]:
+        configs.append(running.config.kv_events)
+        return report(running)
+
+    monkeypatch.setattr(Fleet, "stats", stats)
+    done = epp_fleet(*args)
+    assert done.exit_code == 0, done.output
+    assert configs == [expected]
+
+
+def test_a_format_without_kv_events_is_refused() -> None:
+    done = epp_fleet("--kv-events-format", "map")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "epp: --kv-events-format needs --kv-events-port\n",
+    )

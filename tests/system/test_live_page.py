@@ -2,27 +2,35 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import httpx
 import pytest
+from kubernetes.conftest import write_kubeconfig
+from kubernetes.discoveries import POOL, create_pods, spec_of
+from kubernetes.fake_api import PODS, fake_api
 from playwright.async_api import Locator, Page, expect
 from system.browser import PHONE, opened
 
 from epp.admin import ExplainSettings
-from epp.app import App
+from epp.app import App, ServeSettings
+from epp.config import DEFAULT_CONFIG, load_text
 from epp.data_layer import EndpointSpec
+from epp.kubernetes.source import PoolsSource
 from epp.lab.envoy import EnvoyProcess, GatewayConfig, Mode
 from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.names import LISTENER
 from epp.lab.fleet import Fleet, FleetConfig
 from epp.outlier_detection import OutlierSettings
-from tools.harness.gateway import Picker, picking
+from epp.several_pools import SeveralPools
+from tools.harness.gateway import Picker, picking, serving, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -381,3 +389,52 @@ async def test_tokens_are_asked_for_and_endpoints_drained(
         )
         assert "right" not in stored
         assert "secret" not in stored
+
+
+async def test_a_list_chooses_one_of_several_pools(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with fake_api((PODS, POOL)) as api:
+        for name, numbers in (("chat", (1, 2)), ("code", (3,))):
+            create_pods(api, *numbers, labels={"app": name})
+            api.create(POOL, name, spec=spec_of({"app": name}, 8000))
+        file = await asyncio.to_thread(write_kubeconfig, tmp_path / "kubeconfig", api.url)
+        monkeypatch.setenv("KUBECONFIG", str(file))
+        settings = ServeSettings(
+            config=load_text(DEFAULT_CONFIG, "test"),
+            pods=PoolsSource("d"),
+            host="127.0.0.1",
+            grpc_port=0,
+            grpc_health_port=0,
+            metrics_port=0,
+            drain_timeout_seconds=0.1,
+            outliers=OutlierSettings(outlier_detection=False),
+        )
+        async with serving(settings) as picker, opened() as page:
+            assert isinstance(picker.app.pools, SeveralPools)
+            pools = picker.app.pools.pools
+            await until(lambda: [len(each.store.snapshot) for each in pools.values()] == [2, 1])
+            for name, count in (("chat", 3), ("code", 2)):
+                for number in range(count):
+                    pools[name].director.handle(
+                        request_id=f"{name}-{number}",
+                        headers={":path": "/v1/completions"},
+                        body=b'{"model": "tiny", "prompt": "Hello"}',
+                        received_at=monotonic(),
+                    )
+            await page.goto(url(picker))
+            choice, cells = page.locator("#pool"), page.locator(".heat .cell")
+            await expect(choice.locator("option")).to_have_text(["chat", "code"])
+            await expect(choice).to_have_value("chat")
+            await expect(cells).to_have_count(2)
+            await choice.focus()
+            await page.keyboard.press("ArrowDown")
+            await expect(cells).to_have_count(1)
+            await expect(page).to_have_url(re.compile(r"pool=code$"))
+            await expect(page).to_have_title(re.compile("code"))
+            await page.goto(url(picker, "#decisions?pool=code"))
+            await page.reload()  # the address keeps the pool
+            await expect(choice).to_have_value("code")
+            await expect(page.get_by_text("code-1")).to_be_visible()
+            await expect(page.get_by_text("chat-")).to_have_count(0)
+            await shoot(page, "several-pools")

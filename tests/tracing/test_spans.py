@@ -159,3 +159,21 @@ def test_a_request_without_a_body_to_the_end_is_one_span() -> None:
         "gen_ai.request.id": "r-1",
         "llm_d.epp.outcome": "client-disconnect",
     }
+
+
+def test_a_scorer_has_the_most_and_the_mean_of_its_scores_unless_it_failed() -> None:
+    trace = make_trace()
+    calls = [
+        call("Scorer", "queue", 2, 3),
+        call("Scorer", "broken", 4, 5),
+        call("Picker", "best", 6, 7),
+    ]
+    chosen(trace, calls, default=picked("default", B))
+    trace.scores = {"default": ((("queue", 2.0),), ([0.25, 0.75],))}
+    spans = spans_by_path(trace)
+    scoring = "/run_scheduler_profile/llm_d.epp.scoring/llm_d.epp.scorer."
+    queue, broken = (spans[f"{scoring}{name}-type"].attributes for name in ("queue", "broken"))
+    assert queue["llm_d.epp.scorer.score.max"] == 0.75
+    assert queue["llm_d.epp.scorer.score.avg"] == 0.5
+    assert queue["llm_d.epp.scorer.endpoints_scored"] == 2
+    assert not {name for name in broken if "score." in name or "scored" in name}

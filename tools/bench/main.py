@@ -1,19 +1,18 @@
 """The benchmarks: cost of a request as a multiple of the bare transport.
 
-``.venv/bin/python -m tools.bench [--quick] [--all] [--only PART] [--json FILE]``
+``.venv/bin/python -m tools.bench [--quick] [--all] [--only PART]``
+
+The results are written below build/bench; ``tools.bench.compare`` compares them.
 """
 
 import argparse
 import asyncio
-import os
-import platform
+import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import uvloop
 from rich.console import Console
 
@@ -37,6 +36,8 @@ from tools.bench import (
     prefix_memory,
     processes,
     recorded,
+    result_cells,
+    result_file,
     setups,
     shares,
     start_up,
@@ -284,7 +285,6 @@ async def main(given: argparse.Namespace, console: Console) -> dict[str, Any]:
         servers=tuple(Server) if given.all else SERVERS,
         budget_cases=budget.DETAILED[:2] if given.quick else budget.CASES,
     )
-    run.results |= {"cores": os.cpu_count(), "python": platform.python_version()}
     async with processes.upstream(gateways.ENDPOINTS) as upstream:
         run.endpoints = upstream.ready["endpoints"]
         for name in [given.only] if given.only else BY_DEFAULT:
@@ -305,9 +305,10 @@ def command() -> None:
         "--pause-ms", type=float, default=10.0, help="pause between two chunks of an answer"
     )
     parser.add_argument("--only", choices=PARTS, help="run one part only")
-    parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
-    measured = uvloop.run(main(arguments, Console(width=160)))
-    if arguments.json:
-        encoded = msgspec.json.encode(measured, enc_hook=str)
-        arguments.json.write_bytes(msgspec.json.format(encoded))
+    console = Console(width=160)
+    machine = result_file.this_machine()
+    measured = uvloop.run(main(arguments, console))
+    found = result_cells.cells_of(measured, machine.reference_us)
+    path = result_file.write(found, measured, machine, sys.argv[1:])
+    console.print(f"{len(found)} cells for `make bench-compare`: {path}")

@@ -100,6 +100,18 @@ class Holding:
         self.held.append(self.kind(decide))
         return self.held[-1]
 
+    def ended_early(
+        self,
+        why: RequestError | EndCause,
+        *,
+        request_id: str,
+        headers: Mapping[str, str],
+        received_at: float,
+    ) -> None:
+        self.director.ended_early(
+            why, request_id=request_id, headers=headers, received_at=received_at
+        )
+
     def priority_of(self, headers: Mapping[str, str]) -> int:
         return self.director.priority_of(headers)
 

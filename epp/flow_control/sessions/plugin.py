@@ -1,5 +1,7 @@
 """The contract of session plugins."""
 
+from collections.abc import Mapping
+
 from epp.flow_control.sessions.points import ExtensionPoints
 from epp.flow_control.sessions.session import Session
 
@@ -28,6 +30,13 @@ class SessionPlugin:
 
     def on_session_close(self, ssn: Session) -> None:
         """Finish; called in reverse order, also after an action that failed."""
+
+    def dump_state(self) -> Mapping[str, object] | None:
+        """Return what the plugin remembers, for ``/debug/plugins/state``; None if it is nothing.
+
+        See :meth:`epp.scheduling.Plugin.dump_state`.
+        """
+        return None
 
 
 class PluginError(ValueError):

@@ -8,12 +8,20 @@ and Anthropic APIs; `stages` simulates the routing sidecar. `process` has what a
 truth about each request, `self_load` about the process of the fleet; `control` serves both.
 """
 
-from epp.lab.fleet.config import EngineConfig, EngineType, FleetConfig
+from epp.lab.fleet.config import (
+    EngineConfig,
+    EngineType,
+    FleetConfig,
+    KvEventFormat,
+    KvEventsConfig,
+)
 from epp.lab.fleet.engine import Engine
 from epp.lab.fleet.errors import ConfigError, FleetError, PortTakenError
 from epp.lab.fleet.faults import FAULT_KINDS, FaultPlan, Faults, FaultSchedule
 from epp.lab.fleet.fleet import Fleet
 from epp.lab.fleet.generation import Counters
+from epp.lab.fleet.presets import PRESETS, Preset
+from epp.lab.fleet.ranks import EngineRanks
 from epp.lab.fleet.request_log import RequestLog, ServedRequest
 from epp.lab.fleet.sequence import FinishReason, GenerationRequest, Sequence
 from epp.lab.fleet.server import FakeServer
@@ -21,10 +29,12 @@ from epp.lab.fleet.stages import Stage
 
 __all__ = [
     "FAULT_KINDS",
+    "PRESETS",
     "ConfigError",
     "Counters",
     "Engine",
     "EngineConfig",
+    "EngineRanks",
     "EngineType",
     "FakeServer",
     "FaultPlan",
@@ -35,7 +45,10 @@ __all__ = [
     "FleetConfig",
     "FleetError",
     "GenerationRequest",
+    "KvEventFormat",
+    "KvEventsConfig",
     "PortTakenError",
+    "Preset",
     "RequestLog",
     "Sequence",
     "ServedRequest",

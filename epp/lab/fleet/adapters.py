@@ -68,7 +68,8 @@ def unload_adapter(process: FakeProcess, body: bytes) -> str:
 
 def _set_adapters(process: FakeProcess, adapters: tuple[str, ...]) -> None:
     process.api.adapters = adapters
-    process.engine.config = replace(process.engine.config, adapters=adapters)
+    for engine in process.engines:
+        engine.config = replace(engine.config, adapters=adapters)
 
 
 def _decoded(body: bytes) -> _Body:

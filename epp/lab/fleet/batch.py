@@ -41,7 +41,7 @@ class StepPlan:
     preempted: bool = False
     """Whether the step preempts a sequence."""
     next_arrival: float = inf
-    """When the first waiting sequence arrives that has not yet; a late caller knows it before."""
+    """When the first waiting sequence that cannot be admitted yet arrives, or its KV does."""
 
     @property
     def tokens(self) -> int:
@@ -140,11 +140,16 @@ class Batch:
     def _plan_waiting(self, plan: StepPlan, budget: int, now: float) -> None:
         deferred: list[Sequence] = []
         waiting = self.waiting
-        while waiting and budget and not self.full:
+        most_prefills = self._config.max_num_prefills or self._config.max_num_seqs
+        while waiting and budget and not self.full and len(plan.prefills) < most_prefills:
             sequence = waiting[0]
             if sequence.arrived_at > now:
-                plan.next_arrival = sequence.arrived_at
+                plan.next_arrival = min(plan.next_arrival, sequence.arrived_at)
                 break
+            if sequence.ready_at > now:
+                plan.next_arrival = min(plan.next_arrival, sequence.ready_at)
+                deferred.append(waiting.popleft())
+                continue
             if not self.loras.fits(sequence.request.adapter):
                 # In vLLM, others overtake a sequence that waits for an adapter slot.
                 deferred.append(waiting.popleft())

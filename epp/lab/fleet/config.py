@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import Enum
+from math import isfinite
+from typing import Any
+
+import msgspec
 
 from epp.lab.fleet.errors import ConfigError
+from epp.lab.fleet.presets import PRESETS
 
 MAX_PORT = 65_535
+
+
+class KvEventFormat(Enum):
+    """How a KV event is encoded."""
+
+    MAP = "map"
+    ARRAY = "array"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvEventsConfig:
+    """KV events of a fleet."""
+
+    first_port: int = 0
+    """Port of the events of `endpoint-0`; its replay socket has the next port, each further rank
+    and server the next two. 0 for any free ports."""
+    format: KvEventFormat = KvEventFormat.MAP
+    """Encoding of an event: a map as of vLLM 0.32, an array as of SGLang and older versions."""
+
+    def ports_of(self, publisher: int) -> tuple[int, int]:
+        """Return the ports of the events and of the replay socket of a rank; 0 for any.
+
+        Args:
+            publisher: Index of the rank, counted over all servers.
+        """
+        first = self.first_port + 2 * publisher
+        return (first, first + 1) if self.first_port else (0, 0)
 
 
 class EngineType(Enum):
@@ -32,6 +65,8 @@ class EngineConfig:
     """Maximum batch size; further sequences wait."""
     max_num_batched_tokens: int = 2048
     """Maximum tokens computed in one step: decoding first, the rest for prefill chunks."""
+    max_num_prefills: int = 0
+    """Maximum number of sequences prefilled in one step; 0 for any number."""
     block_size: int = 16
     """Tokens per KV block."""
     num_blocks: int = 2000
@@ -46,6 +81,10 @@ class EngineConfig:
     """Seconds that each token in the KV cache adds to a step of its sequence."""
     prefill_tokens_per_second: float = 8000.0
     """Prompt tokens computed per second."""
+    kv_transfer_seconds: float = 0.0
+    """Seconds before the KV of a prompt that another server has prefilled begins to arrive."""
+    kv_transfer_tokens_per_second: float = 0.0
+    """Tokens whose KV arrives per second from another server; 0 for all at once."""
     eos_probability: float = 0.0
     """Probability that a token ends the output early with `stop`; 0 for a request with
     `ignore_eos`."""
@@ -67,6 +106,42 @@ class EngineConfig:
     seed: int = 0
     """Seed of generated text and output lengths."""
 
+    @classmethod
+    def preset(cls, name: str) -> EngineConfig:
+        """Return the settings of a preset.
+
+        Raises:
+            ConfigError: No preset has this name.
+        """
+        return cls.from_mapping({"preset": name})
+
+    @classmethod
+    def from_mapping(cls, document: Mapping[str, Any]) -> EngineConfig:
+        """Return the settings in a part of a YAML file.
+
+        Args:
+            document: Fields by name. `preset` names the preset of the others; `speed` may be a
+                list of pairs as in `speed_changes`.
+
+        Raises:
+            ConfigError: A key is unknown, or its value is wrong; the message names it.
+        """
+        fields = dict(document)
+        name = fields.pop("preset", "tiny")
+        if not isinstance(name, str) or name not in PRESETS:
+            raise ConfigError(f"preset {name!r} is unknown; there are {', '.join(PRESETS)}")
+        for key in fields:
+            if key not in cls.__dataclass_fields__:
+                known = get_close_matches(str(key), cls.__dataclass_fields__, n=1)
+                hint = f"; did you mean {known[0]}?" if known else ""
+                raise ConfigError(f"{key!r} is not a setting of the engine{hint}")
+        if isinstance(fields.get("speed"), list | tuple):
+            fields["speed_changes"] = fields.pop("speed")
+        try:
+            return msgspec.convert({**PRESETS[name].fields, **fields}, cls)
+        except msgspec.ValidationError as error:
+            raise ConfigError(_without_path(str(error))) from error
+
     def __post_init__(self) -> None:
         for name in (
             "max_num_seqs",
@@ -79,13 +154,18 @@ class EngineConfig:
             _check(
                 getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}"
             )
+        for name, value in self._numbers():
+            _check(isfinite(value), f"{name} must be a finite number, got {value}")
         # Steps of zero duration would never end on a virtual clock.
         for name in ("step_seconds", "prefill_tokens_per_second", "time_scale", "speed"):
             _check(getattr(self, name) > 0, f"{name} must be above 0, got {getattr(self, name)}")
         for name in (
+            "max_num_prefills",
             "decode_seconds_per_sequence",
             "kv_seconds_per_token",
             "lora_load_seconds",
+            "kv_transfer_seconds",
+            "kv_transfer_tokens_per_second",
             "phantom_waiting",
         ):
             _check(
@@ -117,6 +197,15 @@ class EngineConfig:
             f"adapters has duplicate names: {', '.join(self.adapters)}",
         )
 
+    def _numbers(self) -> Iterator[tuple[str, float]]:
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if isinstance(value, int | float):
+                yield name, value
+        for change in self.speed_changes:
+            for value in change:
+                yield "speed_changes", value
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetConfig:
@@ -141,8 +230,12 @@ class FleetConfig:
     """One port per endpoint, instead of `first_port`."""
     engine_type: EngineType = EngineType.VLLM
     """The program that the servers imitate."""
+    ranks: int = 1
+    """Data-parallel ranks of each server, each with its own engine."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Settings of all engines."""
+    kv_events: KvEventsConfig | None = None
+    """KV events of all servers; None for none."""
     seed: int = 0
     """Seed of the fleet; all servers respond to a prompt with the same text."""
     time_scale: float = 1.0
@@ -162,6 +255,11 @@ class FleetConfig:
             self.max_body_bytes >= 1,
             f"max_body_bytes must be at least 1, got {self.max_body_bytes}",
         )
+        _check(self.ranks >= 1, f"ranks must be at least 1, got {self.ranks}")
+        _check(
+            self.ranks == 1 or self.engine_type is EngineType.VLLM,
+            "data-parallel ranks are simulated for vLLM only",
+        )
         _check(self.model != "", "model must not be empty")
         _check(
             self.model not in self.engine.adapters,
@@ -180,6 +278,11 @@ class FleetConfig:
         for index in range(self.endpoints):
             port = self.port_of(index)
             _check(0 <= port <= MAX_PORT, f"port of endpoint-{index} is out of range: {port}")
+            if self.kv_events is not None:
+                last = max(self.kv_events.ports_of((index + 1) * self.ranks - 1))
+                _check(
+                    last <= MAX_PORT, f"KV-event port of endpoint-{index} is out of range: {last}"
+                )
             self.engine_of(index)
 
     def host_of(self, index: int) -> str:
@@ -207,3 +310,9 @@ class FleetConfig:
 def _check(holds: bool, message: str) -> None:
     if not holds:
         raise ConfigError(message)
+
+
+def _without_path(message: str) -> str:
+    """Begin with the key, in the words of the other messages."""
+    text, _, path = message.partition(" - at `$.")
+    return f"{path.rstrip('`')}: {text}" if path else text

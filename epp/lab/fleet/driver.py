@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
+from collections.abc import Callable
 
 from epp.lab.fleet.engine import Engine, SequenceCallback
 from epp.lab.fleet.self_load import StepLag
@@ -22,12 +23,22 @@ class EngineDriver:
     """
 
     def __init__(
-        self, engine: Engine, loop: asyncio.AbstractEventLoop, lag: StepLag | None = None
+        self,
+        engine: Engine,
+        loop: asyncio.AbstractEventLoop,
+        lag: StepLag | None = None,
+        rank: int = 0,
     ) -> None:
         self.engine = engine
         """The engine that is driven."""
+        self.rank = rank
+        """Data-parallel rank of the engine."""
         self.lag = lag or StepLag()
         """Delays of the steps behind their nominal ends."""
+        self.after_submit: SequenceCallback | None = None
+        """Called with each new sequence."""
+        self.after_change: Callable[[], None] | None = None
+        """Called after each change of the engine: a new sequence, an abort, steps."""
         engine.pace.started_at = loop.time()
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
@@ -66,13 +77,16 @@ class EngineDriver:
     ) -> Sequence:
         """Queue a request now."""
         sequence = self.engine.submit(request, self.now(), on_token=on_token, on_end=on_end)
-        self._arm()
+        sequence.rank = self.rank
+        if self.after_submit is not None:
+            self.after_submit(sequence)
+        self._changed()
         return sequence
 
     def abort(self, sequence: Sequence) -> None:
         """End a sequence now."""
         self.engine.abort(sequence, self.now())
-        self._arm()
+        self._changed()
 
     def pause(self) -> None:
         """Stop the engine's clock, and with it all responses in progress."""
@@ -94,6 +108,11 @@ class EngineDriver:
         for sequence in (*self.engine.running, *self.engine.waiting):
             self.engine.abort(sequence, now)
         self._cancel_timer()
+
+    def _changed(self) -> None:
+        if self.after_change is not None:
+            self.after_change()
+        self._arm()
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -119,4 +138,4 @@ class EngineDriver:
                 break
             self.lag.observe(now - due)
             engine.finish_step()
-        self._arm()
+        self._changed()

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from epp.lab.fleet.arrival import new_sequence
 from epp.lab.fleet.batch import Batch, StepPlan
 from epp.lab.fleet.config import EngineConfig
-from epp.lab.fleet.kv_cache import adapter_root, block_keys
 from epp.lab.fleet.lora import LoraSeries
 from epp.lab.fleet.pace import Pace, Stretch
-from epp.lab.fleet.sequence import FinishReason, GenerationRequest, Sequence, draw_length
+from epp.lab.fleet.sequence import FinishReason, GenerationRequest, Sequence
 from epp.lab.fleet.stats import EngineStats
 
 SequenceCallback = Callable[[Sequence], None]
@@ -45,6 +45,7 @@ class Engine:
         self._seconds = 0.0
         self._stretch: Stretch | None = None
         self._finishing = False
+        self._waits = False
         self.kv = self._batch.kv
         """The KV blocks."""
 
@@ -113,32 +114,10 @@ class Engine:
             ValueError: Prompt and output together are longer than `max_model_len`, or `max_tokens`
                 is below 1.
         """
-        config, prompt_tokens = self.config, request.prompt_tokens
-        if request.max_tokens < 1 or prompt_tokens + request.max_tokens > config.max_model_len:
-            raise ValueError(
-                f"{prompt_tokens} prompt and {request.max_tokens} output tokens "
-                f"do not fit in max_model_len {config.max_model_len}"
-            )
-        output_tokens, natural_end = draw_length(
-            request, seed=config.seed, eos_probability=config.eos_probability
-        )
-        keys = request.block_keys
-        if keys is None:
-            root = adapter_root(request.adapter)
-            keys = block_keys(request.prompt, config.block_size, parent=root)
-        sequence = Sequence(
-            request=request,
-            prompt_tokens=prompt_tokens,
-            output_tokens=output_tokens,
-            natural_end=natural_end,
-            keys=keys,
-            arrived_at=now,
-            seed=config.seed,
-            on_token=on_token,
-            on_end=on_end,
-        )
+        sequence = new_sequence(request, now, self.config, self.kv)
+        sequence.on_token, sequence.on_end = on_token, on_end
         self._batch.waiting.append(sequence)
-        if self.step_ends_at is None:
+        if self.step_ends_at is None or (self._waits and now < self.step_ends_at):
             self._start_step(now)
         elif not self._batch.full:
             self._plan_again(now)
@@ -162,12 +141,8 @@ class Engine:
         now, stretch = self.step_ends_at, self._stretch
         if now is None or self._finishing:
             return
-        if (
-            stretch is not None
-            and stretch.done + 1 < stretch.limit
-            and not self._decoders.listeners
-        ):
-            self._advance(stretch, 1)
+        if self._waits:
+            self._start_step(now)
             return
         plan = self._plan
         self.stats.step_ended(plan.tokens)
@@ -246,12 +221,17 @@ class Engine:
     def _start_step(self, now: float) -> None:
         batch = self._batch
         self._stretch = None
+        self._waits = False
+        if not batch.running and batch.waiting:
+            # A late caller may have submitted after this step's nominal start.
+            now = max(now, batch.waiting[0].arrived_at)
+            # Without a step, until the KV of a prompt has arrived.
+            self._waits = all(sequence.ready_at > now for sequence in batch.waiting)
         if not batch.running and not batch.waiting:
             self.step_ends_at = None
+        elif self._waits:
+            self.step_ends_at = min(sequence.ready_at for sequence in batch.waiting)
         else:
-            if not batch.running:
-                # A late caller may have submitted after this step's nominal start.
-                now = max(now, batch.waiting[0].arrived_at)
             self._plan = plan = batch.plan(now)
             self._seconds = self.pace.duration(plan, now)
             self.step_ends_at = now + self._seconds

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from epp.lab.fleet.config import FleetConfig
 from epp.lab.fleet.control import ControlServer
+from epp.lab.fleet.errors import ConfigError
 from epp.lab.fleet.faults import FaultPlan
 from epp.lab.fleet.injector import FaultInjector
 from epp.lab.fleet.request_log import RequestLog
 from epp.lab.fleet.self_load import SelfLoad, StepLag
 from epp.lab.fleet.server import FakeServer
+
+if TYPE_CHECKING:
+    from epp.lab.fleet.kv_publisher import KvPublishers
 
 
 class Fleet:
@@ -36,7 +40,7 @@ class Fleet:
             control_port: Port of `ControlServer`; 0 for any, None for none.
 
         Raises:
-            ConfigError: A fault names a server that the fleet does not have.
+            ConfigError: A fault names a server that the fleet does not have, or pyzmq is missing.
         """
         self.config = config
         """The configuration."""
@@ -44,8 +48,12 @@ class Fleet:
         """The requests that the servers have had."""
         self.self_load = SelfLoad()
         """How busy the process is."""
+        self._publishers = _make_publishers(config)
+        publishers = self._publishers.publishers if self._publishers is not None else ()
+        ranks = config.ranks
         self.servers = tuple(
-            FakeServer(config, index, self.log) for index in range(config.endpoints)
+            FakeServer(config, index, self.log, publishers[index * ranks : (index + 1) * ranks])
+            for index in range(config.endpoints)
         )
         """The servers, by index."""
         schedule = (faults or FaultPlan()).schedule(workers=config.endpoints, seed=config.seed)
@@ -102,6 +110,8 @@ class Fleet:
         self.control.close()
         for server in self.servers:
             await server.close()
+        if self._publishers is not None:
+            self._publishers.close()
         await self.log.close()
 
     async def run(
@@ -132,3 +142,15 @@ class Fleet:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _make_publishers(config: FleetConfig) -> KvPublishers | None:
+    if config.kv_events is None:
+        return None
+    try:
+        from epp.lab.fleet.kv_publisher import KvPublishers  # noqa: PLC0415 - imports pyzmq
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "KV events need the package pyzmq: pip install 'endpoint-picker[kv-events]'"
+        ) from error
+    return KvPublishers(config.endpoints * config.ranks)

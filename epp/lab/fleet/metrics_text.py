@@ -1,4 +1,4 @@
-"""Parts of a page in Prometheus' text format."""
+"""Parts of a page in Prometheus' text format; what does not change is rendered once."""
 
 from __future__ import annotations
 
@@ -10,15 +10,28 @@ def escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def histogram_lines(name: str, labels: str, histogram: Histogram) -> list[str]:
-    """Return the samples of a histogram."""
-    counts = histogram.cumulated()
-    bounds = (*map(repr, histogram.bounds), "+Inf")
-    return [
-        *(
-            f'{name}_bucket{{le="{bound}",{labels}}} {float(count)!r}'
-            for bound, count in zip(bounds, counts, strict=True)
-        ),
-        f"{name}_count{{{labels}}} {float(counts[-1])!r}",
-        f"{name}_sum{{{labels}}} {histogram.sum!r}",
-    ]
+class HistogramText:
+    """The samples of a histogram."""
+
+    def __init__(self, name: str, labels: str, histogram: Histogram) -> None:
+        bounds = (*map(repr, histogram.bounds), "+Inf")
+        self._heads = [f'{name}_bucket{{le="{bound}",{labels}}} ' for bound in bounds]
+        self._count_head = f"{name}_count{{{labels}}} "
+        self._sum_head = f"{name}_sum{{{labels}}} "
+        self._histogram = histogram
+        self._counts: list[int] = []
+        self._text = ""
+
+    def render(self) -> str:
+        """Return the current samples, a line each."""
+        histogram = self._histogram
+        if histogram.counts != self._counts:
+            self._counts = histogram.counts.copy()
+            counts = histogram.cumulated()
+            lines = [
+                f"{head}{float(count)!r}" for head, count in zip(self._heads, counts, strict=True)
+            ]
+            lines.append(f"{self._count_head}{float(counts[-1])!r}")
+            lines.append(f"{self._sum_head}{histogram.sum!r}")
+            self._text = "\n".join(lines)
+        return self._text

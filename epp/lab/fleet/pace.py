@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from math import inf
+from math import inf, sqrt
 
 from epp.lab.fleet.batch import StepPlan
 from epp.lab.fleet.config import EngineConfig
@@ -84,13 +84,17 @@ class Stretch:
             self.limit = min(self.limit, max(steps, least))
 
     def _steps(self, now: float) -> int:
-        low, high = 0, self.limit
-        if self.end(high) <= now:
-            return high
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.end(middle) <= now:
-                low = middle
-            else:
-                high = middle
-        return low
+        """Return the largest number of steps, up to `limit`, that end at `now` or before."""
+        elapsed = now - self.begin
+        if self.end(self.limit) <= now:
+            return self.limit
+        if elapsed <= 0:
+            return 0
+        # The positive root of end(steps) = now, in the form that also holds for no growth.
+        half = self.first - self.growth / 2
+        steps = int(2 * elapsed / (half + sqrt(half * half + 2 * self.growth * elapsed)))
+        while steps > 0 and self.end(steps) > now:
+            steps -= 1
+        while self.end(steps + 1) <= now:
+            steps += 1
+        return steps

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
+
 from epp.lab.fleet.adapters import LOAD, UNLOAD, load_adapter, unload_adapter
 from epp.lab.fleet.api import COUNT_TOKENS
 from epp.lab.fleet.config import EngineType
@@ -34,6 +36,7 @@ class Pages:
         faults: Faults,
         counters: Counters,
         request_id: Callable[[Exchange], str],
+        event_sources: Callable[[], list[dict[str, object]]],
     ) -> None:
         self.metrics = MetricsEndpoint(process.page, faults)
         """`/metrics`."""
@@ -41,10 +44,12 @@ class Pages:
         self._faults = faults
         self._counters = counters
         self._request_id = request_id
+        self._event_sources = event_sources
         self.routes: dict[bytes, Route] = {
             b"/health": (b"GET", self._serve_health),
             b"/metrics": (b"GET", self._serve_metrics),
             b"/v1/models": (b"GET", self._serve_models),
+            b"/kv_event_sources": (b"GET", self._serve_event_sources),
             COUNT_TOKENS: (b"POST", self._count_tokens),
             TOKENIZE: (b"POST", self._tokenize),
             DETOKENIZE: (b"POST", self._detokenize),
@@ -74,6 +79,9 @@ class Pages:
             owner=process.engine_type.value,
         )
         exchange.respond(200, body)
+
+    def _serve_event_sources(self, exchange: Exchange) -> None:
+        exchange.respond(200, msgspec.json.encode(self._event_sources()))
 
     def _count_tokens(self, exchange: Exchange) -> None:
         def count() -> bytes:
@@ -108,7 +116,7 @@ class Pages:
         except ApiError as error:
             refuse(exchange, error)
             return
-        config = self._process.engine.config
+        config = self._process.engines[0].config
         seconds = config.lora_load_seconds * config.time_scale
         asyncio.get_running_loop().call_later(
             seconds, lambda: exchange.respond(200, text.encode(), PLAIN)

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from epp.lab.fleet.api import ApiParser
 from epp.lab.fleet.config import EngineConfig, EngineType
 from epp.lab.fleet.driver import EngineDriver
-from epp.lab.fleet.engine import Engine
+from epp.lab.fleet.errors import ApiError
+from epp.lab.fleet.kv_events import KvEvent, KvEventSource
 from epp.lab.fleet.metrics_endpoint import Page
 from epp.lab.fleet.metrics_page import MetricsPage
+from epp.lab.fleet.ranks import EngineRanks
 from epp.lab.fleet.self_load import StepLag
 from epp.lab.fleet.sglang_page import SglangPage
 from epp.lab.fleet.stages import Stage
 
 _TRIES = 5
+_MAX_DIGITS = 10
 
 
 class FakeProcess:
-    """An engine that runs on the event loop, with its models and its metrics."""
+    """Engines that run on the event loop, with their models and their metrics."""
 
     def __init__(
         self,
         config: EngineConfig,
+        ranks: int,
         *,
         model: str,
         name: str,
@@ -43,10 +48,13 @@ class FakeProcess:
         """How often the server had restarted before."""
         self.created = int(wall)
         """Start of the process, in seconds since the epoch."""
-        self.engine = Engine(config)
-        """The simulated engine."""
-        self.driver = EngineDriver(self.engine, loop, lag)
-        """Runs the engine."""
+        self._ranks = EngineRanks(config, ranks)
+        self.engines = self._ranks.engines
+        """The simulated engine of each data-parallel rank."""
+        self.drivers = tuple(
+            EngineDriver(engine, loop, lag, rank) for rank, engine in enumerate(self.engines)
+        )
+        """They run the engines."""
         self.api = ApiParser(
             model=model, adapters=config.adapters, max_model_len=config.max_model_len
         )
@@ -54,10 +62,10 @@ class FakeProcess:
         self._wall_offset = _wall_offset()
         self.page: Page = (
             MetricsPage(
-                self.engine, stages, model=model, created=wall, wall_offset=self._wall_offset
+                self.engines, stages, model=model, created=wall, wall_offset=self._wall_offset
             )
             if engine_type is EngineType.VLLM
-            else SglangPage(self.engine, model=model)
+            else SglangPage(self.engines[0], model=model)
         )
         """Its metrics."""
 
@@ -66,9 +74,40 @@ class FakeProcess:
         """Header lines of every response."""
         return f"server: fake-{self.engine_type.value}\r\nx-served-by: {self.name}\r\n".encode()
 
-    def wall_time(self, engine_time: float) -> float:
-        """Return the seconds since the epoch at a past time of the engine's clock."""
-        return self.driver.loop_time(engine_time) + self._wall_offset
+    def driver_for(self, rank: bytes | None) -> EngineDriver:
+        """Return the driver of a rank, or of the least loaded one.
+
+        Args:
+            rank: Value of the header `x-data-parallel-rank`; None without it.
+
+        Raises:
+            ApiError: There is no such rank.
+        """
+        if rank is None:
+            return self.drivers[self._ranks.least_loaded()]
+        number = int(rank) if rank.isdigit() and len(rank) < _MAX_DIGITS else -1
+        if not 0 <= number < len(self.drivers):
+            raise ApiError(
+                f"data_parallel_rank {rank.decode('latin-1')} is out of range"
+                f" [0, {len(self.drivers)})"
+            )
+        return self.drivers[number]
+
+    def send_events(self, publish: Sequence[Callable[[list[KvEvent]], None]]) -> None:
+        """Call the function of each rank with the KV events of each change."""
+        for driver, call in zip(self.drivers, publish, strict=True):
+            source = KvEventSource(driver.engine.config.block_size)
+            driver.engine.kv.observer = source
+            driver.after_submit = source.attach
+            driver.after_change = partial(_publish, source, call)
+
+    def wall_time(self, engine_time: float, rank: int) -> float:
+        """Return the seconds since the epoch at a past time of the clock of an engine."""
+        return self.drivers[rank].loop_time(engine_time) + self._wall_offset
+
+
+def _publish(source: KvEventSource, call: Callable[[list[KvEvent]], None]) -> None:
+    call(source.take())
 
 
 def _wall_offset() -> float:

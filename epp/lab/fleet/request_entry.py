@@ -59,11 +59,11 @@ class RequestEntry:
             finished_at=time.time(),
         )
         if sequence is not None:
-            wall_time = self._process.wall_time
+            wall_time, rank = self._process.wall_time, sequence.rank
             if sequence.admitted_at:
-                entry.admitted_at = wall_time(sequence.admitted_at)
+                entry.admitted_at = wall_time(sequence.admitted_at, rank)
             if sequence.generated:
-                entry.first_token_at = wall_time(sequence.first_token_at)
+                entry.first_token_at = wall_time(sequence.first_token_at, rank)
             entry.model = sequence.request.adapter or self._process.api.model
             entry.adapter = sequence.request.adapter
             entry.prompt_tokens = sequence.prompt_tokens
@@ -71,4 +71,5 @@ class RequestEntry:
             entry.transferred_tokens = sequence.transferred_tokens
             entry.output_tokens = sequence.generated
             entry.preemptions = sequence.preemptions
+            entry.rank = rank
         self._log.add(entry)

@@ -50,6 +50,8 @@ class ServedRequest(msgspec.Struct, kw_only=True, omit_defaults=False):
     """Those of `cached_tokens` that another server transferred."""
     output_tokens: int = 0
     preemptions: int = 0
+    rank: int | None = None
+    """Data-parallel rank that served it."""
 
 
 class RequestLog:

@@ -7,14 +7,14 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import shake_128
-from math import ceil, log
 
 from epp.lab.fleet.kv_cache import BYTES_PER_TOKEN, BlockLease
 
 WORDS = tuple(f" {a}{b}{c}".encode() for a in "bdklmprv" for b in "aeio" for c in "lmnrtvxd")
 """The vocabulary: 256 words of `BYTES_PER_TOKEN` bytes, one for each byte value."""
 
-_LENGTH_BYTES = 8
+LENGTH_BYTES = 8
+"""Random bytes from which the length of an output is drawn."""
 
 
 class FinishReason(Enum):
@@ -85,6 +85,10 @@ class Sequence:
     keys: Seq[Hashable]
     """Keys of the prompt's full blocks, and possibly of those of the output."""
     arrived_at: float
+    ready_at: float
+    """When it can be admitted: on arrival, or when another server has transferred its KV."""
+    rank: int = 0
+    """Data-parallel rank that runs it."""
     seed: int = 0
     """The fleet's seed of generated text."""
     on_token: Callable[[Sequence], None] | None = None
@@ -137,7 +141,8 @@ class Sequence:
     def output(self) -> bytes:
         """The complete output: one byte, the index of a word, per token."""
         if self._output is None:
-            self._output = output_of(self.request, self.seed)[: self.output_tokens]
+            drawn = drawn_bytes(self.request, self.seed)[LENGTH_BYTES:]
+            self._output = drawn[: self.output_tokens]
         return self._output
 
     def text(self, start: int = 0) -> str:
@@ -172,31 +177,11 @@ class Sequence:
         self._generated, self._computed, self._last_token_at = generated, computed, last
 
 
-def output_of(request: GenerationRequest, seed: int) -> bytes:
-    """Return `max_tokens` generated tokens; they depend only on seeds, adapter and prompt."""
-    return _drawn(request, seed)[_LENGTH_BYTES:]
+def drawn_bytes(request: GenerationRequest, seed: int) -> bytes:
+    """Return random bytes for a request: `LENGTH_BYTES` for the length, then one per token.
 
-
-def draw_length(
-    request: GenerationRequest, *, seed: int, eos_probability: float
-) -> tuple[int, FinishReason]:
-    """Return the number of tokens that a request generates, and why it ends.
-
-    They depend only on seeds, adapter and prompt.
+    They depend only on seeds, adapter and prompt; a prompt without text is replaced by the id.
     """
-    if request.ignore_eos or eos_probability == 0:
-        return request.max_tokens, FinishReason.LENGTH
-    # Inverse of the geometric distribution: which token is the first to be an end of sequence.
-    drawn = int.from_bytes(_drawn(request, seed)[:_LENGTH_BYTES], "big")
-    uniform = min(drawn / 2 ** (8 * _LENGTH_BYTES), 1 - 2**-53)
-    length = max(1, request.min_tokens, ceil(log(1 - uniform) / log(1 - eos_probability)))
-    if length > request.max_tokens:
-        return request.max_tokens, FinishReason.LENGTH
-    return length, FinishReason.STOP
-
-
-def _drawn(request: GenerationRequest, seed: int) -> bytes:
-    # A prompt without text is replaced by the id.
     prompt = request.prompt if request.num_prompt_tokens is None else request.id.encode()
     salt = f"{seed}/{request.seed}/{request.adapter}/".encode()
-    return shake_128(salt + prompt).digest(_LENGTH_BYTES + request.max_tokens)
+    return shake_128(salt + prompt).digest(LENGTH_BYTES + request.max_tokens)

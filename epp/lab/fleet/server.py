@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Sequence
 from dataclasses import fields, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from epp.lab.fleet.config import FleetConfig
 from epp.lab.fleet.engine import Engine
@@ -13,10 +16,14 @@ from epp.lab.fleet.exchange import Exchange
 from epp.lab.fleet.faults import Faults
 from epp.lab.fleet.generation import Counters
 from epp.lab.fleet.http import FakeServerConnection
+from epp.lab.fleet.kv_events import KvEventEncoder
 from epp.lab.fleet.process import FakeProcess
 from epp.lab.fleet.request_log import RequestLog
 from epp.lab.fleet.self_load import StepLag
 from epp.lab.fleet.service import Service
+
+if TYPE_CHECKING:  # it imports pyzmq, which is optional
+    from epp.lab.fleet.kv_publisher import KvPublisher
 
 _BACKLOG = 1024
 
@@ -27,7 +34,13 @@ _ACCEPT_TURNS = 4
 class FakeServer:
     """One endpoint of the fleet."""
 
-    def __init__(self, config: FleetConfig, index: int, log: RequestLog | None = None) -> None:
+    def __init__(
+        self,
+        config: FleetConfig,
+        index: int,
+        log: RequestLog | None = None,
+        publishers: Sequence[KvPublisher] = (),
+    ) -> None:
         self.index = index
         """Index in the fleet."""
         self.name = f"endpoint-{index}"
@@ -46,6 +59,8 @@ class FakeServer:
         self._engine_config = config.engine_of(index)
         self._log = log or RequestLog()
         self._connections: set[FakeServerConnection] = set()
+        self._publishers = tuple(publishers)
+        self._published: FakeProcess | None = None
         self._listener: asyncio.Server | None = None
         self._process: FakeProcess | None = None
         self._service: Service | None = None
@@ -62,8 +77,8 @@ class FakeServer:
 
     @property
     def engine(self) -> Engine:
-        """The simulated engine of the current process; the server has been started."""
-        return self._running()[0].engine
+        """The simulated engine of rank 0; the server has been started."""
+        return self._running()[0].engines[0]
 
     @property
     def worst_lag_seconds(self) -> float:
@@ -90,6 +105,7 @@ class FakeServer:
             self.port = self._listener.sockets[0].getsockname()[1]
             if self._process is None:
                 self._start_process()
+            await self._publish_events()
             await self._listener.start_serving()
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
@@ -120,11 +136,15 @@ class FakeServer:
             self._stop_process()
             self._start_process()
         process, service = self._running()
-        process.engine.change_speed(faults.speed)
-        if faults.hang:
-            process.driver.pause()
-        else:
-            process.driver.resume()
+        for driver in process.drivers:
+            driver.engine.change_speed(faults.speed)
+            if faults.hang:
+                driver.pause()
+            else:
+                driver.resume()
+        if faults.kv_events_restarts != before.kv_events_restarts:
+            self._published = None
+            await self._publish_events()
         if faults.stale_metrics and not before.stale_metrics:
             service.pages.metrics.freeze()
         if faults.refuse and self.listening:
@@ -150,6 +170,7 @@ class FakeServer:
             config = replace(config, adapters=())  # another server's
         self._process = process = FakeProcess(
             config,
+            self._config.ranks,
             model=faults.model or self._config.model,
             name=f"successor-of-{self.name}" if faults.taken_over else self.name,
             restarts=faults.restarts,
@@ -165,11 +186,37 @@ class FakeServer:
             address=self.address,
             worker=self.index,
             seed=self._config.seed,
+            event_sources=self.event_sources,
         )
 
     def _stop_process(self) -> None:
+        for publisher in self._publishers:
+            publisher.close()
         if self._process is not None:
-            self._process.driver.stop()
+            for driver in self._process.drivers:
+                driver.stop()
+
+    async def _publish_events(self) -> None:
+        """Open the publishers of the current process, if they are not open."""
+        process, settings = self._running()[0], self._config.kv_events
+        if settings is None or self._published is process:
+            return
+        topic = f"kv@{self.address}@{process.api.model}"
+        for rank, publisher in enumerate(self._publishers):
+            ports = settings.ports_of(self.index * self._config.ranks + rank)
+            encoder = KvEventEncoder(settings.format, self._engine_config.block_size, rank)
+            await publisher.open(self.host, ports, topic, encoder)
+        process.send_events(
+            [partial(each.publish, faults=self.faults) for each in self._publishers]
+        )
+        self._published = process
+
+    def event_sources(self) -> list[dict[str, object]]:
+        """Return the publishers of its KV events, as in `/kv_event_sources`."""
+        return [
+            {"data_parallel_rank": rank, **publisher.source()}
+            for rank, publisher in enumerate(self._publishers)
+        ]
 
     def _close_listener(self) -> None:
         listener, self._listener = self._listener, None

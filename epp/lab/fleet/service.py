@@ -11,6 +11,7 @@ from hashlib import blake2b
 
 from epp.lab.fleet.api import BODIES, ApiRequest
 from epp.lab.fleet.config import EngineType
+from epp.lab.fleet.driver import EngineDriver
 from epp.lab.fleet.errors import ApiError
 from epp.lab.fleet.exchange import Exchange
 from epp.lab.fleet.faults import Faults
@@ -32,6 +33,8 @@ from epp.lab.fleet.stages import (
     stages_header,
 )
 
+RANK = b"x-data-parallel-rank"
+
 
 class Service:
     """Serves the requests to one process."""
@@ -46,6 +49,7 @@ class Service:
         address: str,
         worker: int,
         seed: int,
+        event_sources: Callable[[], list[dict[str, object]]],
     ) -> None:
         self._process = process
         self._faults = faults
@@ -55,7 +59,7 @@ class Service:
         self._worker = worker
         self._seed = seed
         self._tasks: set[asyncio.Task[Outcome]] = set()
-        self.pages = Pages(process, faults, counters, self._request_id)
+        self.pages = Pages(process, faults, counters, self._request_id, event_sources)
         """All paths but those of generation."""
         self._routes: dict[bytes, Route] = {
             **self.pages.routes,
@@ -106,26 +110,30 @@ class Service:
             exchange.break_off()
             self._refused(entry, 200)
             return
-        rank = rank_of(exchange.headers, self._address)
-        if rank:
-            self._run(exchange, entry, partial(self._forward, exchange, entry, rank))
+        address = rank_of(exchange.headers, self._address)
+        if address:
+            self._run(exchange, entry, partial(self._forward, exchange, entry, address))
             return
         try:
+            driver = self._process.driver_for(exchange.headers.get(RANK))
             request = self._process.api.parse(exchange.path, exchange.body, entry.request_id)
         except ApiError as error:
             refuse(exchange, error)
             self._refused(entry, error.status)
             return
         if has_stages(exchange.headers):
-            self._run(exchange, entry, partial(self._after_stages, exchange, entry, request))
+            work = partial(self._after_stages, exchange, entry, request, driver)
+            self._run(exchange, entry, work)
         else:
-            self._generate(exchange, entry, request)
+            self._generate(exchange, entry, request, driver)
 
-    def _generate(self, exchange: Exchange, entry: RequestEntry, request: ApiRequest) -> None:
+    def _generate(
+        self, exchange: Exchange, entry: RequestEntry, request: ApiRequest, driver: EngineDriver
+    ) -> None:
         entry.stage = stage_of(exchange.headers)
         self._counters.stages[entry.stage] += 1
         self._counters.in_flight += 1
-        Generation(exchange, request, self._process.driver, self._counters, entry)
+        Generation(exchange, request, driver, self._counters, entry)
 
     def _refused(self, entry: RequestEntry, status: int) -> None:
         self._counters.refused += 1
@@ -158,13 +166,13 @@ class Service:
         if outcome is not Outcome.HANDED_ON:
             entry.ended(outcome.value)
 
-    async def _forward(self, exchange: Exchange, entry: RequestEntry, rank: str) -> Outcome:
+    async def _forward(self, exchange: Exchange, entry: RequestEntry, address: str) -> Outcome:
         entry.stage = Stage.FORWARDED
         self._counters.stages[Stage.FORWARDED] += 1
-        return await forward(exchange, rank, self._process.name)
+        return await forward(exchange, address, self._process.name)
 
     async def _after_stages(
-        self, exchange: Exchange, entry: RequestEntry, request: ApiRequest
+        self, exchange: Exchange, entry: RequestEntry, request: ApiRequest, driver: EngineDriver
     ) -> Outcome:
         served = await run_stages(exchange)
         stages = [*served, (Stage.DECODE, self._process.name)]
@@ -172,7 +180,7 @@ class Service:
         prefilled = any(stage is Stage.PREFILL for stage, _ in served)
         generation = replace(request.generation, prefilled=prefilled)
         self._counters.in_flight -= 1
-        self._generate(exchange, entry, replace(request, generation=generation))
+        self._generate(exchange, entry, replace(request, generation=generation), driver)
         return Outcome.HANDED_ON
 
     def _new_entry(self, exchange: Exchange) -> RequestEntry:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from epp.lab.fleet.engine import Engine
-from epp.lab.fleet.metrics_text import escape, histogram_lines
+from epp.lab.fleet.metrics_text import HistogramText, escape
 from epp.lab.fleet.sequence import FinishReason
 
 _TTFT_BUCKETS = (
@@ -55,6 +55,14 @@ class SglangPage:
         self._rank = f'engine_type="unified",moe_ep_rank="0",{self._model},pp_rank="0",tp_rank="0"'
         for name, bounds in _BUCKETS.items():
             engine.stats.histograms[name].use_bounds(bounds)
+        self._histograms = {
+            name: HistogramText(
+                f"sglang:{name}",
+                self._rank if name == "queue_time_seconds" else self._model,
+                engine.stats.histograms[source],
+            )
+            for name, source in _HISTOGRAMS.items()
+        }
 
     def render(self, *, without: Collection[str] = ()) -> bytes:
         """Return the current page, without the families of these names (without `sglang:`)."""
@@ -71,12 +79,10 @@ class SglangPage:
         if "cache_config_info" not in without:
             _head(lines, "cache_config_info", "gauge")
             lines.append(f"sglang:cache_config_info{{{self._cache_config()}}} 1.0")
-        for name, source in _HISTOGRAMS.items():
+        for name, text in self._histograms.items():
             if name not in without:
                 _head(lines, name, "histogram")
-                labels = self._rank if name == "queue_time_seconds" else self._model
-                histogram = self._engine.stats.histograms[source]
-                lines += histogram_lines(f"sglang:{name}", labels, histogram)
+                lines.append(text.render())
         lines.append("")
         return "\n".join(lines).encode()
 

@@ -23,6 +23,22 @@ REQUEST_TIME_BUCKETS = (
 STEP_TOKEN_BUCKETS = (1.0, *(float(2**power) for power in range(3, 15)))
 COUNT_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0)
 PREEMPTION_BUCKETS = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0)
+_REQUEST_HISTOGRAMS = (
+    "request_prompt_tokens",
+    "request_generation_tokens",
+    "request_max_num_generation_tokens",
+    "request_params_n",
+    "request_params_max_tokens",
+    "request_time_per_output_token_seconds",
+    "e2e_request_latency_seconds",
+    "request_queue_time_seconds",
+    "request_inference_time_seconds",
+    "request_prefill_time_seconds",
+    "request_decode_time_seconds",
+    "request_num_preemptions",
+    "request_prefill_kv_computed_tokens",
+)
+"""Histograms with one observation per request, in the order of `EngineStats.ended`."""
 
 
 def length_buckets(max_model_len: int) -> tuple[float, ...]:
@@ -128,6 +144,7 @@ class EngineStats:
         self._step_tokens = self.histograms["iteration_tokens_total"]
         self._ttft = self.histograms["time_to_first_token_seconds"]
         self._itl = self.histograms["inter_token_latency_seconds"]
+        self._of_requests = [self.histograms[name] for name in _REQUEST_HISTOGRAMS]
 
     def step_ended(self, tokens: int) -> None:
         """Count a step that computed `tokens` tokens."""
@@ -172,21 +189,22 @@ class EngineStats:
         self.finished[reason] += 1
         if reason is FinishReason.ABORT:
             return
-        s, end = sequence, sequence.last_token_at
+        s, end, generated = sequence, sequence.last_token_at, sequence.generated
         decode = end - s.first_token_at
-        for name, value in (
-            ("request_prompt_tokens", s.prompt_tokens),
-            ("request_generation_tokens", s.generated),
-            ("request_max_num_generation_tokens", s.generated),
-            ("request_params_n", 1),
-            ("request_params_max_tokens", s.request.max_tokens),
-            ("request_time_per_output_token_seconds", decode / max(1, s.generated - 1)),
-            ("e2e_request_latency_seconds", end - s.arrived_at),
-            ("request_queue_time_seconds", s.admitted_at - s.arrived_at),
-            ("request_inference_time_seconds", end - s.admitted_at),
-            ("request_prefill_time_seconds", s.first_token_at - s.admitted_at),
-            ("request_decode_time_seconds", decode),
-            ("request_num_preemptions", s.preemptions),
-            ("request_prefill_kv_computed_tokens", s.prompt_tokens - s.cached_tokens),
-        ):
-            self.histograms[name].observe(value)
+        values = (
+            s.prompt_tokens,
+            generated,
+            generated,
+            1,
+            s.request.max_tokens,
+            decode / max(1, generated - 1),
+            end - s.arrived_at,
+            s.admitted_at - s.arrived_at,
+            end - s.admitted_at,
+            s.first_token_at - s.admitted_at,
+            decode,
+            s.preemptions,
+            s.prompt_tokens - s.cached_tokens,
+        )
+        for histogram, value in zip(self._of_requests, values, strict=True):
+            histogram.observe(value)

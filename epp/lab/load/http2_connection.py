@@ -15,12 +15,12 @@ from hpack import Decoder, HPACKError
 from epp.lab.load.client import Receiver
 from epp.lab.load.errors import RequestFailedError
 from epp.lab.load.http2_frames import Frame, FrameReader
+from epp.lab.load.http2_stream import ClientStream, header_frames
 from epp.lab.results.record import ErrorKind
 from epp.transport.http2 import ErrorCode, encode, frames
 from epp.transport.http2.constants import (
     ACK,
     DEFAULT_WINDOW,
-    END_HEADERS,
     END_STREAM,
     FRAME_HEADER,
     MAX_STREAM_ID,
@@ -45,30 +45,6 @@ _HELLO = (
 )
 _REFILL_BYTES = MAX_WINDOW // 2
 _INFORMATIONAL_BELOW = 200
-
-
-class ClientStream:
-    """The state of one exchange."""
-
-    __slots__ = ("done", "has_headers", "receiver", "window")
-
-    def __init__(self, receiver: Receiver, window: int) -> None:
-        self.receiver = receiver
-        self.window = window
-        """Bytes of the request body that the server accepts."""
-        self.has_headers = False
-        """Whether the response headers have arrived."""
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def finish(self) -> None:
-        """End the exchange; idempotent."""
-        if not self.done.done():
-            self.done.set_result(None)
-
-    def fail(self, kind: ErrorKind, message: str) -> None:
-        """End the exchange with an error, unless it has ended."""
-        if not self.done.done():
-            self.done.set_exception(RequestFailedError(kind, message))
 
 
 class Http2ClientConnection(asyncio.Protocol):
@@ -160,7 +136,7 @@ class Http2ClientConnection(asyncio.Protocol):
     # Sending
 
     async def _send(self, stream_id: int, stream: ClientStream, block: bytes, body: bytes) -> None:
-        parts = [_header_frames(stream_id, block, is_end=not body)]
+        parts = [header_frames(stream_id, block, is_end=not body)]
         view, at = memoryview(body), 0
         while at < len(body) and not stream.done.done():
             room = min(self._window, stream.window, self._max_frame_bytes, len(body) - at)
@@ -299,19 +275,6 @@ class Http2ClientConnection(asyncio.Protocol):
         for stream in self._streams.values():
             stream.fail(kind, message)
         self._wake()
-
-
-def _header_frames(stream_id: int, block: bytes, *, is_end: bool) -> bytes:
-    end = END_STREAM if is_end else 0
-    if len(block) <= MIN_MAX_FRAME_BYTES:
-        return frames.headers(stream_id, block, END_HEADERS | end)
-    parts = [frames.headers(stream_id, block[:MIN_MAX_FRAME_BYTES], end)]
-    for at in range(MIN_MAX_FRAME_BYTES, len(block), MIN_MAX_FRAME_BYTES):
-        part = block[at : at + MIN_MAX_FRAME_BYTES]
-        flags = END_HEADERS if at + len(part) == len(block) else 0
-        kind = len(part) << 8 | FrameType.CONTINUATION
-        parts.append(FRAME_HEADER.pack(kind, flags, stream_id) + part)
-    return b"".join(parts)
 
 
 def _code_name(code: int) -> str:

@@ -38,10 +38,12 @@ def to_html(report: Report) -> str:
     plan = report.plan
     settings = plan.to_dict()
     del settings["slo"]  # the headline has it
+    found = report.generator.bottleneck
     return run_page(
         report,
         report.records,
         title=f"Load on {plan.url}, model {plan.model}",
         slo=plan.slo,
-        settings={name: value for name, value in settings.items() if value is not None},
+        remarks=[f"{found}: the figures show the limits of the generator."] if found else [],
+        settings={name: value for name, value in settings.items() if value not in (None, [])},
     )

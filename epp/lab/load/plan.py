@@ -181,6 +181,8 @@ class LoadPlan:
             for name in ("requests", "duration_seconds"):
                 if getattr(self, name) is not None:
                     self._check_positive(name)
+            if not any(piece.area for piece in self.stages):
+                raise PlanError("stages: the rate is 0 all the time; give a rate above 0")
         else:
             self._check_pair("concurrency", "rate")
             self._check_pair("requests", "duration_seconds")

@@ -1,7 +1,7 @@
 """The report of a load run: its plan, the summary of its requests, and their records."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from epp.lab.load.generator import Generator
@@ -44,11 +44,27 @@ class Report(Summary):
             interrupted=interrupted,
             is_open_loop=plan.clients is None,
         )
-        values = {each.name: getattr(summary, each.name) for each in fields(Summary)}
         generator = Generator.judge(summary, cpu_share, waiting_share)
-        return cls(plan=plan, generator=generator, records=records, **values)
+        return cls(plan=plan, generator=generator, records=records, **_values(summary))
+
+    def with_records(self, records: Sequence[Record]) -> "Report":
+        """Return the report of the same run with other records of its requests."""
+        summary = summarise(
+            records,
+            self.plan.slo,
+            elapsed_seconds=self.elapsed_seconds,
+            sent=self.sent,
+            peak_in_flight=self.peak_in_flight,
+            interrupted=self.interrupted,
+            is_open_loop=self.plan.clients is None,
+        )
+        return replace(self, records=records, **_values(summary))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON values; the field names contain the units."""
         generator = asdict(self.generator)
         return {"plan": self.plan.to_dict(), "generator": generator, **Summary.to_dict(self)}
+
+
+def _values(summary: Summary) -> dict[str, Any]:
+    return {each.name: getattr(summary, each.name) for each in fields(Summary)}

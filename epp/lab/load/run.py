@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
@@ -36,6 +36,8 @@ class Progress:
     """Requests sent and not finished."""
     missed: int = 0
     """Finished requests that missed the plan's objectives."""
+    has_ended: bool = False
+    """Whether the run has ended, or has been cancelled."""
 
 
 async def run(
@@ -94,7 +96,7 @@ async def run(
         if http is not None:
             await http.aclose()
     if progress is not None:
-        progress(_snapshot(ledger, clock))
+        progress(replace(_snapshot(ledger, clock), has_ended=True))
     return Report.from_records(
         plan,
         ledger.records,

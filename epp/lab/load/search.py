@@ -62,6 +62,11 @@ class SearchStep:
     report: Report
     """The run."""
 
+    @property
+    def is_void(self) -> bool:
+        """Whether the run says nothing of the gateway: the generator was too slow."""
+        return bool(self.report.generator.bottleneck)
+
 
 @dataclass(slots=True)
 class SearchResult:
@@ -73,8 +78,16 @@ class SearchResult:
 
     def verdict(self, rate: float) -> bool:
         """Return whether most runs of a rate met the goal."""
-        runs = [step.meets for step in self.steps if step.rate == rate]
+        runs = self.runs(rate)
         return sum(runs) * 2 > len(runs)
+
+    def runs(self, rate: float) -> list[bool]:
+        """Return which runs of a rate met the goal, without the void ones."""
+        return [step.meets for step in self.steps if step.rate == rate and not step.is_void]
+
+    @property
+    def _counted(self) -> list[SearchStep]:
+        return [step for step in self.steps if not step.is_void]
 
     @property
     def highest(self) -> float | None:
@@ -82,7 +95,7 @@ class SearchResult:
         missed = self.lowest_missed
         rates = [
             step.rate
-            for step in self.steps
+            for step in self._counted
             if self.verdict(step.rate) and (missed is None or step.rate < missed)
         ]
         return max(rates, default=None)
@@ -90,14 +103,14 @@ class SearchResult:
     @property
     def lowest_missed(self) -> float | None:
         """The lowest rate that missed the goal; None if none did."""
-        rates = [step.rate for step in self.steps if not self.verdict(step.rate)]
+        rates = [step.rate for step in self._counted if not self.verdict(step.rate)]
         return min(rates, default=None)
 
     @property
     def interval(self) -> tuple[float, float]:
         """Bounds of the highest rate: below the first no run missed, above the second none met."""
-        missed = [step.rate for step in self.steps if not step.meets]
-        met = [step.rate for step in self.steps if step.meets]
+        missed = [step.rate for step in self._counted if not step.meets]
+        met = [step.rate for step in self._counted if step.meets]
         low = max((rate for rate in met if rate < min(missed, default=math.inf)), default=0.0)
         high = min((rate for rate in missed if rate > max(met, default=0.0)), default=math.inf)
         return low, high
@@ -120,7 +133,7 @@ async def search(
     async def majority(rate: float, most: int) -> bool:
         """Run a rate until the majority of `most` runs is known."""
         while True:
-            runs = [step.meets for step in result.steps if step.rate == rate]
+            runs = result.runs(rate)
             needed = most // 2 + 1
             if result.stopped or max(sum(runs), len(runs) - sum(runs)) >= needed:
                 return result.verdict(rate)
@@ -134,7 +147,7 @@ async def search(
             step = _step(rate, report, goal)
             result.steps.append(step)
             on_step(step)
-            if step.report.generator.bottleneck and not step.meets:
+            if len([each for each in result.steps if each.rate == rate and each.is_void]) > 1:
                 result.stopped = f"at {rate:.4g}/s {step.report.generator.bottleneck}"
 
     rate = first_rate
@@ -159,7 +172,7 @@ async def search(
 
 def _step(rate: float, report: Report, goal: SearchGoal) -> SearchStep:
     share = report.goodput.share if report.goodput else 0.0
-    meets = share >= goal.share and not report.interrupted and not report.generator.bottleneck
+    meets = share >= goal.share and not report.interrupted
     return SearchStep(rate, share, meets, report)
 
 
@@ -183,7 +196,7 @@ def step_runner(plan: LoadPlan, goal: SearchGoal, console: Console) -> RunStep:
         def give_up(state: Progress) -> None:
             nonlocal has_given_up
             # The run ends as soon as too many have missed: a queue would take long to drain.
-            if state.missed > allowed and state.in_flight and not has_given_up:
+            if state.missed > allowed and not (has_given_up or state.has_ended):
                 has_given_up = True
                 running.cancel()
 

@@ -6,6 +6,9 @@ from typing import Any
 
 from epp.lab.load.search import SearchGoal, SearchResult, SearchStep
 
+_MISSES_THAT_MAY_DECIDE = 2
+"""If a run may miss fewer requests than this, chance decides."""
+
 
 def step_line(step: SearchStep) -> str:
     """Return a line of text for one run."""
@@ -15,12 +18,13 @@ def step_line(step: SearchStep) -> str:
         if value is not None:
             facts.append(f"{name} p90 {value.p90:.0f} ms")
     if report.failed:
-        facts.append(f"{report.failed} failed")
+        facts.append(f"{report.failed} failed ({', '.join(report.errors)})")
     if report.interrupted:
         facts.append("cut short")
     if report.generator.bottleneck:
         facts.append("the generator was too slow")
-    return f"{'met   ' if step.meets else 'missed'}  {', '.join(facts)}"
+    verdict = "void" if step.is_void else "met" if step.meets else "missed"
+    return f"{verdict:6}  {', '.join(facts)}"
 
 
 def answer(result: SearchResult, goal: SearchGoal) -> list[str]:
@@ -34,12 +38,25 @@ def answer(result: SearchResult, goal: SearchGoal) -> list[str]:
             " requests within the objectives"
         )
         low, high = result.interval
-        runs = [step.meets for step in result.steps if step.rate == result.highest]
+        runs = result.runs(result.highest)
         upper = "no rate was too high" if math.isinf(high) else f"none met it from {high:.4g} on"
         lines.append(
             f"uncertainty: every run met it up to {low:.4g}, {upper}; at {result.highest:.4g}"
             f" {sum(runs)} of {len(runs)} runs did"
         )
+    shortest = min((step.report.sent for step in result.steps if step.meets), default=0)
+    if shortest and goal.share < 1 and (1 - goal.share) * shortest < _MISSES_THAT_MAY_DECIDE:
+        lines.append(
+            f"a run had as few as {shortest} requests, of which {(1 - goal.share):.1%} are"
+            f" {(1 - goal.share) * shortest:.1f}: single requests decide; give longer runs with"
+            " --search-seconds, or a lower --search-goal"
+        )
+    failures = {
+        kind: summary.first_message
+        for step in result.steps
+        for kind, summary in step.report.errors.items()
+    }
+    lines += [f"some requests failed, {kind}: {text}" for kind, text in failures.items()]
     if result.stopped:
         lines.append(f"ended early: {result.stopped}")
     return lines

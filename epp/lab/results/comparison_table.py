@@ -1,7 +1,7 @@
 """Render a comparison of policies as a rich table: ratios to the baseline with their intervals."""
 
 from rich import box
-from rich.console import RenderableType
+from rich.console import JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -26,7 +26,8 @@ def comparison_table(comparison: Comparison) -> RenderableType:
         collapse_padding=True,
     )
     for number, column in enumerate(("", "policy", "median", "ratio", "interval", "verdict")):
-        table.add_column(column, justify="left" if number in {0, 1, 5} else "right")
+        justify: JustifyMethod = "left" if number in {0, 1, 5} else "right"
+        table.add_column(column, justify=justify, overflow="fold")
     for number, metric in enumerate(comparison.metrics):
         label = f"{metric.name}, {metric.unit}" if metric.unit else metric.name
         for policy, cells in comparison.cells.items():

@@ -1,4 +1,4 @@
-"""The ratio of two paired measurements, with a confidence interval.
+"""The ratio of two measurements, with a confidence interval.
 
 Runs of two policies with one seed have the same traffic: they are a pair, and their ratio is free
 of what the traffic alone does. The interval is Student's t on the logarithms of the ratios:
@@ -11,7 +11,7 @@ of what the traffic alone does. The interval is Student's t on the logarithms of
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -50,7 +50,7 @@ class Ratio:
     high: float | None
     """Upper end of the interval; None with one pair."""
     pairs: int
-    """Number of pairs."""
+    """Number of pairs; of samples that are not paired, size of the smaller."""
 
     @classmethod
     def of(
@@ -75,6 +75,34 @@ class Ratio:
         error = statistics.stdev(logarithms) / math.sqrt(count)
         half = two_sided_quantile(confidence, count - 1) * error
         return cls(math.exp(mean), math.exp(mean - half), math.exp(mean + half), count)
+
+    @classmethod
+    def of_independent(
+        cls,
+        values: Sequence[float],
+        baselines: Sequence[float],
+        confidence: float = CONFIDENCE,
+    ) -> "Ratio | None":
+        """Return the ratio of two samples that are not paired, by Welch's t on the logarithms.
+
+        None is returned if one is empty or has a value that is not positive.
+        """
+        if not values or not baselines or min(*values, *baselines) <= 0:
+            return None
+        samples = [[math.log(value) for value in each] for each in (values, baselines)]
+        difference = statistics.fmean(samples[0]) - statistics.fmean(samples[1])
+        pairs = min(map(len, samples))
+        if pairs == 1:
+            return cls(math.exp(difference), None, None, 1)
+        variances = [statistics.variance(each) / len(each) for each in samples]
+        total = sum(variances)
+        # Welch-Satterthwaite, rounded down: a wider interval.
+        parts = sum(v**2 / (len(e) - 1) for v, e in zip(variances, samples, strict=True))
+        degrees = max(int(total**2 / parts), 1) if parts else len(samples[0]) + len(samples[1]) - 2
+        half = two_sided_quantile(confidence, degrees) * math.sqrt(total)
+        return cls(
+            math.exp(difference), math.exp(difference - half), math.exp(difference + half), pairs
+        )
 
     def verdict(self, *, higher_is_better: bool) -> Verdict:
         """Return what the interval says."""

@@ -69,7 +69,7 @@ class ServerPage:
         if page is None:
             self._server.advance()
             engine = self._server.engine
-            page = MetricsPage(engine, {}, model=MODEL, created=0.0, wall_offset=0.0).render()
+            page = MetricsPage([engine], {}, model=MODEL, created=0.0, wall_offset=0.0).render()
         if faults.stale_metrics:
             self._stale_page = page
         left_out = tuple(f"vllm:{name}" for name in faults.left_out_metrics)

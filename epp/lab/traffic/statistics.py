@@ -43,8 +43,8 @@ class TrafficStatistics:
     """Requests that follow no other."""
     seconds: float | None
     """Time of the last arrival; None if requests have no times."""
-    requests_per_second: float | None
-    """Requests by that time, those that follow others included."""
+    conversations_per_second: float | None
+    """Conversations by that time."""
     gap_cv: float | None
     """Coefficient of variation of the gaps between arrivals: 1 for a Poisson process."""
     prompt_tokens: LengthStatistics
@@ -107,7 +107,7 @@ def describe(
         requests=len(prompts),
         conversations=conversations,
         seconds=seconds,
-        requests_per_second=len(prompts) / seconds if seconds else None,
+        conversations_per_second=conversations / seconds if seconds else None,
         gap_cv=_gap_cv(times),
         prompt_tokens=LengthStatistics.of(prompts),
         output_tokens=LengthStatistics.of(outputs),

@@ -40,7 +40,7 @@ Example::
 
 import asyncio
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -178,6 +178,16 @@ class BurstPrefixCacheProducer(AsyncDataProducer, EndpointListener):
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         self._replicas.pop(endpoint.name, None)
+
+    def dump_state(self) -> Mapping[str, object]:
+        window = self._window
+        return {
+            "endpoints": len(self._replicas),
+            "waiting_requests": 0 if window is None else len(window.waiting),
+            "max_requests": self._most_requests,
+            "hash_bytes": 0 if window is None else window.size,
+            "max_hash_bytes": MAX_WINDOW_BYTES,
+        }
 
     def _is_full(self, window: _Window, waiting: _Waiting) -> bool:
         return (

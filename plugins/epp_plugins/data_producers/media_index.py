@@ -7,6 +7,7 @@ less suitable endpoint.
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
+from heapq import nlargest
 from itertools import islice
 from typing import Final
 
@@ -47,6 +48,11 @@ class MediaIndex:
     def entries(self) -> int:
         """Return the number of entries of all endpoints."""
         return sum(len(held) for held in self._held.values())
+
+    def largest(self, count: int) -> dict[str, int]:
+        """Return the entries of the endpoints that have most, by name."""
+        held = {endpoint.name: len(media) for endpoint, media in self._held.items()}
+        return {name: held[name] for name in nlargest(count, held, key=held.__getitem__)}
 
     def add(self, endpoint: Endpoint, media: Iterable[int]) -> None:
         """Record that ``media`` were sent to ``endpoint``; ignored if it was removed."""

@@ -58,6 +58,7 @@ MEDIUM_MIB: Final = 2
 """Assumed size of the embeddings of one medium."""
 MAX_MEDIA: Final = 256
 """Maximum different media of one request that count."""
+_DUMPED_ENDPOINTS: Final = 100
 # Static mode: the size does not matter here, so image data is not read.
 _IMAGE = Image(mode="static")
 _VIDEO = Video()
@@ -162,6 +163,13 @@ class MmEmbeddingsCacheProducer(DataProducer, PreRequest, EndpointListener):
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         self.index.remove_endpoint(endpoint)
+
+    def dump_state(self) -> Mapping[str, object]:
+        return {
+            "entries": self.index.entries(),
+            "max_entries_of_endpoint": self.index.capacity,
+            "entries_by_endpoint": self.index.largest(_DUMPED_ENDPOINTS),
+        }
 
     def _entries(self) -> Mapping[tuple[str, ...], float]:
         return {(): self.index.entries()}

@@ -154,6 +154,15 @@ class Renderer:
         self._failures, self._is_failure_logged = 0, False
         return found
 
+    def state(self) -> Mapping[str, object]:
+        """Return its calls in flight and its failures."""
+        return {
+            "is_down": self._failures >= FAILURES_IN_A_ROW,
+            "failures_in_a_row": self._failures,
+            "bytes_in_flight": self._bytes,
+            "max_bytes_in_flight": MAX_BYTES,
+        }
+
     def close(self) -> None:
         """Close the connections."""
         self._backend.close()

@@ -92,7 +92,7 @@ Example::
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from struct import pack
 from time import monotonic
 from typing import Annotated, Any, ClassVar, Final
@@ -304,6 +304,9 @@ class RenderedTokenProducer(TokenProducer, AsyncDataProducer):
             outcomes=self._outcomes,
             clock=clock,
         )
+
+    def dump_state(self) -> Mapping[str, object]:
+        return self._renderer.state()
 
     def applies_to(self, request: LLMRequest, state: CycleState) -> bool:
         prompt = request.prompt

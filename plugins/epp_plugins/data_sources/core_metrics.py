@@ -176,6 +176,9 @@ class CoreMetricsExtractor(Extractor):
         for _ in self._steps(endpoint, page):
             pass
 
+    def dump_state(self) -> Mapping[str, object]:
+        return {"endpoints_with_page": len(self._last_pages)}
+
     def steps(self, endpoint: Endpoint, page: Page) -> Iterator[None]:
         return self._steps(endpoint, page)
 

@@ -52,9 +52,9 @@ import concurrent.futures
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import structlog
 
@@ -74,6 +74,8 @@ _log = structlog.get_logger(__name__)
 
 LookUp = Callable[[DnsName], Awaitable["Found"]]
 """Looks a name up; raises any exception on failure."""
+
+_DUMPED_NAMES: Final = 50
 
 
 class DnsDiscovery(EndpointDiscovery):
@@ -124,6 +126,15 @@ class DnsDiscovery(EndpointDiscovery):
                     tasks.create_task(self._follow(each, sink), name=f"dns-{each.dns.hostname}")
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
+
+    def dump_state(self) -> Mapping[str, object]:
+        names = {each.dns.hostname: each for each in self._names[:_DUMPED_NAMES]}
+        return {
+            "names": len(self._names),
+            "endpoints": len(self._reported or ()),
+            "conflict": self._conflict or "",
+            "by_name": {name: each.state() for name, each in names.items()},
+        }
 
     async def _follow(self, name: "_FollowedName", sink: EndpointSink) -> None:
         while True:
@@ -197,6 +208,14 @@ class _FollowedName:
         self._failures = 0
         """In a row."""
         self._empty_since: float | None = None
+
+    def state(self) -> Mapping[str, object]:
+        """Return what is known of the name."""
+        return {
+            "addresses": None if self.addresses is None else len(self.addresses),
+            "failures_in_a_row": self._failures,
+            "refresh_seconds": self.refresh_seconds,
+        }
 
     def fail(self, error: Exception) -> None:
         """A lookup has failed."""

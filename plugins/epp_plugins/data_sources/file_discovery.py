@@ -29,7 +29,7 @@ Example::
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -103,6 +103,15 @@ class FileDiscovery(EndpointDiscovery):
                 await self._load(sink)
             except DiscoveryError as error:
                 self._warn(error)
+
+    def dump_state(self) -> Mapping[str, object]:
+        _, parsed = self._parsed or (b"", ())
+        return {
+            "has_been_read": self._used is not None,
+            "is_in_use": self._used == self._content,
+            "endpoints_in_file": None if isinstance(parsed, DiscoveryError) else len(parsed),
+            "fault": self._fault or "",
+        }
 
     async def _load(self, sink: EndpointSink) -> None:
         """Read the file if it has changed, and report its endpoints.

@@ -22,6 +22,7 @@ Example::
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal
 
 import msgspec
@@ -106,6 +107,13 @@ class TopologyExtractor(EndpointListener, ObjectListener):
             self._hosts.pop(pod, None)
         for endpoint in self._endpoints.get(pod, ()):
             self._write(endpoint)
+
+    def dump_state(self) -> Mapping[str, object]:
+        return {
+            "endpoints": sum(len(each) for each in self._endpoints.values()),
+            "endpoints_with_topology": len(self._written),
+            "pods_with_host": len(self._hosts),
+        }
 
     def close(self) -> None:
         # After a reload, a new instance of the same name may have overwritten the attribute.

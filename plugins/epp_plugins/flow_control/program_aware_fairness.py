@@ -32,7 +32,8 @@ Example::
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from heapq import nlargest
 from math import log2
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -42,7 +43,7 @@ from epp.flow_control.plugins import FairnessPolicy, Flow, QueuedRequest
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
 from epp.request_control.plugins import ANSWER_USAGE, EndCause, PreRequest, ResponseComplete
 from epp.scheduling import CycleState, Endpoint, LLMRequest, SchedulingResult
-from epp_plugins.flow_control.programs import Program, Programs, left_after
+from epp_plugins.flow_control.programs import MAX_PROGRAMS, Program, Programs, left_after
 from epp_plugins.state_keys import TOKENIZED_PROMPT
 
 _BYTES_PER_TOKEN = 4
@@ -50,6 +51,7 @@ _MAX_ESTIMATED = 32_768  # clients choose max_tokens; models rarely generate mor
 _MAX_COUNTED = 10**9  # no response has more tokens, whatever a server reports
 _MAX_REPORTED = 1000  # clients choose fairness ids, and each is a series
 _LONGEST_LABEL = 256
+_DUMPED_PROGRAMS = 50
 
 _NotNegative = Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
 
@@ -190,6 +192,24 @@ class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete):
         waits = [each.average_wait_seconds for _, each in self._programs if each.dispatched]
         squares = sum(wait * wait for wait in waits)
         return {(): sum(waits) ** 2 / (len(waits) * squares) if squares else 1.0}
+
+    def dump_state(self) -> Mapping[str, object]:
+        now, decay = self._clock(), self._decay
+        latest = {name: (each.service(now, decay), each) for name, each in self._latest()}
+        served = nlargest(_DUMPED_PROGRAMS, latest, key=lambda name: latest[name][0])
+        return {
+            "programs": len(self._programs),
+            "limit": MAX_PROGRAMS,
+            "most_served": {
+                name: {
+                    "service_tokens": round(service, 3),
+                    "in_flight": each.in_flight,
+                    "dispatched": each.dispatched,
+                    "average_wait_seconds": round(each.average_wait_seconds, 6),
+                }
+                for name, (service, each) in ((name, latest[name]) for name in served)
+            },
+        }
 
     def _latest(self) -> list[tuple[str, Program]]:
         return list(self._programs)[-_MAX_REPORTED:]

@@ -80,6 +80,7 @@ _AND_PER_FLOW: Final = 50e-6
 _AND_PER_FLOW_WITH_CAPACITY: Final = 200e-6
 """A survey of 5 000 flows takes 5 ms, or 30 ms with a capacity, so at most 3 % of the time."""
 _BYTES_PER_TOKEN: Final = 4
+_DUMPED_QUEUES: Final = 50
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -199,6 +200,26 @@ class ProportionFairnessPolicy(FairnessPolicy, PreRequest, ResponseComplete):
             "requests in flight": Share(queue.allocated[0], owed[0], fair[0]),
             "tokens in flight": Share(queue.allocated[1], owed[1], fair[1]),
             "tokens of late": Share(queue.used_at(now, self._half_life)),
+        }
+
+    def dump_state(self) -> Mapping[str, object]:
+        now, half_life, queues = self._clock(), self._half_life, self._queues
+        known = [*queues.inner, *queues.named(), *self._in_flight]
+        shown = {each.name: each for each in known[:_DUMPED_QUEUES]}
+        return {
+            "flows_waiting": len(self._flows),
+            "queues_in_flight": len(self._in_flight),
+            "queues_of_unlisted_flows": len(queues),
+            "requests_in_flight": self._pool.allocated[0],
+            "tokens_in_flight": round(self._pool.allocated[1], 3),
+            "queues": {
+                name: {
+                    "requests_in_flight": each.allocated[0],
+                    "tokens_in_flight": round(each.allocated[1], 3),
+                    "tokens_of_late": round(each.used_at(now, half_life), 3),
+                }
+                for name, each in shown.items()
+            },
         }
 
     # --- coming back --------------------------------------------------------------------------

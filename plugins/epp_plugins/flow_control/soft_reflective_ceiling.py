@@ -19,7 +19,7 @@ Example::
       usageLimitPolicyPluginRef: soft-reflective-ceiling-policy
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -53,6 +53,9 @@ class SoftReflectiveCeilingPolicy(UsageLimitPolicy):
             else self._in_turn(saturation, priority)
             for rank, priority in enumerate(priorities)
         ]
+
+    def dump_state(self) -> Mapping[str, object]:
+        return {"turns_by_priority": {str(each): turns for each, turns in self._asked.items()}}
 
     def _in_turn(self, saturation: float, priority: int) -> float:
         if not saturation < 1.0:  # also for NaN

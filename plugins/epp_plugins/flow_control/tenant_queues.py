@@ -238,6 +238,10 @@ class TenantQueues:
             )
         return made[name]
 
+    def named(self) -> Iterator[TenantQueue]:
+        """Yield the queues that are listed and have no children."""
+        yield from self._listed.values()
+
     def __len__(self) -> int:
         """Return the number of queues of unlisted fairness ids."""
         return len(self._others)

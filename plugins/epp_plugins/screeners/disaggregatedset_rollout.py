@@ -53,7 +53,7 @@ Example::
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from epp.data_layer.plugins import ObjectChange, ObjectEvent, ObjectListener
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
@@ -62,6 +62,8 @@ from epp.scheduling import CycleState, Endpoint, LLMRequest, StateKey
 from epp_plugins.label_selectors import matcher_of_text
 from epp_plugins.pods import POD, READINESS_FIELDS, is_ready, labels_of
 from epp_plugins.screeners.rollout_params import Params
+
+_DUMPED_REVISIONS: Final = 50
 
 
 class DisaggregatedSetRolloutScreener(Screener, ResponseHeader, ObjectListener):
@@ -164,6 +166,18 @@ class DisaggregatedSetRolloutScreener(Screener, ResponseHeader, ObjectListener):
             value = served_by.labels.get(selector.label_key)
             if value:
                 response.set_headers[header] = value
+
+    def dump_state(self) -> Mapping[str, object]:
+        shares = {revision: share for (_, revision), share in self._shares.items()}
+        shown = list(shares)[:_DUMPED_REVISIONS]
+        return {
+            "pods": len(self._pods),
+            "revisions": len(shares),
+            "share_by_revision": {each: round(shares[each], 6) for each in shown},
+            "pods_by_revision": {
+                each: {role: self._counts[each, role] for role in self._roles} for each in shown
+            },
+        }
 
     def _counted(self, pod: Mapping[str, object]) -> tuple[str, str] | None:
         """Return the revision and the role of a pod; None if the pod does not count."""

@@ -27,8 +27,8 @@ Example::
 """
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Annotated
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Final
 
 import msgspec
 
@@ -49,6 +49,8 @@ from epp_plugins.fair_shares import ROUNDING, divide, part_of
 from epp_plugins.session_plugins.queue_accounts import QueueAccounts
 
 _AtLeast0 = Annotated[float, msgspec.Meta(ge=0)]
+
+_DUMPED_QUEUES: Final = 50
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -91,6 +93,9 @@ class Proportion(SessionPlugin):
         ssn.add_queue_amount_fn("allocated", lambda queue: accounts[queue].allocated[0])
         ssn.add_queue_amount_fn("deserved", lambda queue: queue.deserved or 0.0)
         ssn.add_queue_amount_fn("fair_share", lambda queue: accounts[queue].fair[0])
+
+    def dump_state(self) -> Mapping[str, object]:
+        return self._accounts.state(_DUMPED_QUEUES)
 
     def _allocated(self, event: Event) -> None:
         self._accounts.count(event.task.job, event.task.size)

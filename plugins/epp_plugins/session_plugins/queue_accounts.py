@@ -5,6 +5,7 @@ or removed, and a job when it is added or removed.
 """
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from math import inf
 
 from epp.flow_control.sessions import ArgumentError, Cluster, Job, Queue
@@ -123,6 +124,21 @@ class QueueAccounts:
         for account in self._accounts.values():
             self._advance(account, now)
             account.usage[0] = account.mean / total if total else 0.0
+
+    def state(self, count: int) -> Mapping[str, object]:
+        """Return the first ``count`` accounts."""
+        return {
+            "jobs": len(self._jobs),
+            "queues": {
+                queue.name: {
+                    "allocated": account.allocated[0],
+                    "requested": account.requested[0],
+                    "fair_share": account.fair[0],
+                    "past_use": round(account.mean, 6),
+                }
+                for queue, account in islice(self._accounts.items(), count)
+            },
+        }
 
     def _add(self, counted: _Counted, allocated: float, requested: float) -> None:
         counted.allocated += allocated

@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
+from math import inf
 
 from epp.lab.fleet import EngineConfig, GenerationRequest
-from epp.lab.fleet.sequence import draw_length
+from epp.lab.fleet.arrival import draw_length
 
 
 @dataclass(eq=False)
 class PlainSequence:
     request: GenerationRequest
     arrived_at: float
+    ready_at: float
     output_tokens: int
     keys: list[Hashable]
     generated: int = 0
@@ -45,6 +47,8 @@ class PlainEngine:
         self.waiting: list[PlainSequence] = []
         self.work: list[PlainSequence] = []
         self.step_ends_at: float | None = None
+        self.transferring = False
+        """Whether it has nothing to compute until the KV of a prompt arrives."""
         self.holders: dict[Hashable, int] = {}
         self.idle: OrderedDict[Hashable, None] = OrderedDict()
         self.private = 0
@@ -61,9 +65,16 @@ class PlainEngine:
         length, _ = draw_length(
             request, seed=self.config.seed, eos_probability=self.config.eos_probability
         )
-        sequence = PlainSequence(request, now, length, list(request.block_keys or ()))
+        keys = list(request.block_keys or ())
+        ready_at = now
+        if request.prefilled:
+            config = self.config
+            tokens = request.prompt_tokens - 1 - len(self._hits(keys)) * config.block_size
+            ready_at += config.kv_transfer_seconds
+            ready_at += max(0, tokens) / config.kv_transfer_tokens_per_second
+        sequence = PlainSequence(request, now, ready_at, length, keys)
         self.waiting.append(sequence)
-        if self.step_ends_at is None:
+        if self.step_ends_at is None or (self.transferring and now < self.step_ends_at):
             self._start(now)
         return sequence
 
@@ -78,8 +89,9 @@ class PlainEngine:
     def run_until(self, now: float) -> None:
         while self.step_ends_at is not None and self.step_ends_at <= now:
             end = self.step_ends_at
-            self.step_tokens.append(self._tokens)
-            for sequence in self.work:
+            if not self.transferring:
+                self.step_tokens.append(self._tokens)
+            for sequence in () if self.transferring else self.work:
                 if not sequence.ended and sequence.computed == sequence.total:
                     sequence.generated += 1
                     sequence.prefilling = False
@@ -93,11 +105,16 @@ class PlainEngine:
             self._start(end)
 
     def _start(self, now: float) -> None:
+        self.transferring = False
         if not self.running and not self.waiting:
             self.step_ends_at = None
             return
         if not self.running:
             now = max(now, self.waiting[0].arrived_at)
+            self.transferring = all(sequence.ready_at > now for sequence in self.waiting)
+        if self.transferring:
+            self.step_ends_at = min(sequence.ready_at for sequence in self.waiting)
+            return
         config = self.config
         self.work, self._prefill_tokens, self._kv_tokens, self._loads = [], 0, 0, 0
         preemptions = self.preemptions
@@ -131,13 +148,14 @@ class PlainEngine:
         return budget
 
     def _admit(self, now: float, budget: int) -> None:
-        deferred = []
-        while self.waiting and budget and len(self.running) < self.config.max_num_seqs:
+        config, deferred = self.config, []
+        while self.waiting and budget and len(self.running) < config.max_num_seqs:
             sequence = self.waiting[0]
-            if sequence.arrived_at > now:
+            prefills = sum(s.prefilling for s in self.work)
+            if sequence.arrived_at > now or prefills == (config.max_num_prefills or inf):
                 break
             adapter = sequence.request.adapter
-            if not self._fits(adapter):
+            if sequence.ready_at > now or not self._fits(adapter):
                 deferred.append(self.waiting.pop(0))
                 continue
             if not self._hold(sequence):
@@ -146,6 +164,8 @@ class PlainEngine:
             if adapter is not None:
                 self._loads += self._load(adapter)
             if sequence.cached_tokens is None:
+                if sequence.request.prefilled:
+                    sequence.computed = sequence.request.prompt_tokens - 1
                 sequence.cached_tokens, sequence.admitted_at = sequence.computed, now
             self.running.append(sequence)
             sequence.prefilling = True

@@ -128,7 +128,7 @@ def chain(branches: tuple[int, ...], blocks: int, adapter: str | None) -> list[H
 
 
 bare_requests = st.builds(
-    lambda branches, tokens, max_tokens, adapter: GenerationRequest(
+    lambda branches, tokens, max_tokens, adapter, prefilled: GenerationRequest(
         id="r",
         num_prompt_tokens=tokens,
         # Keys of some blocks of the output, too.
@@ -136,19 +136,28 @@ bare_requests = st.builds(
         max_tokens=max_tokens,
         adapter=adapter,
         ignore_eos=True,
+        prefilled=prefilled == 0,
     ),
     st.tuples(*[st.integers(0, 2)] * 8),
     st.integers(0, 40),
     st.integers(1, 24),
     st.sampled_from((None, None, *ADAPTERS)),
+    st.integers(0, 5),
 )
+
+
+def waits(most: int) -> st.SearchStrategy[float]:
+    """Return times that never are those of a step, whose last digit depends on how it is summed."""
+    return st.integers(0, most).map(lambda units: units * 1e-4 + 1.2345678e-5)
+
+
 bare_actions = st.lists(
     st.one_of(
         st.tuples(st.just("submit"), bare_requests),
         st.tuples(st.just("submit"), bare_requests),
         st.tuples(st.just("abort"), st.integers(0, 30)),
-        st.tuples(st.just("wait"), st.floats(0, 0.5)),
-        st.tuples(st.just("late"), st.floats(0, 0.1)),
+        st.tuples(st.just("wait"), waits(5000)),
+        st.tuples(st.just("late"), waits(1000)),
     ),
     min_size=6,
     max_size=40,
@@ -156,8 +165,11 @@ bare_actions = st.lists(
 timed_configs = st.builds(
     replace,
     configs,
+    max_num_prefills=st.integers(0, 2),
+    kv_transfer_seconds=st.sampled_from((0.0, 0.05)),
+    kv_transfer_tokens_per_second=st.just(997.0),
     kv_seconds_per_token=st.sampled_from((0.0, 0.0003)),
-    speed_changes=st.sampled_from(((), ((0.1, 0.5), (0.7, 2.0)))),
+    speed_changes=st.sampled_from(((), ((0.100012, 0.5), (0.700043, 2.0)))),
 )
 
 

@@ -78,6 +78,7 @@ async def test_an_entry_says_what_happened_to_a_request(
         "transferred_tokens": 0,
         "output_tokens": 3,
         "preemptions": 0,
+        "rank": 0,
     }
     assert second["cached_tokens"] == 96
     assert (refused["outcome"], refused["status"], refused["first_token_at"]) == (

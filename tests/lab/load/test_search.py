@@ -26,7 +26,7 @@ from epp.lab.load import (
 )
 from epp.lab.load.generator import Generator
 from epp.lab.load.search import LEAST_RATE, RunStep
-from epp.lab.results import Slo, summarise
+from epp.lab.results import ErrorKind, Slo, summarise
 from epp.lab.traffic import TrafficError, load_traffic
 from epp.lab.traffic.workload import at_rate
 
@@ -126,6 +126,29 @@ def test_a_run_is_told_in_a_line() -> None:
     document = json.loads(search_json(SearchResult([step]), SearchGoal()))
     assert document["highest_rate"] is None
     assert document["runs"][0]["report"]["sent"] == 1000
+
+
+def test_runs_of_few_requests_are_told_to_be_decided_by_chance() -> None:
+    few = Report.from_records(
+        PLAN,
+        [make_record(n, token_times=(0.1,)) for n in range(70)],
+        sent=70,
+        elapsed_seconds=1.0,
+        peak_in_flight=1,
+    )
+    lines = answer(SearchResult([SearchStep(2.0, 1.0, True, few)]), SearchGoal())
+    assert lines[-1].startswith("a run had as few as 70 requests, of which 1.0% are 0.7: single")
+    assert len(answer(SearchResult([SearchStep(2.0, 1.0, True, GOOD)]), SearchGoal())) == 2
+
+
+def test_failures_are_told_with_the_answer() -> None:
+    failed = make_record(1, status=400, error=ErrorKind.STATUS, message="too long")
+    report = Report.from_records(
+        PLAN, [make_record(0), failed], sent=2, elapsed_seconds=1.0, peak_in_flight=1
+    )
+    step = SearchStep(2.0, 0.5, False, report)
+    assert "1 failed (http-400)" in step_line(step)
+    assert "some requests failed, http-400: too long" in answer(SearchResult([step]), SearchGoal())
 
 
 async def test_a_run_that_can_only_miss_is_cut_short(start_server: StartServer) -> None:

@@ -173,3 +173,17 @@ def test_the_table_names_the_baseline_and_takes_policies_literally() -> None:
     assert "Ratio to [bold]rr, 2 seeds, 95% interval" in text
     rows = [line.split() for line in text.splitlines()]
     assert ["mine", "150.0", "0.500", "0.500", "to", "0.500", "better"] in rows
+
+
+def test_samples_that_are_not_paired_have_welchs_interval() -> None:
+    # Logarithms 1, 2, 3 against 0, 0: difference 2, error sqrt(1/3), (1/3)²/((1/3)²/2) = 2 degrees.
+    ratio = Ratio.of_independent([math.exp(each) for each in (1, 2, 3)], [1.0, 1.0])
+    assert ratio is not None
+    assert ratio.low is not None
+    assert ratio.high is not None
+    half = 4.303 * math.sqrt(1 / 3)
+    logarithms = [math.log(each) for each in (ratio.mean, ratio.low, ratio.high)]
+    assert logarithms == pytest.approx([2, 2 - half, 2 + half], abs=1e-3)
+    assert Ratio.of_independent([2.0], [1.0, 1.0]) == Ratio(2.0, None, None, 1)
+    assert Ratio.of_independent([2.0, 2.0], [1.0, 1.0]) == Ratio(2.0, 2.0, 2.0, 2)
+    assert Ratio.of_independent([0.0], [1.0]) is Ratio.of_independent([], [1.0]) is None

@@ -174,6 +174,13 @@ def test_our_own_log_becomes_requests_in_the_order_of_arrival(tmp_path: Path) ->
     assert requests(path, base_model="sql")[3].adapter == ""
 
 
+def test_our_own_log_without_usage_shares_what_an_endpoint_held(tmp_path: Path) -> None:
+    held = {"blocks": {"a": 2, "b": 5}, "total_blocks": 6, "block_size": 16}
+    row = DECISION | {"prompt_tokens": None, "cached_tokens": None, "prefix": held}
+    (found,) = requests(write(tmp_path / "d.jsonl", [row]))
+    assert [each.tokens for each in found.segments] == [80, 20]
+
+
 def test_statistics_of_a_trace(tmp_path: Path) -> None:
     facts = describe(
         load_traffic({"trace": str(write(tmp_path / "m.jsonl", MOONCAKE))}), tokens_per_block=512

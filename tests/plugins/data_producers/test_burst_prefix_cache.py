@@ -210,3 +210,15 @@ def test_the_graph_brings_the_token_producer() -> None:
 def test_other_parameters_are_refused(parameters: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(parameters))):
         producer(parameters)
+
+
+async def test_the_state_has_the_open_window() -> None:
+    plugin = producer(pods=2)
+    burst = Burst(plugin)
+    before = plugin.dump_state()
+    await burst.send("abc", "xy")
+    during = plugin.dump_state()
+    await burst.matches()
+    assert (during["endpoints"], during["waiting_requests"], during["hash_bytes"]) == (2, 2, 40)
+    assert plugin.dump_state() == before
+    assert (before["waiting_requests"], before["hash_bytes"]) == (0, 0)

@@ -328,3 +328,15 @@ def test_under_another_name_it_has_a_key_of_its_own() -> None:
 def test_other_parameters_are_refused(parameters: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="cacheSizeInMB"):
         make_plugin(MmEmbeddingsCacheProducer, parameters)
+
+
+def test_the_state_has_the_endpoints_with_most_media() -> None:
+    a, b = endpoints = pool()
+    plugin = producer(endpoints, {"cacheSizeInMBPerServer": 8})
+    run(plugin, endpoints, chat("image:1"), to=a)
+    run(plugin, endpoints, chat("image:1", "audio:3"), to=b)
+    assert plugin.dump_state() == {
+        "entries": 3,
+        "max_entries_of_endpoint": 4,
+        "entries_by_endpoint": {b.name: 2, a.name: 1},
+    }

@@ -379,3 +379,26 @@ def test_served_by_turns_of_tokens_all_get_alike() -> None:
         got[name] += size[name]
         programs.line.enqueue(name, float(step))
     assert max(got.values()) - min(got.values()) <= 2 * 40
+
+
+def test_the_state_has_the_programs_that_got_most() -> None:
+    made = Programs(HALVES)
+    made.serve("a", 10, 5)  # 10 + 2 * 5
+    made.serve_after("b", 4.0)
+    made.send("b")  # its wait is 0, so the average is 2
+    made.now = 10.0
+    state = made.policy.dump_state()
+    assert (state["programs"], state["limit"]) == (2, programs.MAX_PROGRAMS)
+    assert state["most_served"] == {
+        "a": {"service_tokens": 10, "in_flight": 0, "dispatched": 1, "average_wait_seconds": 0},
+        "b": {"service_tokens": 0, "in_flight": 1, "dispatched": 2, "average_wait_seconds": 2},
+    }
+
+
+def test_the_state_of_many_programs_is_bounded() -> None:
+    made = Programs(HALVES)
+    for number in range(2000):
+        made.serve(f"p{number}", number)
+    most_served = made.policy.dump_state()["most_served"]
+    assert isinstance(most_served, dict)
+    assert list(most_served) == [f"p{number}" for number in range(1999, 1949, -1)]

@@ -561,3 +561,28 @@ def test_accounts_add_up_whatever_happens(
             assert org.allocated[resource] == sum(each.allocated[resource] for each in below)
         assert org.allocated[0] <= 4
         assert all(0 <= each.used < inf for each in (pool, org, *below))
+
+
+def test_the_state_has_the_queues_and_what_they_got() -> None:
+    desk = Desk(queues=[{"name": "team"}, {"name": "a", "parent": "team"}])
+    desk.send("a", prompt_tokens=10, most=10)
+    desk.send("stranger", prompt_tokens=4, most=4)
+    desk.wait("a", "b")
+    state = desk.policy.dump_state()
+    assert (state["flows_waiting"], state["queues_in_flight"]) == (2, 2)
+    assert state["requests_in_flight"] == 2
+    queues = state["queues"]
+    assert isinstance(queues, dict)
+    assert [*queues] == ["team", "a", "stranger"]
+    assert queues["team"] == queues["a"]
+    assert queues["a"]["requests_in_flight"] == 1
+
+
+def test_the_state_of_many_queues_is_bounded() -> None:
+    desk = Desk()
+    for number in range(500):
+        desk.send(f"flow-{number}")
+    state = desk.policy.dump_state()
+    queues = state["queues"]
+    assert isinstance(queues, dict)
+    assert (state["queues_in_flight"], len(queues)) == (500, 50)

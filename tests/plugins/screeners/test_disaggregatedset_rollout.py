@@ -9,8 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
+from epp.config.plugin_states import MAX_VALUES
 from epp.data_layer.plugins import ObjectChange, ObjectEvent
-from epp.observability import PluginMetricsCollector
+from epp.observability import PluginMetricsCollector, bounded
 from epp.request_control.plugins import ResponseHead
 from epp.scheduling import CycleState, Endpoint
 from epp.testing import check, make_endpoint, make_plugin, make_request, make_state
@@ -400,3 +401,25 @@ def test_bad_parameters_are_refused(changes: dict[str, Any], message: str | None
         return
     with pytest.raises(ValueError, match=message):
         screener(**changes)
+
+
+def test_the_state_has_the_pods_and_the_share_of_each_revision() -> None:
+    plugin = screener()
+    roll_out(plugin, {"a": {"prefill": 1, "decode": 2}, "b": {"prefill": 1}})
+    assert plugin.dump_state() == {
+        "pods": 4,
+        "revisions": 2,
+        "share_by_revision": {"a": 1.0, "b": 0.0},
+        "pods_by_revision": {"a": {"prefill": 1, "decode": 2}, "b": {"prefill": 1, "decode": 0}},
+    }
+
+
+def test_the_state_of_many_revisions_is_bounded() -> None:
+    plugin = screener()
+    roll_out(plugin, {f"r{n:03}": {"prefill": 1, "decode": 1} for n in range(200)})
+    state = plugin.dump_state()
+    assert (state["pods"], state["revisions"]) == (400, 200)
+    pods = state["pods_by_revision"]
+    assert isinstance(pods, dict)
+    assert len(pods) == 50
+    assert bounded(state, 256, MAX_VALUES) == state

@@ -203,3 +203,11 @@ def check(made: Bench, plugin: Proportion) -> None:
         assert account.allocated_non_preemptible == sum(
             not task.job.is_preemptible() for task in active
         )
+
+
+def test_the_state_has_what_queues_have() -> None:
+    made, plugin, _ = bench([Queue("a"), Queue("b")], 10)
+    crowd(made, 2)
+    made.run()
+    queue = {"allocated": 2, "requested": 2, "fair_share": 2, "past_use": 0}
+    assert plugin.dump_state() == {"jobs": 4, "queues": {"a": queue, "b": queue}}

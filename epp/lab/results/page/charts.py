@@ -70,7 +70,7 @@ def line_chart(
         return Markup()
     ys = [y for line in lines for _, y in line.points if y is not None]
     x_axis = _axis(min(xs), max(xs), is_log=is_log_x)
-    y_axis = _axis(0.0, max(ys) if y_max is None else y_max)
+    y_axis = _rounded_axis(max(ys) if y_max is None else y_max)
     curves = []
     if is_filled:
         curves.append(_area(lines[0], x_axis, y_axis))
@@ -102,7 +102,7 @@ def histogram(
     counts = [0] * bins
     for value in positive:
         counts[min(int(x_axis.place(value) * bins), bins - 1)] += 1
-    y_axis = _axis(0.0, max(counts))
+    y_axis = _rounded_axis(max(counts))
     width = (_RIGHT - _LEFT) / bins
     bars = [
         element("rect", class_="bar s0", x=f"{_LEFT + number * width:.2f}%", y=_y(y_axis, count),
@@ -130,12 +130,19 @@ def cdf_points(values: Sequence[float], most: int = 200) -> Points:
 
 
 def _axis(low: float, high: float, *, is_log: bool = False) -> _Axis:
+    """Return an axis that ends with the values, from 0 if it is linear."""
     if is_log and low > 0 and high > low * _LOG_FROM:
         span = math.log(high / low)
         return _Axis(lambda value: math.log(value / low) / span, log_ticks(low, high))
-    ticks = linear_ticks(high)
-    most = ticks[-1] or 1.0
+    most = high or 1.0
+    ticks = [each for each in linear_ticks(most) if each <= most]
     return _Axis(lambda value: value / most, ticks)
+
+
+def _rounded_axis(high: float) -> _Axis:
+    """Return an axis from 0 to the next tick."""
+    ticks = linear_ticks(high)
+    return _Axis(lambda value: value / ticks[-1], ticks)
 
 
 def _x(axis: _Axis, value: float) -> str:

@@ -17,6 +17,8 @@ from epp.lab.results.ratios import Verdict
 from epp.lab.results.record import Record
 
 _STYLES = 8
+_WIDEST = 1000
+"""A ratio farther than this factor from 1 is drawn at the edge."""
 _TOLD_BY_COLOUR = frozenset({Verdict.BETTER, Verdict.WORSE})
 _TERMS = {
     "ratio": "the value divided by that of the baseline with the same seed; the geometric mean",
@@ -121,7 +123,7 @@ def _span(cells: Iterable[Cell]) -> float:
         if cell.ratio is not None:
             for value in (cell.ratio.mean, cell.ratio.low, cell.ratio.high):
                 if value is not None and value > 0:
-                    most = max(most, min(abs(math.log(value)), math.log(20)))
+                    most = max(most, min(abs(math.log(value)), math.log(_WIDEST)))
     return most * 1.08
 
 

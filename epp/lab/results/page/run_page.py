@@ -1,5 +1,6 @@
 """The page of one run: what came out, whether to trust it, and where the time went."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,7 @@ def run_page(
     *,
     title: str,
     slo: Slo | None = None,
+    remarks: Sequence[str] = (),
     settings: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the page of one run as HTML.
@@ -49,13 +51,14 @@ def run_page(
         records: Its finished requests.
         title: What was run.
         slo: Objectives of the run.
+        remarks: What else a reader must know before he trusts the figures.
         settings: What was run, in detail.
     """
     slo = slo or Slo()
     return document(
         title,
         run_headline(summary, slo),
-        run_remarks(summary),
+        [*remarks, *run_remarks(summary)],
         [
             _tiles(summary),
             section("Over time", charts_over_time(records)),
@@ -79,9 +82,14 @@ def definitions(title: str, values: Mapping[str, Any]) -> Markup:
     pairs = (
         element(tag, text)
         for name, value in values.items()
-        for tag, text in (("dt", name), ("dd", "-" if value is None else str(value)))
+        for tag, text in (("dt", name), ("dd", _shown(value)))
     )
     return element("details", element("summary", title), element("dl", *pairs))
+
+
+def _shown(value: object) -> str:
+    """Return a setting as text; nested ones as JSON."""
+    return json.dumps(value) if isinstance(value, dict | list | bool | None) else str(value)
 
 
 def _tiles(summary: Summary) -> Markup:
@@ -139,7 +147,7 @@ def _predictions(summary: Summary) -> Markup:
     text = (
         f"The endpoint picker expected {percent(found.predicted_rate)} of prompt tokens in a "
         f"prefix cache, the servers found {percent(found.real_rate)}. Of {found.requests:,} "
-        f"requests {percent(found.exact)} were predicted within a block, "
+        f"requests {percent(found.exact)} were predicted within 16 tokens, "
         f"{percent(found.too_high)} too high, {percent(found.too_low)} too low."
     )
     columns = ("predicted minus real, tokens", "mean", "mean size", "p5", "p50", "p95")

@@ -1,11 +1,12 @@
 """Our own log of decisions (`epp serve --explain-file`) as a trace.
 
-It has when each request came, the lengths that the model server reported, the model and the
-fairness id. Of what prompts shared it has one number, the tokens that the server found in its
-cache. The requests of one tenant and model are therefore given one shared text, of which each
-prompt begins with as many tokens as were cached; the rest is unique. So the replay can hit as much
-as the recorded run did, on each endpoint that has served the tenant; which earlier request a prefix
-came from, and prefixes that were in no cache, cannot be known.
+It has when each request came, the model and the fairness id, and the lengths that the model server
+reported, if the endpoint picker saw the responses. Of what prompts shared it has how much the
+server found in its cache, and how much the endpoint picker's index said that any endpoint held. The
+requests of one tenant and model are therefore given one shared text, of which each prompt begins
+with the larger of the two; the rest is unique. So the replay can hit as much as the recorded run
+could, on each endpoint that has served the tenant; which earlier request a prefix came from, and
+prefixes that no cache held, cannot be known.
 """
 
 from collections import Counter
@@ -24,6 +25,18 @@ _UNKNOWN_OUTPUT_TOKENS = 64
 """For a request whose response reported no usage."""
 
 
+class HeldPrefix(msgspec.Struct, frozen=True, gc=False):
+    """How much of the prompt the endpoints held, by the endpoint picker's index."""
+
+    blocks: dict[str, int]
+    block_size: int
+
+    @property
+    def tokens(self) -> int:
+        """The most that an endpoint held."""
+        return max(self.blocks.values(), default=0) * self.block_size
+
+
 class DecisionRow(msgspec.Struct, frozen=True, gc=False):
     """The fields of a recorded decision that a replay needs."""
 
@@ -36,6 +49,13 @@ class DecisionRow(msgspec.Struct, frozen=True, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    prefix: HeldPrefix | None = None
+
+    @property
+    def shared_tokens(self) -> int:
+        """Tokens at the beginning of the prompt that a cache held."""
+        held = self.prefix.tokens if self.prefix else 0
+        return max(self.cached_tokens or 0, held)
 
     @property
     def arrived_at(self) -> float:
@@ -74,7 +94,7 @@ def conversations(
         base_model = Counter(row.model for row in rows).most_common(1)[0][0]
     for number, row in enumerate(rows):
         tokens = row.prompt_tokens or max(1, row.body_bytes // BYTES_PER_TOKEN)
-        shared = min(row.cached_tokens or 0, tokens)
+        shared = min(row.shared_tokens, tokens)
         segments = []
         if shared:
             shared_text = content_of(name, "shared", row.fairness_id, row.model)
