@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 from rich.console import Console
 
+from epp.cli import fleet_files
 from epp.cli.running import (
     EXPECTED,
     fail,
@@ -26,13 +26,19 @@ from epp.sockets import descriptor_limit
 _FILES_PER_SERVER = 3
 _OWN_FILES = 64
 _MANY = 20
+_DEFAULT_SERVERS = 3
 _NAMES = {fake.EngineType.VLLM: "vLLM", fake.EngineType.SGLANG: "SGLang"}
 _EXPECTED = (*EXPECTED, FleetError)
 _LABEL = re.compile(r"(?P<first>[0-9]{1,9})(-(?P<last>[0-9]{1,9}))?:(?P<key>[^=]+)=(?P<value>.*)")
 
 
 def fleet(
-    endpoints: Annotated[int, typer.Option(help="Number of fake servers.", metavar="N")] = 3,
+    endpoints: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of fake servers; 3 by default, or as many as --scenario has.", metavar="N"
+        ),
+    ] = None,
     first_port: Annotated[
         int,
         typer.Option(
@@ -96,6 +102,14 @@ def fleet(
             help="Write an endpoints file for epp serve when all servers listen.", metavar="FILE"
         ),
     ] = None,
+    scenario: Annotated[
+        Path | None,
+        typer.Option(
+            help="Scenario as for epp simulate: number and engines of the servers, and their"
+            " faults. epp load --traffic sends its requests.",
+            metavar="FILE",
+        ),
+    ] = None,
     faults: Annotated[
         Path | None,
         typer.Option(
@@ -136,6 +150,19 @@ def fleet(
     for option, path in (("--write-endpoints", write_endpoints), ("--record", record)):
         if path is not None:
             require_folder(option, path)
+    engines: Sequence[fake.EngineConfig] = ()
+    plan = fake.FaultPlan()
+    if scenario is not None:
+        if faults is not None or adapter or preset != "tiny" or max_num_seqs is not None:
+            fail(
+                "--scenario has the engines and the faults: it cannot be used with --faults,"
+                " --adapter, --preset or --max-num-seqs"
+            )
+        given = fleet_files.scenario(scenario, endpoints)
+        engines, plan = given.engines, given.faults
+    endpoints = len(engines) if engines else endpoints or _DEFAULT_SERVERS
+    if faults is not None:
+        plan = fleet_files.fault_plan(faults, endpoints)
     labels = fleet_labels(label or (), endpoints)
     if labels and write_endpoints is None:
         fail("--label needs --write-endpoints: only that file contains labels")
@@ -151,6 +178,7 @@ def fleet(
             engine_type=engine,
             ranks=data_parallel_size,
             engine=fake.EngineConfig.from_mapping(settings),
+            engines=tuple(engines),
             time_scale=time_scale,
             kv_events=_kv_events(kv_events_port, kv_events_format, engine),
             busy=dict(_index_and_count(each) for each in busy or ()),
@@ -158,7 +186,7 @@ def fleet(
         )
         servers = fake.Fleet(
             config,
-            faults=_fault_plan(faults, endpoints),
+            faults=plan,
             log=fake.RequestLog(record),
             control_port=control_port,
         )
@@ -180,7 +208,7 @@ def fleet(
 
     run_until_signalled(lambda stop: servers.run(stop, ready=ready), expected=_EXPECTED)
     reason = servers.stats()["bottleneck"]
-    if reason is not None:
+    if reason is not None and (record is not None or control_port is not None):
         fail(f"the fleet itself was the bottleneck: {reason}; its latencies are too long", status=3)
 
 
@@ -194,28 +222,6 @@ def _kv_events(
     is_map = engine is fake.EngineType.VLLM
     default = fake.KvEventFormat.MAP if is_map else fake.KvEventFormat.ARRAY
     return fake.KvEventsConfig(first_port=port, format=given or default)
-
-
-def _fault_plan(path: Path | None, endpoints: int) -> fake.FaultPlan:
-    """Read --faults; exits with an error if the file is invalid."""
-    if path is None:
-        return fake.FaultPlan()
-    try:
-        document = yaml.safe_load(path.read_text())
-    except OSError as error:
-        fail(f"--faults {path}: {error.strerror}")
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        fail(f"--faults {path} is not YAML: {error}")
-    if isinstance(document, dict):
-        document = document.get("faults")
-    if document is None:
-        fail(f"--faults {path}: must be a list of faults, or have the section faults")
-    try:
-        plan = fake.FaultPlan.from_list(document)
-        plan.schedule(workers=endpoints)
-    except fake.ConfigError as error:
-        fail(f"--faults {path}: {error}")
-    return plan
 
 
 def _check_descriptors(endpoints: int) -> None:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from epp.cli import load_options as options
-from epp.cli.load_joins import join
+from epp.cli.load_joins import fleet_bottleneck, join
 from epp.cli.load_output import print_report, print_search, print_statistics, print_step
 from epp.cli.load_traffic import TrafficOptions
 from epp.cli.load_values import labels, slo_header_fields, stage
@@ -79,7 +79,7 @@ def load(
     """Send load through a gateway and print the results.
 
     Exit status 1: all requests failed, or the goodput is below --fail-unless-goodput. 3: the
-    generator itself was the bottleneck.
+    generator itself, or the fleet of --join-fleet, was the bottleneck.
     """
     for option, path in (("--output", output), ("--html", html)):
         if path is not None:
@@ -156,10 +156,32 @@ def load(
             f" {fail_unless_goodput:.2%}",
             status=1,
         )
-    if report.generator.bottleneck and not allow_bottleneck:
+    if not allow_bottleneck:
+        _check_bottleneck(report, join_fleet)
+
+
+def _check_bottleneck(report: generator.Report, fleet: str | None) -> None:
+    """Exit with an error if the generator, or the fake fleet, was too slow."""
+    if report.generator.bottleneck:
         fail(
             f"{report.generator.bottleneck}: the results show the limits of the generator, not of"
             " the gateway; lower the load, free the machine, or give --allow-bottleneck",
+            status=3,
+        )
+    if fleet is not None:
+        _check_fleet(fleet)
+
+
+def _check_fleet(fleet: str) -> None:
+    """Exit with an error if a fake fleet was too slow."""
+    try:
+        reason = fleet_bottleneck(fleet)
+    except JoinError:
+        return  # The join has said so.
+    if reason is not None:
+        fail(
+            f"the fake fleet was the bottleneck: {reason}; the results show its limits, not those"
+            " of the gateway. Start fewer servers, free the machine, or give --allow-bottleneck",
             status=3,
         )
 

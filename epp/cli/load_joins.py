@@ -1,5 +1,6 @@
 """What ``epp load`` joins with its requests: the fleet's record and the decisions about them."""
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count, takewhile
@@ -51,6 +52,22 @@ def join(
             choices = _awaited(wanted, lambda: epp_choices(_lines(decisions), decisions))
         tell(_found("the decisions", decisions, wanted, choices))
     return joined_records(records, servers=servers, choices=choices)
+
+
+def fleet_bottleneck(fleet: str) -> str | None:
+    """Return why the fleet itself was too slow since its start; None if it was not; blocks.
+
+    Args:
+        fleet: The source of `join`; a file says nothing of this.
+
+    Raises:
+        JoinError: The page cannot be read.
+    """
+    if not _is_url(fleet):
+        return None
+    stats = json.loads(_page(str(httpx.URL(fleet).join("stats"))))
+    reason = stats.get("bottleneck") if isinstance(stats, dict) else None
+    return str(reason) if reason else None
 
 
 def _awaited(wanted: set[str], read: Callable[[], dict[str, _T]]) -> dict[str, _T]:

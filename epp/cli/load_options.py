@@ -221,7 +221,7 @@ AllowBottleneck = Annotated[
     bool,
     groups.results(
         "--allow-bottleneck",
-        help="Exit with status 0 although the generator itself was too slow.",
+        help="Exit with status 0 although the generator, or the fake fleet, was too slow.",
     ),
 ]
 Output = Annotated[

@@ -15,11 +15,12 @@ from epp.data_layer import DataLayerError
 from epp.inputs import Panel
 from epp.lab.envoy import Mode
 from epp.lab.fleet import FleetError
-from epp.lab.results import Comparison, compare, comparison_table
+from epp.lab.results import Comparison, compare, comparison_table, to_json_lines
 from epp.lab.results.page import comparison_page
 from epp.lab.scenarios import Scenario, ScenarioError, load_scenario
 from epp.lab.simulation import (
     NAMES,
+    ORACLES,
     Contender,
     Run,
     RunSettings,
@@ -33,8 +34,6 @@ from epp.lab.simulation import (
 from epp.lab.traffic import TrafficError
 
 _EXPECTED = (ConfigError, DataLayerError, FleetError, ScenarioError, SimulationError, TrafficError)
-_ORACLE = "oracle-"
-"""Names of policies that know what no endpoint picker knows begin so."""
 _DEFAULT_POLICIES = ("round-robin", "random", "reference-weighted")
 
 _scenario_options = groups.panel(Panel.SCENARIO)
@@ -93,6 +92,19 @@ def simulate(
             help="Write a page with plots: one file that needs no network.", metavar="FILE"
         ),
     ] = None,
+    records: Annotated[
+        Path | None,
+        groups.results(
+            help="Write the requests of each run to a file of this folder, POLICY-SEED.jsonl.",
+            metavar="DIR",
+        ),
+    ] = None,
+    regret: Annotated[
+        bool,
+        groups.results(
+            help="Also record for each request the server with the earliest first token; slower."
+        ),
+    ] = False,
     as_json: Annotated[
         bool, groups.results("--json", help="Print JSON instead of a table.")
     ] = False,
@@ -106,9 +118,11 @@ def simulate(
     The first one is what the others are compared with: of --config, then of --policy, then of the
     scenario's own list.
     """
+    quiet_logs()
     if html is not None:
         require_folder("--html", html)
-    quiet_logs()
+    if records is not None and not records.is_dir():
+        fail(f"--records {records}: there is no such folder")
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         chosen = load_scenario(scenario).changed(
@@ -117,7 +131,7 @@ def simulate(
         contenders = _chosen(config or (), policy or (), chosen)
         for each in contenders:
             each.check()
-        settings = RunSettings(scenario=chosen, mode=mode)
+        settings = RunSettings(scenario=chosen, mode=mode, has_oracle=regret)
         numbers = range(first_seed, first_seed + seeds)
         done: list[Run] = []
 
@@ -131,16 +145,17 @@ def simulate(
         runs = run_all(
             settings, contenders, numbers, jobs=jobs or os.cpu_count() or 1, finished=finished
         )
-        comparison = compare(
-            summaries(runs),
-            oracles=[each.name for each in contenders if each.name.startswith(_ORACLE)],
-        )
+        comparison = compare(summaries(runs), oracles=ORACLES)
         if profile:
             _show_profile(settings, contenders, first_seed, notes)
     except _EXPECTED as error:
         fail(str(error), status=1)
     if html is not None:
-        write_whole(html, _page(comparison, runs, chosen, scenario))
+        write_whole(html, _page(comparison, runs, chosen))
+    if records is not None:
+        for done_run in runs:
+            name = f"{done_run.contender.name}-{done_run.seed}.jsonl"
+            write_whole(records / name, to_json_lines(done_run.records))
     if as_json:
         print(json.dumps(comparison.to_dict(), indent=2))  # noqa: T201 - the command's output
     else:
@@ -151,21 +166,19 @@ def simulate(
         notes.print(f"{total:.0f} s in {spent:.1f} s of CPU time: {pace:.0f} times real time")
 
 
-def _page(comparison: Comparison, runs: Sequence[Run], scenario: Scenario, path: Path) -> str:
-    """Return the page; its curves are of the first seed."""
-    first = comparison.seeds[0]
-    records = {
-        each.contender.name: [
-            record for record in each.records if record.started_at >= scenario.warm_up_seconds
-        ]
-        for each in runs
-        if each.seed == first
-    }
+def _page(comparison: Comparison, runs: Sequence[Run], scenario: Scenario) -> str:
+    first = runs[0].seed
     return comparison_page(
         comparison,
-        records,
-        title=f"Simulation of {path.stem}, {len(scenario.engines)} workers",
-        settings={"scenario": str(path), "description": scenario.description},
+        {each.contender.name: each.records for each in runs if each.seed == first},
+        title=f"Simulation of {scenario.name}",
+        settings={
+            "what it shows": scenario.description.strip(),
+            "source": scenario.source.strip(),
+            "workers": len(scenario.engines),
+            "warm-up": f"{scenario.warm_up_seconds:g} s",
+            "curves": f"seed {first}",
+        },
     )
 
 

@@ -166,7 +166,7 @@ async def _run(
             await _start(fleet, stack, children)
             addresses = await _until_ready(lambda: _read_addresses(file), children)
             serve_from = ["--endpoints-file", str(file)]
-            say(f"fleet ready: {len(addresses)} fake vLLM servers at {', '.join(addresses)}")
+            say(f"fleet ready: {len(addresses)} fake servers at {', '.join(addresses)}")
 
         ready_file = folder / "epp-ready"
         epp = _Child(

@@ -7,11 +7,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import typer
 from lab.results.records import make_record
 from typer.testing import CliRunner
 
-from epp.cli import cli, load_joins
-from epp.cli.load_joins import join
+from epp.cli import cli, load, load_joins
+from epp.cli.load_joins import fleet_bottleneck, join
 from epp.lab.results import JoinError, Record
 
 RECORDS = [make_record(index, request_id=f"r-{index}") for index in range(3)]
@@ -29,7 +30,13 @@ class Pages(BaseHTTPRequestHandler):
     """The fleet's page of two requests, and the decision about the first."""
 
     def do_GET(self) -> None:
-        texts = {"/lab/requests": served(0) + served(1), "/debug/decisions/r-0": decided(0)}
+        texts = {
+            "/lab/requests": served(0) + served(1),
+            "/lab/stats": '{"bottleneck": null}',
+            "/slow/requests": served(0),
+            "/slow/stats": '{"bottleneck": "steps were late"}',
+            "/debug/decisions/r-0": decided(0),
+        }
         text = texts.get(self.path, '{"error": "no decision of the request"}')
         if self.path == "/debug/decisions/other":
             text = "not JSON"
@@ -160,3 +167,22 @@ def test_a_search_has_no_page_and_no_joins(option: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, arguments)
     assert done.exit_code == 2
     assert "are for one run, not for --search" in done.stderr
+
+
+def test_a_fleet_that_was_too_slow_is_named(pages: str, tmp_path: Path) -> None:
+    assert fleet_bottleneck(f"{pages}/slow/requests") == "steps were late"
+    assert fleet_bottleneck(f"{pages}/lab/requests") is None
+    assert fleet_bottleneck(str(tmp_path / "record.jsonl")) is None
+    with pytest.raises(JoinError, match="answered 404"):
+        fleet_bottleneck(f"{pages}/other/requests")
+
+
+def test_epp_load_fails_if_the_fleet_was_too_slow(
+    pages: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        load._check_fleet(f"{pages}/slow/requests")
+    assert ended.value.exit_code == 3
+    assert "the fake fleet was the bottleneck: steps were late" in capsys.readouterr().err
+    load._check_fleet(f"{pages}/lab/requests")
+    load._check_fleet(f"{pages}/other/requests")  # told when it could not be joined

@@ -13,6 +13,7 @@ from epp.cli import cli, fleet
 from epp.lab.fleet import Fleet, KvEventFormat, KvEventsConfig
 from epp.sockets import descriptor_limit
 
+SCENARIOS = Path(__file__).parents[2] / "deploy" / "lab"
 ARRAY = KvEventFormat.ARRAY
 CRASH = "- {kind: crash, at: 0, worker: 0}\n"
 
@@ -107,7 +108,8 @@ def test_servers_beyond_the_limit_of_open_files_are_refused(
 
 def test_a_fleet_that_was_the_bottleneck_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fleet, "stats", lambda _: {"bottleneck": "steps were late"})
-    done = epp_fleet()
+    assert epp_fleet().exit_code == 0  # nobody measures
+    done = epp_fleet("--control-port", "0")
     assert done.exit_code == 3
     assert "the fleet itself was the bottleneck: steps were late" in done.stderr
 
@@ -143,3 +145,35 @@ def test_a_format_without_kv_events_is_refused() -> None:
         2,
         "epp: --kv-events-format needs --kv-events-port\n",
     )
+
+
+@pytest.mark.parametrize(("args", "servers"), [((), 8), (("--endpoints", "4"), 4)])
+def test_a_scenario_has_the_servers_and_their_faults(
+    args: tuple[str, ...], servers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleets: list[Fleet] = []
+    report = Fleet.stats
+
+    def stats(running: Fleet) -> dict[str, Any]:
+        fleets.append(running)
+        return report(running)
+
+    monkeypatch.setattr(Fleet, "stats", stats)
+    done = epp_fleet("--scenario", str(SCENARIOS / "crash.yaml"), *args)
+    assert done.exit_code == 0, done.output
+    (running,) = fleets
+    assert len(running.servers) == servers
+    assert running.servers[2].engine.config.num_blocks == 24_000
+    assert next(running.injector.schedule.changes()) == (40.0, (2,))
+
+
+def test_a_scenario_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text("description: none\n")
+    done = epp_fleet("--scenario", str(file))
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"epp: --scenario {file}: ")
+    done = epp_fleet("--scenario", str(SCENARIOS / "crash.yaml"), "--endpoints", "2")
+    assert "faults[0].worker: there is no worker 2" in done.stderr
+    done = epp_fleet("--scenario", str(file), "--preset", "llama-3.1-8b/h100")
+    assert "--scenario has the engines and the faults" in done.stderr

@@ -14,6 +14,9 @@ from epp.lab.results import Verdict
 from tools.bench import compare, result_file
 from tools.bench.gateways import Case, Server
 from tools.bench.in_process import Path as RequestPath
+from tools.bench.latency import Gateway, HighestRate, Latency
+from tools.bench.latency import Measured as LatencyMeasured
+from tools.bench.matrix import Measured as MatrixMeasured
 from tools.bench.result_cells import cells_of
 from tools.bench.result_file import Cell, Machine, ResultFile, ResultFileError
 from tools.bench.through_envoy import Cell as EnvoyCell
@@ -82,7 +85,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(*arguments: str) -> tuple[int, str]:
     shown = io.StringIO()
-    status = compare.main(arguments, Console(file=shown, width=140))
+    status = compare.main(arguments, Console(file=shown, width=400))
     return status, shown.getvalue()
 
 
@@ -164,3 +167,37 @@ def test_cells_are_ratios() -> None:
         "paths: lean: EPP / bare": [5.0],
         "start: plain: CPU / reference": [250.0],
     }
+
+
+def test_cells_of_latency_and_of_the_matrix_are_ratios() -> None:
+    def through(gateway: Gateway, *p50_ms: float) -> Latency:
+        return Latency(gateway=gateway, mode=Mode.LEAN, p50_ms=p50_ms, p99_ms=(4.0, 8.0), errors={})
+
+    def rate(gateway: Gateway, per_second: float) -> HighestRate:
+        return HighestRate(gateway=gateway, mode=Mode.LEAN, per_second=per_second, limit="")
+
+    measured = LatencyMeasured(
+        [through(Gateway.ALONE, 1.0, 2.0), through(Gateway.EPP, 2.0, 3.0)],
+        [rate(Gateway.ALONE, 2000.0), rate(Gateway.BARE, 0.0), rate(Gateway.EPP, 500.0)],
+    )
+    common: dict[str, Any] = {
+        "case": Case(Mode.LEAN, chunks=1000),
+        "requests": 1,
+        "idle_share": 0.0,
+        "requests_per_second": 1.0,
+        "messages_per_request": 4.0,
+        "envoy_errors": {},
+        "load_errors": {},
+    }
+    pair = [
+        EnvoyCell(server=Server.EPP, cpu_us=(120.0,), **common),
+        EnvoyCell(server=Server.BARE, cpu_us=(30.0,), **common),
+    ]
+    cells = cells_of({"latency": measured, "matrix": [MatrixMeasured(100, pair)]}, 2000.0)
+    assert {name: cell.values for name, cell in cells.items()} == {
+        "latency: lean, Envoy and EPP / Envoy alone: p50": [2.0, 1.5],
+        "latency: lean, Envoy and EPP / Envoy alone: p99": [1.0, 1.0],
+        "latency: lean, highest rate, EPP / Envoy alone": [0.25],
+        "matrix: 100 endpoints, lean, 1000 chunks: EPP / bare": [4.0],
+    }
+    assert cells["latency: lean, highest rate, EPP / Envoy alone"].higher_is_better

@@ -16,6 +16,7 @@ from typing import Any
 import uvloop
 from rich.console import Console
 
+from epp.lab.envoy import Mode
 from tools.bench import (
     body_sizes,
     budget,
@@ -30,8 +31,10 @@ from tools.bench import (
     flow_tables,
     gateways,
     in_process,
+    latency,
     live_viewer,
     many_endpoints,
+    matrix,
     pods,
     prefix_memory,
     processes,
@@ -245,8 +248,27 @@ async def viewers(run: Run) -> None:
     run.console.print(live_viewer.table(measured, busy))
 
 
+async def by_everything(run: Run) -> None:
+    """CPU by mode, chunks, length and endpoints."""
+    measured = await matrix.measure(run.settings)
+    run.results["matrix"] = measured
+    run.console.print(matrix.table(measured))
+
+
+async def added_latency(run: Run) -> None:
+    """Latency added to Envoy alone, and the highest rate."""
+    modes = (Mode.ADAPTIVE,) if run.quick else (Mode.ADAPTIVE, Mode.FULL_DUPLEX)
+    measured = await latency.measure(
+        run.endpoints, modes, seconds=run.settings.seconds * 3, rounds=run.settings.rounds
+    )
+    run.results["latency"] = measured
+    run.console.print(latency.table(measured))
+
+
 PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "envoy": envoy,
+    "matrix": by_everything,
+    "latency": added_latency,
     "parts": parts,
     "micro": micro,
     "shares": observability,
@@ -265,7 +287,9 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "viewers": viewers,
 }
 BY_DEFAULT = [
-    name for name in PARTS if name not in {"explain", "floods", "cost", "endpoints", "viewers"}
+    name
+    for name in PARTS
+    if name not in {"matrix", "explain", "floods", "cost", "endpoints", "viewers"}
 ]
 
 

@@ -7,7 +7,9 @@ from tools.bench import (
     cycle,
     envoy_table,
     flow_control,
+    latency,
     many_endpoints,
+    matrix,
     prefix_memory,
     recorded,
     setups,
@@ -51,6 +53,33 @@ def _through_envoy(measured: Sequence[through_envoy.Cell], _: float) -> Found:
         if (case, Server.GRPC_AIO) in by_key:
             plain = by_key[case, Server.GRPC_AIO]
             yield f"{named(case)}: bare / grpc.aio", Cell(values=envoy_table.rounds(bare, plain))
+
+
+def _matrix(measured: Iterable[matrix.Measured], reference_us: float) -> Found:
+    for each in measured:
+        for name, cell in _through_envoy(each.cells, reference_us):
+            yield f"{each.endpoints} endpoints, {name}", cell
+
+
+def _latency(measured: latency.Measured, reference_us: float) -> Found:
+    alone = {m.mode: m for m in measured.latencies if m.gateway is latency.Gateway.ALONE}
+    for each in measured.latencies:
+        base = alone[each.mode]
+        if each is not base:
+            name = f"{each.mode.value}, {each.gateway.value} / Envoy alone"
+            for part in ("p50_ms", "p99_ms"):
+                pairs = zip(getattr(each, part), getattr(base, part), strict=True)
+                values = [mine / its for mine, its in pairs]
+                yield f"{name}: {part.removesuffix('_ms')}", Cell(values=values)
+    by_key = {(rate.mode, rate.gateway): rate.per_second for rate in measured.rates}
+    for (mode, gateway), rate in by_key.items():
+        if gateway is latency.Gateway.EPP and rate:
+            for other in (latency.Gateway.ALONE, latency.Gateway.BARE):
+                if by_key[mode, other]:
+                    yield (
+                        f"{mode.value}, highest rate, EPP / {other.value}",
+                        Cell(values=[rate / by_key[mode, other]], higher_is_better=True),
+                    )
 
 
 def _paths(measured: Iterable[Path], _: float) -> Found:
@@ -144,7 +173,8 @@ def _idle(share: float, reference_us: float) -> Found:
 
 _CELLS: Mapping[str, Callable[[Any, float], Found]] = {
     "through_envoy": _through_envoy,
-    "matrix": _through_envoy,
+    "matrix": _matrix,
+    "latency": _latency,
     "idle_share_50ms_scrapes": _idle,
     "paths": _paths,
     "sizes": _paths,

@@ -1,21 +1,22 @@
 """A fleet of fake vLLM servers in one process; imports no other package of epp.
 
-`config` has the settings; `engine` simulates one server without I/O and with any clock; `http` and
-`api` are its network interface; the modules `..._bodies` and `..._format(s)` implement the OpenAI
-and Anthropic APIs; `stages` simulates the routing sidecar. `process` has what a restart loses,
-`service` its routes, `server` the address and the connections; `fleet` runs several servers.
-`faults` says what is wrong with a server at a time, `injector` applies it. `request_log` has the
-truth about each request, `self_load` about the process of the fleet; `control` serves both.
+`config` and `engine_config` have the settings; `engine` simulates one server without I/O and with
+any clock; `http` and `api` are its network interface; the modules `..._bodies` and `..._format(s)`
+implement the OpenAI and Anthropic APIs; `stages` simulates the routing sidecar. `process` has what
+a restart loses, `service` its routes, `server` the address and the connections; `fleet` runs
+several servers. `faults` says what is wrong with a server at a time, `injector` applies it.
+`request_log` has the truth about each request, `self_load` about the process of the fleet;
+`control` serves both.
 """
 
 from epp.lab.fleet.config import (
-    EngineConfig,
     EngineType,
     FleetConfig,
     KvEventFormat,
     KvEventsConfig,
 )
 from epp.lab.fleet.engine import Engine
+from epp.lab.fleet.engine_config import EngineConfig
 from epp.lab.fleet.errors import ConfigError, FleetError, PortTakenError
 from epp.lab.fleet.faults import FAULT_KINDS, FaultPlan, Faults, FaultSchedule
 from epp.lab.fleet.fleet import Fleet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil, log
 
-from epp.lab.fleet.config import EngineConfig
+from epp.lab.fleet.engine_config import EngineConfig
 from epp.lab.fleet.kv_cache import KvCache, adapter_root, block_keys
 from epp.lab.fleet.sequence import (
     LENGTH_BYTES,

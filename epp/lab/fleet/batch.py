@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import cast
 
-from epp.lab.fleet.config import EngineConfig
 from epp.lab.fleet.decoding import DecodeGroup
+from epp.lab.fleet.engine_config import EngineConfig
 from epp.lab.fleet.kv_cache import BYTES_PER_TOKEN, BlockLease, KvCache, adapter_root, block_keys
 from epp.lab.fleet.lora import LoraSlots
 from epp.lab.fleet.sequence import Sequence

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from enum import Enum
-from math import isfinite
-from typing import Any
 
-import msgspec
-
-from epp.lab.fleet.errors import ConfigError
-from epp.lab.fleet.presets import PRESETS
+from epp.lab.fleet.engine_config import EngineConfig
+from epp.lab.fleet.errors import require
 
 MAX_PORT = 65_535
 
@@ -52,162 +47,6 @@ class EngineType(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
-    """Speed and capacity of one fake server.
-
-    A step takes `(step_seconds + decode_seconds_per_sequence * decoding sequences +
-    kv_seconds_per_token * KV tokens + prefill tokens / prefill_tokens_per_second +
-    lora_load_seconds * adapter loads) * time_scale / speed` seconds. The KV tokens are those of the
-    sequences in the step whose KV is in the cache when the step begins.
-    """
-
-    max_num_seqs: int = 8
-    """Maximum batch size; further sequences wait."""
-    max_num_batched_tokens: int = 2048
-    """Maximum tokens computed in one step: decoding first, the rest for prefill chunks."""
-    max_num_prefills: int = 0
-    """Maximum number of sequences prefilled in one step; 0 for any number."""
-    block_size: int = 16
-    """Tokens per KV block."""
-    num_blocks: int = 2000
-    """KV blocks of the server."""
-    max_model_len: int = 8192
-    """Maximum tokens of prompt and output together; must fit into the KV cache."""
-    step_seconds: float = 0.010
-    """Seconds of an empty step, the time to read the weights once."""
-    decode_seconds_per_sequence: float = 0.0005
-    """Seconds that each decoding sequence adds to a step."""
-    kv_seconds_per_token: float = 0.0
-    """Seconds that each token in the KV cache adds to a step of its sequence."""
-    prefill_tokens_per_second: float = 8000.0
-    """Prompt tokens computed per second."""
-    kv_transfer_seconds: float = 0.0
-    """Seconds before the KV of a prompt that another server has prefilled begins to arrive."""
-    kv_transfer_tokens_per_second: float = 0.0
-    """Tokens whose KV arrives per second from another server; 0 for all at once."""
-    eos_probability: float = 0.0
-    """Probability that a token ends the output early with `stop`; 0 for a request with
-    `ignore_eos`."""
-    adapters: tuple[str, ...] = ()
-    """Names of the LoRA adapters that the server serves."""
-    max_loras: int = 2
-    """Maximum number of different adapters in one batch."""
-    lora_load_seconds: float = 0.050
-    """Seconds that loading an adapter adds to a step."""
-    time_scale: float = 1.0
-    """Factor for all durations: 0.01 makes a server 100 times as fast."""
-    speed: float = 1.0
-    """Speed factor of this server: 0.3 is a straggler."""
-    speed_changes: tuple[tuple[float, float], ...] = ()
-    """Further speed factors over time: pairs of the seconds since the start of the server from
-    which one holds, ascending, and the factor; 1 before the first."""
-    phantom_waiting: int = 0
-    """Requests added to the queue length on the metrics page; they do not exist."""
-    seed: int = 0
-    """Seed of generated text and output lengths."""
-
-    @classmethod
-    def preset(cls, name: str) -> EngineConfig:
-        """Return the settings of a preset.
-
-        Raises:
-            ConfigError: No preset has this name.
-        """
-        return cls.from_mapping({"preset": name})
-
-    @classmethod
-    def from_mapping(cls, document: Mapping[str, Any]) -> EngineConfig:
-        """Return the settings in a part of a YAML file.
-
-        Args:
-            document: Fields by name. `preset` names the preset of the others; `speed` may be a
-                list of pairs as in `speed_changes`.
-
-        Raises:
-            ConfigError: A key is unknown, or its value is wrong; the message names it.
-        """
-        fields = dict(document)
-        name = fields.pop("preset", "tiny")
-        if not isinstance(name, str) or name not in PRESETS:
-            raise ConfigError(f"preset {name!r} is unknown; there are {', '.join(PRESETS)}")
-        for key in fields:
-            if key not in cls.__dataclass_fields__:
-                known = get_close_matches(str(key), cls.__dataclass_fields__, n=1)
-                hint = f"; did you mean {known[0]}?" if known else ""
-                raise ConfigError(f"{key!r} is not a setting of the engine{hint}")
-        if isinstance(fields.get("speed"), list | tuple):
-            fields["speed_changes"] = fields.pop("speed")
-        try:
-            return msgspec.convert({**PRESETS[name].fields, **fields}, cls)
-        except msgspec.ValidationError as error:
-            raise ConfigError(_without_path(str(error))) from error
-
-    def __post_init__(self) -> None:
-        for name in (
-            "max_num_seqs",
-            "max_num_batched_tokens",
-            "block_size",
-            "num_blocks",
-            "max_model_len",
-            "max_loras",
-        ):
-            _check(
-                getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}"
-            )
-        for name, value in self._numbers():
-            _check(isfinite(value), f"{name} must be a finite number, got {value}")
-        # Steps of zero duration would never end on a virtual clock.
-        for name in ("step_seconds", "prefill_tokens_per_second", "time_scale", "speed"):
-            _check(getattr(self, name) > 0, f"{name} must be above 0, got {getattr(self, name)}")
-        for name in (
-            "max_num_prefills",
-            "decode_seconds_per_sequence",
-            "kv_seconds_per_token",
-            "lora_load_seconds",
-            "kv_transfer_seconds",
-            "kv_transfer_tokens_per_second",
-            "phantom_waiting",
-        ):
-            _check(
-                getattr(self, name) >= 0, f"{name} must not be negative, got {getattr(self, name)}"
-            )
-        _check(
-            0 <= self.eos_probability < 1,
-            f"eos_probability must be in [0, 1), got {self.eos_probability}",
-        )
-        times = [at for at, _ in self.speed_changes]
-        _check(
-            times == sorted(set(times)) and min(times, default=0) >= 0,
-            f"speed_changes must have ascending times, from 0 on, got {times}",
-        )
-        for at, speed in self.speed_changes:
-            _check(speed > 0, f"speed_changes has the speed {speed} at {at} s; it must be above 0")
-        _check(
-            self.max_num_batched_tokens >= self.max_num_seqs,
-            f"max_num_batched_tokens ({self.max_num_batched_tokens}) is below "
-            f"max_num_seqs ({self.max_num_seqs})",
-        )
-        capacity = self.num_blocks * self.block_size
-        _check(
-            self.max_model_len <= capacity,
-            f"max_model_len ({self.max_model_len}) does not fit the KV cache ({capacity} tokens)",
-        )
-        _check(
-            len(set(self.adapters)) == len(self.adapters),
-            f"adapters has duplicate names: {', '.join(self.adapters)}",
-        )
-
-    def _numbers(self) -> Iterator[tuple[str, float]]:
-        for name in self.__dataclass_fields__:
-            value = getattr(self, name)
-            if isinstance(value, int | float):
-                yield name, value
-        for change in self.speed_changes:
-            for value in change:
-                yield "speed_changes", value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetConfig:
     """A fleet of fake vLLM servers in one process.
 
@@ -234,6 +73,8 @@ class FleetConfig:
     """Data-parallel ranks of each server, each with its own engine."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Settings of all engines."""
+    engines: tuple[EngineConfig, ...] = ()
+    """Settings of the engines of each endpoint, instead of `engine`."""
     kv_events: KvEventsConfig | None = None
     """KV events of all servers; None for none."""
     seed: int = 0
@@ -250,37 +91,43 @@ class FleetConfig:
     """Maximum length of a request body; a longer one gets status 413."""
 
     def __post_init__(self) -> None:
-        _check(self.endpoints >= 1, f"endpoints must be at least 1, got {self.endpoints}")
-        _check(
+        require(self.endpoints >= 1, f"endpoints must be at least 1, got {self.endpoints}")
+        require(
             self.max_body_bytes >= 1,
             f"max_body_bytes must be at least 1, got {self.max_body_bytes}",
         )
-        _check(self.ranks >= 1, f"ranks must be at least 1, got {self.ranks}")
-        _check(
+        require(self.ranks >= 1, f"ranks must be at least 1, got {self.ranks}")
+        require(
             self.ranks == 1 or self.engine_type is EngineType.VLLM,
             "data-parallel ranks are simulated for vLLM only",
         )
-        _check(self.model != "", "model must not be empty")
-        _check(
-            self.model not in self.engine.adapters,
-            f"adapter {self.model} has the name of the model",
+        require(self.model != "", "model must not be empty")
+        for engine in (self.engine, *self.engines):
+            require(
+                self.model not in engine.adapters,
+                f"adapter {self.model} has the name of the model",
+            )
+        require(
+            len(self.engines) in {0, self.endpoints},
+            f"engines has settings of {len(self.engines)} endpoints, but there are"
+            f" {self.endpoints}",
         )
-        _check(
+        require(
             len(self.ports) in {0, self.endpoints},
             f"ports lists {len(self.ports)} ports for {self.endpoints} endpoints",
         )
         for name in ("speed", "busy", "num_blocks"):
             for index in getattr(self, name):
-                _check(
+                require(
                     0 <= index < self.endpoints,
                     f"{name} has index {index}, but there are {self.endpoints} endpoints",
                 )
         for index in range(self.endpoints):
             port = self.port_of(index)
-            _check(0 <= port <= MAX_PORT, f"port of endpoint-{index} is out of range: {port}")
+            require(0 <= port <= MAX_PORT, f"port of endpoint-{index} is out of range: {port}")
             if self.kv_events is not None:
                 last = max(self.kv_events.ports_of((index + 1) * self.ranks - 1))
-                _check(
+                require(
                     last <= MAX_PORT, f"KV-event port of endpoint-{index} is out of range: {last}"
                 )
             self.engine_of(index)
@@ -297,7 +144,7 @@ class FleetConfig:
 
     def engine_of(self, index: int) -> EngineConfig:
         """Return the engine settings of an endpoint."""
-        shared = self.engine
+        shared = self.engines[index] if self.engines else self.engine
         values = {name: getattr(shared, name) for name in EngineConfig.__dataclass_fields__}
         values["time_scale"] = shared.time_scale * self.time_scale
         values["speed"] = shared.speed * self.speed.get(index, 1.0)
@@ -305,14 +152,3 @@ class FleetConfig:
         values["num_blocks"] = self.num_blocks.get(index, shared.num_blocks)
         values["seed"] = self.seed or shared.seed
         return EngineConfig(**values)
-
-
-def _check(holds: bool, message: str) -> None:
-    if not holds:
-        raise ConfigError(message)
-
-
-def _without_path(message: str) -> str:
-    """Begin with the key, in the words of the other messages."""
-    text, _, path = message.partition(" - at `$.")
-    return f"{path.rstrip('`')}: {text}" if path else text

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from epp.lab.fleet.arrival import new_sequence
 from epp.lab.fleet.batch import Batch, StepPlan
-from epp.lab.fleet.config import EngineConfig
+from epp.lab.fleet.engine_config import EngineConfig
 from epp.lab.fleet.lora import LoraSeries
 from epp.lab.fleet.pace import Pace, Stretch
 from epp.lab.fleet.sequence import FinishReason, GenerationRequest, Sequence

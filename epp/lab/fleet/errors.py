@@ -8,7 +8,7 @@ class FleetError(Exception):
 
 
 class ConfigError(FleetError):
-    """A value of `FleetConfig` is out of range."""
+    """A setting of the fleet or of an engine is wrong."""
 
 
 class PortTakenError(FleetError):
@@ -49,3 +49,9 @@ class UnknownModelError(ApiError):
 
     status = 404
     kind = "NotFoundError"
+
+
+def require(holds: bool, message: str) -> None:
+    """Raise a `ConfigError` with this message unless a condition on a setting holds."""
+    if not holds:
+        raise ConfigError(message)

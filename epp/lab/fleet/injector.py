@@ -13,7 +13,8 @@ class FaultInjector:
     """Changes the faults of each server when its time comes."""
 
     def __init__(self, schedule: FaultSchedule, servers: Sequence[FakeServer]) -> None:
-        self._schedule = schedule
+        self.schedule = schedule
+        """What is wrong with whom, and when."""
         self._servers = servers
         self._injected = [Faults() for _ in servers]
 
@@ -27,13 +28,13 @@ class FaultInjector:
         loop = asyncio.get_running_loop()
         await begun.wait()
         began = loop.time()
-        for time, workers in self._schedule.changes():
+        for time, workers in self.schedule.changes():
             await asyncio.sleep(began + time - loop.time())
             for worker in workers:
                 await self._inject(worker, time)
 
     async def _inject(self, worker: int, time: float) -> None:
-        faults = self._schedule.state_at(worker, time)
+        faults = self.schedule.state_at(worker, time)
         if faults != self._injected[worker]:
             self._injected[worker] = faults
             await self._servers[worker].inject(faults)

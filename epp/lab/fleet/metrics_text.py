@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from epp.lab.fleet.stats import Histogram
+
+_SHARED = 1024
 
 
 def escape(value: str) -> str:
@@ -14,8 +18,7 @@ class HistogramText:
     """The samples of a histogram."""
 
     def __init__(self, name: str, labels: str, histogram: Histogram) -> None:
-        bounds = (*map(repr, histogram.bounds), "+Inf")
-        self._heads = [f'{name}_bucket{{le="{bound}",{labels}}} ' for bound in bounds]
+        self._heads = _bucket_heads(name, labels, histogram.bounds)
         self._count_head = f"{name}_count{{{labels}}} "
         self._sum_head = f"{name}_sum{{{labels}}} "
         self._histogram = histogram
@@ -35,3 +38,9 @@ class HistogramText:
             lines.append(f"{self._sum_head}{histogram.sum!r}")
             self._text = "\n".join(lines)
         return self._text
+
+
+@lru_cache(maxsize=_SHARED)
+def _bucket_heads(name: str, labels: str, bounds: tuple[float, ...]) -> tuple[str, ...]:
+    """Return the sample of each bucket without its value; equal servers share them."""
+    return tuple(f'{name}_bucket{{le="{bound}",{labels}}} ' for bound in (*bounds, "+Inf"))

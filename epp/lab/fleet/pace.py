@@ -6,7 +6,7 @@ from bisect import bisect_right
 from math import inf, sqrt
 
 from epp.lab.fleet.batch import StepPlan
-from epp.lab.fleet.config import EngineConfig
+from epp.lab.fleet.engine_config import EngineConfig
 
 
 class Pace:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from epp.lab.fleet.api import ApiParser
-from epp.lab.fleet.config import EngineConfig, EngineType
+from epp.lab.fleet.config import EngineType
 from epp.lab.fleet.driver import EngineDriver
+from epp.lab.fleet.engine_config import EngineConfig
 from epp.lab.fleet.errors import ApiError
 from epp.lab.fleet.kv_events import KvEvent, KvEventSource
 from epp.lab.fleet.metrics_endpoint import Page

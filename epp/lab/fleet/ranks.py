@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 
-from epp.lab.fleet.config import EngineConfig
 from epp.lab.fleet.engine import Engine, SequenceCallback
+from epp.lab.fleet.engine_config import EngineConfig
 from epp.lab.fleet.sequence import GenerationRequest, Sequence
 
 _WAITING_WEIGHT = 4

@@ -143,8 +143,7 @@ class FakeServer:
             else:
                 driver.resume()
         if faults.kv_events_restarts != before.kv_events_restarts:
-            self._published = None
-            await self._publish_events()
+            await self._open_publishers(process)
         if faults.stale_metrics and not before.stale_metrics:
             service.pages.metrics.freeze()
         if faults.refuse and self.listening:
@@ -198,18 +197,23 @@ class FakeServer:
 
     async def _publish_events(self) -> None:
         """Open the publishers of the current process, if they are not open."""
-        process, settings = self._running()[0], self._config.kv_events
-        if settings is None or self._published is process:
+        process = self._running()[0]
+        if self._published is not process and self._publishers:
+            self._published = process
+            await self._open_publishers(process)
+            process.send_events(
+                [partial(each.publish, faults=self.faults) for each in self._publishers]
+            )
+
+    async def _open_publishers(self, process: FakeProcess) -> None:
+        settings = self._config.kv_events
+        if settings is None:
             return
         topic = f"kv@{self.address}@{process.api.model}"
         for rank, publisher in enumerate(self._publishers):
             ports = settings.ports_of(self.index * self._config.ranks + rank)
             encoder = KvEventEncoder(settings.format, self._engine_config.block_size, rank)
             await publisher.open(self.host, ports, topic, encoder)
-        process.send_events(
-            [partial(each.publish, faults=self.faults) for each in self._publishers]
-        )
-        self._published = process
 
     def event_sources(self) -> list[dict[str, object]]:
         """Return the publishers of its KV events, as in `/kv_event_sources`."""

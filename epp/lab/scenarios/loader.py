@@ -136,8 +136,8 @@ def _engines(fleet: FleetFields, where: str) -> list[EngineConfig]:
 
 def _engine(document: Mapping[str, Any], where: str) -> EngineConfig:
     try:
-        return EngineConfig(**document)
-    except (ConfigError, TypeError) as error:
+        return EngineConfig.from_mapping(document)
+    except ConfigError as error:
         raise ScenarioError(f"{where}: {error}") from None
 
 

@@ -7,7 +7,7 @@ asks a router (`routing`) for a server: `picker` is the endpoint picker itself, 
 contender and seed.
 """
 
-from epp.lab.simulation.contenders import NAMES, Contender
+from epp.lab.simulation.contenders import NAMES, ORACLES, Contender
 from epp.lab.simulation.errors import SimulationError
 from epp.lab.simulation.profiling import profiled
 from epp.lab.simulation.runs import (
@@ -24,6 +24,7 @@ from epp.lab.simulation.virtual_loop import VirtualLoop, VirtualLoopError, run_v
 
 __all__ = [
     "NAMES",
+    "ORACLES",
     "Contender",
     "Outcome",
     "Run",

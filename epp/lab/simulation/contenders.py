@@ -11,16 +11,24 @@ from epp.building import InstalledPlugins
 from epp.config import LoadedConfig, default_config, load_file, load_text
 from epp.lab.envoy import Mode
 from epp.lab.simulation.errors import SimulationError
-from epp.lab.simulation.oracles import EarliestFirstToken
+from epp.lab.simulation.lower_bound import ideal_servers
+from epp.lab.simulation.oracles import EarliestFirstToken, LeastDelay, Oracle
 from epp.lab.simulation.picker import PickerRouter
 from epp.lab.simulation.policies import POLICIES, PolicyRouter
 from epp.lab.simulation.routing import Router
-from epp.lab.simulation.servers import SimulatedServer
+from epp.lab.simulation.servers import SimulatedServer, simulated_servers
+from epp.lab.simulation.simulation import MakeServers
 
-ORACLE = "oracle-earliest-first-token"
+LOWER_BOUND = "lower-bound"
+_ORACLES: dict[str, type[Oracle]] = {
+    "oracle-earliest-first-token": EarliestFirstToken,
+    "oracle-least-delay": LeastDelay,
+}
 CONFIGURATIONS = ("reference-weighted", "reference-affinity")
 """Configurations that are built in: the two defaults of the Go EPP."""
-NAMES = (*POLICIES, *CONFIGURATIONS, ORACLE)
+ORACLES = (*_ORACLES, LOWER_BOUND)
+"""Those that know what no endpoint picker knows."""
+NAMES = (*POLICIES, *CONFIGURATIONS, *ORACLES)
 """All built-in names."""
 
 
@@ -72,6 +80,11 @@ class Contender:
         """Whether it is a configuration of the endpoint picker."""
         return self.config is not None or bool(self.text) or self.name in CONFIGURATIONS
 
+    @property
+    def make_servers(self) -> MakeServers:
+        """Creates its servers: modelled ones, or ideal ones for the lower bound."""
+        return ideal_servers if self.name == LOWER_BOUND else simulated_servers
+
     def load(self) -> LoadedConfig:
         """Return its configuration.
 
@@ -111,7 +124,8 @@ class Contender:
                 mode=mode,
                 scrape_interval_seconds=scrape_interval_seconds,
             )
-        if self.name == ORACLE:
-            return EarliestFirstToken(servers, loop)
+        if self.name in _ORACLES:
+            return _ORACLES[self.name](servers, loop)
         rng = Random(f"{seed}/{self.name}")  # noqa: S311 - reproducible, not secret
-        return PolicyRouter(len(servers), POLICIES[self.name](len(servers), rng))
+        make = POLICIES["round-robin" if self.name == LOWER_BOUND else self.name]
+        return PolicyRouter(len(servers), make(len(servers), rng))

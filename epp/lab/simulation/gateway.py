@@ -6,8 +6,9 @@ network takes no time.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from math import inf
 
-from epp.lab.results import ErrorKind, Record
+from epp.lab.results import EppChoice, ErrorKind, OracleChoice, Record, ServerAccount
 from epp.lab.simulation.prompts import SimulatedRequest
 from epp.lab.simulation.routing import RETRIES, End, Outcome, Refusal, Route, Router, Tokens
 from epp.lab.simulation.servers import (
@@ -67,18 +68,23 @@ class ClientRequest:
         servers: All servers, by index.
         loop: The virtual loop.
         began_at: Time of the beginning of the run, from which the record counts.
+        has_oracle: Record what the best choice would have been.
         finished: Gets the record and the headers of the response that the client keeps.
     """
 
     __slots__ = (
+        "_account",
         "_arrived_at",
         "_began_at",
         "_cancel",
+        "_choice",
         "_exchange",
         "_finished",
         "_first_token_at",
+        "_has_oracle",
         "_kept_headers",
         "_loop",
+        "_oracle",
         "_request",
         "_route",
         "_router",
@@ -95,6 +101,7 @@ class ClientRequest:
         *,
         loop: asyncio.AbstractEventLoop,
         began_at: float,
+        has_oracle: bool,
         finished: "Callable[[ClientRequest, Record], None]",
     ) -> None:
         self._request = request
@@ -103,9 +110,13 @@ class ClientRequest:
         self._loop = loop
         self._finished: Callable[[ClientRequest, Record], None] | None = finished
         self._began_at = began_at
+        self._has_oracle = has_oracle
         self._arrived_at = loop.time() - began_at
         self._first_token_at: float | None = None
         self._status = 0
+        self._account: ServerAccount | None = None
+        self._choice: EppChoice | None = None
+        self._oracle: OracleChoice | None = None
         self._server: SimulatedServer | None = None
         self._exchange: Exchange | None = None
         self._route: Route | None = None
@@ -139,6 +150,9 @@ class ClientRequest:
             self._refused(outcome)
             return
         self._route = outcome
+        self._choice = outcome.choice
+        if self._has_oracle:
+            self._oracle = self._best_choice()
         outcome.on_revoked = self._revoked
         for number, index in enumerate(outcome.servers[: 1 + RETRIES]):
             server = self._servers[index]
@@ -162,6 +176,17 @@ class ClientRequest:
         outcome.head(UNAVAILABLE, from_gateway=True)
         self._close(End.GATEWAY, None, ErrorKind.STATUS, "no server could be reached")
 
+    def _best_choice(self) -> OracleChoice | None:
+        now = self._loop.time()
+        waited = now - self._began_at - self._arrived_at
+        seconds, best = min(
+            (server.forecast(self._request, now).first_token, server.index)
+            for server in self._servers
+        )
+        if seconds == inf:
+            return None
+        return OracleChoice(worker=self._servers[best].name, ttft_seconds=waited + seconds)
+
     def _head(self, status: int) -> None:
         route = self._route
         assert route is not None  # noqa: S101 - the server has the request from it
@@ -176,7 +201,8 @@ class ClientRequest:
         if self._route is not None:
             self._route.first_chunk()
 
-    def _end(self, tokens: Tokens) -> None:
+    def _end(self, tokens: Tokens, account: ServerAccount) -> None:
+        self._account = account
         self._close(End.COMPLETED, tokens)
 
     def _cut(self) -> None:
@@ -215,7 +241,7 @@ class ClientRequest:
             started_at=self._arrived_at,
             finished_at=now,
             status=self._status,
-            served_by="" if self._server is None else f"worker-{self._server.index}",
+            served_by="" if self._server is None else self._server.name,
             first_byte_at=first,
             token_times=() if first is None else (first, now) if tokens else (first,),
             has_all_token_times=False,
@@ -224,6 +250,9 @@ class ClientRequest:
             adapter=traffic.adapter,
             session=traffic.session,
             objective=traffic.objective,
+            server=self._account,
+            epp=self._choice,
+            oracle=self._oracle,
             output_tokens=0 if tokens is None else tokens.output,
             prompt_tokens=traffic.prompt_tokens,
             cached_tokens=0 if tokens is None else tokens.cached,

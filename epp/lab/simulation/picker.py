@@ -14,6 +14,7 @@ from epp.building import InstalledPlugins
 from epp.config import LoadedConfig
 from epp.ext_proc.response_body import is_worth_requesting
 from epp.lab.envoy import Mode
+from epp.lab.results import EppChoice
 from epp.lab.simulation.prompts import SimulatedRequest
 from epp.lab.simulation.routing import (
     RETRIES,
@@ -31,6 +32,7 @@ from epp.observability import Metrics
 from epp.parsing.plugins import Usage
 from epp.pool_runtime import PoolRuntime
 from epp.request_control import (
+    PREFIX_MATCHES,
     BodyLanes,
     EndCause,
     PendingDecision,
@@ -66,6 +68,7 @@ class PickerRoute(Route):
         self._routed = routed
         self._began_at: float | None = None
         self._sees_body = False
+        self.choice = _choice(routed)
         if routed.in_flight is not None:
             routed.on_revoked = self._revoke
 
@@ -214,8 +217,23 @@ class PickerRouter(Router):
         addresses = outcome.decision.destination.split(",")
         if len(addresses) <= RETRIES:
             addresses += [each.address for each in fallbacks(outcome.decision, RETRIES)]
+        route = PickerRoute(self, outcome, [self._index[each] for each in addresses])
         outcome.body_sent()
-        receive(PickerRoute(self, outcome, [self._index[each] for each in addresses]))
+        receive(route)
+
+
+def _choice(routed: RoutedRequest) -> EppChoice:
+    matches = routed.state.read(PREFIX_MATCHES)
+    decision = routed.decision
+    name = decision.endpoint.name
+    queued = routed.queued
+    return EppChoice(
+        endpoint=name,
+        predicted_cached_tokens=(
+            None if matches is None else matches.blocks.get(name, 0) * matches.block_size
+        ),
+        queue_seconds=None if queued is None else decision.decided_at - decision.received_at,
+    )
 
 
 def _refusal(error: RequestError) -> Refusal:

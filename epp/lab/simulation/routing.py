@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from epp.lab.results import EppChoice
 from epp.lab.simulation.prompts import SimulatedRequest
 
 RETRIES = 2
@@ -46,6 +47,8 @@ class Route:
 
     servers: Sequence[int]
     """Servers in the order in which the gateway tries them, at least one."""
+    choice: EppChoice | None = field(default=None, init=False)
+    """What the endpoint picker expected; None for other routers."""
     on_revoked: Callable[[Refusal], None] | None = field(default=None, init=False)
     """Set by the gateway: ends the request, whose response has not begun."""
 

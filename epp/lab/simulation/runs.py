@@ -27,6 +27,8 @@ class RunSettings:
     """What the gateway shows the endpoint picker of a response."""
     scrape_interval_seconds: float = 0.05
     """As ``--refresh-metrics-interval``."""
+    has_oracle: bool = False
+    """Record what the best choice for each request would have been, from the present state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,8 @@ def simulate(settings: RunSettings, contender: Contender, seed: int) -> Outcome:
         ),
         faults=scenario.faults,
         seed=seed,
+        has_oracle=settings.has_oracle,
+        make_servers=contender.make_servers,
         timeout_seconds=scenario.timeout_seconds,
     ).run()
 

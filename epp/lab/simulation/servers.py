@@ -1,12 +1,13 @@
 """The model servers of a simulation: engines driven by timers of the virtual clock, with faults."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import inf
 
 from epp.lab.fleet import Engine, EngineConfig, FinishReason, GenerationRequest, Sequence
 from epp.lab.fleet.faults import Faults
+from epp.lab.results import ServerAccount
+from epp.lab.simulation.forecasts import NEVER, Forecast, forecast
 from epp.lab.simulation.prompts import SimulatedRequest
 from epp.lab.simulation.routing import Tokens
 
@@ -25,7 +26,7 @@ class Exchange:
     head: Callable[[int], None]
     """Called with the status."""
     first_token: Callable[[], None]
-    end: Callable[[Tokens], None]
+    end: Callable[[Tokens, ServerAccount], None]
     """Called after the last token."""
     cut: Callable[[], None]
     """Called when the server closes the connection instead."""
@@ -38,6 +39,8 @@ class SimulatedServer:
 
     def __init__(self, index: int, config: EngineConfig, loop: asyncio.AbstractEventLoop) -> None:
         self.index = index
+        self.name = f"worker-{index}"
+        """Name in records."""
         self.address = f"10.0.{index >> 8}.{index & 255}:8000"
         """The address, `ip:port`."""
         self.engine = Engine(config)
@@ -68,17 +71,12 @@ class SimulatedServer:
         """Whether something happens in its engine now."""
         return self._due is not None and self._due <= self._loop.time()
 
-    def seconds_to_first_token(self, request: SimulatedRequest, now: float) -> float:
-        """Return after what time a request that came now would get its first token.
-
-        It is computed from the real state: the rest of the step in progress, the prompt tokens that
-        wait or are computed before it, and those of its own that are not cached. Infinite while it
-        serves nothing.
-        """
+    def forecast(self, request: SimulatedRequest, now: float) -> Forecast:
+        """Return when a request that came now would get its first token, by the real state."""
         faults = self.faults
         if faults.refuse or faults.loading or faults.hang or faults.hang_generation:
-            return inf
-        return seconds_to_first_token(self.engine, request, now)
+            return NEVER
+        return forecast(self.engine, request, now)
 
     def submit(self, exchange: Exchange) -> None:
         """Take a request.
@@ -137,6 +135,7 @@ class SimulatedServer:
         self._arm()
 
     def _generate(self, exchange: Exchange) -> None:
+        self.advance()
         traffic = exchange.request.traffic
 
         def end(sequence: Sequence) -> None:
@@ -146,7 +145,8 @@ class SimulatedServer:
                 self._open.pop(exchange, None)
                 exchange.sequence = None  # it refers to this function
                 exchange.end(
-                    Tokens(sequence.prompt_tokens, sequence.generated, sequence.cached_tokens)
+                    Tokens(sequence.prompt_tokens, sequence.generated, sequence.cached_tokens),
+                    self._account(sequence),
                 )
 
         generation = GenerationRequest(
@@ -160,6 +160,17 @@ class SimulatedServer:
         self._awaiting[exchange] = None
         exchange.sequence = self.engine.submit(generation, self._loop.time(), on_end=end)
         self._arm()
+
+    def _account(self, sequence: Sequence) -> ServerAccount:
+        return ServerAccount(
+            worker=self.name,
+            arrived_at=sequence.arrived_at,
+            admitted_at=sequence.admitted_at,
+            first_token_at=sequence.first_token_at,
+            finished_at=sequence.last_token_at,
+            cached_tokens=sequence.cached_tokens,
+            preemptions=sequence.preemptions,
+        )
 
     def _announce_first_tokens(self) -> None:
         # A callback for each token would make the engine go through every step.
@@ -196,33 +207,8 @@ class SimulatedServer:
         self._arm()
 
 
-def seconds_to_first_token(engine: Engine, request: SimulatedRequest, now: float) -> float:
-    """Estimate the time to the first token of a request that came to an engine now."""
-    config = engine.config
-    traffic = request.traffic
-    left_in_step = 0.0 if engine.step_ends_at is None else max(0.0, engine.step_ends_at - now)
-    keys = request.keys(config.block_size)
-    usable = keys[: (traffic.prompt_tokens - 1) // config.block_size]
-    prefill = (
-        traffic.prompt_tokens
-        - engine.kv.count_hits(usable, traffic.adapter or None) * config.block_size
-    )
-    decoding = 0
-    for sequence in engine.running:
-        rest = sequence.prompt_tokens - sequence.computed
-        if rest > 0:
-            prefill += rest
-        else:
-            decoding += 1
-    prefill += sum(each.prompt_tokens for each in engine.waiting)
-    steps = -(-prefill // max(1, config.max_num_batched_tokens - decoding))
-    step_seconds = config.step_seconds + config.decode_seconds_per_sequence * decoding
-    seconds = steps * step_seconds + prefill / config.prefill_tokens_per_second
-    scale = config.time_scale / config.speed
-    # A full batch admits nobody until a sequence ends.
-    slots_missing = engine.num_waiting + engine.num_running + 1 - config.max_num_seqs
-    if slots_missing > 0:
-        left = sorted(each.request.max_tokens - each.generated for each in engine.running)
-        if left:
-            seconds += left[min(slots_missing, len(left)) - 1] * step_seconds
-    return left_in_step + seconds * scale
+def simulated_servers(
+    engines: Iterable[EngineConfig], loop: asyncio.AbstractEventLoop
+) -> list[SimulatedServer]:
+    """Return a server for each engine."""
+    return [SimulatedServer(index, config, loop) for index, config in enumerate(engines)]

@@ -13,7 +13,7 @@ from epp.lab.results import Record
 from epp.lab.simulation.gateway import ClientRequest, Timeouts
 from epp.lab.simulation.prompts import PromptBlocks, SimulatedRequest
 from epp.lab.simulation.routing import Router
-from epp.lab.simulation.servers import SimulatedServer
+from epp.lab.simulation.servers import SimulatedServer, simulated_servers
 from epp.lab.simulation.virtual_loop import run_virtual
 from epp.lab.traffic import TrafficRequest, Workload
 
@@ -22,6 +22,7 @@ DEFAULT_TIMEOUT_SECONDS = 600.0
 _NO_HEADERS: dict[str, str] = {}
 _COLLECTION_THRESHOLDS = (50_000, 20, 100)
 
+MakeServers = Callable[[Sequence[EngineConfig], asyncio.AbstractEventLoop], list[SimulatedServer]]
 MakeRouter = Callable[[Sequence[SimulatedServer], asyncio.AbstractEventLoop], Router]
 
 
@@ -53,6 +54,10 @@ class Simulation:
     """What goes wrong."""
     seed: int = 0
     """Seed of the faults."""
+    has_oracle: bool = False
+    """Record what the best choice for each request would have been."""
+    make_servers: MakeServers = simulated_servers
+    """Creates the servers."""
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     """After that time a client gives up."""
 
@@ -74,9 +79,7 @@ class Simulation:
 
     async def _run(self) -> tuple[list[Record], list[SimulatedServer], float]:
         loop = asyncio.get_running_loop()
-        servers = [
-            SimulatedServer(index, config, loop) for index, config in enumerate(self.engines)
-        ]
+        servers = self.make_servers(self.engines, loop)
         router = self.make_router(servers, loop)
         await router.start()
         try:
@@ -116,6 +119,7 @@ class _Clients:
         """Of ended requests, in the order in which they ended."""
         self._timeouts = Timeouts(settings.timeout_seconds, loop)
         self._servers = servers
+        self._has_oracle = settings.has_oracle
         self._router = router
         self._loop = loop
         self._began = loop.time()
@@ -159,6 +163,7 @@ class _Clients:
             self._servers,
             loop=self._loop,
             began_at=self._began,
+            has_oracle=self._has_oracle,
             finished=self._finish,
         )
         self._timeouts.add(client)

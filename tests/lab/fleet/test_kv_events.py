@@ -239,6 +239,22 @@ async def test_numbers_begin_with_0_after_a_restart(
     assert await after.replayed(0) == list(range(number + 1))
 
 
+async def test_a_request_goes_on_while_the_publisher_restarts(
+    make_fleet: MakeFleet, make_client: MakeClient, sockets: Sockets
+) -> None:
+    engine = EngineConfig(step_seconds=0.01)
+    fleet = await make_fleet(kv_events=EVENTS, time_scale=1.0, engine=engine)
+    server = fleet.servers[0]
+    request = asyncio.create_task(complete(make_client(fleet), max_tokens=20))
+    async with asyncio.timeout(10):
+        while not server.engine.num_running:  # noqa: ASYNC110 -- a counter has no event
+            await asyncio.sleep(0)
+    await server.inject(Faults(kv_events_restarts=1))
+    await request
+    # The block of the prompt's end and of the answer, after a restart without the prompt's others.
+    assert await Subscriber(sockets, server).replayed(0) == [0]
+
+
 async def test_each_rank_has_its_own_events(
     make_fleet: MakeFleet, make_client: MakeClient, sockets: Sockets
 ) -> None:

@@ -13,9 +13,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import typer
+import yaml
 
 from epp.lab.fleet import Engine, EngineConfig, GenerationRequest, Sequence
-from tools.calibrate import CalibrationError, Page, fit
+from tools.calibrate import CalibrationError, Page, fit, main
 
 RECORDINGS = Path(__file__).parents[2] / "plugins" / "data_sources" / "data"
 CLIENTS = 40
@@ -139,3 +141,14 @@ def test_a_recording_that_cannot_be_fitted_is_refused() -> None:
         fit(before, after, max_num_seqs=8, single=0.1)
     with pytest.raises(CalibrationError, match="is not in the later page"):
         fit(before, Page.parse(""), max_num_seqs=8, single=SINGLE_SECONDS)
+
+
+def test_the_program_prints_settings_for_a_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = (RECORDINGS / f"metrics_load_{letter}.prom" for letter in "ab")
+    main(before, after, single=SINGLE_SECONDS, max_num_seqs=8)
+    config = EngineConfig.from_mapping(yaml.safe_load(capsys.readouterr().out))
+    assert config.step_seconds == pytest.approx(0.0096, abs=0.0001)
+    with pytest.raises(typer.Exit) as stopped:
+        main(before, RECORDINGS / "none.prom", single=SINGLE_SECONDS, max_num_seqs=8)
+    assert stopped.value.exit_code == 2
+    assert "No such file" in capsys.readouterr().err

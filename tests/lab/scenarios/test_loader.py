@@ -27,6 +27,8 @@ TRACES = {
         ({"fleet": {"workers": 0}}, r"x\.yaml: fleet\.workers: 0 is not a number from 1"),
         ({"fleet": {"worker": 3}}, r"x\.yaml\.fleet: .*unknown field .worker"),
         ({"fleet": {"engine": {"max_num_seqs": 0}}}, r"fleet\.engine: max_num_seqs must be"),
+        ({"fleet": {"engine": {"preset": "gpt"}}}, r"fleet\.engine: preset 'gpt' is unknown"),
+        ({"fleet": {"engine": {"num_block": 5}}}, r"fleet\.engine: .*did you mean num_blocks"),
         ({"fleet": {"workers": 2, "overrides": {2: {}}}}, r"overrides: there is no worker 2"),
         ({"faults": [{"kind": "crush", "at": 0, "worker": 0}]}, r"faults\[0\]\.kind"),
         ({"slo": {"ttft": "fast"}}, r"slo\.ttft"),
@@ -38,6 +40,18 @@ def test_an_invalid_field_is_named(change: dict[str, object], text: str) -> None
     document = {"description": "a test", "fleet": {}, "traffic": TRAFFIC} | change
     with pytest.raises(ScenarioError, match=text):
         scenario_of(document, name="x", where="x.yaml")
+
+
+def test_a_preset_gives_the_settings_that_are_not_given() -> None:
+    fleet = {
+        "workers": 2,
+        "engine": {"preset": "qwen3-32b/h100-tp2", "num_blocks": 9000},
+        "overrides": {1: {"speed": [[0, 1], [30, 0.5]]}},
+    }
+    document = {"description": "a test", "fleet": fleet, "traffic": TRAFFIC}
+    first, second = scenario_of(document, name="x", where="x.yaml").engines
+    assert (first.num_blocks, first.step_seconds) == (9000, 0.0127)
+    assert second.speed_changes == ((0, 1), (30, 0.5))
 
 
 def test_a_file_that_is_missing_or_no_yaml_is_named(tmp_path: Path) -> None:
