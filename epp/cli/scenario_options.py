@@ -30,6 +30,4 @@ TimeScale = Annotated[
 GatewayMode = Annotated[
     Mode, compared_options(help="Which parts of a response Envoy sends to the endpoint picker.")
 ]
-Jobs = Annotated[
-    int, groups.process(help="Processes; 0 for one per CPU core.", metavar="N", min=0)
-]
+Jobs = Annotated[int, groups.process(help="Processes; 0 for one per CPU core.", metavar="N", min=0)]

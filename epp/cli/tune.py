@@ -3,17 +3,19 @@
 import json
 import os
 import shlex
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from epp.cli import option_groups as groups
 from epp.cli.config_options import load_config
-from epp.cli.running import fail
+from epp.cli.running import fail, require_folder, write_whole
 from epp.cli.scenario_options import (
     GatewayMode,
     Jobs,
@@ -24,7 +26,7 @@ from epp.cli.scenario_options import (
     compared_options,
     scenario_options,
 )
-from epp.cli.tune_output import Said, document, finalist_table, summary_lines
+from epp.cli.tune_output import TuneReport, plan_lines, written_line
 from epp.config import ConfigError, LoadedConfig
 from epp.data_layer import DataLayerError
 from epp.inputs import why_unreadable
@@ -36,13 +38,14 @@ from epp.lab.simulation import Run, SimulationError, VirtualLoopError, quiet_log
 from epp.lab.traffic import TrafficError
 from epp.lab.tuning import (
     OBJECTIVES,
+    Found,
     Parameter,
-    Rung,
     Search,
     TuningError,
     check_distinct,
     count_combinations,
     default_parameters,
+    has_same_requests,
     make_candidates,
     may_be_short,
     parse_variation,
@@ -61,8 +64,11 @@ EXPECTED = (
 )
 """Errors of simulated runs whose text is for the user."""
 
-_STEPS_SHOWN = 5
+_LINES_PER_STEP = 5
 """Lines of progress for each step of the search."""
+_SAME_REQUESTS = (
+    "all seeds have the same requests: the intervals say nothing about other traffic than this one"
+)
 
 
 class ObjectiveName(StrEnum):
@@ -110,7 +116,9 @@ def tune(
     seeds: Annotated[
         int,
         groups.results(
-            help="Runs of each configuration in the last step, and in the check.", metavar="N", min=2
+            help="Runs of each configuration in the last step, and in the check.",
+            metavar="N",
+            min=2,
         ),
     ] = 5,
     seed: Annotated[
@@ -133,57 +141,83 @@ def tune(
     first case it is written.
     """
     quiet_logs()
-    notes = Console(stderr=True, highlight=False, soft_wrap=True)
+    if output is not None:
+        require_folder("--output", output)
+    notes = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
     wanted = OBJECTIVES[objective]
     try:
-        _check_output(output)
         chosen = load_scenario(scenario).changed(
             workers=workers, trace=trace, requests=requests, time_scale=time_scale
         )
         wanted.check(chosen)
         base = load_config(config, None)
         parameters = _parameters(base, vary or ())
+        combinations = count_combinations(parameters)
         rungs = plan_rungs(
             budget,
             seeds,
-            candidates=count_combinations(parameters, base_included=True),
+            candidates=None if combinations is None else combinations + 1,
             may_be_short=may_be_short(chosen),
         )
         name = "built-in default" if config is None else config.name
         candidates = make_candidates(base, name, parameters, rungs[0].candidates, seed)
-        for line in _plan(parameters, rungs, len(candidates)):
+        for line in plan_lines(parameters, rungs, len(candidates)):
             notes.print(line)
-        search = Search(
+        if has_same_requests(chosen, seed):
+            notes.print(_SAME_REQUESTS)
+        found = Search(
             scenario=chosen,
             objective=wanted,
             mode=mode,
             seed=seed,
             seeds=seeds,
             jobs=jobs or os.cpu_count() or 1,
-            progress=_Progress(notes),
-        )
-        found = search.find(candidates, rungs)
+            progress=partial(_show_progress, notes),
+        ).find(candidates, rungs)
     except EXPECTED as error:
         fail(str(error))
-    said = Said(found, wanted, parameters, chosen.name)
-    written = None
-    if found.winner is not None and output is not None:
-        text = said.commented(found.winner.candidate.contender.text)
+    report = TuneReport(found, wanted, parameters, chosen.name)
+    winner = found.winner
+    if winner is not None and output is not None:
         try:
-            output.write_text(text, encoding="utf-8")
+            write_whole(output, report.commented(winner.candidate.contender.text))
         except OSError as error:
             fail(f"cannot write {output}: {why_unreadable(error)}")
-        written = output
     if as_json:
-        typer.echo(json.dumps(document(said), indent=2))
+        typer.echo(json.dumps(report.to_dict(), indent=2))
     else:
         console = Console(highlight=False)
-        console.print(finalist_table(said))
+        console.print(report.table())
         if found.comparison is not None:
             console.print(comparison_table(found.comparison))
-        wide = Console(highlight=False, soft_wrap=True)
-        for line in summary_lines(said, written):
-            wide.print(line, markup=False)
-    notes.print("again: " + shlex.join(_command(locals())), markup=False)
-    if found.winner is None:
+        typer.echo(report.claim)
+        typer.echo(written_line(output, is_better=winner is not None))
+    for line in _again(scenario, config, output if winner else None, found):
+        notes.print(line)
+    if winner is None:
         raise typer.Exit(1)
+
+
+def _parameters(config: LoadedConfig, variations: Sequence[str]) -> Sequence[Parameter]:
+    if not variations:
+        return default_parameters(config)
+    parameters = [parse_variation(each, config) for each in variations]
+    check_distinct(parameters)
+    return parameters
+
+
+def _show_progress(notes: Console, step: str, done: int, total: int, last: Run) -> None:
+    if done == total or done % max(1, total // _LINES_PER_STEP) == 0:
+        pace = last.virtual_seconds / last.cpu_seconds if last.cpu_seconds else 0.0
+        notes.print(f"{step}: {done}/{total} runs; {pace:.0f} times real time")
+
+
+def _again(scenario: Path, config: Path | None, output: Path | None, found: Found) -> Iterator[str]:
+    """Yield the commands that repeat the search and, where files are compared, the check."""
+    yield f"again: {shlex.join(['epp', *sys.argv[1:]])}"
+    if config is not None and output is not None:
+        check = ["epp", "simulate", "--scenario", str(scenario)]
+        check += ["--config", str(config), "--config", str(output)]
+        seeds = found.fresh_seeds
+        check += ["--first-seed", str(seeds[0]), "--seeds", str(len(seeds))]
+        yield f"check: {shlex.join(check)}"

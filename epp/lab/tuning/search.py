@@ -46,7 +46,7 @@ class Found:
     finalists: Sequence[Finalist]
     """The best first; empty if none was better than the base in the search."""
     comparison: Comparison | None
-    """All numbers of base and finalists on fresh seeds."""
+    """All numbers of the base and the first finalist on fresh seeds."""
     search_seeds: Sequence[int]
     fresh_seeds: Sequence[int]
 
@@ -98,7 +98,8 @@ class Search:
         finalists: list[Finalist] = []
         if better:
             runs, checked = self._values("check", [base, *better], fresh, 1.0)
-            comparison = compare(summaries(runs))
+            both = {base.contender.name, better[0].contender.name}
+            comparison = compare(summaries(each for each in runs if each.contender.name in both))
             finalists = [self._finalist(each, base, searched, checked) for each in better]
         return Found(
             base=base,

@@ -1,8 +1,12 @@
-"""Shorter runs of a scenario, with which a search begins."""
+"""Shorter runs of a scenario, with which a search begins, and what seeds change in it."""
 
 from dataclasses import replace
+from itertools import islice
 
 from epp.lab.scenarios import Scenario
+
+_COMPARED = 50
+"""Requests by which seeds are compared."""
 
 
 def may_be_short(scenario: Scenario) -> bool:
@@ -33,6 +37,12 @@ def shortened(scenario: Scenario, length: float, *, seed: int) -> Scenario:
     counted = max(0.0, end - scenario.warm_up_seconds)
     traffic["duration"] = scenario.warm_up_seconds + length * counted
     return replace(scenario, traffic=traffic)
+
+
+def has_same_requests(scenario: Scenario, seed: int) -> bool:
+    """Return whether the requests of all seeds are the same, as in a trace."""
+    one, other = (list(islice(scenario.workload(each), _COMPARED)) for each in (seed, seed + 1))
+    return one == other
 
 
 def _has_stages(traffic: object) -> bool:
