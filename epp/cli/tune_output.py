@@ -22,7 +22,8 @@ def plan_lines(parameters: Sequence[Parameter], rungs: Sequence[Rung], found: in
     for number, rung in enumerate(rungs, 1):
         count = min(rung.candidates, found)
         length = "whole runs" if rung.length >= 1 else f"{rung.length:.0%} of a run"
-        yield f"step {number} of {len(rungs)}: {count} configurations, seeds: {rung.seeds}, {length}"
+        runs = f"{count} configurations, seeds: {rung.seeds}, {length}"
+        yield f"step {number} of {len(rungs)}: {runs}"
 
 
 class TuneReport:

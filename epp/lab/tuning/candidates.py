@@ -7,7 +7,7 @@ from math import prod
 from random import Random
 
 from epp.building import make_builder
-from epp.config import ConfigError, LoadedConfig, load_text
+from epp.config import ConfigError, LoadedConfig
 from epp.config.instances import close_all
 from epp.lab.simulation import Contender
 from epp.lab.tuning.domains import Value
@@ -50,6 +50,7 @@ def make_candidates(
         seed: Seed of the draws.
 
     Raises:
+        ConfigError: The configuration is invalid.
         TuningError: A value cannot be used; the message says why.
     """
     base = Candidate(
@@ -81,8 +82,9 @@ def _draws(parameters: Sequence[Parameter], count: int, seed: int) -> list[tuple
         grid = list(product(*axes))
         return grid if combinations < count else rng.sample(grid, min(len(grid), count))
     columns = []
+    others = count - 1
     for each in parameters:
-        positions = [(at + rng.random()) / count for at in range(count)]
+        positions = [(at + rng.random()) / others for at in range(others)]
         rng.shuffle(positions)
         columns.append([each.domain.at(position) for position in positions])
     return list(zip(*columns, strict=True))
@@ -92,10 +94,11 @@ def _check(candidates: Sequence[Candidate], parameters: Sequence[Parameter]) -> 
     """Build each configuration once: a value may be refused."""
     builder = make_builder()
     for each in candidates:
-        config = load_text(each.contender.text, each.contender.name, each.contender.directory)
         try:
-            graph = builder.build(config)
+            graph = builder.build(each.contender.load())
         except ConfigError as error:
+            if each is candidates[0]:
+                raise
             chosen = ", ".join(
                 f"{parameter.place.path} = {value}"
                 for parameter, value in zip(parameters, each.values, strict=True)

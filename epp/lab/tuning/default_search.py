@@ -1,9 +1,9 @@
 """What a search varies unless it is told: weights of scorers, and thresholds.
 
 The weights are those of the scorers of the primary profile, between 0 and 10 on a logarithmic
-scale, because only their ratios count. Thresholds are the parameters of that profile's plugins whose
-documented name says so: fractions between 0 and 1, others between an eighth and the fourfold of the
-value in use.
+scale, because only their ratios count. Thresholds are those parameters of the profile's plugins
+whose names say so: fractions between 0 and 1, others between an eighth of the value in use and its
+fourfold.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,8 +41,8 @@ def default_parameters(config: LoadedConfig) -> list[Parameter]:
         close_all(graph.plugins.values())
     if not found:
         raise TuningError(
-            f"{config.source}: has neither several scorers in a profile nor a threshold; say what to"
-            " vary with --vary PATH=VALUES"
+            f"{config.source}: has neither several scorers in a profile nor a threshold; say what"
+            " to vary with --vary PATH=VALUES"
         )
     return found
 
