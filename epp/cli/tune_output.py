@@ -51,30 +51,31 @@ class TuneReport:
     @property
     def claim(self) -> str:
         """What is claimed, in one sentence."""
-        found, label = self._found, self._objective.label
+        found = self._found
         base = found.base.contender.name
         if not found.finalists:
             return f"no difference: none of the configurations was better than {base} in the search"
-        first = found.finalists[0]
+        return self._claim_of(found.finalists[0])
+
+    def _claim_of(self, first: Finalist) -> str:
+        found, label, base = self._found, self._objective.label, self._found.base.contender.name
+        seeds = _seeds(found.fresh_seeds)
+        unseen = f"{seeds}, which the search has not used"
         ratio = first.checked
         if ratio is None:
+            if first.verdict is Verdict.BETTER:
+                value = f"{number_text(first.median)} {self._objective.unit}"
+                return f"{label} is {value} (median of {unseen}), that of {base} is 0"
             return f"no difference is known: {label} has no value above 0 in a run of the check"
-        interval = f"{_interval(ratio)}, {_seeds(found.fresh_seeds)}"
-        match first.verdict:
-            case Verdict.BETTER:
-                return (
-                    f"{label} is {number_text(ratio.mean)} times that of {base} (95 % interval"
-                    f" {interval}, which the search has not used)"
-                )
-            case Verdict.WORSE:
-                return (
-                    f"no gain: with fresh traffic {label} is {number_text(ratio.mean)} times that"
-                    f" of {base} ({interval}); the gain in the search was chance"
-                )
-            case _ if ratio.low is not None and ratio.high is not None:
-                if ratio.low <= 1 <= ratio.high:
-                    return f"no difference: the interval of the ratio contains 1 ({interval})"
-        return f"no difference: the ratio of {label} is {number_text(ratio.mean)} ({interval})"
+        interval = f"{_interval(ratio)}, {seeds}"
+        times = f"{label} is {number_text(ratio.mean)} times that of {base}"
+        if first.verdict is Verdict.BETTER:
+            return f"{times} (95 % interval {_interval(ratio)}, {unseen})"
+        if first.verdict is Verdict.WORSE:
+            return f"no gain: with fresh traffic {times} ({interval})"
+        if ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high:
+            return f"no difference: the interval of the ratio contains 1 ({interval})"
+        return f"no difference: {times} ({interval})"
 
     def table(self) -> Table:
         """Return the table of the base and the finalists."""

@@ -7,7 +7,7 @@ than it is. What is claimed therefore comes from runs with other seeds.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
+from statistics import fmean, median
 
 from epp.lab.envoy import Mode
 from epp.lab.results import Comparison, Ratio, Verdict, compare
@@ -33,9 +33,11 @@ class Finalist:
     searched: Ratio | None
     """The objective as a ratio to the base on the seeds of the search."""
     checked: Ratio | None
-    """The same on fresh seeds."""
+    """The same on fresh seeds; None if a value is 0 or missing."""
+    median: float | None
+    """The objective on fresh seeds."""
     verdict: Verdict
-    """What the interval of `checked` says."""
+    """What the interval of `checked` says; better without one if the base has 0 on every seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,13 +153,22 @@ class Search:
         checked: dict[str, dict[int, float | None]],
     ) -> Finalist:
         ratio = _ratio(candidate.contender, base.contender, checked)
+        own = [value for value in checked[candidate.contender.name].values() if value is not None]
+        verdict = Verdict.NO_VALUE
+        if ratio is not None:
+            verdict = ratio.verdict(higher_is_better=self.objective.higher_is_better)
+        elif (
+            self.objective.higher_is_better
+            and all(own)
+            and all(value == 0 for value in checked[base.contender.name].values())
+        ):
+            verdict = Verdict.BETTER
         return Finalist(
             candidate,
-            _ratio(candidate.contender, base.contender, searched),
-            ratio,
-            Verdict.NO_VALUE
-            if ratio is None
-            else ratio.verdict(higher_is_better=self.objective.higher_is_better),
+            searched=_ratio(candidate.contender, base.contender, searched),
+            checked=ratio,
+            median=median(own) if own else None,
+            verdict=verdict,
         )
 
 

@@ -125,6 +125,14 @@ def test_the_planted_optimum_is_found(planted: LoadedConfig, objective: Objectiv
     assert winner.candidate.contender.text == PLANTED.replace("{worker: 0}", "{worker: 2}")
 
 
+def test_a_gain_from_nothing_has_no_ratio_but_is_one(planted: LoadedConfig) -> None:
+    given = unequal(slo={"ttft": "100ms"})
+    found = search(planted, ["plugins[0].parameters.worker=0,2"], given, GOODPUT, budget=6)
+    assert found.winner is not None
+    assert found.winner.checked is None
+    assert (found.winner.median or 0) > 1
+
+
 def test_a_weight_that_was_missing_is_found() -> None:
     shared = {
         "generator": "shared-prefix",
