@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lab.simulation.simulated import ENGINE, scenario
@@ -101,7 +102,7 @@ def planted(tmp_path: Path) -> LoadedConfig:
     return load_file(path)
 
 
-def unequal(**more: object) -> Scenario:
+def unequal(**more: Any) -> Scenario:
     """Return a scenario of four workers of which the third is much faster than the others."""
     return scenario(
         fleet={
@@ -145,7 +146,9 @@ def test_a_weight_that_was_missing_is_found() -> None:
     }
     found = search(load_text(WEIGHTS, "w"), [f"{PREFIX_WEIGHT}=0..4"], scenario(shared), budget=18)
     assert found.winner is not None
-    assert found.winner.candidate.values[0] > 0
+    weight = found.winner.candidate.values[0]
+    assert isinstance(weight, float)
+    assert weight > 0
     assert found.winner.checked is not None
     assert found.winner.checked.mean < 0.8
 
