@@ -27,6 +27,7 @@ _MODULES: Final = {
     "fleet": "fleet",
     "load": "load",
     "simulate": "simulate",
+    "tune": "tune",
     "envoy-config": "envoy_config",
     "doctor": "doctor",
     "health": "health",

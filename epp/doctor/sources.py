@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx
 import msgspec
@@ -16,12 +15,12 @@ import yaml
 
 from epp.doctor.errors import UnreadableError
 from epp.doctor.tree import Node, with_proto_names
+from epp.inputs.yaml_edits import YAML_LOADER
 
 TIMEOUT_SECONDS = 10.0
 _MAX_NESTED = 4
 """Maximum depth at which to search a tool's document for a configuration."""
 
-YAML_LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SEVERAL = "expected a single document in the stream"
 """PyYAML's message; the class of the error is not specific."""
 

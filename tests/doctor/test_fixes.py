@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epp.doctor import Gateway, Level, examine_envoy, read_text
-from epp.doctor.fixes import Fixed, FixError, mend
-from epp.doctor.fixes.yaml_edits import edited
+from epp.doctor.fixes import Fixed, FixError, fixed_field, mend
 from epp.lab.envoy import validate
 
 from .test_real_envoy import make_trapped
@@ -39,7 +38,7 @@ admin:
 def changed_lines(path: str, value: str | None, text: str = TEXT) -> list[str]:
     """The lines of the text that are new, in order."""
     before = text.splitlines()
-    return [line for line in edited(text, path, value).splitlines() if line not in before]
+    return [line for line in fixed_field(text, path, value).splitlines() if line not in before]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +88,7 @@ def changed_lines(path: str, value: str | None, text: str = TEXT) -> list[str]:
 )
 def test_one_field_changes(path: str, value: str | None, lines: list[str]) -> None:
     assert changed_lines(path, value) == lines
-    changed = edited(TEXT, path, value)
+    changed = fixed_field(TEXT, path, value)
     assert "# The gateway." in changed
     assert "# Only here." in changed
     assert yaml.safe_load(changed) != yaml.safe_load(TEXT)
@@ -109,7 +108,7 @@ def test_one_field_changes(path: str, value: str | None, lines: list[str]) -> No
 )
 def test_what_cannot_be_changed_says_why(text: str, path: str, message: str) -> None:
     with pytest.raises(FixError, match=message):
-        edited(text, path, "1")
+        fixed_field(text, path, "1")
 
 
 KEYS = st.text("abcxyz", min_size=1, max_size=4)
@@ -152,7 +151,7 @@ def test_a_change_leaves_all_other_values(
         place = place[step]
     place[path[-1]] = new
     try:
-        changed = edited(text, ".".join(path), json.dumps(new))
+        changed = fixed_field(text, ".".join(path), json.dumps(new))
     except FixError:
         return
     assert yaml.safe_load(changed) == expected

@@ -1,6 +1,6 @@
 """Mend findings in the text of a file; comments and the order of fields survive."""
 
+from epp.doctor.fixes.fields import FixError, fixed_field
 from epp.doctor.fixes.fixing import Fixed, mend
-from epp.doctor.fixes.yaml_places import FixError
 
-__all__ = ["FixError", "Fixed", "mend"]
+__all__ = ["FixError", "Fixed", "fixed_field", "mend"]

@@ -6,8 +6,7 @@ from typing import Final
 
 from epp.doctor.diagnosis import Diagnosis, Row
 from epp.doctor.findings import Fix, Level
-from epp.doctor.fixes.yaml_edits import edited
-from epp.doctor.fixes.yaml_places import FixError
+from epp.doctor.fixes.fields import FixError, fixed_field
 
 _MAX_ROUNDS: Final = 10
 """A fix may bring up another finding: full duplex bodies need trailers."""
@@ -48,7 +47,7 @@ def mend(text: str, diagnose: Callable[[str], Diagnosis], *, is_config: bool) ->
             if any(_overlap(fix, path) for path in touched):
                 continue
             try:
-                changed = edited(text, fix.path, fix.value)
+                changed = fixed_field(text, fix.path, fix.value)
             except FixError as error:
                 refused[fix.path] = str(error)
                 continue

@@ -40,7 +40,11 @@ class Contender:
     name: str
     """Name in tables."""
     config: Path | None = None
-    """The configuration; None for a built-in name."""
+    """The file of the configuration; None for a built-in name or a text."""
+    text: str = ""
+    """The configuration, if it is in no file."""
+    directory: Path = Path()
+    """What relative paths in `text` start from."""
 
     @classmethod
     def of_policy(cls, name: str) -> "Contender":
@@ -58,6 +62,11 @@ class Contender:
         """Return the configuration in a file; its name is that of the file."""
         return cls(path.name, path)
 
+    @classmethod
+    def of_text(cls, name: str, text: str, directory: Path = Path()) -> "Contender":
+        """Return a configuration that is in no file."""
+        return cls(name, text=text, directory=directory)
+
     def check(self) -> None:
         """Check the configuration, if it is one.
 
@@ -70,7 +79,7 @@ class Contender:
     @property
     def uses_picker(self) -> bool:
         """Whether it is a configuration of the endpoint picker."""
-        return self.config is not None or self.name in CONFIGURATIONS
+        return self.config is not None or bool(self.text) or self.name in CONFIGURATIONS
 
     @property
     def make_servers(self) -> MakeServers:
@@ -85,6 +94,8 @@ class Contender:
         """
         if self.config is not None:
             return load_file(self.config)
+        if self.text:
+            return load_text(self.text, self.name, self.directory)
         if self.name == "reference-weighted":
             return default_config()
         text = files(__package__).joinpath(f"{self.name}.yaml").read_text(encoding="utf-8")

@@ -189,6 +189,7 @@ class EngineScrapeLoop(ScrapeLoop):
             super()._enter(at, slack_seconds=slack_seconds)
         else:  # the timetable would set a timer for each scrape as well
             self._at = at
+            self._ticket = None  # that of a rest which a request has ended
             self._timer = self._loop.call_at(at, self._begin)
 
 

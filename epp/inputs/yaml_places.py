@@ -1,21 +1,21 @@
-"""Find the field that a path names in the nodes of a YAML or JSON text."""
+"""Find a field in the nodes of a YAML or JSON text.
 
-import re
+A step to a field is a key of a mapping, or the `name` or the index of an item of a list.
+"""
+
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import yaml
 
-from epp.doctor.errors import DoctorError
-from epp.doctor.tree import proto_name
-
-_STEP = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
 _MERGE = "<<"
-_OF_STATIC_RESOURCES = frozenset({"listeners", "clusters"})
+
+OtherName = Callable[[str], str]
+"""Returns another name by which a step may call a key."""
 
 
-class FixError(DoctorError):
+class EditError(ValueError):
     """A field cannot be changed mechanically; the text says why."""
 
 
@@ -34,55 +34,46 @@ class Place:
         return self.nodes[-1]
 
 
-def steps_of(path: str) -> tuple[str, ...]:
-    """Return the steps of a path such as ``clusters[epp].circuit_breakers`` from the root."""
-    found = tuple(name or item for name, item in _STEP.findall(path))
-    return ("static_resources", *found) if found[0] in _OF_STATIC_RESOURCES else found
-
-
-def find(root: yaml.Node, steps: Sequence[str]) -> Place:
+def find(root: yaml.Node, steps: Sequence[str], other_name: OtherName) -> Place:
     """Return the place of a field.
 
     Raises:
-        FixError: A change there would change something else, too, or the text has another form.
+        EditError: A change there would change something else, too, or the text has another form.
     """
     shared = {key for key, count in Counter(map(id, _walk(root))).items() if count > 1}
     nodes = [root]
     for number, step in enumerate(steps):
-        below = _child(nodes[-1], step)
+        below = _child(nodes[-1], step, other_name)
         if below is None:
-            rest = tuple(steps[number:])
-            if rest[0] == "static_resources":
-                raise FixError("the file is no bootstrap, with which an Envoy starts")
-            return Place(tuple(nodes), rest)
+            return Place(tuple(nodes), tuple(steps[number:]))
         nodes.append(below)
         if id(below) in shared:
-            raise FixError("an alias repeats it in another place")
+            raise EditError("an alias repeats it in another place")
     return Place(tuple(nodes), ())
 
 
-def entry_of(mapping: yaml.Node, step: str) -> int | None:
+def entry_of(mapping: yaml.Node, step: str, other_name: OtherName) -> int | None:
     """Return the position of a field in a mapping."""
     if isinstance(mapping, yaml.MappingNode):
         for index, (key, _) in enumerate(mapping.value):
-            if isinstance(key, yaml.ScalarNode) and step in {key.value, proto_name(key.value)}:
+            if isinstance(key, yaml.ScalarNode) and step in {key.value, other_name(key.value)}:
                 return index
     return None
 
 
-def _child(node: yaml.Node, step: str) -> yaml.Node | None:
+def _child(node: yaml.Node, step: str, other_name: OtherName) -> yaml.Node | None:
     if isinstance(node, yaml.MappingNode):
-        index = entry_of(node, step)
+        index = entry_of(node, step, other_name)
         if index is not None:
             found: yaml.Node = node.value[index][1]
             return found
         if any(key.value == _MERGE for key, _ in node.value):
-            raise FixError("it is merged from an anchor")
+            raise EditError("it is merged from an anchor")
         return None
     if isinstance(node, yaml.SequenceNode):
         named = [each for each in node.value if _name_of(each) == step]
         if len(named) > 1:
-            raise FixError(f"several items are named {step}")
+            raise EditError(f"several items are named {step}")
         if named:
             only: yaml.Node = named[0]
             return only
@@ -91,7 +82,7 @@ def _child(node: yaml.Node, step: str) -> yaml.Node | None:
             return item
     elif isinstance(node, yaml.ScalarNode) and is_null(node):
         return None
-    raise FixError("the file has no such list or mapping")
+    raise EditError("the file has no such list or mapping")
 
 
 def is_null(node: yaml.Node) -> bool:
@@ -100,7 +91,7 @@ def is_null(node: yaml.Node) -> bool:
 
 
 def _name_of(item: yaml.Node) -> str | None:
-    index = entry_of(item, "name")
+    index = entry_of(item, "name", str)
     if index is None:
         return None
     value: object = item.value[index][1].value

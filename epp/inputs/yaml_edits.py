@@ -5,49 +5,63 @@ field that is absent becomes a line behind the last field of its mapping.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
 
-from epp.doctor.fixes.yaml_places import FixError, Place, entry_of, find, is_null, steps_of
-from epp.doctor.sources import YAML_LOADER
+from epp.inputs.yaml_places import EditError, OtherName, Place, entry_of, find, is_null
+
+YAML_LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The safe loader, in C where there is one."""
 
 _INLINE = 60
 """Length up to which a new list or mapping stands on the line of its key."""
 
 
-def edited(text: str, path: str, value: str | None) -> str:
-    """Return ``text`` with the field at ``path`` set to ``value``.
+def edited(
+    text: str, steps: Sequence[str], value: str | None, *, other_name: OtherName = str
+) -> str:
+    """Return ``text`` with one field set to ``value``.
 
     Args:
         text: YAML or JSON.
-        path: As findings name it.
+        steps: The field: keys of mappings, names or indices of items of lists.
         value: JSON; None to remove the field.
+        other_name: Returns another name by which a step may call a key.
 
     Raises:
-        FixError: The field cannot be changed without changing something else.
+        EditError: The field cannot be changed without changing something else.
     """
     root = _root(text)
-    steps = steps_of(path)
-    place = find(root, steps)
+    place = find(root, steps, other_name)
     if value is None:
         if place.rest:
-            raise FixError("it is not set")
-        changed = _without(text, place, steps[-1])
+            raise EditError("it is not set")
+        changed = _without(text, place, entry_of(place.nodes[-2], steps[-1], other_name))
     else:
         changed = _Writer(text).with_value(place, json.loads(value))
-    if value is not None and find(_root(changed), steps).rest:
-        raise FixError("the text has an unusual form")
+    if value is not None and find(_root(changed), steps, other_name).rest:
+        raise EditError("the text has an unusual form")
     return changed
+
+
+def has_field(text: str, name: str, *, other_name: OtherName = str) -> bool:
+    """Return whether the root of a text has a field.
+
+    Raises:
+        EditError: The text is no YAML, or empty.
+    """
+    return entry_of(_root(text), name, other_name) is not None
 
 
 def _root(text: str) -> yaml.Node:
     try:
         root = yaml.compose(text, Loader=YAML_LOADER)
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise FixError("the text has an unusual form") from None
+        raise EditError("the text has an unusual form") from None
     if root is None:
-        raise FixError("the file is empty")
+        raise EditError("the file is empty")
     return root
 
 
@@ -61,7 +75,7 @@ class _Writer:
     def with_value(self, place: Place, value: object) -> str:
         """Return the text with a field set, or added with the mappings around it."""
         if any(step.isdecimal() for step in place.rest):
-            raise FixError("the file has no such list")
+            raise EditError("the file has no such list")
         for step in reversed(place.rest[1:]):
             value = {step: value}
         if not place.rest:
@@ -106,11 +120,10 @@ class _Writer:
         return _dumped([value], flow=True)[1:-1]
 
 
-def _without(text: str, place: Place, name: str) -> str:
+def _without(text: str, place: Place, index: int | None) -> str:
     mapping = place.nodes[-2]
-    index = entry_of(mapping, name)
     if index is None:
-        raise FixError("it is an item of a list")
+        raise EditError("it is an item of a list")
     if len(mapping.value) == 1:
         start, end = mapping.start_mark.index, _end(text, mapping)
         return f"{text[:start]}{{}}{text[end:]}"

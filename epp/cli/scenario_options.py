@@ -1,0 +1,33 @@
+"""Options that choose and change the scenario of `epp tune` and `epp replay`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from epp.cli import option_groups as groups
+from epp.inputs import Panel
+from epp.lab.envoy import Mode
+
+scenario_options = groups.panel(Panel.SCENARIO)
+compared_options = groups.panel(Panel.CONTENDERS)
+
+Trace = Annotated[
+    Path | None,
+    scenario_options(help="Trace in place of the scenario's traffic.", metavar="FILE"),
+]
+Workers = Annotated[
+    int | None,
+    scenario_options(help="Number of workers in place of the scenario's.", metavar="N", min=1),
+]
+Requests = Annotated[
+    int | None, scenario_options(help="Send so many requests at most.", metavar="N", min=1)
+]
+TimeScale = Annotated[
+    float | None,
+    scenario_options(
+        help="Factor on the times of the traffic; 0.5 doubles the rate.", metavar="FACTOR"
+    ),
+]
+GatewayMode = Annotated[
+    Mode, compared_options(help="Which parts of a response Envoy sends to the endpoint picker.")
+]
+Jobs = Annotated[int, groups.process(help="Processes; 0 for one per CPU core.", metavar="N", min=0)]

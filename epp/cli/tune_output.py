@@ -1,0 +1,172 @@
+"""What ``epp tune`` prints: its plan, the table of the finalists, and what is claimed."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from epp.lab.results import Ratio, Verdict
+from epp.lab.results.comparison_table import number_text
+from epp.lab.tuning import Finalist, Found, Objective, Parameter, Rung
+
+_STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
+
+
+def plan_lines(parameters: Sequence[Parameter], rungs: Sequence[Rung], found: int) -> Iterator[str]:
+    """Yield what the search will do."""
+    for each in parameters:
+        yield f"varied: {each.place.path} ({each.name}): {each.domain}"
+    for number, rung in enumerate(rungs, 1):
+        count = min(rung.candidates, found)
+        length = "whole runs" if rung.length >= 1 else f"{rung.length:.0%} of a run"
+        runs = f"{count} configurations, seeds: {rung.seeds}, {length}"
+        yield f"step {number} of {len(rungs)}: {runs}"
+
+
+class TuneReport:
+    """The outcome of a search in words, tables and JSON.
+
+    Args:
+        found: The outcome.
+        objective: What was improved.
+        parameters: What was varied.
+        scenario: Name of the scenario.
+    """
+
+    def __init__(
+        self,
+        found: Found,
+        objective: Objective,
+        parameters: Sequence[Parameter],
+        scenario: str,
+    ) -> None:
+        self._found = found
+        self._objective = objective
+        self._parameters = parameters
+        self._scenario = scenario
+
+    @property
+    def claim(self) -> str:
+        """What is claimed, in one sentence."""
+        found = self._found
+        base = found.base.contender.name
+        if not found.finalists:
+            return f"no difference: none of the configurations was better than {base} in the search"
+        return self._claim_of(found.finalists[0])
+
+    def _claim_of(self, first: Finalist) -> str:
+        found, label, base = self._found, self._objective.label, self._found.base.contender.name
+        seeds = _seeds(found.fresh_seeds)
+        unseen = f"{seeds}, which the search has not used"
+        ratio = first.checked
+        if ratio is None:
+            if first.verdict is Verdict.BETTER:
+                value = f"{number_text(first.median)} {self._objective.unit}"
+                return f"{label} is {value} (median of {unseen}), that of {base} is 0"
+            return f"no difference is known: {label} has no value above 0 in a run of the check"
+        interval = f"{_interval(ratio)}, {seeds}"
+        times = f"{label} is {number_text(ratio.mean)} times that of {base}"
+        if first.verdict is Verdict.BETTER:
+            return f"{times} (95 % interval {_interval(ratio)}, {unseen})"
+        if first.verdict is Verdict.WORSE:
+            return f"no gain: with fresh traffic {times} ({interval})"
+        if ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high:
+            return f"no difference: the interval of the ratio contains 1 ({interval})"
+        return f"no difference: {times} ({interval})"
+
+    def table(self) -> Table:
+        """Return the table of the base and the finalists."""
+        found = self._found
+        better = "higher" if self._objective.higher_is_better else "lower"
+        table = Table(
+            title=f"{self._objective.label} as a ratio to {found.base.contender.name},"
+            f" {better} is better",
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            pad_edge=False,
+            collapse_padding=True,
+        )
+        table.add_column("", overflow="fold")
+        for each in (found.base, *(finalist.candidate for finalist in found.finalists)):
+            table.add_column(Text(each.contender.name), justify="right")
+        for number, parameter in enumerate(self._parameters):
+            candidates = [found.base, *(each.candidate for each in found.finalists)]
+            values = [each.values[number] for each in candidates]
+            table.add_row(
+                Text(parameter.name), *("default" if each is None else f"{each}" for each in values)
+            )
+        rows = (
+            (f"search, {_seeds(found.search_seeds)}", [each.searched for each in found.finalists]),
+            (f"check, {_seeds(found.fresh_seeds)}", [each.checked for each in found.finalists]),
+        )
+        for name, ratios in rows:
+            table.add_row(name, "1", *map(_ratio, ratios))
+        table.add_row("", "", *map(_verdict, found.finalists))
+        return table
+
+    def commented(self, text: str) -> str:
+        """Return the text of the best configuration with the claim above it."""
+        if text.lstrip().startswith("{"):
+            return text  # JSON has no comments
+        return f"# epp tune, scenario {self._scenario}: {self.claim}.\n{text}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the outcome as JSON values."""
+        found = self._found
+        candidates = [found.base, *(each.candidate for each in found.finalists)]
+        return {
+            "scenario": self._scenario,
+            "objective": self._objective.name,
+            "claim": self.claim,
+            "is_better": found.winner is not None,
+            "search_seeds": list(found.search_seeds),
+            "fresh_seeds": list(found.fresh_seeds),
+            "parameters": [each.place.path for each in self._parameters],
+            "configurations": [
+                {"name": each.contender.name, "values": list(each.values)} for each in candidates
+            ],
+            "finalists": [
+                {
+                    "name": each.candidate.contender.name,
+                    "search": _plain(each.searched),
+                    "check": _plain(each.checked),
+                    "verdict": each.verdict,
+                }
+                for each in found.finalists
+            ],
+            "comparison": None if found.comparison is None else found.comparison.to_dict(),
+        }
+
+
+def written_line(output: Path | None, *, is_better: bool) -> str:
+    """Return what became of the file."""
+    if not is_better:
+        return "" if output is None else f"{output} is not written"
+    return "give -o FILE to write the configuration" if output is None else f"written: {output}"
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
+
+
+def _interval(ratio: Ratio) -> str:
+    if ratio.low is None or ratio.high is None:
+        return "one seed"
+    return f"{number_text(ratio.low)} to {number_text(ratio.high)}"
+
+
+def _ratio(ratio: Ratio | None) -> str:
+    if ratio is None:
+        return "-"
+    return f"{number_text(ratio.mean)} ({_interval(ratio)})"
+
+
+def _verdict(finalist: Finalist) -> Text:
+    return Text(finalist.verdict, style=_STYLES.get(finalist.verdict, ""))
+
+
+def _plain(ratio: Ratio | None) -> dict[str, float | None] | None:
+    return None if ratio is None else {"mean": ratio.mean, "low": ratio.low, "high": ratio.high}

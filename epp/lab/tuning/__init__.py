@@ -1,0 +1,37 @@
+"""Better configurations, found and checked in simulations.
+
+`parameters` are what varies: a place of the configuration (`places`) and its values (`domains`);
+`default_search` chooses some. `candidates` are configurations with other values, `rungs` the plan
+of successive halving, `search` runs it by an objective and checks what it found on fresh seeds.
+"""
+
+from epp.lab.tuning.candidates import Candidate, count_combinations, make_candidates
+from epp.lab.tuning.default_search import default_parameters
+from epp.lab.tuning.errors import TuningError
+from epp.lab.tuning.objectives import GOODPUT, OBJECTIVES, P90_TTFT, Objective
+from epp.lab.tuning.parameters import Parameter, check_distinct, parse_variation
+from epp.lab.tuning.rungs import Rung, plan_rungs
+from epp.lab.tuning.search import Finalist, Found, Search
+from epp.lab.tuning.shorter import has_same_requests, may_be_short
+
+__all__ = [
+    "GOODPUT",
+    "OBJECTIVES",
+    "P90_TTFT",
+    "Candidate",
+    "Finalist",
+    "Found",
+    "Objective",
+    "Parameter",
+    "Rung",
+    "Search",
+    "TuningError",
+    "check_distinct",
+    "count_combinations",
+    "default_parameters",
+    "has_same_requests",
+    "make_candidates",
+    "may_be_short",
+    "parse_variation",
+    "plan_rungs",
+]

@@ -1,0 +1,97 @@
+"""What a search varies unless it is told: weights of scorers, and thresholds.
+
+The weights are those of the scorers of the primary profile, between 0 and 10 on a logarithmic
+scale, because only their ratios count. Thresholds are those parameters of the profile's plugins
+whose names say so: fractions between 0 and 1, others between an eighth of the value in use and its
+fourfold.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from epp.building import make_builder
+from epp.config import LoadedConfig, PluginGraph
+from epp.config.instances import close_all
+from epp.config.plugin_checks import params_of
+from epp.lab.tuning.domains import Domain, Range
+from epp.lab.tuning.errors import TuningError
+from epp.lab.tuning.parameters import Parameter
+from epp.lab.tuning.places import find_place
+from epp.scheduling import Scorer
+
+_WEIGHTS = Range(0, 10, is_log=True)
+_PRIMARY_NAMES = ("decode", "default")
+"""Names of the primary profile where there are several."""
+_LEAST, _MOST = 1 / 8, 4
+
+
+def default_parameters(config: LoadedConfig) -> list[Parameter]:
+    """Return the parameters to vary.
+
+    Raises:
+        ConfigError: The configuration is invalid.
+        TuningError: It has nothing of the kind.
+    """
+    graph = make_builder().build(config)
+    try:
+        found = list(_parameters(config, graph))
+    finally:
+        close_all(graph.plugins.values())
+    if not found:
+        raise TuningError(
+            f"{config.source}: has neither several scorers in a profile nor a threshold; say what"
+            " to vary with --vary PATH=VALUES"
+        )
+    return found
+
+
+def _parameters(config: LoadedConfig, graph: PluginGraph) -> Iterator[Parameter]:
+    document = config.document.root.value
+    profiles = document.get("schedulingProfiles") or []
+    if not profiles:
+        return
+    index = _primary(profiles)
+    members = profiles[index].get("plugins") or []
+    names = [each["pluginRef"] for each in members]
+    scorers = [at for at, name in enumerate(names) if isinstance(graph.plugins.get(name), Scorer)]
+    if len(scorers) > 1:  # the weight of an only one changes nothing
+        for at in scorers:
+            path = f"schedulingProfiles[{index}].plugins[{at}].weight"
+            yield Parameter(find_place(document, path), _WEIGHTS)
+    for at, entry in enumerate(document.get("plugins") or []):
+        name = entry.get("name") or entry["type"]
+        if name not in names or name not in graph.plugins:
+            continue
+        given = entry.get("parameters") or {}
+        for field, domain in _thresholds(params_of(type(graph.plugins[name])), given):
+            yield Parameter(find_place(document, f"plugins[{at}].parameters.{field}"), domain)
+
+
+def _primary(profiles: list[Mapping[str, Any]]) -> int:
+    names = [each.get("name") for each in profiles]
+    return next((names.index(name) for name in _PRIMARY_NAMES if name in names), 0)
+
+
+def _thresholds(
+    params: type[msgspec.Struct], given: Mapping[str, Any]
+) -> Iterator[tuple[str, Domain]]:
+    for field in msgspec.structs.fields(params):
+        if "threshold" not in field.name:
+            continue
+        default = field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        value = given.get(field.encode_name, default)
+        # A number below 0 or 0 turns something off.
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            continue
+        if isinstance(default, float) and value <= 1:
+            yield field.encode_name, Range(0, 1)
+        else:
+            low = max(1, round(value * _LEAST)) if isinstance(default, int) else value * _LEAST
+            yield (
+                field.encode_name,
+                Range(low, value * _MOST, is_log=True, is_whole=isinstance(default, int)),
+            )

@@ -1,0 +1,178 @@
+"""The search for a better configuration, and its check with traffic that the search has not seen.
+
+The best of many candidates is partly the luckiest one: on the seeds of the search it looks better
+than it is. What is claimed therefore comes from runs with other seeds.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median
+
+from epp.lab.envoy import Mode
+from epp.lab.results import Comparison, Ratio, Verdict, compare
+from epp.lab.scenarios import Scenario
+from epp.lab.simulation import Contender, Run, RunSettings, run_all, summaries
+from epp.lab.tuning.candidates import Candidate
+from epp.lab.tuning.objectives import Objective
+from epp.lab.tuning.rungs import Rung, climb
+from epp.lab.tuning.shorter import shortened
+
+MAX_FINALISTS = 3
+"""Configurations that are checked beside the one to begin with."""
+
+Progress = Callable[[str, int, int, Run], None]
+"""Gets the name of a step, the number of runs done and of all in it, and the run that ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finalist:
+    """A configuration that came out first, second or third."""
+
+    candidate: Candidate
+    searched: Ratio | None
+    """The objective as a ratio to the base on the seeds of the search."""
+    checked: Ratio | None
+    """The same on fresh seeds; None if a value is 0 or missing."""
+    median: float | None
+    """The objective on fresh seeds."""
+    verdict: Verdict
+    """What the interval of `checked` says; better without one if the base has 0 on every seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The outcome of a search."""
+
+    base: Candidate
+    finalists: Sequence[Finalist]
+    """The best first; empty if none was better than the base in the search."""
+    comparison: Comparison | None
+    """All numbers of the base and the first finalist on fresh seeds."""
+    search_seeds: Sequence[int]
+    fresh_seeds: Sequence[int]
+
+    @property
+    def winner(self) -> Finalist | None:
+        """The first one, if it is better than the base beyond the noise."""
+        first = self.finalists[0] if self.finalists else None
+        return first if first is not None and first.verdict is Verdict.BETTER else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """Settings of a search; the same settings find the same."""
+
+    scenario: Scenario
+    objective: Objective
+    mode: Mode = Mode.LEAN
+    """What the gateway shows the endpoint picker of a response."""
+    seed: int = 1
+    """The first seed of the runs."""
+    seeds: int = 5
+    """Runs of each candidate on the last rung, and of each finalist in the check."""
+    jobs: int = 1
+    """Processes."""
+    progress: Progress
+
+    def find(self, candidates: Sequence[Candidate], rungs: Sequence[Rung]) -> Found:
+        """Search among candidates, of which the first is the one to begin with, and check.
+
+        Raises:
+            ConfigError: A configuration is invalid.
+            TrafficError: The traffic is invalid.
+            VirtualLoopError: A plugin needs a socket.
+        """
+        base = candidates[0]
+        last: dict[str, dict[int, float | None]] = {}
+
+        def score(kept: Sequence[Candidate], rung: Rung) -> list[float]:
+            nonlocal last
+            step = f"step {rungs.index(rung) + 1} of {len(rungs)}"
+            _, last = self._values(step, kept, self._seeds(0, rung.seeds), rung.length)
+            return [self._score(last[each.contender.name]) for each in kept]
+
+        order = climb(candidates, rungs, score)
+        better = order[: order.index(base)][:MAX_FINALISTS]
+        fresh = self._seeds(self.seeds, self.seeds)
+        searched = last
+        comparison = None
+        finalists: list[Finalist] = []
+        if better:
+            runs, checked = self._values("check", [base, *better], fresh, 1.0)
+            both = {base.contender.name, better[0].contender.name}
+            comparison = compare(summaries(each for each in runs if each.contender.name in both))
+            finalists = [self._finalist(each, base, searched, checked) for each in better]
+        return Found(
+            base=base,
+            finalists=finalists,
+            comparison=comparison,
+            search_seeds=self._seeds(0, rungs[-1].seeds),
+            fresh_seeds=fresh,
+        )
+
+    def _seeds(self, first: int, count: int) -> Sequence[int]:
+        return range(self.seed + first, self.seed + first + count)
+
+    def _values(
+        self, step: str, candidates: Sequence[Candidate], seeds: Sequence[int], length: float
+    ) -> tuple[Sequence[Run], dict[str, dict[int, float | None]]]:
+        """Run, and return the objective by the candidate's name and by seed."""
+        scenario = shortened(self.scenario, length, seed=self.seed)
+        contenders = [each.contender for each in candidates]
+        values: dict[str, dict[int, float | None]] = {each.name: {} for each in contenders}
+        total, done = len(contenders) * len(seeds), 0
+
+        def finished(run: Run) -> None:
+            nonlocal done
+            done += 1
+            self.progress(step, done, total, run)
+
+        runs = run_all(
+            RunSettings(scenario=scenario, mode=self.mode),
+            contenders,
+            seeds,
+            jobs=self.jobs,
+            finished=finished,
+        )
+        for run in runs:
+            values[run.contender.name][run.seed] = self.objective.value(run, scenario)
+        return [replace(each, records=()) for each in runs], values
+
+    def _score(self, values: dict[int, float | None]) -> float:
+        if any(not value for value in values.values()):
+            return -math.inf
+        mean = fmean(math.log(value) for value in values.values() if value)
+        return mean if self.objective.higher_is_better else -mean
+
+    def _finalist(
+        self,
+        candidate: Candidate,
+        base: Candidate,
+        searched: dict[str, dict[int, float | None]],
+        checked: dict[str, dict[int, float | None]],
+    ) -> Finalist:
+        ratio = _ratio(candidate.contender, base.contender, checked)
+        own = [value for value in checked[candidate.contender.name].values() if value is not None]
+        verdict = Verdict.NO_VALUE
+        if ratio is not None:
+            verdict = ratio.verdict(higher_is_better=self.objective.higher_is_better)
+        elif (
+            self.objective.higher_is_better
+            and all(own)
+            and all(value == 0 for value in checked[base.contender.name].values())
+        ):
+            verdict = Verdict.BETTER
+        return Finalist(
+            candidate,
+            searched=_ratio(candidate.contender, base.contender, searched),
+            checked=ratio,
+            median=median(own) if own else None,
+            verdict=verdict,
+        )
+
+
+def _ratio(
+    one: Contender, other: Contender, values: dict[str, dict[int, float | None]]
+) -> Ratio | None:
+    return Ratio.of((values[one.name][seed], value) for seed, value in values[other.name].items())
