@@ -28,6 +28,7 @@ _MODULES: Final = {
     "load": "load",
     "simulate": "simulate",
     "tune": "tune",
+    "replay": "replay",
     "envoy-config": "envoy_config",
     "doctor": "doctor",
     "health": "health",

@@ -3,6 +3,7 @@
 `parameters` are what varies: a place of the configuration (`places`) and its values (`domains`);
 `default_search` chooses some. `candidates` are configurations with other values, `rungs` the plan
 of successive halving, `search` runs it by an objective and checks what it found on fresh seeds.
+`recording` makes a scenario of recorded decisions.
 """
 
 from epp.lab.tuning.candidates import Candidate, count_combinations, make_candidates
@@ -10,6 +11,7 @@ from epp.lab.tuning.default_search import default_parameters
 from epp.lab.tuning.errors import TuningError
 from epp.lab.tuning.objectives import GOODPUT, OBJECTIVES, P90_TTFT, Objective
 from epp.lab.tuning.parameters import Parameter, check_distinct, parse_variation
+from epp.lab.tuning.recording import RECORDED, Recording
 from epp.lab.tuning.rungs import Rung, plan_rungs
 from epp.lab.tuning.search import Finalist, Found, Search
 from epp.lab.tuning.shorter import has_same_requests, may_be_short
@@ -18,11 +20,13 @@ __all__ = [
     "GOODPUT",
     "OBJECTIVES",
     "P90_TTFT",
+    "RECORDED",
     "Candidate",
     "Finalist",
     "Found",
     "Objective",
     "Parameter",
+    "Recording",
     "Rung",
     "Search",
     "TuningError",

@@ -71,7 +71,9 @@ class Trace:
             case TraceFormat.DECISIONS:
                 rows = decisions.read_rows(self.path)
                 model = self.base_model
-                reader = lambda kept: decisions.conversations(kept, name=name, base_model=model)  # noqa: E731
+                reader = lambda kept: decisions.conversations(  # noqa: E731
+                    kept, name=name, base_model=model, seed=seed
+                )
         kept = list(islice(rows, max_rows))
         if next(reader(kept), None) is None:
             raise TrafficError(f"{self.path}: has no request; is its format {self.format}?")

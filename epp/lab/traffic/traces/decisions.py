@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import count, takewhile
 from pathlib import Path
+from random import Random
 
 import msgspec
 
@@ -22,7 +23,7 @@ from epp.lab.traffic.traces.rows import json_lines
 from epp.lab.traffic.workload import Conversation, content_of
 
 _UNKNOWN_OUTPUT_TOKENS = 64
-"""For a request whose response reported no usage."""
+"""For all requests, if no response reported usage."""
 
 
 class HeldPrefix(msgspec.Struct, frozen=True, gc=False):
@@ -50,6 +51,10 @@ class DecisionRow(msgspec.Struct, frozen=True, gc=False):
     completion_tokens: int | None = None
     cached_tokens: int | None = None
     prefix: HeldPrefix | None = None
+    sequence: int = 0
+    endpoint: str = ""
+    candidates: int = 0
+    first_byte_seconds: float | None = None
 
     @property
     def shared_tokens(self) -> int:
@@ -80,7 +85,7 @@ def read_rows(path: Path) -> list[DecisionRow]:
 
 
 def conversations(
-    rows: Iterable[DecisionRow], *, name: str, base_model: str | None
+    rows: Iterable[DecisionRow], *, name: str, base_model: str | None, seed: int = 0
 ) -> Iterator[Conversation]:
     """Yield a conversation of one request for each row; the first arrives at 0.
 
@@ -88,8 +93,11 @@ def conversations(
         rows: The decisions in the order of arrival.
         name: Distinguishes the texts from those of other traces.
         base_model: Model that is no adapter; by default the most frequent one.
+        seed: Of the lengths of outputs that the responses did not report: drawn from the others.
     """
     rows = list(rows)
+    rng = Random(f"{seed}:{name}:outputs")  # noqa: S311 - reproducible, not secret
+    outputs = [row.completion_tokens for row in rows if row.completion_tokens]
     if base_model is None and rows:
         base_model = Counter(row.model for row in rows).most_common(1)[0][0]
     for number, row in enumerate(rows):
@@ -106,7 +114,8 @@ def conversations(
                 index=0,
                 arrives_at=row.arrived_at - rows[0].arrived_at,
                 segments=tuple(segments),
-                output_tokens=row.completion_tokens or _UNKNOWN_OUTPUT_TOKENS,
+                output_tokens=row.completion_tokens
+                or (rng.choice(outputs) if outputs else _UNKNOWN_OUTPUT_TOKENS),
                 adapter="" if row.model == base_model else row.model,
                 tenant=row.fairness_id,
             )
