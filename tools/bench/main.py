@@ -18,6 +18,8 @@ from rich.console import Console
 
 from epp.lab.envoy import Mode
 from tools.bench import (
+    agreement,
+    agreement_runs,
     body_sizes,
     budget,
     budget_table,
@@ -265,6 +267,14 @@ async def added_latency(run: Run) -> None:
     run.console.print(latency.table(measured))
 
 
+async def agree(run: Run) -> None:
+    """Whether simulation and live fleet agree."""
+    seeds = range(1, 2 if run.quick else 4)
+    measured = await agreement_runs.measure(seeds, run.console.print)
+    run.results["agreement"] = measured
+    run.console.print(agreement.table(measured))
+
+
 PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "envoy": envoy,
     "matrix": by_everything,
@@ -285,6 +295,7 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "start": start,
     "endpoints": endpoints,
     "viewers": viewers,
+    "agreement": agree,
 }
 BY_DEFAULT = [
     name

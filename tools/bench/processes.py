@@ -40,30 +40,47 @@ async def python(
     """
     with tempfile.TemporaryDirectory(prefix="epp-bench-") as folder:
         ready_file = Path(folder) / "ready"
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *map(str, arguments),
-            *("--ready-file", str(ready_file)),
-            stdout=asyncio.subprocess.DEVNULL,
-            cwd=REPOSITORY,
-            env={**os.environ, **(environment or {})},
-        )
-        try:
+        command = (*map(str, arguments), "--ready-file", str(ready_file))
+        async with process(*command, environment=environment) as started:
             async with asyncio.timeout(START_SECONDS):
                 while not ready_file.exists():
-                    if process.returncode is not None:
-                        raise RuntimeError(f"{arguments} ended with {process.returncode}")
+                    if started.returncode is not None:
+                        raise RuntimeError(f"{arguments} ended with {started.returncode}")
                     await asyncio.sleep(0.02)
-            yield Running(process.pid, json.loads(ready_file.read_text()))
-        finally:
-            if process.returncode is None:
-                process.terminate()
-            try:
-                async with asyncio.timeout(5):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+            yield Running(started.pid, json.loads(ready_file.read_text()))
+
+
+@contextlib.asynccontextmanager
+async def process(
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    stdout: int = asyncio.subprocess.DEVNULL,
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run Python with ``arguments`` until the block ends.
+
+    Args:
+        arguments: Of the interpreter.
+        environment: Variables in addition to those of this process.
+        stdout: Where its output goes, as of :mod:`subprocess`.
+    """
+    started = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *arguments,
+        stdout=stdout,
+        cwd=REPOSITORY,
+        env={**os.environ, **(environment or {})},
+    )
+    try:
+        yield started
+    finally:
+        if started.returncode is None:
+            started.terminate()
+        try:
+            async with asyncio.timeout(5):
+                await started.wait()
+        except TimeoutError:
+            started.kill()
+            await started.wait()
 
 
 def announce(ready_file: Path, document: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tools.bench import (
+    agreement,
     cycle,
     envoy_table,
     flow_control,
@@ -171,6 +172,17 @@ def _idle(share: float, reference_us: float) -> Found:
     yield "cores / reference", Cell(values=[share * 1e6 / reference_us])
 
 
+def _agreement(measured: Iterable[agreement.Agreement], _: float) -> Found:
+    for each in measured:
+        if each.ratios:
+            # Both directions are worse.
+            values = [max(ratio, 1 / ratio) for ratio in each.ratios]
+            yield (
+                f"{each.scenario}: {each.policy}: TTFT p90, live to simulated",
+                Cell(values=values),
+            )
+
+
 _CELLS: Mapping[str, Callable[[Any, float], Found]] = {
     "through_envoy": _through_envoy,
     "matrix": _matrix,
@@ -190,5 +202,6 @@ _CELLS: Mapping[str, Callable[[Any, float], Found]] = {
     "flow_control_costs": _flow_control_costs,
     "start": _start,
     "endpoints": _endpoints,
+    "agreement": _agreement,
 }
 """What makes cells of a part's results, by their key."""

@@ -187,11 +187,13 @@ class PickerRouter(Router):
                 return
 
     async def stop(self) -> None:
-        """Stop all tasks and close the plugins."""
+        """Stop all tasks and close the plugins; raise what ended one of them early."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
         self.runtime.close()
+        if self._task is not None and not self._task.cancelled():
+            self._task.result()
 
     def route(self, request: SimulatedRequest, receive: Receive) -> Cancel | None:
         try:

@@ -1,0 +1,215 @@
+"""Whether simulation and live fleet agree: TTFT of policies in both, and their order.
+
+A reading is one run. For each round (a seed of the traffic) there is one live run and there are
+several simulated ones, which differ by the seed of the endpoint picker's random choices: their
+range is the noise that no model can predict.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+AIM = 0.15
+"""Most that the live p90 may differ from the simulated one, as a share of the latter."""
+TIE = 0.10
+"""Two policies whose p90 differ by less have no order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One run of a scenario with a policy."""
+
+    ttft_p50_ms: float
+    ttft_p90_ms: float
+    hit_rate: float
+    """Share of prompt tokens that came from a cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveReading(Reading):
+    """A live run, and what the machine did to it."""
+
+    outside_p50_ms: float
+    """TTFT less the time in the model server: generator, Envoy, endpoint picker, sockets."""
+    outside_p90_ms: float
+    lag_p99_ms: float
+    """How late 99 % of the engines' steps ended at most."""
+    cpu_shares: Mapping[str, float]
+    """Share of one core of each process."""
+    why_invalid: str = ""
+    """Why it shows the machine and not the gateway; "" if it is valid."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One seed of the traffic: a live run, and simulated ones."""
+
+    live: LiveReading
+    simulated: Sequence[Reading]
+
+    @property
+    def ratio(self) -> float:
+        """Live p90 divided by the middle of the simulated ones."""
+        return self.live.ttft_p90_ms / median(each.ttft_p90_ms for each in self.simulated)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """A scenario with one policy, live and simulated."""
+
+    scenario: str
+    policy: str
+    rounds: Sequence[Round]
+
+    @property
+    def valid(self) -> list[Round]:
+        """The rounds whose live run is valid."""
+        return [each for each in self.rounds if not each.live.why_invalid]
+
+    @property
+    def ratios(self) -> list[float]:
+        """Live p90 divided by the simulated one, of each valid round."""
+        return [each.ratio for each in self.valid]
+
+    @property
+    def live_p90_ms(self) -> float:
+        """The middle of the valid rounds."""
+        return median(each.live.ttft_p90_ms for each in self.valid)
+
+    @property
+    def simulated_p90_ms(self) -> float:
+        """The middle of the simulated runs of the valid rounds."""
+        return median(run.ttft_p90_ms for each in self.valid for run in each.simulated)
+
+    @property
+    def noise(self) -> tuple[float, float]:
+        """Range of the p90 of simulated runs, relative to the middle of their round."""
+        relative = [
+            run.ttft_p90_ms / median(other.ttft_p90_ms for other in each.simulated)
+            for each in self.rounds
+            for run in each.simulated
+        ]
+        return min(relative), max(relative)
+
+    @property
+    def is_within_aim(self) -> bool | None:
+        """Whether the middle of the ratios meets the aim; None without a valid round."""
+        return abs(median(self.ratios) - 1) <= AIM if self.ratios else None
+
+
+def swapped(of_scenario: Iterable[Agreement]) -> list[tuple[str, str]]:
+    """Return pairs of policies whose order differs between live and simulated runs."""
+    known = [each for each in of_scenario if each.valid]
+    return [
+        (one.policy, other.policy)
+        for one, other in combinations(known, 2)
+        if _order(one.live_p90_ms, other.live_p90_ms)
+        * _order(one.simulated_p90_ms, other.simulated_p90_ms)
+        < 0
+    ]
+
+
+def _order(one: float, other: float) -> int:
+    """Return -1 or 1 by which is smaller; 0 if that cannot be said."""
+    if max(one, other) < (1 + TIE) * min(one, other):
+        return 0
+    return -1 if one < other else 1
+
+
+def by_scenario(measured: Iterable[Agreement]) -> dict[str, list[Agreement]]:
+    """Return the policies of each scenario."""
+    found: dict[str, list[Agreement]] = {}
+    for each in measured:
+        found.setdefault(each.scenario, []).append(each)
+    return found
+
+
+def table(measured: Sequence[Agreement]) -> Group:
+    """Return the figures, the runs that do not count, and a line for each scenario."""
+    shown = Table(
+        title="TTFT live and simulated, ms; middle of the rounds, (range)", title_justify="left"
+    )
+    for name in ("scenario", "policy"):
+        shown.add_column(name)
+    for name in (
+        "p50 live",
+        "simulated",
+        "p90 live",
+        "simulated",
+        "p90 live / simulated",
+        "chance alone",
+        "hit rate live, simulated",
+        "outside p50, p90",
+        "lag p99",
+        "CPU fleet, EPP, Envoy",
+    ):
+        shown.add_column(name, justify="right")
+    for scenario, policies in by_scenario(measured).items():
+        for each in policies:
+            shown.add_row(
+                scenario if each is policies[0] else "",
+                each.policy,
+                *_figures(each),
+                end_section=each is policies[-1],
+            )
+    invalid = [
+        Text(f"not valid: {each.scenario}, {each.policy}: {round_.live.why_invalid}", "yellow")
+        for each in measured
+        for round_ in each.rounds
+        if round_.live.why_invalid
+    ]
+    verdicts = [verdict(name, policies) for name, policies in by_scenario(measured).items()]
+    return Group(shown, *invalid, *verdicts)
+
+
+def _figures(each: Agreement) -> list[Text | str]:
+    rounds = each.valid
+    low, high = each.noise
+    chance = f"{low:.2f} to {high:.2f}"
+    if not rounds:
+        return [*["-"] * 5, chance]
+    live = [round_.live for round_ in rounds]
+    simulated = [run for round_ in rounds for run in round_.simulated]
+    ratio = f"{median(each.ratios):.2f} ({min(each.ratios):.2f} to {max(each.ratios):.2f})"
+    return [
+        _spread([run.ttft_p50_ms for run in live]),
+        _spread([run.ttft_p50_ms for run in simulated]),
+        _spread([run.ttft_p90_ms for run in live]),
+        _spread([run.ttft_p90_ms for run in simulated]),
+        Text(ratio, "bold green" if each.is_within_aim else "bold red"),
+        chance,
+        f"{median(r.hit_rate for r in live):.1%}, {median(r.hit_rate for r in simulated):.1%}",
+        f"{median(r.outside_p50_ms for r in live):.1f}, {median(r.outside_p90_ms for r in live):.1f}",
+        f"{max(run.lag_p99_ms for run in live):.1f}",
+        ", ".join(
+            f"{median(run.cpu_shares[name] for run in live):.0%}" for name in live[0].cpu_shares
+        ),
+    ]
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{median(values):.0f} ({min(values):.0f} to {max(values):.0f})"
+
+
+def verdict(scenario: str, policies: Sequence[Agreement]) -> Text:
+    """Return a line that says whether order and p90 agree."""
+    if not all(each.valid for each in policies):
+        unknown = ", ".join(each.policy for each in policies if not each.valid)
+        return Text(f"{scenario}: no verdict: no valid live run of {unknown}", "yellow")
+    wrong = swapped(policies)
+    order = "order of policies: the same"
+    if wrong:
+        order = f"order of policies: differs ({', '.join(f'{a} and {b}' for a, b in wrong)})"
+    off = [each for each in policies if not each.is_within_aim]
+    ratios = f"p90 TTFT within {AIM:.0%}: {len(policies) - len(off)} of {len(policies)} policies"
+    for each in off:
+        ratios += f"; {each.policy} is {median(each.ratios):.2f} times the simulated one"
+        low, high = each.noise
+        if low <= median(each.ratios) <= high:
+            ratios += ", as chance alone can make it"
+    return Text(f"{scenario}: {order}; {ratios}", "red" if wrong or off else "green")
