@@ -145,6 +145,14 @@ def simulate(
         runs = run_all(
             settings, contenders, numbers, jobs=jobs or os.cpu_count() or 1, finished=finished
         )
+        for each_run in runs:
+            if each_run.records and not each_run.summary.sent:
+                notes.print(
+                    f"{each_run.contender.name}, seed {each_run.seed}: nothing is counted: all"
+                    f" requests were sent in the warm-up of {chosen.warm_up_seconds:g} s; send"
+                    " more of them, or set warm_up in the scenario to less",
+                    style="yellow",
+                )
         comparison = compare(summaries(runs), oracles=ORACLES)
         if profile:
             _show_profile(settings, contenders, first_seed, notes)

@@ -55,6 +55,18 @@ def test_it_writes_json_a_page_and_the_requests(scenario: Path, tmp_path: Path) 
     assert all(row["oracle_ttft_ms"] is not None for row in rows)
 
 
+def test_it_says_if_the_warm_up_has_all_requests(scenario: Path) -> None:
+    scenario.write_text(SCENARIO + "warm_up: 1m\n")
+    result = simulate(scenario, "--policy=random", "--seeds=1")
+    assert result.exit_code == 0
+    assert (
+        "random, seed 1: nothing is counted: all requests were sent in the warm-up of 60 s"
+        in result.stderr
+    )
+    scenario.write_text(SCENARIO)
+    assert "warm-up" not in simulate(scenario, "--policy=random", "--seeds=1").stderr
+
+
 def test_profile_says_where_the_time_went(scenario: Path) -> None:
     result = simulate(scenario, "--policy=random", "--seeds=1", "--profile")
     assert result.exit_code == 0

@@ -1,8 +1,9 @@
 """Whether simulation and live fleet agree: TTFT of policies in both, and their order.
 
-A reading is one run. For each round (a seed of the traffic) there is one live run and there are
-several simulated ones, which differ by the seed of the endpoint picker's random choices: their
-range is the noise that no model can predict.
+A reading is one run. For each round (a seed of the traffic) there is a live run and its twin: a
+simulated one with the same traffic and the same seed of the endpoint picker's random choices. More
+simulated runs have other seeds of these choices: their range is what chance alone can do, where
+live run and twin do not choose the same.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,15 +48,17 @@ class LiveReading(Reading):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One seed of the traffic: a live run, and simulated ones."""
+    """One seed of the traffic."""
 
     live: LiveReading
-    simulated: Sequence[Reading]
+    twin: Reading
+    others: Sequence[Reading]
+    """Simulated runs with other random choices."""
 
     @property
     def ratio(self) -> float:
-        """Live p90 divided by the middle of the simulated ones."""
-        return self.live.ttft_p90_ms / median(each.ttft_p90_ms for each in self.simulated)
+        """Live p90 divided by the simulated one."""
+        return self.live.ttft_p90_ms / self.twin.ttft_p90_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,16 +86,16 @@ class Agreement:
 
     @property
     def simulated_p90_ms(self) -> float:
-        """The middle of the simulated runs of the valid rounds."""
-        return median(run.ttft_p90_ms for each in self.valid for run in each.simulated)
+        """The middle of the valid rounds."""
+        return median(each.twin.ttft_p90_ms for each in self.valid)
 
     @property
-    def noise(self) -> tuple[float, float]:
-        """Range of the p90 of simulated runs, relative to the middle of their round."""
+    def chance(self) -> tuple[float, float]:
+        """Range of the p90 with other random choices, divided by that of the twin."""
         relative = [
-            run.ttft_p90_ms / median(other.ttft_p90_ms for other in each.simulated)
+            other.ttft_p90_ms / each.twin.ttft_p90_ms
             for each in self.rounds
-            for run in each.simulated
+            for other in (each.twin, *each.others)
         ]
         return min(relative), max(relative)
 
@@ -142,7 +145,7 @@ def table(measured: Sequence[Agreement]) -> Group:
         "p90 live",
         "simulated",
         "p90 live / simulated",
-        "chance alone",
+        "other choices",
         "hit rate live, simulated",
         "outside p50, p90",
         "lag p99",
@@ -169,12 +172,12 @@ def table(measured: Sequence[Agreement]) -> Group:
 
 def _figures(each: Agreement) -> list[Text | str]:
     rounds = each.valid
-    low, high = each.noise
+    low, high = each.chance
     chance = f"{low:.2f} to {high:.2f}"
     if not rounds:
         return [*["-"] * 5, chance]
     live = [round_.live for round_ in rounds]
-    simulated = [run for round_ in rounds for run in round_.simulated]
+    simulated = [round_.twin for round_ in rounds]
     ratio = f"{median(each.ratios):.2f} ({min(each.ratios):.2f} to {max(each.ratios):.2f})"
     return [
         _spread([run.ttft_p50_ms for run in live]),
@@ -183,8 +186,11 @@ def _figures(each: Agreement) -> list[Text | str]:
         _spread([run.ttft_p90_ms for run in simulated]),
         Text(ratio, "bold green" if each.is_within_aim else "bold red"),
         chance,
-        f"{median(r.hit_rate for r in live):.1%}, {median(r.hit_rate for r in simulated):.1%}",
-        f"{median(r.outside_p50_ms for r in live):.1f}, {median(r.outside_p90_ms for r in live):.1f}",
+        ", ".join(f"{median(r.hit_rate for r in runs):.1%}" for runs in (live, simulated)),
+        (
+            f"{median(r.outside_p50_ms for r in live):.1f},"
+            f" {median(r.outside_p90_ms for r in live):.1f}"
+        ),
         f"{max(run.lag_p99_ms for run in live):.1f}",
         ", ".join(
             f"{median(run.cpu_shares[name] for run in live):.0%}" for name in live[0].cpu_shares
@@ -209,7 +215,7 @@ def verdict(scenario: str, policies: Sequence[Agreement]) -> Text:
     ratios = f"p90 TTFT within {AIM:.0%}: {len(policies) - len(off)} of {len(policies)} policies"
     for each in off:
         ratios += f"; {each.policy} is {median(each.ratios):.2f} times the simulated one"
-        low, high = each.noise
+        low, high = each.chance
         if low <= median(each.ratios) <= high:
-            ratios += ", as chance alone can make it"
+            ratios += ", as other random choices can make it"
     return Text(f"{scenario}: {order}; {ratios}", "red" if wrong or off else "green")

@@ -35,7 +35,9 @@ from tools.bench import result_file
 
 FOLDER = REPOSITORY / "deploy" / "lab"
 BASELINE = "round-robin"
-ORACLE = "oracle-earliest-first-token"
+ORACLE = "oracle-least-delay"
+BOUND = "lower-bound"
+"""No policy: below it no TTFT can be."""
 POLICIES = (BASELINE, "random", "least-request", "reference-weighted", "reference-affinity")
 METRICS = ("TTFT p90", "goodput")
 _STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
@@ -60,7 +62,7 @@ def missing_trace(scenario: Scenario) -> Path | None:
 def measure(
     scenario: Scenario, policies: Sequence[str], seeds: Sequence[int], jobs: int
 ) -> Quality:
-    """Run a scenario with all policies, round robin and the oracle.
+    """Run a scenario with all policies, round robin, the oracle and the lower bound.
 
     Args:
         scenario: The scenario.
@@ -72,7 +74,7 @@ def measure(
         SimulationError: A policy is not known.
         TrafficError: Its traffic is invalid.
     """
-    names = dict.fromkeys((BASELINE, *policies, ORACLE))
+    names = dict.fromkeys((BASELINE, *policies, ORACLE, BOUND))
     runs = run_all(
         RunSettings(scenario=scenario),
         [Contender.of_policy(name) for name in names],
@@ -83,8 +85,8 @@ def measure(
     found: Mapping[str, Mapping[int, Summary]] = summaries(runs)
     return Quality(
         scenario.name,
-        compare(found, BASELINE, oracles=[ORACLE]),
-        compare(found, ORACLE, oracles=[ORACLE]),
+        compare(found, BASELINE, oracles=[ORACLE, BOUND]),
+        compare(found, ORACLE, oracles=[ORACLE, BOUND]),
     )
 
 

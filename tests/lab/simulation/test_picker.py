@@ -122,3 +122,15 @@ def test_the_predicted_prefix_is_that_of_the_index() -> None:
     for record in records[1:]:
         assert record.epp is not None
         assert record.epp.predicted_cached_tokens == pytest.approx(record.cached_tokens, abs=64)
+
+
+def test_a_run_may_end_just_after_a_server_has_rested() -> None:
+    traffic = {
+        "generator": "random",
+        "prompt_tokens": 32,
+        "output_tokens": 1,
+        "arrivals": {"process": "constant", "rate": 0.2},
+        "limit": 2,
+    }
+    records = outcome(scenario(traffic), "reference-weighted").records
+    assert [record.error for record in records] == [None, None]
