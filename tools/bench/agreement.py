@@ -1,9 +1,8 @@
 """Whether simulation and live fleet agree: TTFT of policies in both, and their order.
 
-A reading is one run. For each round (a seed of the traffic) there is a live run and its twin: a
-simulated one with the same traffic and the same seed of the endpoint picker's random choices. More
-simulated runs have other seeds of these choices: their range is what chance alone can do, where
-live run and twin do not choose the same.
+A round has a seed, that of the traffic and of the endpoint picker's random choices. There is one
+live run of it, and there are several simulated ones, in which requests come a few milliseconds
+later. Their range is the noise: what so little does to a result, no model can predict.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,14 +50,17 @@ class Round:
     """One seed of the traffic."""
 
     live: LiveReading
-    twin: Reading
-    others: Sequence[Reading]
-    """Simulated runs with other random choices."""
+    simulated: Sequence[Reading]
+
+    @property
+    def simulated_p90_ms(self) -> float:
+        """The middle of the simulated runs."""
+        return median(each.ttft_p90_ms for each in self.simulated)
 
     @property
     def ratio(self) -> float:
         """Live p90 divided by the simulated one."""
-        return self.live.ttft_p90_ms / self.twin.ttft_p90_ms
+        return self.live.ttft_p90_ms / self.simulated_p90_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +89,15 @@ class Agreement:
     @property
     def simulated_p90_ms(self) -> float:
         """The middle of the valid rounds."""
-        return median(each.twin.ttft_p90_ms for each in self.valid)
+        return median(each.simulated_p90_ms for each in self.valid)
 
     @property
-    def chance(self) -> tuple[float, float]:
-        """Range of the p90 with other random choices, divided by that of the twin."""
+    def noise(self) -> tuple[float, float]:
+        """Range of the p90 of simulated runs, divided by the middle of their round."""
         relative = [
-            other.ttft_p90_ms / each.twin.ttft_p90_ms
+            run.ttft_p90_ms / each.simulated_p90_ms
             for each in self.rounds
-            for other in (each.twin, *each.others)
+            for run in each.simulated
         ]
         return min(relative), max(relative)
 
@@ -145,7 +147,7 @@ def table(measured: Sequence[Agreement]) -> Group:
         "p90 live",
         "simulated",
         "p90 live / simulated",
-        "other choices",
+        "noise",
         "hit rate live, simulated",
         "outside p50, p90",
         "lag p99",
@@ -172,12 +174,12 @@ def table(measured: Sequence[Agreement]) -> Group:
 
 def _figures(each: Agreement) -> list[Text | str]:
     rounds = each.valid
-    low, high = each.chance
-    chance = f"{low:.2f} to {high:.2f}"
+    low, high = each.noise
+    noise = f"{low:.2f} to {high:.2f}"
     if not rounds:
-        return [*["-"] * 5, chance]
+        return [*["-"] * 5, noise, *["-"] * 4]
     live = [round_.live for round_ in rounds]
-    simulated = [round_.twin for round_ in rounds]
+    simulated = [run for round_ in rounds for run in round_.simulated]
     ratio = f"{median(each.ratios):.2f} ({min(each.ratios):.2f} to {max(each.ratios):.2f})"
     return [
         _spread([run.ttft_p50_ms for run in live]),
@@ -185,7 +187,7 @@ def _figures(each: Agreement) -> list[Text | str]:
         _spread([run.ttft_p90_ms for run in live]),
         _spread([run.ttft_p90_ms for run in simulated]),
         Text(ratio, "bold green" if each.is_within_aim else "bold red"),
-        chance,
+        noise,
         ", ".join(f"{median(r.hit_rate for r in runs):.1%}" for runs in (live, simulated)),
         (
             f"{median(r.outside_p50_ms for r in live):.1f},"
@@ -215,7 +217,7 @@ def verdict(scenario: str, policies: Sequence[Agreement]) -> Text:
     ratios = f"p90 TTFT within {AIM:.0%}: {len(policies) - len(off)} of {len(policies)} policies"
     for each in off:
         ratios += f"; {each.policy} is {median(each.ratios):.2f} times the simulated one"
-        low, high = each.chance
+        low, high = each.noise
         if low <= median(each.ratios) <= high:
-            ratios += ", as other random choices can make it"
+            ratios += ", within the noise"
     return Text(f"{scenario}: {order}; {ratios}", "red" if wrong or off else "green")

@@ -5,9 +5,10 @@ import contextlib
 import json
 import tempfile
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from epp.lab import simulation
@@ -17,6 +18,7 @@ from epp.lab.results import Distribution, Summary, joined_records, server_accoun
 from epp.lab.results.distribution import value_of
 from epp.lab.scenarios import Scenario, load_scenario
 from epp.lab.simulation import Contender, Simulation, quiet_logs
+from epp.lab.traffic import TrafficRequest, Workload
 from tools.bench import gateways, processes
 from tools.bench.agreement import Agreement, LiveReading, Reading, Round
 from tools.bench.cpu_time import CpuReading
@@ -29,7 +31,9 @@ CONTENDERS = (
     Contender("random", FOLDER / "random.yaml"),
 )
 SIMULATED_RUNS = 8
-"""For each live run; the first is its twin."""
+"""For each live run."""
+MAX_DELAY_SECONDS = 0.005
+"""What a live request takes to its server, about."""
 _MODEL = "tiny"
 _SCRAPE_SECONDS = 0.05
 """As `epp serve` does by default."""
@@ -70,8 +74,8 @@ async def measure(seeds: Sequence[int], progress: Callable[[str], None]) -> list
             )
             for contender, reading in zip(CONTENDERS, readings, strict=True):
                 # A virtual loop cannot run inside a running one.
-                twin, *others = await asyncio.to_thread(simulate_all, scenario, contender, seed)
-                done = Round(live=reading, twin=twin, others=others)
+                simulated = await asyncio.to_thread(simulate, scenario, contender, seed)
+                done = Round(live=reading, simulated=simulated)
                 found.setdefault((name, contender.name), []).append(done)
                 progress(
                     f"{name}, {contender.name}, seed {seed}: p90 {reading.ttft_p90_ms:.0f} ms,"
@@ -83,40 +87,42 @@ async def measure(seeds: Sequence[int], progress: Callable[[str], None]) -> list
     ]
 
 
-def simulate_all(scenario: Scenario, contender: Contender, seed: int) -> list[Reading]:
-    """Run on the virtual clock with several seeds of the random choices, the live one first."""
-    choices = range(seed, seed + SIMULATED_RUNS)
-    return [simulate(scenario, contender, seed, choices=each) for each in choices]
+def simulate(scenario: Scenario, contender: Contender, seed: int) -> list[Reading]:
+    """Run on the virtual clock, several times with slightly later arrivals."""
+    readings = []
+    for delays in range(SIMULATED_RUNS):
+        outcome = Simulation(
+            engines=scenario.engines,
+            traffic=delayed(scenario.workload(seed), delays),
+            make_router=lambda servers, loop: contender.make_router(
+                servers, loop, seed=seed, mode=Mode.LEAN, scrape_interval_seconds=_SCRAPE_SECONDS
+            ),
+            faults=scenario.faults,
+            seed=seed,
+        ).run()
+        summary = summarise(outcome.records)
+        readings.append(
+            Reading(
+                ttft_p50_ms=_ms(summary, "p50"),
+                ttft_p90_ms=_ms(summary, "p90"),
+                hit_rate=summary.hit_rate or 0.0,
+            )
+        )
+    return readings
 
 
-def simulate(scenario: Scenario, contender: Contender, seed: int, *, choices: int) -> Reading:
-    """Run on the virtual clock.
+def delayed(workload: Workload, seed: int) -> Workload:
+    """Return the workload with conversations that begin up to `MAX_DELAY_SECONDS` later."""
 
-    Args:
-        scenario: The scenario.
-        contender: The policy.
-        seed: Seed of the traffic.
-        choices: Seed of the endpoint picker's random choices.
-    """
-    outcome = Simulation(
-        engines=scenario.engines,
-        traffic=scenario.workload(seed),
-        make_router=lambda servers, loop: contender.make_router(
-            servers,
-            loop,
-            seed=choices,
-            mode=Mode.LEAN,
-            scrape_interval_seconds=_SCRAPE_SECONDS,
-        ),
-        faults=scenario.faults,
-        seed=seed,
-    ).run()
-    summary = summarise(outcome.records)
-    return Reading(
-        ttft_p50_ms=_ms(summary, "p50"),
-        ttft_p90_ms=_ms(summary, "p90"),
-        hit_rate=summary.hit_rate or 0.0,
-    )
+    def conversations() -> Iterator[list[TrafficRequest]]:
+        rng = Random(seed)
+        latest = 0.0
+        for first, *others in workload.conversations():
+            arrives_at = (first.arrives_at or 0.0) + rng.uniform(0, MAX_DELAY_SECONDS)
+            latest = max(latest, arrives_at)
+            yield [replace(first, arrives_at=latest), *others]
+
+    return replace(workload, conversations=conversations)
 
 
 async def live(path: Path, scenario: Scenario, contender: Contender, seed: int) -> LiveReading:
