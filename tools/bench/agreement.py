@@ -136,32 +136,30 @@ def by_scenario(measured: Iterable[Agreement]) -> dict[str, list[Agreement]]:
 
 def table(measured: Sequence[Agreement]) -> Group:
     """Return the figures, the runs that do not count, and a line for each scenario."""
-    shown = Table(
-        title="TTFT live and simulated, ms; middle of the rounds, (range)", title_justify="left"
+    times = Table(
+        title="TTFT live and simulated, ms, and their ratio: middle of the valid rounds (range)",
+        title_justify="left",
     )
-    for name in ("scenario", "policy"):
-        shown.add_column(name)
+    machine = Table(title="The live runs", title_justify="left")
+    for shown in (times, machine):
+        for name in ("scenario", "policy"):
+            shown.add_column(name, no_wrap=True)
+    for name in ("p50 live", "simulated", "p90 live", "simulated", "p90 live / simulated", "noise"):
+        times.add_column(name, justify="right")
     for name in (
-        "p50 live",
-        "simulated",
-        "p90 live",
-        "simulated",
-        "p90 live / simulated",
-        "noise",
+        "valid",
         "hit rate live, simulated",
-        "outside p50, p90",
-        "lag p99",
-        "CPU fleet, EPP, Envoy",
+        "TTFT outside the server p50, p90, ms",
+        "steps late p99, ms",
+        "CPU of fleet, EPP, Envoy",
     ):
-        shown.add_column(name, justify="right")
+        machine.add_column(name, justify="right")
     for scenario, policies in by_scenario(measured).items():
         for each in policies:
-            shown.add_row(
-                scenario if each is policies[0] else "",
-                each.policy,
-                *_figures(each),
-                end_section=each is policies[-1],
-            )
+            names = (scenario if each is policies[0] else "", each.policy)
+            is_last = each is policies[-1]
+            times.add_row(*names, *_times(each), end_section=is_last)
+            machine.add_row(*names, *_machine(each), end_section=is_last)
     invalid = [
         Text(f"not valid: {each.scenario}, {each.policy}: {round_.live.why_invalid}", "yellow")
         for each in measured
@@ -169,39 +167,42 @@ def table(measured: Sequence[Agreement]) -> Group:
         if round_.live.why_invalid
     ]
     verdicts = [verdict(name, policies) for name, policies in by_scenario(measured).items()]
-    return Group(shown, *invalid, *verdicts)
+    return Group(times, machine, *invalid, *verdicts)
 
 
-def _figures(each: Agreement) -> list[Text | str]:
-    rounds = each.valid
+def _times(each: Agreement) -> list[Text | str]:
     low, high = each.noise
     noise = f"{low:.2f} to {high:.2f}"
-    if not rounds:
-        return [*["-"] * 5, noise, *["-"] * 4]
-    live = [round_.live for round_ in rounds]
-    simulated = [run for round_ in rounds for run in round_.simulated]
+    if not each.valid:
+        return [*["-"] * 5, noise]
+    simulated = [run for round_ in each.valid for run in round_.simulated]
     ratio = f"{median(each.ratios):.2f} ({min(each.ratios):.2f} to {max(each.ratios):.2f})"
     return [
-        _spread([run.ttft_p50_ms for run in live]),
-        _spread([run.ttft_p50_ms for run in simulated]),
-        _spread([run.ttft_p90_ms for run in live]),
-        _spread([run.ttft_p90_ms for run in simulated]),
+        f"{median(round_.live.ttft_p50_ms for round_ in each.valid):.0f}",
+        f"{median(run.ttft_p50_ms for run in simulated):.0f}",
+        f"{each.live_p90_ms:.0f}",
+        f"{each.simulated_p90_ms:.0f}",
         Text(ratio, "bold green" if each.is_within_aim else "bold red"),
         noise,
-        ", ".join(f"{median(r.hit_rate for r in runs):.1%}" for runs in (live, simulated)),
-        (
-            f"{median(r.outside_p50_ms for r in live):.1f},"
-            f" {median(r.outside_p90_ms for r in live):.1f}"
-        ),
-        f"{max(run.lag_p99_ms for run in live):.1f}",
+    ]
+
+
+def _machine(each: Agreement) -> list[str]:
+    live = [round_.live for round_ in each.rounds]
+    simulated = [run for round_ in each.rounds for run in round_.simulated]
+    outside = [
+        median(run.outside_p50_ms for run in live),
+        median(run.outside_p90_ms for run in live),
+    ]
+    return [
+        f"{len(each.valid)} of {len(each.rounds)}",
+        ", ".join(f"{median(run.hit_rate for run in runs):.1%}" for runs in (live, simulated)),
+        ", ".join(f"{value:.1f}" for value in outside),
+        f"{median(run.lag_p99_ms for run in live):.0f}",
         ", ".join(
             f"{median(run.cpu_shares[name] for run in live):.0%}" for name in live[0].cpu_shares
         ),
     ]
-
-
-def _spread(values: Sequence[float]) -> str:
-    return f"{median(values):.0f} ({min(values):.0f} to {max(values):.0f})"
 
 
 def verdict(scenario: str, policies: Sequence[Agreement]) -> Text:
