@@ -112,7 +112,7 @@ def simulate(scenario: Scenario, contender: Contender, seed: int) -> list[Readin
 
 
 def delayed(workload: Workload, seed: int) -> Workload:
-    """Return the workload with conversations that begin up to `MAX_DELAY_SECONDS` later."""
+    """Return the workload with requests that come up to `MAX_DELAY_SECONDS` later."""
 
     def conversations() -> Iterator[list[TrafficRequest]]:
         rng = Random(seed)
@@ -120,7 +120,15 @@ def delayed(workload: Workload, seed: int) -> Workload:
         for first, *others in workload.conversations():
             arrives_at = (first.arrives_at or 0.0) + rng.uniform(0, MAX_DELAY_SECONDS)
             latest = max(latest, arrives_at)
-            yield [replace(first, arrives_at=latest), *others]
+            yield [
+                replace(first, arrives_at=latest),
+                *(
+                    replace(
+                        other, think_seconds=other.think_seconds + rng.uniform(0, MAX_DELAY_SECONDS)
+                    )
+                    for other in others
+                ),
+            ]
 
     return replace(workload, conversations=conversations)
 
