@@ -7,6 +7,7 @@ ever add to one.
 """
 
 import asyncio
+import atexit
 import contextlib
 import gc
 import os
@@ -50,6 +51,7 @@ _LEAST_ANSWER_BYTES = 100
 """Minimum length of an answer with a destination only."""
 
 _NULL = open(os.devnull, "w")  # noqa: PTH123, SIM115 - a device, open to the end of the process
+atexit.register(_NULL.close)
 
 
 @dataclass(frozen=True, slots=True)
