@@ -1,4 +1,4 @@
-"""Options that choose and change the scenario of `epp tune` and `epp replay`."""
+"""Options that choose and change the scenario of `epp simulate`, `epp tune` and `epp replay`."""
 
 from pathlib import Path
 from typing import Annotated

@@ -10,9 +10,18 @@ from rich.console import Console
 
 from epp.cli import option_groups as groups
 from epp.cli.running import fail, require_folder, write_whole
+from epp.cli.scenario_options import (
+    GatewayMode,
+    Jobs,
+    Requests,
+    TimeScale,
+    Trace,
+    Workers,
+    compared_options,
+    scenario_options,
+)
 from epp.config import ConfigError
 from epp.data_layer import DataLayerError
-from epp.inputs import Panel
 from epp.lab.envoy import Mode
 from epp.lab.fleet import FleetError
 from epp.lab.results import Comparison, compare, comparison_table, to_json_lines
@@ -36,56 +45,33 @@ from epp.lab.traffic import TrafficError
 _EXPECTED = (ConfigError, DataLayerError, FleetError, ScenarioError, SimulationError, TrafficError)
 _DEFAULT_POLICIES = ("round-robin", "random", "reference-weighted")
 
-_scenario_options = groups.panel(Panel.SCENARIO)
-_contenders = groups.panel(Panel.CONTENDERS)
-
 
 def simulate(
     scenario: Annotated[
         Path,
-        _scenario_options(help="Scenario: fleet, traffic, faults, objectives.", metavar="FILE"),
+        scenario_options(help="Scenario: fleet, traffic, faults, objectives.", metavar="FILE"),
     ],
     config: Annotated[
         list[Path] | None,
-        _contenders(help="EndpointPickerConfig to compare; repeatable.", metavar="FILE"),
+        compared_options(help="EndpointPickerConfig to compare; repeatable.", metavar="FILE"),
     ] = None,
     policy: Annotated[
         list[str] | None,
-        _contenders(
+        compared_options(
             help=f"Built-in policy to compare; repeatable. One of {', '.join(NAMES)}.",
             metavar="NAME",
         ),
     ] = None,
-    mode: Annotated[
-        Mode,
-        _contenders(help="Which parts of a response Envoy sends to the endpoint picker."),
-    ] = Mode.LEAN,
-    trace: Annotated[
-        Path | None,
-        _scenario_options(help="Trace in place of the scenario's traffic.", metavar="FILE"),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        _scenario_options(help="Number of workers in place of the scenario's.", metavar="N", min=1),
-    ] = None,
-    requests: Annotated[
-        int | None,
-        _scenario_options(help="Send so many requests at most.", metavar="N", min=1),
-    ] = None,
-    time_scale: Annotated[
-        float | None,
-        _scenario_options(
-            help="Factor on the times of the traffic; 0.5 doubles the rate.", metavar="FACTOR"
-        ),
-    ] = None,
+    mode: GatewayMode = Mode.LEAN,
+    trace: Trace = None,
+    workers: Workers = None,
+    requests: Requests = None,
+    time_scale: TimeScale = None,
     seeds: Annotated[
         int, groups.results(help="Runs of each policy, with different traffic.", metavar="N", min=1)
     ] = 5,
     first_seed: Annotated[int, groups.results(help="Seed of the first run.", metavar="N")] = 1,
-    jobs: Annotated[
-        int,
-        groups.process(help="Processes; 0 for one per CPU core.", metavar="N", min=0),
-    ] = 0,
+    jobs: Jobs = 0,
     html: Annotated[
         Path | None,
         groups.results(

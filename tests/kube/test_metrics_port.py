@@ -1,6 +1,8 @@
 """The metrics port lets in clients that the cluster's RBAC allows."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -9,7 +11,7 @@ from kube.pickers import LABELS, addresses, cluster_picker, pod_of, pool
 from typer.testing import CliRunner
 
 from epp.cli import cli
-from tools.harness.gateway import until
+from tools.harness.gateway import Picker, until
 from tools.harness.kube.access import (
     METRICS_AUTH_RULES,
     create_account,
@@ -20,32 +22,41 @@ from tools.harness.kube.objects import Namespace
 from tools.harness.kube.server import ApiServer
 
 
+@asynccontextmanager
+async def guarded_picker(
+    api_server: ApiServer, namespace: Namespace, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> AsyncIterator[Picker]:
+    """Run an endpoint picker with one pod, whose metrics port asks for the right of its clients."""
+    await namespace.create_pool("pool", LABELS, [8000])
+    await namespace.create_pods(pod_of(0))
+    account = await create_account(namespace, "epp")
+    await grant_cluster_role(namespace, account, METRICS_AUTH_RULES)
+    async with cluster_picker(
+        api_server,
+        monkeypatch,
+        folder,
+        pool(namespace),
+        token=api_server.tokens.issue(account),
+        metrics_endpoint_auth=True,
+    ) as picker:
+        await until(lambda: len(addresses(picker)) == 1)
+        yield picker
+
+
 async def test_only_clients_with_the_right_see_metrics_and_debug_pages(
     api_server: ApiServer,
     namespace: Namespace,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    await namespace.create_pool("pool", LABELS, [8000])
-    await namespace.create_pods(pod_of(0))
-    account = await create_account(namespace, "epp")
-    await grant_cluster_role(namespace, account, METRICS_AUTH_RULES)
+    tokens = api_server.tokens
     reader = await create_account(namespace, "prometheus")
     await grant_cluster_role(namespace, reader, [path_rule("/metrics", "/debug/*")])
     stranger = await create_account(namespace, "stranger")
-    tokens = api_server.tokens
     async with (
-        cluster_picker(
-            api_server,
-            monkeypatch,
-            tmp_path,
-            pool(namespace),
-            token=tokens.issue(account),
-            metrics_endpoint_auth=True,
-        ) as picker,
+        guarded_picker(api_server, namespace, monkeypatch, tmp_path) as picker,
         httpx.AsyncClient(trust_env=False) as client,
     ):
-        await until(lambda: len(addresses(picker)) == 1)
         url = f"http://127.0.0.1:{picker.ports.metrics}"
         for path in ("/metrics", "/debug/kubernetes", "/debug/plugins/state"):
             statuses = [
@@ -76,28 +87,16 @@ async def test_the_live_page_loads_for_all_and_its_events_for_those_with_the_rig
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    await namespace.create_pool("pool", LABELS, [8000])
-    await namespace.create_pods(pod_of(0))
-    account = await create_account(namespace, "epp")
-    await grant_cluster_role(namespace, account, METRICS_AUTH_RULES)
+    tokens = api_server.tokens
     viewer = await create_account(namespace, "viewer")
     await grant_cluster_role(namespace, viewer, [path_rule("/debug/*")])
     stranger = await create_account(namespace, "stranger")
-    tokens = api_server.tokens
     async with (
-        cluster_picker(
-            api_server,
-            monkeypatch,
-            tmp_path,
-            pool(namespace),
-            token=tokens.issue(account),
-            metrics_endpoint_auth=True,
-        ) as picker,
+        guarded_picker(api_server, namespace, monkeypatch, tmp_path) as picker,
         httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{picker.ports.metrics}", trust_env=False
         ) as client,
     ):
-        await until(lambda: len(addresses(picker)) == 1)
         # A browser sends no token: the page asks for it, and sends it with the calls.
         for path in ("/ui/", "/ui/main.js"):
             assert (await client.get(path)).status_code == 200

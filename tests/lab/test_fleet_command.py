@@ -1,12 +1,11 @@
 """Options of `epp fleet` that need no other process."""
 
-import asyncio
 import resource
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.run_once import run_once
 from typer.testing import CliRunner, Result
 
 from epp.cli import cli, fleet
@@ -16,17 +15,6 @@ from epp.sockets import descriptor_limit
 SCENARIOS = Path(__file__).parents[2] / "deploy" / "lab"
 ARRAY = KvEventFormat.ARRAY
 CRASH = "- {kind: crash, at: 0, worker: 0}\n"
-
-
-def run_once(main: Callable[[asyncio.Event], Any], **_: object) -> None:
-    """Stop as soon as the servers have started."""
-
-    async def run() -> None:
-        stop = asyncio.Event()
-        stop.set()
-        await main(stop)
-
-    asyncio.run(run())
 
 
 @pytest.fixture(autouse=True)

@@ -1,11 +1,10 @@
 """Labels of fake servers: from the command line to the endpoints that an endpoint picker reads."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from lab.run_once import run_once
 from typer.testing import CliRunner
 
 from epp.cli import cli, fleet, up
@@ -14,17 +13,6 @@ from epp.lab.up import UpSettings
 from epp_plugins.data_sources.endpoints_file import parse
 
 ROLES = ("--label", "0-1:llm-d.ai/role=prefill", "--label", "2:llm-d.ai/role=decode")
-
-
-def run_once(main: Callable[[asyncio.Event], Any], **_: object) -> None:
-    """Stop as soon as the parts have started."""
-
-    async def run() -> None:
-        stop = asyncio.Event()
-        stop.set()
-        await main(stop)
-
-    asyncio.run(run())
 
 
 @pytest.fixture

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TypeVar
 
-import looptime
-
 from epp.building import KINDS, make_random
 from epp.config import GraphBuilder, PluginGraph, PluginRegistry, load_text
 from epp.data_layer import GrpcCalls, HttpCalls, page_opener
 from epp.flow_control import FlowController, SaturationDetector
 from epp.flow_control.building import flow_settings
 from epp.flow_control.session_plugins import SECTION, SessionPlanMaker
+from epp.lab.simulation import run_virtual
 from epp.observability import NO_PLUGIN_METRICS, FlowMetrics, Metrics
 from epp.parsing.plugins import Usage
 from epp.request_control import (
@@ -235,5 +234,4 @@ def simulate(
     async def run() -> T:
         return await scenario(Simulated(graph, endpoints=endpoints, priorities=priorities))
 
-    with asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
-        return runner.run(run())
+    return run_virtual(run)

@@ -1,6 +1,7 @@
 """The generators of a traffic description and their fields."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,7 +69,9 @@ def _random(fields: RandomFields, where: str, folder: Path) -> SessionShape:
     )
 
 
-def _shared_prefix(fields: SharedPrefixFields, where: str, folder: Path) -> SessionShape:
+def _shared_prefix(
+    fields: SharedPrefixFields | ChatFields, where: str, folder: Path
+) -> SessionShape:
     question = lengths(fields.question_tokens, f"{where}.question_tokens", folder)
     return SessionShape(
         groups=_count(fields.groups, f"{where}.groups"),
@@ -83,17 +86,9 @@ def _shared_prefix(fields: SharedPrefixFields, where: str, folder: Path) -> Sess
 
 
 def _chat(fields: ChatFields, where: str, folder: Path) -> SessionShape:
-    question = lengths(fields.question_tokens, f"{where}.question_tokens", folder)
-    return SessionShape(
-        groups=_count(fields.groups, f"{where}.groups"),
-        group_skew=_skew(fields.group_skew, f"{where}.group_skew"),
-        system_tokens=lengths(fields.system_tokens, f"{where}.system_tokens", folder),
-        users_per_group=_count(fields.users_per_group, f"{where}.users_per_group"),
-        user_tokens=lengths(fields.user_tokens, f"{where}.user_tokens", folder),
+    return replace(
+        _shared_prefix(fields, where, folder),
         turns=lengths(fields.turns, f"{where}.turns", folder),
-        first_tokens=question,
-        later_tokens=question,
-        output_tokens=lengths(fields.output_tokens, f"{where}.output_tokens", folder),
         think_seconds=seconds(fields.think_time, f"{where}.think_time"),
     )
 
