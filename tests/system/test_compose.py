@@ -77,6 +77,16 @@ async def start_prometheus(started: Processes, file: Path) -> str:
     return f"http://127.0.0.1:{port}"
 
 
+async def answers_queries(client: httpx.AsyncClient, url: str) -> None:
+    """Wait until Prometheus has read its data: it refuses connections, then answers 503."""
+    async with asyncio.timeout(40):
+        while True:
+            with contextlib.suppress(httpx.ConnectError):
+                if (await client.get(f"{url}/-/ready")).status_code == httpx.codes.OK:
+                    return
+            await asyncio.sleep(0.1)  # it says only when asked
+
+
 async def start_fake(started: Processes) -> str:
     """Start a fake model server; return its address."""
     service = SERVICES["fake"]
@@ -131,12 +141,10 @@ async def test_a_completion_passes_and_prometheus_counts_it() -> None:
             at_hand, folder, metrics_port=ports["metrics"], server=server
         )
         prometheus = await start_prometheus(started, file)
-        counted: list[dict[str, Any]] = []
-        async with asyncio.timeout(40):
-            while not counted:
-                with contextlib.suppress(httpx.ConnectError):
-                    counted = await asked(client, prometheus, "llm_d_epp_request_total")
-                await asyncio.sleep(0.1)  # it says only when asked
+        await answers_queries(client, prometheus)
+        async with asyncio.timeout(20):
+            while not (counted := await asked(client, prometheus, "llm_d_epp_request_total")):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
         assert [float(each["value"][1]) for each in counted] == [1.0]
         assert {each["metric"]["job"] for each in counted} == {"epp"}
         async with asyncio.timeout(20):
