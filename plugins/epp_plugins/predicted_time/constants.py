@@ -4,9 +4,12 @@ They come from a study on a discrete-event simulator with two kinds of engine; s
 docs/predicted-time.md for what each of them does to a prediction.
 """
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
+
+UNIT_TOKENS: Final = 1000.0
+"""Tokens of a unit, u0."""
 
 Fraction = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Decay = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
@@ -18,12 +21,10 @@ AtLeastOne = Annotated[float, msgspec.Meta(ge=1.0, le=1e6)]
 class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Constants of one :class:`~epp_plugins.predicted_time.FleetModel`."""
 
-    unit_tokens: Positive = 1000.0
-    """Tokens that ``prior_unit_seconds`` is about, u0."""
     prior_base_seconds: NotNegative = 0.02
     """Service time of an empty prompt before anything is learned."""
     prior_unit_seconds: NotNegative = 0.06
-    """Service time of ``unit_tokens`` tokens before anything is learned."""
+    """Service time of 1000 tokens before anything is learned."""
     prior_weight: Positive = 0.3
     """Weight of the prior, in samples; a heavy one that is ten times too high is ruinous."""
     forgetting: Decay = 0.998

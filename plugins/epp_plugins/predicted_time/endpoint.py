@@ -13,12 +13,17 @@ from collections import OrderedDict
 from heapq import heapify, heappop, heappush
 from math import inf
 
-from epp_plugins.predicted_time.constants import Constants
+from epp_plugins.predicted_time.constants import UNIT_TOKENS, Constants
 from epp_plugins.predicted_time.service import ServiceModel
 from epp_plugins.predicted_time.slowness import Slowness
+from epp_plugins.predicted_time.state_file import EndpointState
 
 _MOST_SIMULATED = 32
 """With more requests in flight, the wait for a slot is a mean instead of a simulation."""
+
+
+_MOST_DECODE_SECONDS = 3600.0
+_MOST_DOUBLINGS = 30
 
 
 class InFlight:
@@ -28,7 +33,6 @@ class InFlight:
         "endpoint",
         "first_at",
         "is_overdue",
-        "is_streamed",
         "predicted_serial",
         "predicted_slots",
         "sent_at",
@@ -53,7 +57,16 @@ class InFlight:
         self.predicted_slots = 0.0
         """The same in slots mode."""
         self.is_overdue = False
-        self.is_streamed = False
+
+    @property
+    def tokens(self) -> float:
+        """Its uncached tokens."""
+        return self.units * UNIT_TOKENS
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it is in flight and before its first token."""
+        return self in self.endpoint.pending
 
 
 class EndpointModel:
@@ -65,8 +78,8 @@ class EndpointModel:
     """
 
     __slots__ = (
-        "_constants",
         "base",
+        "constants",
         "decode_seconds",
         "decoding",
         "failures",
@@ -96,7 +109,7 @@ class EndpointModel:
     )
 
     def __init__(self, key: str, constants: Constants) -> None:
-        self._constants = constants
+        self.constants = constants
         self.key = key
         self.serial = Slowness()
         """Slowness in serial mode."""
@@ -143,19 +156,17 @@ class EndpointModel:
 
     # --- requests -----------------------------------------------------------------------------
 
-    def add(self, units: float, now: float) -> InFlight:
-        """Return a request that is sent here ``now``."""
-        request = InFlight(self, units, now)
+    def add(self, request: InFlight) -> None:
+        """Note a request that is being sent here."""
         self.requests[request] = None
         self.pending[request] = None
-        self.pending_units += units
+        self.pending_units += request.units
         if self.slots and len(self.requests) > self.slots:
             self.unstarted[request] = None
         else:
-            request.slot_at, request.slot_beside = now, len(self.requests) - 1
+            request.slot_at, request.slot_beside = request.sent_at, len(self.requests) - 1
         self.sent_since_scrape += 1
         self.is_dirty = True
-        return request
 
     def begin(self, request: InFlight, at: float) -> None:
         """Note the first token of a pending request."""
@@ -165,20 +176,56 @@ class EndpointModel:
         self.first_tokens += 1
 
     def remove(self, request: InFlight, now: float) -> None:
-        """Remove a request that has ended, wherever it was."""
+        """Remove a request that has ended, wherever it was; does nothing the second time."""
         if self.requests.pop(request, self) is not None:
             return
         if request.first_at is None:
-            self._take(request, now if self._is_head(request) else self.idle_at)
+            # Its prompt is not computed any further; the next one begins.
+            self._take(request, now if self.head is request else self.idle_at)
         else:
             self.decoding -= 1
+            took = min(max(0.0, now - request.first_at), _MOST_DECODE_SECONDS)
+            share = self.constants.decode_share if self.decode_seconds else 1.0
+            self.decode_seconds += share * (took - self.decode_seconds)
         if self.unstarted and (not self.slots or len(self.requests) <= self.slots):
             oldest, _ = self.unstarted.popitem(last=False)
             oldest.slot_at, oldest.slot_beside = now, len(self.requests) - 1
         self.is_dirty = True
 
-    def _is_head(self, request: InFlight) -> bool:
-        return next(iter(self.pending), None) is request
+    def exclude(self, now: float) -> None:
+        """Begin a time without requests, after a failure; it doubles with each further one."""
+        constants = self.constants
+        seconds = constants.breaker_seconds * 2.0 ** min(self.failures, _MOST_DOUBLINGS)
+        self.open_until = now + min(seconds, constants.breaker_most_seconds)
+        self.failures += 1
+        self.is_dirty = True
+
+    def scraped(self, waiting: float, running: float, kv_usage: float) -> None:
+        """Learn the number of slots from a page, and whether one more may be tried."""
+        constants = self.constants
+        if waiting > 0 and running > 0:
+            if self.was_waiting:
+                seen = min(running, self.was_waiting_running)
+                share = 1.0 if seen > self.slots else constants.decode_share
+                self.slots += share * (seen - self.slots)
+            self.was_waiting_running = running
+        elif self.slots and running > self.slots:
+            self.slots = running
+        self.was_waiting = waiting > 0
+        self.probes = False
+        if self.slots and waiting <= 0 and len(self.requests) >= self.slots:
+            self.telling_scrapes += 1
+            count = self.telling_scrapes - constants.probe_always
+            share = constants.probe_share
+            self.probes = count <= 0 or int(count * share) > int((count - 1) * share)
+        self.waiting, self.sent_since_scrape = waiting, 0
+        self.kv_usage = kv_usage
+        self.is_dirty = True
+
+    @property
+    def head(self) -> InFlight | None:
+        """The request whose prompt is computed in serial mode."""
+        return next(iter(self.pending), None)
 
     def _take(self, request: InFlight, idle_at: float) -> None:
         del self.pending[request]
@@ -219,7 +266,7 @@ class EndpointModel:
 
         The second applies when the present prompt takes longer than predicted.
         """
-        head = next(iter(self.pending), None)
+        head = self.head
         if head is None:
             return -inf, 0.0
         k, per_unit = self.serial.factor, model.per_unit(self.decoding)
@@ -256,10 +303,28 @@ class EndpointModel:
         return ends[0] if len(ends) >= slots else -inf
 
     def _cache_wait(self) -> float:
-        constants = self._constants
+        constants = self.constants
         above = self.kv_usage - constants.kv_full
         if above <= 0.0:
             return 0.0
         share = min(1.0, above / constants.kv_range)
         ahead = self.waiting + self.sent_since_scrape + 1
         return share * ahead * self.decode_seconds / max(1, self.decoding)
+
+    # --- what was learned ---------------------------------------------------------------------
+
+    def state(self) -> EndpointState:
+        """Return what was learned."""
+        return EndpointState(
+            serial=self.serial.state(),
+            in_slots=self.slots_slowness.state(),
+            slots=self.slots,
+            decode_seconds=self.decode_seconds,
+        )
+
+    def restore(self, state: EndpointState, now: float) -> None:
+        """Continue from what :meth:`state` returned."""
+        self.serial.restore(*state.serial, now)
+        self.slots_slowness.restore(*state.in_slots, now)
+        self.slots, self.decode_seconds = state.slots, state.decode_seconds
+        self.is_dirty = True

@@ -19,10 +19,10 @@ def log_error(seconds: float, predicted: float) -> float:
 class ModeChoice:
     """Chooses between serial and slots by the errors of both."""
 
-    __slots__ = ("_constants", "is_serial", "serial_error", "slots_error")
+    __slots__ = ("constants", "is_serial", "serial_error", "slots_error")
 
     def __init__(self, constants: Constants) -> None:
-        self._constants = constants
+        self.constants = constants
         self.is_serial = True
         self.serial_error = 0.5
         """Mean error of the serial predictions, where both differ."""
@@ -39,7 +39,7 @@ class ModeChoice:
             slots: Predicted in slots mode.
             is_overdue: Whether the first token is still missing.
         """
-        constants = self._constants
+        constants = self.constants
         low, high = (serial, slots) if serial < slots else (slots, serial)
         if high + _FLOOR_SECONDS < (low + _FLOOR_SECONDS) * constants.mode_difference:
             return False

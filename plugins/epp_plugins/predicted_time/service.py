@@ -12,6 +12,7 @@ less. Samples enter sums (the normal equations); the equations are solved once i
 from collections.abc import Sequence
 
 from epp_plugins.predicted_time.constants import Constants
+from epp_plugins.predicted_time.state_file import ServiceState
 
 _PARALLEL = 10.0
 """Requests beside one for which ``g`` is the additional time of a unit."""
@@ -29,10 +30,10 @@ class ServiceModel:
         constants: Of the model.
     """
 
-    __slots__ = ("_constants", "_moments", "_right", "_since", "base", "crowd", "samples", "unit")
+    __slots__ = ("_moments", "_right", "_since", "base", "constants", "crowd", "samples", "unit")
 
     def __init__(self, constants: Constants) -> None:
-        self._constants = constants
+        self.constants = constants
         self.base = constants.prior_base_seconds
         """Seconds of an empty prompt, o."""
         self.unit = constants.prior_unit_seconds
@@ -67,7 +68,7 @@ class ServiceModel:
             seconds: What it took, as if by an endpoint of the fleet's speed.
             every: Samples from one solution to the next.
         """
-        constants = self._constants
+        constants = self.constants
         weight = 1.0 / (constants.weight_floor_seconds + predicted)
         keep = constants.forgetting
         weighted_units = weight * units
@@ -97,8 +98,8 @@ class ServiceModel:
         return True
 
     def _solve(self) -> None:
-        prior = self._constants.prior_weight
-        priors = (self._constants.prior_base_seconds, self._constants.prior_unit_seconds, 0.0)
+        prior = self.constants.prior_weight
+        priors = (self.constants.prior_base_seconds, self.constants.prior_unit_seconds, 0.0)
         one, u, c, uu, uc, cc = self._moments
         matrix = ((one + prior, u, c), (u, uu + prior, uc), (c, uc, cc + prior))
         right = [value + prior * known for value, known in zip(self._right, priors, strict=True)]
@@ -109,21 +110,17 @@ class ServiceModel:
                 self.base, self.unit, self.crowd = (min(value, _MOST_SECONDS) for value in found)
                 return
 
-    def state(self) -> dict[str, object]:
-        """Return what was learned, as JSON values."""
-        return {
-            "base_seconds": self.base,
-            "unit_seconds": self.unit,
-            "crowd_seconds": self.crowd,
-            "samples": self.samples,
-            "moments": list(self._moments),
-            "right": list(self._right),
-        }
+    def state(self) -> ServiceState:
+        """Return what was learned."""
+        one, u, c, uu, uc, cc = self._moments
+        first, second, third = self._right
+        return ServiceState((one, u, c, uu, uc, cc), (first, second, third), self.samples)
 
-    def restore(self, moments: Sequence[float], right: Sequence[float], samples: int) -> None:
-        """Continue from sums that :meth:`state` returned."""
-        self._moments, self._right, self.samples = list(moments), list(right), samples
-        if samples:
+    def restore(self, state: ServiceState) -> None:
+        """Continue from what :meth:`state` returned."""
+        self._moments, self._right = list(state.moments), list(state.right)
+        self.samples = state.samples
+        if self.samples:
             self._solve()
 
 

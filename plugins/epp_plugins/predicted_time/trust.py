@@ -18,10 +18,10 @@ _LEAST_SECONDS, _MOST_SECONDS = 1e-3, 1e5
 class Trust:
     """The errors of the predictions and of a constant, and what follows from them."""
 
-    __slots__ = ("_constants", "_mean_log", "constant_error", "error", "is_given", "samples")
+    __slots__ = ("_mean_log", "constant_error", "constants", "error", "is_given", "samples")
 
     def __init__(self, constants: Constants) -> None:
-        self._constants = constants
+        self.constants = constants
         self._mean_log = 0.0
         self.samples = 0
         self.error = 0.0
@@ -36,9 +36,16 @@ class Trust:
         """The constant: the geometric mean of the latest times."""
         return exp(self._mean_log)
 
+    @property
+    def ratio(self) -> float | None:
+        """The error of the predictions over that of the constant; None before it is known."""
+        if self.samples < self.constants.trust_samples or self.samples < 2:  # noqa: PLR2004 - of two
+            return None
+        return self.error / max(self.constant_error, _LEAST_ERROR)
+
     def learn(self, seconds: float, predicted: float) -> bool:
         """Compare a prediction with the measured time; return whether ``is_given`` has changed."""
-        constants = self._constants
+        constants = self.constants
         self.samples += 1
         share = max(constants.trust_share, 1.0 / self.samples)
         if self.samples > 1:
