@@ -57,7 +57,7 @@ class CostTable:
         constants: Of the model.
     """
 
-    __slots__ = ("_by_mean", "_constants", "_mean_service", "keys", "services", "waits")
+    __slots__ = ("_by_mean", "_constants", "keys", "mean_service", "services", "waits")
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class CostTable:
         self.keys = keys
         self.waits = waits
         self.services = services
-        self._mean_service = mean_service
+        self.mean_service = mean_service
         self._constants = constants
         total, count = sum(waits), len(waits)
         if total == inf:
@@ -85,7 +85,7 @@ class CostTable:
 
     def costs(self) -> list[float]:
         """Return N costs; inf where an endpoint is excluded."""
-        constants, mean = self._constants, self._mean_service
+        constants, mean = self._constants, self.mean_service
         weight, most_wait = constants.own_wait_weight, constants.most_delayed * mean
         factor, per_second, most = (
             1.0 + self._by_mean,

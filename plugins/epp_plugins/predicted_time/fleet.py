@@ -243,8 +243,10 @@ class FleetModel:
     def _readmit(self, now: float) -> None:
         still = []
         for endpoint in self._excluded:
-            if endpoint.open_until > now:
+            # No longer than this, unless the clock has jumped back.
+            if now < endpoint.open_until <= now + self.constants.breaker_most_seconds:
                 still.append(endpoint)
             else:
+                endpoint.open_until = now
                 endpoint.is_dirty = True
         self._excluded = still

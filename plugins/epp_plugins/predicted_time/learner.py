@@ -29,6 +29,7 @@ class Learner:
     """
 
     __slots__ = (
+        "_comparisons",
         "_since",
         "constants",
         "mean_service",
@@ -51,6 +52,7 @@ class Learner:
         """Mean service time of the requests sent, in seconds."""
         self._since = 0
         """First tokens since the last update."""
+        self._comparisons = 0
         self.on_trust: Callable[[bool], None] | None = None
         """Called when predictions begin or cease to be trusted."""
 
@@ -64,7 +66,7 @@ class Learner:
         """Note what both modes predict for a request that is about to be added."""
         endpoint, units = request.endpoint, request.units
         k, serial = endpoint.serial.factor, self.serial
-        ready_at, least = endpoint.serial_wait(serial)
+        ready_at, least = endpoint.serial_wait(serial, now)
         wait = ready_at - now
         service = k * serial.predict(units, endpoint.decoding)
         request.predicted_serial = (wait if wait > least else least) + service
@@ -121,11 +123,15 @@ class Learner:
     def compare(self, endpoints: Iterable[EndpointModel], now: float) -> None:
         """Bring service times and slowness up to date with what was learned."""
         self._since = 0
-        self.serial.solve()
-        self.slots.solve()
-        mean, each = self.mean_service, list(endpoints)
-        compare([one.serial for one in each], now, mean, self.constants)
-        compare([one.slots_slowness for one in each], now, mean, self.constants)
+        self._comparisons += 1
+        in_both = self._comparisons <= _EARLY or not self._comparisons % _OTHER_MODE_EVERY
+        mean, each, is_serial = self.mean_service, list(endpoints), self.mode.is_serial
+        if in_both or is_serial:
+            self.serial.solve()
+            compare([one.serial for one in each], now, mean, self.constants)
+        if in_both or not is_serial:
+            self.slots.solve()
+            compare([one.slots_slowness for one in each], now, mean, self.constants)
 
     def restore(self, state: FleetState) -> None:
         """Continue from the state of a file."""
