@@ -19,6 +19,9 @@ _PARALLEL = 10.0
 _MOST_SECONDS = 1e5
 """Most that a coefficient may be."""
 _MOST_SCALE = 1e6
+_MOST_UNITS_FACTOR = 10.0
+"""A prompt of more than this many times the mean weighs less, by the square of what it has more."""
+_MEAN_SHARE = 0.02
 _TINY = 1e-12
 
 
@@ -29,7 +32,17 @@ class ServiceModel:
         constants: Of the model.
     """
 
-    __slots__ = ("_moments", "_right", "_scale", "base", "constants", "crowd", "samples", "unit")
+    __slots__ = (
+        "_mean_units",
+        "_moments",
+        "_right",
+        "_scale",
+        "base",
+        "constants",
+        "crowd",
+        "samples",
+        "unit",
+    )
 
     def __init__(self, constants: Constants) -> None:
         self.constants = constants
@@ -43,6 +56,8 @@ class ServiceModel:
         """Samples so far."""
         self._scale = 1.0
         """Weight of the latest sample in the sums, before that by its size."""
+        self._mean_units = 1.0
+        """Mean of the units of a sample."""
         self._moments = [0.0] * 6
         """Weighted sums of 1, v, vn, v*v, v*vn, vn*vn, where vn = v * n / 10."""
         self._right = [0.0] * 3
@@ -70,6 +85,12 @@ class ServiceModel:
         # not be multiplied each time: 0.5 us instead of 1.1.
         self._scale = scale = self._scale / constants.forgetting
         weight = scale / (constants.weight_floor_seconds + predicted)
+        most_units = _MOST_UNITS_FACTOR * self._mean_units
+        if units > most_units:  # one prompt must not outweigh all others by its size
+            weight *= (most_units / units) ** 2
+            self._mean_units += _MEAN_SHARE * (most_units - self._mean_units)
+        else:
+            self._mean_units += _MEAN_SHARE * (units - self._mean_units)
         weighted_units = weight * units
         moments, right = self._moments, self._right
         moments[0] += weight

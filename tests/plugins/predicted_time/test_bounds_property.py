@@ -2,7 +2,7 @@
 
 from math import inf, isfinite
 
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from plugins.predicted_time.fleets import TRUSTING, Fleet
 
@@ -93,7 +93,8 @@ def test_costs_and_counts_stay_sane(steps: list[tuple[str, object, float]]) -> N
         assert model.wait(key, adversary.now) == 0.0
 
 
-@settings(max_examples=8)
+# Without shrinking: each example serves 250 requests.
+@settings(max_examples=5, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(st.lists(STEPS, min_size=20, max_size=60), st.integers(0, 2**16))
 def test_the_fleet_recovers_from_any_past(
     steps: list[tuple[str, object, float]], seed: int
@@ -109,10 +110,9 @@ def test_the_fleet_recovers_from_any_past(
         fleet.model.scraped(key, waiting=0, running=0, kv_usage=0.0, now=adversary.now)
     fleet.start_at(max(adversary.now, 0.0) + 60.0)
     fleet.run(250, 5.0, (200.0, 1000.0, 3000.0))
-    assert min(fleet.share(key, 120) for key in KEYS) > 0.1
     late = sorted(seconds for _, seconds in fleet.served[-120:])
-    # The service of 3000 tokens takes 0.33 s, and 3 servers are 40 % busy.
-    assert late[len(late) * 9 // 10] < 1.5
+    # The service of 3000 tokens takes 0.33 s, and 3 servers are 30 % busy.
+    assert late[len(late) * 9 // 10] < 1.0
 
 
 def test_a_server_that_lies_is_found_out_when_it_has_to_work() -> None:
