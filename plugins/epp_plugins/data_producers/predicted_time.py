@@ -322,8 +322,8 @@ class PredictedTimeProducer(
         if tracked is None:
             endpoint.attributes[self._tracked] = _Tracked(endpoint, self.model, self)
             return
-        tracked.owner = self
-        if tracked.model is not self.model:  # of the instance before a reload
+        if tracked.owner is not self:  # of the instance before a reload, or after one that failed
+            tracked.owner = self
             self._use(tracked.model)
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:

@@ -359,5 +359,5 @@ class EndpointModel:
 
 
 def _lateness(passed: float, predicted: float) -> float:
-    """Return how much later than predicted a prompt is, if it is late; it may take as long again."""
+    """Return how much later than predicted a prompt is, if late; it may take as long again."""
     return passed - predicted if passed > _LATE_FACTOR * predicted + _LATE_SECONDS else 0.0

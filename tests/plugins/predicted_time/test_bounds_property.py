@@ -88,7 +88,7 @@ def test_costs_and_counts_stay_sane(steps: list[tuple[str, object, float]]) -> N
     adversary.now += 1e9
     for key in KEYS:
         endpoint = model.endpoint(key)
-        assert not (endpoint.requests or endpoint.pending or endpoint.unstarted)
+        assert [*endpoint.requests, *endpoint.pending, *endpoint.unstarted] == []
         model.scraped(key, waiting=0, running=0, kv_usage=0.0, now=adversary.now)
         assert model.wait(key, adversary.now) == 0.0
 
