@@ -137,6 +137,8 @@ class CapturedDecision(msgspec.Struct, eq=False, gc=False):
     ending: Ending | None = None
     """None while the request is in flight."""
     refusal: Refusal | None = None
+    notes: Sequence[str] = ()
+    """Sentences of plugins."""
 
     def unpacked(self) -> Packed:
         """Return what is packed of it."""
@@ -163,7 +165,7 @@ class CapturedDecision(msgspec.Struct, eq=False, gc=False):
 
     def drop(self) -> None:
         """Drop what is large: its request is in flight, but nobody can look it up any more."""
-        self.packed, self.matches = NOTHING, None
+        self.packed, self.matches, self.notes = NOTHING, None, ()
         self.candidates, self.pages = NO_NAMES, ()
 
 

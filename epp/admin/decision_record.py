@@ -176,6 +176,8 @@ class DecisionRecord(DecisionLine, frozen=True, kw_only=True):
     """The message in the answer to a refused request."""
     pool: str = ""
     """The pool, where the endpoint picker serves several."""
+    notes: list[str] = []
+    """What plugins say about the decision."""
 
 
 class DecisionsPage(msgspec.Struct, frozen=True, kw_only=True):

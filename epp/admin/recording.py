@@ -20,7 +20,13 @@ from epp.admin.captured import (
 from epp.admin.decision_ring import DecisionRing
 from epp.admin.settings import ExplainSettings
 from epp.observability import cut, printable
-from epp.request_control import PREFIX_MATCHES, EndCause, RequestError, RoutedRequest
+from epp.request_control import (
+    DECISION_NOTES,
+    PREFIX_MATCHES,
+    EndCause,
+    RequestError,
+    RoutedRequest,
+)
 from epp.scheduling import (
     NO_SCORES,
     DroppedError,
@@ -155,6 +161,9 @@ class Recorder:
             [(name, each.name) for name, each in stages.items()] if stages else (),
             decision.is_forced,
         )
+        if notes := routed.state.read(DECISION_NOTES):
+            entry.notes = [each for note in notes for each in note.sentences()]
+            entry.size_bytes += sum(map(len, entry.notes))
         routed.record = entry
         self._ring.add(entry)
 

@@ -80,6 +80,7 @@ class Renderer:
             refused_reason=refusal.reason,
             error=refusal.error,
             pool=self._pool,
+            notes=list(entry.notes),
         )
 
     def _line(self, entry: CapturedDecision, packed: Packed) -> dict[str, Any]:

@@ -22,6 +22,8 @@ def explained(record: DecisionRecord) -> Iterable[RenderableType]:
     yield plain("outcome    " + "; ".join(_outcome(record)))
     if record.prefix is not None and record.prefix.total_blocks:
         yield plain(f"cache      {_cache(record)}")
+    for note in record.notes:
+        yield plain(f"note       {note}")
     for pick in record.shadow:
         where = f"would have chosen {pick.endpoint or 'no endpoint'}"
         agrees = ", too" if pick.agrees else ""

@@ -53,6 +53,7 @@ from epp.request_control.pending import PendingDecision
 from epp.request_control.pipeline import Pipeline, ProfileOutline
 from epp.request_control.plugins import (
     ANSWER_USAGE,
+    DECISION_NOTES,
     PRODUCER_FAILURES,
     REQUEST_HEADERS_TO_SET,
     Admitter,
@@ -83,6 +84,7 @@ from epp.request_control.routed_request import (
 
 __all__ = [
     "ANSWER_USAGE",
+    "DECISION_NOTES",
     "DEFAULT_SOURCE_HEADERS",
     "PREFIX_MATCHES",
     "PRODUCER_FAILURES",

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from epp.parsing.plugins import Usage
 from epp.request_control.errors import AdmissionDeniedError, RequestError
@@ -20,6 +20,7 @@ from epp.scheduling import (
 
 __all__ = [
     "ANSWER_USAGE",
+    "DECISION_NOTES",
     "PRODUCER_FAILURES",
     "REQUEST_HEADERS_TO_SET",
     "AdmissionDeniedError",
@@ -29,6 +30,7 @@ __all__ = [
     "AsyncDataProducer",
     "DataKey",
     "DataProducer",
+    "DecisionNote",
     "EndCause",
     "PreRequest",
     "Producer",
@@ -95,6 +97,13 @@ class ProducerFailure:
     """``error``, ``timeout``, ``disabled``, or ``needs NAME``: a producer it depends on failed."""
 
 
+class DecisionNote(Protocol):
+    """What a plugin has to say about a decision, for ``epp explain``."""
+
+    def sentences(self) -> Sequence[str]:
+        """Return a few sentences; called once, when the decision is recorded, or never."""
+
+
 class ProducerFailures(list[ProducerFailure]):
     """The producers that failed or were skipped for one request."""
 
@@ -107,6 +116,9 @@ the model server by lower-case name; None removes one."""
 
 ANSWER_USAGE = StateKey[Usage]("answer-usage", kind=Usage)
 """The answer's tokens; absent if the answer was not seen, or did not report them."""
+
+DECISION_NOTES = StateKey[Sequence[DecisionNote]]("decision-notes", kind=(list, tuple))
+"""Notes of plugins on the decision; a plugin appends its own. Absent if there are none."""
 
 PRODUCER_FAILURES = StateKey[ProducerFailures]("producer-failures", kind=ProducerFailures)
 """Producers that failed or were skipped for this request; absent if there are none."""

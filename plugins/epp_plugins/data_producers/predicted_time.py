@@ -32,7 +32,8 @@ predictions over that of a constant), ``predicted_time_trusted`` (1 while predic
 
 Reads:  ``TOKENIZED_PROMPT``; the prefix matches of ``prefixMatchInfoProducerName``;
         ``endpoint.metrics``.
-Writes: ``PREDICTED_TIME``; an instance with a name other than its type writes its own key.
+Writes: ``PREDICTED_TIME``; an instance with a name other than its type writes its own key; a note
+        on the decision, for ``epp explain``.
 Example::
 
     plugins:
@@ -50,6 +51,7 @@ import structlog
 from epp.data_layer.plugins import EndpointListener
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
 from epp.request_control.plugins import (
+    DECISION_NOTES,
     DataKey,
     DataProducer,
     EndCause,
@@ -236,7 +238,9 @@ class PredictedTimeProducer(
                     name: total - (held if held < blocks else blocks) * size
                     for name, held in matches.blocks.items()
                 }
-        state.write(self._forecast, RequestForecast(self.model, self._clock(), total, tokens))
+        forecast = RequestForecast(self.model, self._clock(), total, tokens)
+        state.write(self._forecast, forecast)
+        state.write(DECISION_NOTES, (*(state.read(DECISION_NOTES) or ()), forecast))
 
     def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
         forecast = state.read(self._forecast)
@@ -318,8 +322,8 @@ class PredictedTimeProducer(
         if tracked is None:
             endpoint.attributes[self._tracked] = _Tracked(endpoint, self.model, self)
             return
-        tracked.owner = self
-        if tracked.model is not self.model:  # of the instance before a reload
+        if tracked.owner is not self:  # of the instance before a reload, or after one that failed
+            tracked.owner = self
             self._use(tracked.model)
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:

@@ -61,8 +61,9 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """Share of the latest sample in the error of each mode."""
     overdue_share: Decay = 0.1
     """The same for a request whose first token is overdue."""
-    mode_difference: AtLeastOne = 1.3
-    """The modes are compared where their predictions differ by this factor."""
+    mode_difference: NotNegative = 0.26
+    """The modes are compared where their predictions differ by this on the natural logarithm, about
+    30 %."""
     mode_enter: Positive = 0.6
     """The mode changes to slots when its error is below this much of the other's."""
     mode_leave: Positive = 0.85

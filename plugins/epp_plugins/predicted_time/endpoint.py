@@ -22,7 +22,16 @@ _MOST_SIMULATED = 32
 """With more requests in flight, the wait for a slot is a mean instead of a simulation."""
 
 
-_MOST_DECODE_SECONDS = 3600.0
+_LATE_FACTOR, _LATE_SECONDS = 2.0, 0.3
+"""A prompt is late when it takes this many times its prediction, and these seconds more."""
+_MOST_LATENESS = 64.0
+"""Most by which the prompts behind a late one count as slower."""
+_MOST_DECODE_FACTOR, _MOST_DECODE_SECONDS = 4.0, 60.0
+"""A decode counts as at most this many times the mean, plus these seconds."""
+_MOST_REQUESTS = 1e6
+"""More waiting or running requests than this are no number of requests."""
+_CLOCK_SLACK_SECONDS = 1.0
+"""Times that are further ahead come from before a jump of the clock."""
 _MOST_DOUBLINGS = 30
 
 
@@ -184,7 +193,8 @@ class EndpointModel:
             self._take(request, now if self.head is request else self.idle_at)
         else:
             self.decoding -= 1
-            took = min(max(0.0, now - request.first_at), _MOST_DECODE_SECONDS)
+            most = _MOST_DECODE_FACTOR * self.decode_seconds + _MOST_DECODE_SECONDS
+            took = min(max(0.0, now - request.first_at), most)
             share = self.constants.decode_share if self.decode_seconds else 1.0
             self.decode_seconds += share * (took - self.decode_seconds)
         if self.unstarted and (not self.slots or len(self.requests) <= self.slots):
@@ -203,6 +213,8 @@ class EndpointModel:
     def scraped(self, waiting: float, running: float, kv_usage: float) -> None:
         """Learn the number of slots from a page, and whether one more may be tried."""
         constants = self.constants
+        if not (0.0 <= waiting <= _MOST_REQUESTS and 0.0 <= running <= _MOST_REQUESTS):
+            return
         if waiting > 0 and running > 0:
             if self.was_waiting:
                 seen = min(running, self.was_waiting_running)
@@ -219,7 +231,7 @@ class EndpointModel:
             share = constants.probe_share
             self.probes = count <= 0 or int(count * share) > int((count - 1) * share)
         self.waiting, self.sent_since_scrape = waiting, 0
-        self.kv_usage = kv_usage
+        self.kv_usage = kv_usage if 0.0 <= kv_usage <= 1.0 else 0.0
         self.is_dirty = True
 
     @property
@@ -235,7 +247,8 @@ class EndpointModel:
         if request.slot_at is None:
             self.unstarted.pop(request, None)
             request.slot_at, request.slot_beside = request.sent_at, len(self.requests) - 1
-        self.idle_at = max(self.idle_at, idle_at)
+        if idle_at > self.idle_at or self.idle_at > idle_at + _CLOCK_SLACK_SECONDS:
+            self.idle_at = idle_at
         self.is_dirty = True
 
     # --- predictions --------------------------------------------------------------------------
@@ -254,25 +267,32 @@ class EndpointModel:
         if self.open_until > now:
             self.ready_at = inf
         elif is_serial:
-            self.ready_at, self.least_wait = self.serial_wait(serial)
+            self.ready_at, self.least_wait = self.serial_wait(serial, now)
             self.ready_at += further
             self.least_wait += further
         else:
             self.ready_at = self.slot_free_at(slots, now) + further
-            self.least_wait = further
+            self.least_wait = self._lateness_of_slots(slots, now) + further
 
-    def serial_wait(self, model: ServiceModel) -> tuple[float, float]:
+    def serial_wait(self, model: ServiceModel, now: float) -> tuple[float, float]:
         """Return when all pending prompts are done, and the least wait from now on.
 
-        The second applies when the present prompt takes longer than predicted.
+        The second applies when the present prompt takes longer than predicted. If it takes much
+        longer, the prompts behind it count as slow, too.
         """
         head = self.head
         if head is None:
             return -inf, 0.0
         k, per_unit = self.serial.factor, model.per_unit(self.decoding)
         total = k * (len(self.pending) * model.base + self.pending_units * per_unit)
+        own = k * (model.base + head.units * per_unit)
         began_at = head.sent_at if head.sent_at > self.idle_at else self.idle_at
-        return began_at + total, max(0.0, total - k * (model.base + head.units * per_unit))
+        rest = total - own if total > own else 0.0
+        late = _lateness(now - began_at, own)
+        if late:
+            most = (1.0 + late / own) if own > late / _MOST_LATENESS else _MOST_LATENESS
+            return -inf, rest * most + late
+        return began_at + total, rest
 
     def slot_free_at(self, model: ServiceModel, now: float) -> float:
         """Return when a further request would get a slot; -inf if there is a free one."""
@@ -302,6 +322,14 @@ class EndpointModel:
             heappush(ends, free_at + takes)
         return ends[0] if len(ends) >= slots else -inf
 
+    def _lateness_of_slots(self, model: ServiceModel, now: float) -> float:
+        """Return how late the oldest prompt is that has a slot, in seconds."""
+        head = self.head
+        if head is None or head.slot_at is None:
+            return 0.0
+        own = self.slots_slowness.factor * model.predict(head.units, head.slot_beside)
+        return _lateness(now - head.slot_at, own)
+
     def _cache_wait(self) -> float:
         constants = self.constants
         above = self.kv_usage - constants.kv_full
@@ -328,3 +356,8 @@ class EndpointModel:
         self.slots_slowness.restore(*state.in_slots, now)
         self.slots, self.decode_seconds = state.slots, state.decode_seconds
         self.is_dirty = True
+
+
+def _lateness(passed: float, predicted: float) -> float:
+    """Return how much later than predicted a prompt is, if late; it may take as long again."""
+    return passed - predicted if passed > _LATE_FACTOR * predicted + _LATE_SECONDS else 0.0

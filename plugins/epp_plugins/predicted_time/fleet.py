@@ -5,13 +5,12 @@ ends and failures, and of scrapes, and it predicts from that. All times are seco
 """
 
 from collections.abc import Mapping, Sequence
-from math import inf
 from typing import Final
 
 from epp_plugins.predicted_time.constants import DEFAULTS, UNIT_TOKENS, Constants
+from epp_plugins.predicted_time.cost_table import CostTable
 from epp_plugins.predicted_time.endpoint import EndpointModel, InFlight
 from epp_plugins.predicted_time.learner import Learner
-from epp_plugins.predicted_time.prediction import Prediction
 from epp_plugins.predicted_time.state_file import FleetState
 from epp_plugins.predicted_time.trust import Trust
 
@@ -68,14 +67,14 @@ class FleetModel:
 
     # --- decisions ----------------------------------------------------------------------------
 
-    def costs(
+    def table(
         self,
         keys: Sequence[str],
         total_tokens: float,
         now: float,
         tokens: Mapping[str, float] = NO_TOKENS,
-    ) -> list[float]:
-        """Return the cost of a request at each endpoint; inf where it is excluded.
+    ) -> CostTable:
+        """Return what a request would take at each endpoint.
 
         Args:
             keys: N endpoints.
@@ -83,42 +82,24 @@ class FleetModel:
             now: Seconds of the clock.
             tokens: Its uncached tokens by endpoint.
         """
-        waits, services = self._times(keys, total_tokens, now, tokens)
-        constants = self.constants
-        factor = 1.0 + self._delay_by_mean(waits)
-        weight, mean = constants.own_wait_weight, self.learner.mean_service
-        per_second, most_wait = weight / mean, constants.most_delayed * mean
-        most = weight * constants.most_delayed
-        return [
-            wait + service * (factor + (wait * per_second if wait < most_wait else most))
-            for wait, service in zip(waits, services, strict=True)
-        ]
-
-    def predict(
-        self,
-        keys: Sequence[str],
-        total_tokens: float,
-        now: float,
-        tokens: Mapping[str, float] = NO_TOKENS,
-    ) -> list[Prediction]:
-        """Return the parts of :meth:`costs`."""
-        waits, services = self._times(keys, total_tokens, now, tokens)
-        by_mean, constants = self._delay_by_mean(waits), self.constants
-        mean, weight, most = (
-            self.learner.mean_service,
-            constants.own_wait_weight,
-            constants.most_delayed,
-        )
-        return [
-            Prediction(
-                wait,
-                service,
-                service * (by_mean + weight * min(most, wait / mean)),
-                tokens.get(key, total_tokens),
-                self.slowness(self.endpoint(key)),
-            )
-            for key, wait, service in zip(keys, waits, services, strict=True)
-        ]
+        if self._excluded:
+            self._readmit(now)
+        models, learner, own_tokens = self._endpoints, self.learner, tokens.get
+        serial, slots, is_serial = learner.serial, learner.slots, learner.mode.is_serial
+        unit, total_units = UNIT_TOKENS, total_tokens / UNIT_TOKENS
+        waits, services = [], []
+        for key in keys:
+            endpoint = models.get(key)
+            if endpoint is None:
+                endpoint = self.endpoint(key)
+            if endpoint.is_dirty:
+                endpoint.refresh(serial, slots, now, is_serial=is_serial)
+            wait, least = endpoint.ready_at - now, endpoint.least_wait
+            waits.append(wait if wait > least else least)
+            uncached = own_tokens(key)
+            units = total_units if uncached is None else uncached / unit
+            services.append(endpoint.base + endpoint.per_unit * units)
+        return CostTable(keys, waits, services, learner.mean_service, self.constants)
 
     def least_service(self, total_tokens: float, tokens: Mapping[str, float] = NO_TOKENS) -> float:
         """Return the least service time of a request over all endpoints, in seconds.
@@ -140,7 +121,7 @@ class FleetModel:
 
     def wait(self, key: str, now: float) -> float:
         """Return the seconds until an endpoint would begin with a further request."""
-        return self._times((key,), 0.0, now, NO_TOKENS)[0][0]
+        return self.table((key,), 0.0, now).waits[0]
 
     def has_room(self, key: str, now: float) -> bool:
         """Return whether a held request may be sent to the endpoint."""
@@ -159,7 +140,7 @@ class FleetModel:
             The seconds that it adds.
         """
         endpoint = self.endpoint(key)
-        seconds = self._times((key,), uncached_tokens, now, NO_TOKENS)[1][0]
+        seconds = self.table((key,), uncached_tokens, now).services[0]
         if not self.is_serial and endpoint.slots:
             seconds = (seconds + endpoint.decode_seconds) / endpoint.slots
         endpoint.reserved_seconds += seconds
@@ -254,40 +235,6 @@ class FleetModel:
 
     # --- helpers ------------------------------------------------------------------------------
 
-    def _times(
-        self, keys: Sequence[str], total_tokens: float, now: float, tokens: Mapping[str, float]
-    ) -> tuple[list[float], list[float]]:
-        """Return the waits and the service times at ``keys``, in seconds."""
-        if self._excluded:
-            self._readmit(now)
-        models, learner, own_tokens = self._endpoints, self.learner, tokens.get
-        serial, slots, is_serial = learner.serial, learner.slots, learner.mode.is_serial
-        unit, total_units = UNIT_TOKENS, total_tokens / UNIT_TOKENS
-        waits, services = [], []
-        for key in keys:
-            endpoint = models.get(key)
-            if endpoint is None:
-                endpoint = self.endpoint(key)
-            if endpoint.is_dirty:
-                endpoint.refresh(serial, slots, now, is_serial=is_serial)
-            wait, least = endpoint.ready_at - now, endpoint.least_wait
-            waits.append(wait if wait > least else least)
-            uncached = own_tokens(key)
-            units = total_units if uncached is None else uncached / unit
-            services.append(endpoint.base + endpoint.per_unit * units)
-        return waits, services
-
-    def _delay_by_mean(self, waits: Sequence[float]) -> float:
-        total, count = sum(waits), len(waits)
-        if total == inf:
-            finite = [wait for wait in waits if wait < inf]
-            total, count = sum(finite), len(finite)
-        constants = self.constants
-        if not count:
-            return 0.0
-        requests = constants.mean_wait_weight * total / count / self.learner.mean_service
-        return min(constants.most_delayed, requests)
-
     def _compare(self, now: float) -> None:
         self.learner.compare(self._endpoints.values(), now)
         for endpoint in self._endpoints.values():
@@ -296,8 +243,10 @@ class FleetModel:
     def _readmit(self, now: float) -> None:
         still = []
         for endpoint in self._excluded:
-            if endpoint.open_until > now:
+            # No longer than this, unless the clock has jumped back.
+            if now < endpoint.open_until <= now + self.constants.breaker_most_seconds:
                 still.append(endpoint)
             else:
+                endpoint.open_until = now
                 endpoint.is_dirty = True
         self._excluded = still

@@ -1,14 +1,20 @@
 """What the model says about one request."""
 
 from collections.abc import Mapping, Sequence
+from heapq import nsmallest
 
 from epp.scheduling import Endpoint
+from epp_plugins.predicted_time.cost_table import CostTable, Prediction
 from epp_plugins.predicted_time.fleet import NO_TOKENS, FleetModel
-from epp_plugins.predicted_time.prediction import Prediction
+
+_EXPLAINED = 4
+"""Endpoints that an explanation names."""
 
 
 class RequestForecast:
     """The model at the time of one request's decision, with the request's tokens.
+
+    It is also the note on the decision for explanations.
 
     Args:
         model: Of the fleet.
@@ -17,7 +23,7 @@ class RequestForecast:
         tokens: Its uncached tokens by the names of endpoints that have cached a part.
     """
 
-    __slots__ = ("model", "now", "tokens", "total_tokens")
+    __slots__ = ("_table", "model", "now", "tokens", "total_tokens")
 
     def __init__(
         self,
@@ -30,6 +36,7 @@ class RequestForecast:
         self.now = now
         self.total_tokens = total_tokens
         self.tokens = tokens
+        self._table: CostTable | None = None
 
     @property
     def is_trusted(self) -> bool:
@@ -43,13 +50,26 @@ class RequestForecast:
     def costs(self, endpoints: Sequence[Endpoint]) -> list[float]:
         """Return N costs in seconds, in the order of ``endpoints``; inf where one is excluded."""
         keys = [endpoint.name for endpoint in endpoints]
-        return self.model.costs(keys, self.total_tokens, self.now, self.tokens)
+        self._table = table = self.model.table(keys, self.total_tokens, self.now, self.tokens)
+        return table.costs()
 
-    def predict(self, endpoints: Sequence[Endpoint]) -> list[Prediction]:
-        """Return the parts of N costs, in the order of ``endpoints``."""
-        keys = [endpoint.name for endpoint in endpoints]
-        return self.model.predict(keys, self.total_tokens, self.now, self.tokens)
+    def predictions(self) -> list[Prediction]:
+        """Return the parts of the last :meth:`costs`; none before."""
+        if self._table is None:
+            return []
+        endpoints = self.model.endpoints
+        slowness = {
+            key: self.model.slowness(endpoints[key]) for key in self._table.keys if key in endpoints
+        }
+        return self._table.predictions(self.tokens, self.total_tokens, slowness)
 
     def least_service(self) -> float:
         """Return the least service time of the request over all endpoints, in seconds."""
         return self.model.least_service(self.total_tokens, self.tokens)
+
+    def sentences(self) -> Sequence[str]:
+        """Return what was predicted at the endpoints of the least cost, the best first."""
+        if not self.is_trusted:
+            return ("predicted times are not trusted yet: the scores of the default profile apply",)
+        best = nsmallest(_EXPLAINED, self.predictions(), key=lambda each: each.cost)
+        return [each.sentence() for each in best]

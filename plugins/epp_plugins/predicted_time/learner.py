@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from epp_plugins.predicted_time.constants import Constants
 from epp_plugins.predicted_time.endpoint import EndpointModel, InFlight
-from epp_plugins.predicted_time.mode import ModeChoice
+from epp_plugins.predicted_time.mode import ModeChoice, logarithm
 from epp_plugins.predicted_time.service import ServiceModel
 from epp_plugins.predicted_time.slowness import Slowness, compare
 from epp_plugins.predicted_time.state_file import FleetState
@@ -12,8 +12,11 @@ from epp_plugins.predicted_time.trust import Trust
 
 _MEAN_SHARE = 0.02
 """Share of the latest request in the mean service."""
-_SOLVE_EVERY = 8
-"""Least samples from one solution of the regression to the next, and one for each endpoint."""
+_COMPARE_EVERY = 8
+"""First tokens from one update of the coefficients to the next, at least; one for each endpoint."""
+_EARLY = 32
+"""So many first tokens are each followed by an update."""
+_OTHER_MODE_EVERY = 4
 _OVERDUE_FACTOR, _OVERDUE_SECONDS = 2.0, 0.3
 _LEAST_MEAN_SECONDS = 1e-4
 
@@ -25,7 +28,17 @@ class Learner:
         constants: Of the model.
     """
 
-    __slots__ = ("constants", "mean_service", "mode", "on_trust", "serial", "slots", "trust")
+    __slots__ = (
+        "_comparisons",
+        "_since",
+        "constants",
+        "mean_service",
+        "mode",
+        "on_trust",
+        "serial",
+        "slots",
+        "trust",
+    )
 
     def __init__(self, constants: Constants) -> None:
         self.constants = constants
@@ -37,6 +50,9 @@ class Learner:
         self.trust = Trust(constants)
         self.mean_service = constants.prior_base_seconds + constants.prior_unit_seconds
         """Mean service time of the requests sent, in seconds."""
+        self._since = 0
+        """First tokens since the last update."""
+        self._comparisons = 0
         self.on_trust: Callable[[bool], None] | None = None
         """Called when predictions begin or cease to be trusted."""
 
@@ -50,7 +66,7 @@ class Learner:
         """Note what both modes predict for a request that is about to be added."""
         endpoint, units = request.endpoint, request.units
         k, serial = endpoint.serial.factor, self.serial
-        ready_at, least = endpoint.serial_wait(serial)
+        ready_at, least = endpoint.serial_wait(serial, now)
         wait = ready_at - now
         service = k * serial.predict(units, endpoint.decoding)
         request.predicted_serial = (wait if wait > least else least) + service
@@ -63,41 +79,36 @@ class Learner:
         self.mean_service = max(mean, _LEAST_MEAN_SECONDS)
 
     def first_token(self, request: InFlight, at: float, endpoints: int) -> bool:
-        """Learn from the first token of a pending request; return whether predictions change.
+        """Learn from the first token of a pending request.
 
         Args:
             request: The request.
             at: When its first token came.
             endpoints: Number of endpoints in the fleet.
+
+        Returns:
+            Whether :meth:`compare` is to be called, as enough has been learned.
         """
-        endpoint, sent_at = request.endpoint, request.sent_at
-        began_at = sent_at if sent_at > endpoint.idle_at else endpoint.idle_at
-        every = endpoints if endpoints > _SOLVE_EVERY else _SOLVE_EVERY
-        has_changed = self._sample(
-            self.serial,
-            endpoint.serial,
-            endpoint.decoding,
-            request=request,
-            seconds=at - began_at,
-            now=at,
-            every=every,
-        )
-        if request.slot_at is not None:
-            has_changed |= self._sample(
-                self.slots,
-                endpoint.slots_slowness,
-                request.slot_beside,
-                request=request,
-                seconds=at - request.slot_at,
-                now=at,
-                every=every,
-            )
-        took, mode = at - sent_at, self.mode
-        serial, slots = request.predicted_serial, request.predicted_slots
-        has_changed |= mode.learn(took, serial, slots)
-        if self.trust.learn(took, serial if mode.is_serial else slots):
-            self._tell()
-        return has_changed
+        endpoint, sent_at, mode, trust = request.endpoint, request.sent_at, self.mode, self.trust
+        # The mode that is not in use learns from some requests only.
+        in_both = trust.samples < _EARLY or not trust.samples % _OTHER_MODE_EVERY
+        if in_both or mode.is_serial:
+            idle_at = endpoint.idle_at
+            began_at = sent_at if sent_at > idle_at else idle_at
+            beside = endpoint.decoding
+            self._sample(self.serial, endpoint.serial, request.units, beside, at - began_at, at)
+        if (in_both or not mode.is_serial) and request.slot_at is not None:
+            beside, slowness = request.slot_beside, endpoint.slots_slowness
+            self._sample(self.slots, slowness, request.units, beside, at - request.slot_at, at)
+        took = logarithm(at - sent_at)
+        serial, slots = logarithm(request.predicted_serial), logarithm(request.predicted_slots)
+        if trust.learn(took, serial if mode.is_serial else slots) and self.on_trust is not None:
+            self.on_trust(trust.is_given)
+        self._since += 1
+        if mode.learn(took, serial, slots):
+            return True
+        every = endpoints if endpoints > _COMPARE_EVERY else _COMPARE_EVERY
+        return self._since >= every or trust.samples < _EARLY
 
     def overdue(self, request: InFlight, now: float) -> bool:
         """Learn from a first token that is late; return whether the mode changes."""
@@ -107,13 +118,20 @@ class Learner:
         if request.is_overdue or took <= _OVERDUE_FACTOR * predicted + _OVERDUE_SECONDS:
             return False
         request.is_overdue = True
-        return mode.learn(took, serial, slots, is_overdue=True)
+        return mode.learn(logarithm(took), logarithm(serial), logarithm(slots), is_overdue=True)
 
     def compare(self, endpoints: Iterable[EndpointModel], now: float) -> None:
-        """Compare the slowness of all endpoints."""
-        mean, each = self.mean_service, list(endpoints)
-        compare([one.serial for one in each], now, mean, self.constants)
-        compare([one.slots_slowness for one in each], now, mean, self.constants)
+        """Bring service times and slowness up to date with what was learned."""
+        self._since = 0
+        self._comparisons += 1
+        in_both = self._comparisons <= _EARLY or not self._comparisons % _OTHER_MODE_EVERY
+        mean, each, is_serial = self.mean_service, list(endpoints), self.mode.is_serial
+        if in_both or is_serial:
+            self.serial.solve()
+            compare([one.serial for one in each], now, mean, self.constants)
+        if in_both or not is_serial:
+            self.slots.solve()
+            compare([one.slots_slowness for one in each], now, mean, self.constants)
 
     def restore(self, state: FleetState) -> None:
         """Continue from the state of a file."""
@@ -124,19 +142,16 @@ class Learner:
         self.mode.slots_error = state.slots_error
         self.mean_service = max(state.mean_service, _LEAST_MEAN_SECONDS)
 
-    def _sample(
+    def _sample(  # noqa: PLR0917 - keywords take 0.2 us more
         self,
         model: ServiceModel,
         slowness: Slowness,
+        units: float,
         beside: float,
-        *,
-        request: InFlight,
         seconds: float,
         now: float,
-        every: int,
-    ) -> bool:
+    ) -> None:
         constants = self.constants
-        units = request.units
         predicted, k = model.predict(units, beside), slowness.factor
         most = constants.clip_factor * k * predicted + constants.clip_seconds
         if not seconds > 0.0:  # also NaN
@@ -144,8 +159,4 @@ class Learner:
         elif seconds > most:
             seconds = most
         slowness.learn(seconds, predicted, now, constants)
-        return model.learn(units, beside, predicted, seconds / k, every)
-
-    def _tell(self) -> None:
-        if self.on_trust is not None:
-            self.on_trust(self.trust.is_given)
+        model.learn(units, beside, predicted, seconds / k)

@@ -4,16 +4,18 @@ from math import log
 
 from epp_plugins.predicted_time.constants import Constants
 
-_FLOOR_SECONDS = 0.02
-"""Added to both times before they are compared: what happens faster is not measured."""
-_MOST_ERROR = 5.0
+FLOOR_SECONDS = 0.02
+"""Added to times before they are compared: what happens faster is not measured."""
+MOST_ERROR = 5.0
+"""Errors beyond this count as this, on the natural logarithm."""
+_MOST_SECONDS = 1e5
 
 
-def log_error(seconds: float, predicted: float) -> float:
-    """Return |log(seconds / predicted)|, limited and insensitive to a few milliseconds."""
-    ratio = (max(0.0, seconds) + _FLOOR_SECONDS) / (max(0.0, predicted) + _FLOOR_SECONDS)
-    error = abs(log(ratio))
-    return error if error < _MOST_ERROR else _MOST_ERROR  # also if it is NaN
+def logarithm(seconds: float) -> float:
+    """Return log(seconds + 0.02), of a time that may be anything."""
+    if not seconds > 0.0:  # also NaN
+        seconds = 0.0
+    return log(min(seconds, _MOST_SECONDS) + FLOOR_SECONDS)
 
 
 class ModeChoice:
@@ -34,18 +36,19 @@ class ModeChoice:
         """Compare both predictions with what was; return whether the mode has changed.
 
         Args:
-            seconds: From being sent to the first token, or until now if it is overdue.
-            serial: Predicted in serial mode.
-            slots: Predicted in slots mode.
+            seconds: :func:`logarithm` of the time from being sent to the first token, or until now
+                if it is overdue.
+            serial: That of the prediction in serial mode.
+            slots: That of the prediction in slots mode.
             is_overdue: Whether the first token is still missing.
         """
         constants = self.constants
-        low, high = (serial, slots) if serial < slots else (slots, serial)
-        if high + _FLOOR_SECONDS < (low + _FLOOR_SECONDS) * constants.mode_difference:
+        if abs(serial - slots) < constants.mode_difference:
             return False
         share = constants.overdue_share if is_overdue else constants.mode_share
-        self.serial_error += share * (log_error(seconds, serial) - self.serial_error)
-        self.slots_error += share * (log_error(seconds, slots) - self.slots_error)
+        serial_error, slots_error = abs(seconds - serial), abs(seconds - slots)
+        self.serial_error += share * (min(serial_error, MOST_ERROR) - self.serial_error)
+        self.slots_error += share * (min(slots_error, MOST_ERROR) - self.slots_error)
         if self.is_serial:
             has_changed = self.slots_error < constants.mode_enter * self.serial_error
         else:

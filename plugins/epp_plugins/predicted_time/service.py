@@ -18,8 +18,10 @@ _PARALLEL = 10.0
 """Requests beside one for which ``g`` is the additional time of a unit."""
 _MOST_SECONDS = 1e5
 """Most that a coefficient may be."""
-_EARLY = 32
-"""So many samples are each followed by a solution."""
+_MOST_SCALE = 1e6
+_MOST_UNITS_FACTOR = 10.0
+"""A prompt of more than this many times the mean weighs less, by the square of what it has more."""
+_MEAN_SHARE = 0.02
 _TINY = 1e-12
 
 
@@ -30,7 +32,17 @@ class ServiceModel:
         constants: Of the model.
     """
 
-    __slots__ = ("_moments", "_right", "_since", "base", "constants", "crowd", "samples", "unit")
+    __slots__ = (
+        "_mean_units",
+        "_moments",
+        "_right",
+        "_scale",
+        "base",
+        "constants",
+        "crowd",
+        "samples",
+        "unit",
+    )
 
     def __init__(self, constants: Constants) -> None:
         self.constants = constants
@@ -42,7 +54,10 @@ class ServiceModel:
         """Further seconds of a unit with ten requests beside it, g."""
         self.samples = 0
         """Samples so far."""
-        self._since = 0
+        self._scale = 1.0
+        """Weight of the latest sample in the sums, before that by its size."""
+        self._mean_units = 1.0
+        """Mean of the units of a sample."""
         self._moments = [0.0] * 6
         """Weighted sums of 1, v, vn, v*v, v*vn, vn*vn, where vn = v * n / 10."""
         self._right = [0.0] * 3
@@ -56,49 +71,52 @@ class ServiceModel:
         """Return the seconds of one unit with ``beside`` requests beside it."""
         return self.unit + self.crowd * beside / _PARALLEL
 
-    def learn(
-        self, units: float, beside: float, predicted: float, seconds: float, every: int
-    ) -> bool:
-        """Add a sample; return whether the coefficients have changed.
+    def learn(self, units: float, beside: float, predicted: float, seconds: float) -> None:
+        """Add a sample; it counts from the next :meth:`solve`.
 
         Args:
             units: Uncached tokens in units.
             beside: Requests beside it.
             predicted: :meth:`predict` of them.
             seconds: What it took, as if by an endpoint of the fleet's speed.
-            every: Samples from one solution to the next.
         """
         constants = self.constants
-        weight = 1.0 / (constants.weight_floor_seconds + predicted)
-        keep = constants.forgetting
+        # The latest sample weighs more by 1 / forgetting than the one before, so that the sums need
+        # not be multiplied each time: 0.5 us instead of 1.1.
+        self._scale = scale = self._scale / constants.forgetting
+        weight = scale / (constants.weight_floor_seconds + predicted)
+        most_units = _MOST_UNITS_FACTOR * self._mean_units
+        if units > most_units:  # one prompt must not outweigh all others by its size
+            weight *= (most_units / units) ** 2
+            self._mean_units += _MEAN_SHARE * (most_units - self._mean_units)
+        else:
+            self._mean_units += _MEAN_SHARE * (units - self._mean_units)
         weighted_units = weight * units
-        crowd = units * beside / _PARALLEL
-        weighted_crowd = weight * crowd
-        one, u, c, uu, uc, cc = self._moments
-        self._moments = [
-            one * keep + weight,
-            u * keep + weighted_units,
-            c * keep + weighted_crowd,
-            uu * keep + weighted_units * units,
-            uc * keep + weighted_units * crowd,
-            cc * keep + weighted_crowd * crowd,
-        ]
-        first, second, third = self._right
-        self._right = [
-            first * keep + weight * seconds,
-            second * keep + weighted_units * seconds,
-            third * keep + weighted_crowd * seconds,
-        ]
+        moments, right = self._moments, self._right
+        moments[0] += weight
+        moments[1] += weighted_units
+        moments[3] += weighted_units * units
+        right[0] += weight * seconds
+        right[1] += weighted_units * seconds
+        if beside:
+            crowd = units * beside / _PARALLEL
+            weighted_crowd = weight * crowd
+            moments[2] += weighted_crowd
+            moments[4] += weighted_units * crowd
+            moments[5] += weighted_crowd * crowd
+            right[2] += weighted_crowd * seconds
         self.samples += 1
-        self._since += 1
-        if self._since < every and self.samples > _EARLY:
-            return False
-        self._since = 0
-        self._solve()
-        return True
+        if scale > _MOST_SCALE:
+            self._rescale()
 
-    def _solve(self) -> None:
-        prior = self.constants.prior_weight
+    def _rescale(self) -> None:
+        scale, self._scale = self._scale, 1.0
+        self._moments = [value / scale for value in self._moments]
+        self._right = [value / scale for value in self._right]
+
+    def solve(self) -> None:
+        """Bring the coefficients up to date."""
+        prior = self.constants.prior_weight * self._scale
         priors = (self.constants.prior_base_seconds, self.constants.prior_unit_seconds, 0.0)
         one, u, c, uu, uc, cc = self._moments
         matrix = ((one + prior, u, c), (u, uu + prior, uc), (c, uc, cc + prior))
@@ -112,6 +130,7 @@ class ServiceModel:
 
     def state(self) -> ServiceState:
         """Return what was learned."""
+        self._rescale()
         one, u, c, uu, uc, cc = self._moments
         first, second, third = self._right
         return ServiceState((one, u, c, uu, uc, cc), (first, second, third), self.samples)
@@ -121,7 +140,7 @@ class ServiceModel:
         self._moments, self._right = list(state.moments), list(state.right)
         self.samples = state.samples
         if self.samples:
-            self._solve()
+            self.solve()
 
 
 def _solution(

@@ -31,10 +31,12 @@ class Slowness:
 
     def learn(self, measured: float, predicted: float, now: float, constants: Constants) -> None:
         """Add a sample in seconds; ``predicted`` is of an endpoint with the fleet's speed."""
-        keep = constants.slowness_decay * self._faded(now, constants)
+        keep, passed = constants.slowness_decay, now - self._at
+        if passed > 0.0:  # a clock that jumped back fades nothing
+            keep *= 0.5 ** (passed / constants.slowness_half_life_seconds)
+            self._at = now
         self._measured = self._measured * keep + measured
         self._predicted = self._predicted * keep + predicted
-        self._at = max(self._at, now)
 
     def faded(self, now: float, constants: Constants) -> tuple[float, float]:
         """Return the sums of measured and predicted seconds, as far as they still count."""

@@ -5,14 +5,13 @@ which knows neither the prompt nor the queue. So the mean error of the predictio
 that of the running geometric mean of the times to the first token.
 """
 
-from math import exp, log
+from math import exp
 
 from epp_plugins.predicted_time.constants import Constants
-from epp_plugins.predicted_time.mode import log_error
+from epp_plugins.predicted_time.mode import FLOOR_SECONDS, MOST_ERROR
 
 _LEAST_ERROR = 0.1
 """Errors below this are as good as any: with equal requests the constant is right, too."""
-_LEAST_SECONDS, _MOST_SECONDS = 1e-3, 1e5
 
 
 class Trust:
@@ -34,7 +33,7 @@ class Trust:
     @property
     def constant_seconds(self) -> float:
         """The constant: the geometric mean of the latest times."""
-        return exp(self._mean_log)
+        return exp(self._mean_log) - FLOOR_SECONDS
 
     @property
     def ratio(self) -> float | None:
@@ -44,16 +43,22 @@ class Trust:
         return self.error / max(self.constant_error, _LEAST_ERROR)
 
     def learn(self, seconds: float, predicted: float) -> bool:
-        """Compare a prediction with the measured time; return whether ``is_given`` has changed."""
+        """Compare a prediction with the measured time; return whether ``is_given`` has changed.
+
+        Args:
+            seconds: :func:`~epp_plugins.predicted_time.mode.logarithm` of the measured time.
+            predicted: That of the predicted time.
+        """
         constants = self.constants
         self.samples += 1
-        share = max(constants.trust_share, 1.0 / self.samples)
+        share = constants.trust_share
+        if self.samples * share < 1.0:
+            share = 1.0 / self.samples
         if self.samples > 1:
-            self.error += share * (log_error(seconds, predicted) - self.error)
-            constant = log_error(seconds, self.constant_seconds)
-            self.constant_error += share * (constant - self.constant_error)
-        bounded = min(_MOST_SECONDS, max(_LEAST_SECONDS, seconds))
-        self._mean_log += share * (log(bounded) - self._mean_log)
+            error, constant = abs(seconds - predicted), abs(seconds - self._mean_log)
+            self.error += share * (min(error, MOST_ERROR) - self.error)
+            self.constant_error += share * (min(constant, MOST_ERROR) - self.constant_error)
+        self._mean_log += share * (seconds - self._mean_log)
         if self.samples < constants.trust_samples:
             return False
         against = max(self.constant_error, _LEAST_ERROR)

@@ -1,0 +1,126 @@
+"""What one request would take at each of several endpoints, and what they are compared by."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from epp_plugins.predicted_time.constants import Constants
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What sending one request to one endpoint would take, in seconds."""
+
+    endpoint: str
+    """Its key."""
+    wait: float
+    """Until the endpoint begins with the request; inf while the endpoint is excluded."""
+    service: float
+    """From then to its first token."""
+    delay_to_others: float
+    """What it delays others by."""
+    uncached_tokens: float
+    """Its tokens that the endpoint would have to compute."""
+    slowness: float
+    """How much slower than the fleet the endpoint is."""
+
+    @property
+    def first_token(self) -> float:
+        """Until the first token."""
+        return self.wait + self.service
+
+    @property
+    def cost(self) -> float:
+        """What endpoints are compared by; the least is the best."""
+        return self.wait + self.service + self.delay_to_others
+
+    def sentence(self) -> str:
+        """Return the prediction for readers."""
+        if self.wait == inf:
+            return f"{self.endpoint}: excluded for a while after a failure before the first token"
+        tokens = f"{self.uncached_tokens:,.0f}".replace(",", " ")
+        return (
+            f"{self.endpoint}: {_seconds(self.cost)} s expected: {_seconds(self.wait)} wait,"
+            f" {_seconds(self.service)} prefill of {tokens} uncached tokens at"
+            f" {1.0 / self.slowness:.2g}x speed, {_seconds(self.delay_to_others)} delay to others"
+        )
+
+
+class CostTable:
+    """Waits and service times of one request at N endpoints, in seconds.
+
+    Args:
+        keys: The endpoints.
+        waits: Until each would begin with the request; inf where an endpoint is excluded.
+        services: From then to the first token.
+        mean_service: Mean service time of recent requests.
+        constants: Of the model.
+    """
+
+    __slots__ = ("_by_mean", "_constants", "keys", "mean_service", "services", "waits")
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        waits: Sequence[float],
+        services: Sequence[float],
+        mean_service: float,
+        constants: Constants,
+    ) -> None:
+        self.keys = keys
+        self.waits = waits
+        self.services = services
+        self.mean_service = mean_service
+        self._constants = constants
+        total, count = sum(waits), len(waits)
+        if total == inf:
+            finite = [wait for wait in waits if wait < inf]
+            total, count = sum(finite), len(finite)
+        by_mean = 0.0
+        if total > 0.0:
+            by_mean = constants.mean_wait_weight * total / count / mean_service
+        most = constants.most_delayed
+        self._by_mean = by_mean if by_mean < most else most
+        """Services by which a request delays those that wait anywhere."""
+
+    def costs(self) -> list[float]:
+        """Return N costs; inf where an endpoint is excluded."""
+        constants, mean = self._constants, self.mean_service
+        weight, most_wait = constants.own_wait_weight, constants.most_delayed * mean
+        factor, per_second, most = (
+            1.0 + self._by_mean,
+            weight / mean,
+            weight * constants.most_delayed,
+        )
+        return [
+            wait + service * (factor + (wait * per_second if wait < most_wait else most))
+            for wait, service in zip(self.waits, self.services, strict=True)
+        ]
+
+    def predictions(
+        self, tokens: Mapping[str, float], total_tokens: float, slowness: Mapping[str, float]
+    ) -> list[Prediction]:
+        """Return the parts of N costs.
+
+        Args:
+            tokens: Uncached tokens by endpoint.
+            total_tokens: Those at endpoints that ``tokens`` lacks.
+            slowness: Of each endpoint; 1 for one that is missing.
+        """
+        return [
+            Prediction(
+                key,
+                wait,
+                service,
+                cost - wait - service if wait < inf else 0.0,
+                tokens.get(key, total_tokens),
+                slowness.get(key, 1.0),
+            )
+            for key, wait, service, cost in zip(
+                self.keys, self.waits, self.services, self.costs(), strict=True
+            )
+        ]
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f}" if value >= 1.0 else f"{value:.2f}"

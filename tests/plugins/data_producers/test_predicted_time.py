@@ -1,0 +1,376 @@
+"""``predicted-time-producer`` tells its model what the hooks and pages say."""
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from epp.request_control.plugins import DECISION_NOTES, EndCause, ResponseHead
+from epp.scheduling import (
+    CycleState,
+    Endpoint,
+    EndpointMetrics,
+    ProfileResult,
+    SchedulingResult,
+    ScoredEndpoint,
+)
+from epp.testing import check, make_endpoint, make_plugin, make_request, make_state
+from epp_plugins.data_producers.predicted_time import Params, PredictedTimeProducer
+from epp_plugins.state_keys import (
+    PREDICTED_TIME,
+    PREFILL_PROFILE,
+    PREFIX_MATCHES,
+    TOKENIZED_PROMPT,
+    PrefixMatches,
+    TokenizedPrompt,
+)
+
+TYPE = "predicted-time-producer"
+
+
+class Pool:
+    """Two endpoints, a producer and a clock."""
+
+    def __init__(self, parameters: Mapping[str, Any] | None = None) -> None:
+        self.now = 100.0
+        self.a, self.b = make_endpoint("a"), make_endpoint("b", address="10.0.0.2:8000")
+        self.producer = self.make(parameters)
+        for endpoint in (self.a, self.b):
+            self.page(endpoint, prompts=0)
+
+    def make(self, parameters: Mapping[str, Any] | None = None) -> PredictedTimeProducer:
+        producer = PredictedTimeProducer(
+            TYPE, msgspec.convert(dict(parameters or {}), Params), clock=lambda: self.now
+        )
+        for endpoint in (self.a, self.b):
+            producer.endpoint_added(endpoint)
+        return producer
+
+    def page(self, endpoint: Endpoint, **values: Any) -> None:
+        """Let a page of the endpoint arrive."""
+        endpoint.metrics = EndpointMetrics(requested_at=self.now, **values)
+        endpoint.load.observe(
+            waiting=endpoint.metrics.waiting_requests,
+            running=endpoint.metrics.running_requests,
+            kv_cache_usage=endpoint.metrics.kv_cache_usage,
+            requested_at=self.now,
+        )
+
+    def pending(self, endpoint: Endpoint) -> int:
+        return len(self.producer.model.endpoint(endpoint.name).pending)
+
+    def learned(self) -> int:
+        return self.producer.model.learner.serial.samples
+
+
+class Flight:
+    """One request on its way through the hooks."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        endpoint: Endpoint,
+        *,
+        stream: bool = True,
+        prefill: Endpoint | None = None,
+        tokens: int = 1000,
+    ) -> None:
+        self.pool, self.served_by = pool, endpoint
+        self.request = make_request(stream=stream)
+        self.state = make_state({TOKENIZED_PROMPT: TokenizedPrompt(b"", tokens)})
+        profiles = {"default": ProfileResult("default", (ScoredEndpoint(endpoint, 1.0),))}
+        if prefill is not None:
+            profiles["prefill"] = ProfileResult("prefill", (ScoredEndpoint(prefill, 1.0),))
+            self.state.write(PREFILL_PROFILE, "prefill")
+        pool.producer.prepare(self.request, self.state)
+        pool.producer.attach(self.request, (pool.a, pool.b), self.state)
+        result = SchedulingResult(profiles, "default")
+        pool.producer.pre_request(self.request, result, self.state)
+
+    def head(self, status: int = 200) -> None:
+        response = ResponseHead(status, {})
+        self.pool.producer.response_headers(self.request, response, self.served_by, self.state)
+
+    def body(self) -> None:
+        self.pool.producer.response_body_started(self.request, self.served_by, self.state)
+
+    def end(self, cause: EndCause = EndCause.COMPLETED) -> None:
+        self.pool.producer.response_complete(self.request, self.served_by, cause, self.state)
+
+
+def test_the_class_is_sound() -> None:
+    check(PredictedTimeProducer)
+
+
+@pytest.mark.parametrize(
+    ("matches", "total", "tokens"),
+    [
+        pytest.param(None, 100, {}, id="nobody knows the prefix"),
+        pytest.param(PrefixMatches({}, 2, 64), 128, {}, id="whole blocks count"),
+        # 128 - 1 * 64, 128 - 2 * 64
+        pytest.param(PrefixMatches({"a": 1, "b": 9}, 2, 64), 128, {"a": 64, "b": 0}, id="held"),
+        pytest.param(PrefixMatches({"a": 1}, 1, 0), 100, {}, id="no block size"),
+    ],
+)
+def test_uncached_tokens(
+    matches: PrefixMatches | None, total: int, tokens: Mapping[str, int]
+) -> None:
+    pool, state = Pool(), make_state({TOKENIZED_PROMPT: TokenizedPrompt(b"", 100)})
+    if matches is not None:
+        state.write(PREFIX_MATCHES, matches)
+    pool.producer.attach(make_request(), (pool.a, pool.b), state)
+    forecast = state.read(PREDICTED_TIME)
+    assert forecast is not None
+    assert (forecast.total_tokens, dict(forecast.tokens)) == (total, tokens)
+
+
+def test_a_streamed_answer_has_its_first_token_with_its_first_bytes() -> None:
+    pool = Pool()
+    flight = Flight(pool, pool.a)
+    pool.now += 0.05
+    flight.head()  # vLLM sends it before the prompt is computed
+    assert (pool.pending(pool.a), pool.learned()) == (1, 0)
+    pool.now += 0.35
+    flight.body()
+    assert (pool.pending(pool.a), pool.learned()) == (0, 1)
+    flight.body()
+    assert pool.learned() == 1
+    pool.now += 2.0
+    flight.end()
+    # It took 0.4 s, which the prior of 0.08 s with its small weight hardly changes.
+    assert pool.producer.model.learner.serial.predict(1.0, 0) == pytest.approx(0.4, rel=0.2)
+    assert pool.producer.model.endpoint("a").decode_seconds == pytest.approx(2.0)
+
+
+def test_the_first_bytes_of_other_answers_are_the_end_of_the_prompt_and_the_decode() -> None:
+    pool = Pool()
+    flight = Flight(pool, pool.a, stream=False)
+    flight.head()
+    flight.body()
+    flight.end()
+    assert (pool.pending(pool.a), pool.learned()) == (0, 0)
+
+
+def test_the_head_is_the_first_token_where_servers_are_said_to_do_so() -> None:
+    pool = Pool({"headersAreFirstToken": True})
+    Flight(pool, pool.a).head()
+    assert (pool.pending(pool.a), pool.learned()) == (0, 1)
+    Flight(pool, pool.a, stream=False).head()
+    assert (pool.pending(pool.a), pool.learned()) == (1, 1)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_without_bodies_the_servers_counter_shows_first_tokens(stream: bool) -> None:
+    pool = Pool()
+    flights = [Flight(pool, pool.a, stream=stream) for _ in range(2)]
+    pool.now += 0.5
+    pool.page(pool.a, prompts=1, running_requests=2)
+    assert (pool.pending(pool.a), pool.learned()) == (1, 1)
+    pool.now += 0.1
+    for flight in flights:
+        flight.head()
+        flight.end(EndCause.ENDED)
+    assert (pool.pending(pool.a), pool.learned()) == (0, 1)
+    # The second is on the next page, but has been told by its end.
+    pool.now += 0.1
+    Flight(pool, pool.a)
+    pool.page(pool.a, prompts=2)
+    assert pool.pending(pool.a) == 1
+
+
+@pytest.mark.parametrize(
+    "cause", [EndCause.CLIENT_DISCONNECT, EndCause.TIMED_OUT, EndCause.EVICTED]
+)
+def test_a_request_that_is_given_up_teaches_nothing(cause: EndCause) -> None:
+    pool = Pool()
+    flight = Flight(pool, pool.a)
+    flight.end(cause)
+    assert (pool.pending(pool.a), pool.learned()) == (0, 0)
+    assert pool.producer.model.endpoint("a").failures == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "failures"),
+    [pytest.param(503, 1, id="5xx excludes"), pytest.param(429, 0, id="4xx does not")],
+)
+def test_errors_before_the_first_token(status: int, failures: int) -> None:
+    pool = Pool()
+    flight = Flight(pool, pool.a)
+    flight.head(status)
+    flight.end()
+    model = pool.producer.model
+    assert (pool.pending(pool.a), pool.learned()) == (0, 0)
+    assert model.endpoint("a").failures == failures
+
+
+def test_a_retry_moves_the_request_and_excludes_the_server_that_failed() -> None:
+    pool = Pool()
+    flight = Flight(pool, pool.a)
+    flight.served_by = pool.b
+    flight.head()
+    assert (pool.pending(pool.a), pool.pending(pool.b)) == (0, 1)
+    assert pool.producer.model.endpoint("a").failures == 1
+    flight.body()
+    flight.end()
+    assert pool.pending(pool.b) == 0
+
+
+def test_the_prompt_is_where_it_is_computed() -> None:
+    pool = Pool()
+    flight = Flight(pool, pool.b, prefill=pool.a)
+    assert (pool.pending(pool.a), pool.pending(pool.b)) == (1, 0)
+    flight.head()
+    assert (pool.pending(pool.a), pool.pending(pool.b)) == (1, 0)
+    flight.body()
+    flight.end()
+    assert pool.pending(pool.a) == 0
+
+
+def test_a_request_without_a_forecast_is_none_of_its_business() -> None:
+    pool, state = Pool(), CycleState()
+    result = SchedulingResult(
+        {"default": ProfileResult("default", (ScoredEndpoint(pool.a, 1.0),))}, "default"
+    )
+    pool.producer.pre_request(make_request(), result, state)
+    head = ResponseHead(200, {})
+    pool.producer.response_headers(make_request(), head, pool.a, state)
+    pool.producer.response_body_started(make_request(stream=True), pool.a, state)
+    pool.producer.response_complete(make_request(), pool.a, EndCause.COMPLETED, state)
+    assert pool.pending(pool.a) == 0
+
+
+def test_what_was_learned_survives_a_reload_with_other_parameters() -> None:
+    pool = Pool()
+    flight = Flight(pool, pool.a)
+    before = pool.producer
+    pool.producer = pool.make({"constants": {"roomSeconds": 0.5}})
+    assert pool.producer.model is before.model
+    assert pool.producer.model.constants.room_seconds == 0.5
+    pool.now += 0.4
+    flight.head()
+    flight.body()  # of the request before the reload
+    before.close()
+    assert pool.learned() == 1
+    pool.page(pool.a, prompts=0)
+    Flight(pool, pool.a)
+    pool.now += 0.5
+    pool.page(pool.a, prompts=2)  # one page is one page, after the reload, too
+    assert pool.learned() == 2
+    assert len(pool.a.load.observers) == 1
+
+
+def test_a_reload_that_is_rolled_back_gives_the_first_one_its_endpoints_back() -> None:
+    pool = Pool()
+    second = pool.make({"constants": {"roomSeconds": 0.5}})
+    for endpoint in (pool.a, pool.b):
+        pool.producer.endpoint_added(endpoint)
+    second.close()
+    assert pool.producer.model.constants.room_seconds == 0.15
+    assert len(pool.a.load.observers) == 1
+
+
+def test_an_endpoint_that_leaves_is_forgotten() -> None:
+    pool = Pool()
+    flight = Flight(pool, pool.a)
+    pool.producer.endpoint_removed(pool.a)
+    assert list(pool.producer.model.endpoints) == ["b"]
+    assert pool.a.load.observers == []
+    flight.head()
+    flight.end()
+    assert list(pool.producer.model.endpoints) == ["b"]
+
+
+def test_closing_leaves_nothing_at_the_endpoints() -> None:
+    pool = Pool()
+    pool.producer.close()
+    assert pool.a.load.observers == pool.b.load.observers == []
+    assert pool.a.attributes == {}
+
+
+def test_a_state_file_continues_after_a_restart(tmp_path: Path) -> None:
+    parameters = {"stateFile": str(tmp_path / "state.json"), "stateIntervalSeconds": 10}
+    pool = Pool(parameters)
+    for _ in range(50):
+        flight = Flight(pool, pool.a)
+        pool.now += 0.4
+        flight.head()
+        flight.body()
+        flight.end()
+    pool.producer.close()
+    again = Pool(parameters)
+    assert again.learned() == 50
+    assert again.producer.model.learner.serial.predict(1.0, 0) == pytest.approx(0.4, rel=0.05)
+
+
+def test_its_state_and_metrics_are_for_operators() -> None:
+    pool = Pool({"constants": {"trustSamples": 2}})
+    with capture_logs() as logs:
+        for _ in range(3):
+            flight = Flight(pool, pool.a)
+            pool.now += 0.08
+            flight.head()
+            flight.body()
+    assert [log["event"] for log in logs] == ["predicted times are used"]
+    state = pool.producer.dump_state()
+    assert state["mode"] == "serial"
+    assert state["is_trusted"] is True
+    assert state["first_tokens"] == 3
+    endpoints = state["endpoints"]
+    assert isinstance(endpoints, dict)
+    assert endpoints["a"]["in_flight"] == 3
+    assert endpoints["a"]["before_first_token"] == 0
+    assert pool.producer.is_trusted() == {(): 1.0}
+    assert pool.producer.error_ratio()[()] < 1.0
+    assert pool.producer.slowness_by_endpoint() == {("a",): 1.0, ("b",): 1.0}
+
+
+def test_the_note_says_what_was_predicted() -> None:
+    pool = Pool({"constants": {"trustSamples": 0}})
+    for _ in range(5):
+        Flight(pool, pool.b, tokens=0)
+    state = make_state(
+        {
+            TOKENIZED_PROMPT: TokenizedPrompt(b"", 5200),
+            PREFIX_MATCHES: PrefixMatches({"b": 2}, 2, 64),
+        }
+    )
+    pool.producer.attach(make_request(), (pool.a, pool.b), state)
+    forecast = state.read(PREDICTED_TIME)
+    assert forecast is not None
+    forecast.costs((pool.a, pool.b))
+    (note,) = state.read(DECISION_NOTES) or ()
+    # 0.02 + 5.2 * 0.06 = 0.33 s at a; b has 5 prompts of 0.02 s ahead, 0.05 s on average at both:
+    # a mean service, now 0.074 s, is delayed by 0.5 * 0.05 / 0.074 = 0.34 requests.
+    assert note.sentences()[0].startswith(
+        "a: 0.44 s expected: 0.00 wait, 0.33 prefill of 5 200 uncached tokens at 1x speed, 0.11"
+    )
+    assert note.sentences()[1].startswith("b: ")
+
+
+def test_the_note_says_that_predictions_are_not_trusted() -> None:
+    pool = Pool()
+    state = make_state({TOKENIZED_PROMPT: TokenizedPrompt(b"", 5200)})
+    pool.producer.attach(make_request(), (pool.a, pool.b), state)
+    (note,) = state.read(DECISION_NOTES) or ()
+    assert "not trusted" in note.sentences()[0]
+
+
+def test_an_unknown_constant_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown field `roomSecond`"):
+        make_plugin(PredictedTimeProducer, {"constants": {"roomSecond": 1}})
+
+
+def test_the_state_file_is_written_while_there_are_requests(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    pool = Pool({"stateFile": str(path), "stateIntervalSeconds": 10})
+    Flight(pool, pool.a)
+    pool.now += 10.0
+    Flight(pool, pool.a)
+    for each in threading.enumerate():
+        if each.name == "predicted-time state":
+            each.join()
+    assert path.exists()
