@@ -7,6 +7,8 @@ what it costs (docs/performance.md). Above a rate of decisions only a sample is 
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
+import structlog
+
 from epp.admin.captured import (
     NO_NAMES,
     NOTHING,
@@ -23,6 +25,7 @@ from epp.observability import cut, printable
 from epp.request_control import (
     DECISION_NOTES,
     PREFIX_MATCHES,
+    DecisionNote,
     EndCause,
     RequestError,
     RoutedRequest,
@@ -40,12 +43,22 @@ from epp.scheduling import (
     described,
 )
 
+_log = structlog.get_logger(__name__)
+
 Doubted = Callable[[], Mapping[str, str]]
 """Returns the states of the endpoints that are not healthy, by name."""
 
 _DECISION_BYTES = 1300
 _CANDIDATE_BYTES = 60
 """Estimates of memory: of a decision and of each of its candidates, without what is packed."""
+
+
+def _sentences(note: DecisionNote) -> Sequence[str]:
+    try:
+        return note.sentences()
+    except Exception:
+        _log.exception("note on a decision failed", note=type(note).__name__)
+        return ()
 
 
 ProfileFields = tuple[
@@ -162,7 +175,7 @@ class Recorder:
             decision.is_forced,
         )
         if notes := routed.state.read(DECISION_NOTES):
-            entry.notes = [each for note in notes for each in note.sentences()]
+            entry.notes = [cut(each) for note in notes for each in _sentences(note)]
             entry.size_bytes += sum(map(len, entry.notes))
         routed.record = entry
         self._ring.add(entry)

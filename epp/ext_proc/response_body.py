@@ -138,6 +138,8 @@ class ResponseBody:
         """Answer a chunk, then read it."""
         if not self.size:
             self._begin(now)
+            if data and self._routed is not None:
+                self._routed.body_began()
         elif data and self._observe_interval is not None:
             self._observe_interval(now - self._last_at)
             self._last_at = now
@@ -167,10 +169,7 @@ class ResponseBody:
     def _begin(self, now: float) -> None:
         self._began_at = self._last_at = now
         routed = self._routed
-        if routed is None:
-            return
-        routed.body_began()
-        if routed.request.stream:
+        if routed is not None and routed.request.stream:
             self._observe_interval = routed.metrics.answer.between_chunks.observe
 
     def _send_back(self, data: bytes, reported: bytes = b"", *, end_of_stream: bool) -> None:

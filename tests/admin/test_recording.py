@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from admin.recorded import STARTED_AT, Recorded
 from epp.parsing.plugins import Usage
-from epp.request_control import EndCause, RequestError
+from epp.request_control import DECISION_NOTES, DataProducer, EndCause, RequestError
 from epp.scheduling import CycleState, Endpoint, EndpointMetrics, Filter, LLMRequest, Plugin
 from epp.testing import make_endpoint
 from tools.harness.request_control import BODY, NotingPlugin, RefusingFilter
@@ -253,3 +254,51 @@ def test_an_endpoint_that_left_and_plugins_that_were_replaced_are_freed() -> Non
     gc.collect()
     assert [each() for each in freed] == [None, None, None]
     assert len(recorded.record("old").inputs) == 3
+
+
+class Note:
+    """A note of some sentences, or one that fails."""
+
+    def __init__(self, *sentences: str) -> None:
+        self.said = sentences
+
+    def sentences(self) -> Sequence[str]:
+        if not self.said:
+            raise RuntimeError
+        return self.said
+
+
+class Noting(DataProducer):
+    """Leaves a note on each decision."""
+
+    type = "noting"
+
+    def __init__(self, name: str, note: Note) -> None:
+        self.name = name
+        self.note = note
+
+    def prepare(self, request: LLMRequest, state: CycleState) -> None:
+        state.write(DECISION_NOTES, (*(state.read(DECISION_NOTES) or ()), self.note))
+
+
+def test_notes_of_plugins_are_kept_and_one_that_fails_is_left_out() -> None:
+    plugins = [
+        Noting("first", Note("a: 1 s", "b: 2 s")),
+        Noting("second", Note()),
+        Noting("third", Note("x" * 10_000)),
+    ]
+    recorded = Recorded(plugins=plugins)
+    with capture_logs() as logs:
+        recorded.epp.handle()
+    first, second, long = recorded.record().notes
+    assert (first, second) == ("a: 1 s", "b: 2 s")
+    assert len(long) < 10_000
+    assert [log["event"] for log in logs if log["log_level"] == "error"] == [
+        "note on a decision failed"
+    ]
+
+
+def test_without_notes_there_are_none() -> None:
+    recorded = Recorded()
+    recorded.epp.handle()
+    assert recorded.record().notes == []

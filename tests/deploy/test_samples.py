@@ -30,12 +30,12 @@ WELL_KNOWN = {
     *("file-discovery", "gpu-utilization", "header-routing", "load-reports", "lora"),
     *("multimodal", "pd"),
     "optimized-baseline",
-    *("pd-joint", "pd-topology", "probabilistic-admitter", "session-affinity", "session-id"),
+    *("pd-joint", "pd-topology", "predicted-time", "probabilistic-admitter", "session-affinity", "session-id"),
     *("shadow", "utilization-limits", "weighted-random"),
 }
 OURS = {
     *("decision-tree", "dns", "flow-control-batch", "flow-control-spot", "load-reports"),
-    *("pd-joint", "shadow"),
+    *("pd-joint", "predicted-time", "shadow"),
 }
 """Samples that llm-d-router does not load."""
 DEPRECATED = {"data-parallel": ["data-parallel-profile-handler"]}
@@ -67,6 +67,7 @@ def test_a_sample_says_what_it_is_for_and_what_is_ours(path: Path) -> None:
     ours = (
         *("extensions:", "joint:"),
         *("decision-tree-filter", "dns-discovery", "orca-load-metrics-reader"),
+        "predicted-time-producer",
     )
     is_ours = any(word in text for word in ours)
     assert is_ours is (path.stem in OURS)

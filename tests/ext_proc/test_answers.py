@@ -11,7 +11,8 @@ from structlog.testing import capture_logs
 from epp.ext_proc import ExtProcService, ExtProcSettings, OneHandler
 from epp.parsing.plugins import AnswerReader, Usage
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from epp.request_control import RoutedRequest
+from epp.request_control import ResponseBodyStart, RoutedRequest
+from epp.scheduling import CycleState, Endpoint, LLMRequest
 from tools.harness.ext_proc import (
     BUFFERED,
     FULL_DUPLEX,
@@ -24,7 +25,7 @@ from tools.harness.ext_proc import (
     on_one_wire,
 )
 from tools.harness.held import Holding
-from tools.harness.request_control import BODY, Epp, Policies, make_pool
+from tools.harness.request_control import BODY, Clock, Epp, Policies, make_pool
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
@@ -162,6 +163,39 @@ def test_intervals_between_chunks_of_streamed_responses_are_observed(modes: Mode
     # The first chunk has one of its own, the time to it; the empty one at the end has none.
     answer(envoy, b"one", b"two", b"", b"three", wait=0.5)
     assert between(envoy.epp) == (2, 1.5)
+
+
+class BodyStarts(ResponseBodyStart):
+    """Notes when bodies begin."""
+
+    type = "body-starts"
+    name = "body-starts"
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.at: list[float] = []
+        self._now = now
+
+    def response_body_started(
+        self, request: LLMRequest, served_by: Endpoint, state: CycleState
+    ) -> None:
+        self.at.append(self._now())
+
+
+@pytest.mark.parametrize(
+    ("modes", "want"),
+    [*((modes, [1.0]) for modes in SEEN), pytest.param(LEAN, [], id="a body that is not seen")],
+)
+def test_plugins_get_the_first_bytes_of_a_body(modes: Modes, want: list[float]) -> None:
+    clock = Clock(0.0)
+    starts = BodyStarts(clock)
+    envoy = reading(None, modes, epp=Epp(make_pool(), plugins=[starts], clock=clock))
+    envoy.post(STREAM)
+    if modes == LEAN:
+        envoy.response_headers()
+        envoy.response_trailers()
+    else:
+        answer(envoy, b"", b"one", b"two", wait=0.5)
+    assert starts.at == want
 
 
 @pytest.mark.parametrize(

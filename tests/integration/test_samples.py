@@ -16,10 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import pytest_asyncio
 
+from epp.admin.decision_pages import PATH as DECISIONS
 from epp.lab.fleet import FakeServer, Stage
+from epp_plugins.data_producers.predicted_time import PredictedTimeProducer
 from epp_plugins.state_keys import GPU_UTILIZATION
 from tools.harness.gateway import NO_FAULTS, Gateway, until
 
@@ -162,6 +165,48 @@ async def test_questions_about_a_document_go_to_its_holder_and_find_it_in_cache(
             assert answer.headers["x-served-by"] == first.headers["x-served-by"]
             # 2048 characters are 512 tokens, in whole blocks of the server.
             assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] >= 512
+
+
+# --- predicted-time.yaml ----------------------------------------------------------------------
+
+
+@runs("predicted-time")
+async def test_predictions_are_learned_from_the_servers_counters_and_explained(
+    gateway: Gateway,
+) -> None:
+    producer = gateway.app.pool.graph.plugins["predicted-time-producer"]
+    assert isinstance(producer, PredictedTimeProducer)
+    trust = producer.model.trust
+
+    async def stream(turn: int) -> str:
+        """Send a prompt of its own whose answer lasts for some scrapes; return its id."""
+        request_id = f"turn-{turn}"
+        async with gateway.client.stream(
+            "POST",
+            f"{gateway.url}/v1/completions",
+            json={
+                "model": "tiny",
+                "prompt": text(f"number {turn}", 400 * (1 + turn % 8)),
+                "max_tokens": 1000,
+                "ignore_eos": True,
+                "stream": True,
+            },
+            headers={"x-request-id": request_id},
+        ) as response:
+            await response.aread()
+        assert response.status_code == 200
+        await gateway.settled()
+        return request_id
+
+    for turn in range(3):
+        await asyncio.gather(*(stream(8 * turn + number) for number in range(8)))
+    assert trust.samples >= 16
+    assert sum(each.decoding for each in producer.model.endpoints.values()) == 0
+    record = gateway.app.pool.explanations.pages()[DECISIONS].item
+    assert record is not None
+    first, *_ = msgspec.to_builtins(record(await stream(100)))["notes"]
+    # Whether they are trusted depends on how long the servers really took.
+    assert "s expected: " in first or "not trusted" in first
 
 
 # --- sessions ---------------------------------------------------------------------------------

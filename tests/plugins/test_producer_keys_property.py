@@ -39,6 +39,8 @@ READERS: Final = (
     "multicluster-approx-prefix-cache-producer",
     "multicluster-prefix-cache-scorer",
     "no-hit-lru-scorer",
+    "predicted-time-producer",
+    "predicted-time-scorer",
     "prefix-cache-affinity-filter",
     "prefix-cache-scorer",
     "session-id-producer",

@@ -17,6 +17,7 @@ from epp.request_control import (
     PreRequest,
     RequestError,
     RequestHeaderProcessor,
+    ResponseBodyStart,
     ResponseComplete,
     ResponseHead,
     ResponseHeader,
@@ -42,6 +43,7 @@ POINTS = {
     "admit": "Admitter",
     "pre_request": "PreRequest",
     "response_headers": "ResponseHeader",
+    "response_body_started": "ResponseBodyStart",
     "response_complete": "ResponseComplete",
 }
 ORDER = (
@@ -54,6 +56,7 @@ ORDER = (
     "post_schedule",
     "pre_request",
     "response_headers",
+    "response_body_started",
     "response_complete",
 )
 
@@ -67,6 +70,7 @@ class EveryHook(
     PostSchedule,
     PreRequest,
     ResponseHeader,
+    ResponseBodyStart,
     ResponseComplete,
 ):
     """Implements every extension point around the choice; raises at the given ones."""
@@ -114,6 +118,11 @@ class EveryHook(
     ) -> None:
         self._called("response_headers")
 
+    def response_body_started(
+        self, request: LLMRequest, served_by: Endpoint, state: CycleState
+    ) -> None:
+        self._called("response_body_started")
+
     def response_complete(
         self, request: LLMRequest, served_by: Endpoint, cause: EndCause, state: CycleState
     ) -> None:
@@ -132,7 +141,9 @@ def both(notes: list[str], *, first: Mapping[str, BaseException]) -> list[EveryH
 def run_one(epp: Epp) -> None:
     routed = epp.handle()
     routed.response_started(200, {})
+    routed.body_began()
     routed.close(EndCause.COMPLETED)
+    routed.body_began()  # too late
 
 
 def test_every_hook_runs_in_the_order_of_the_request_and_of_the_configuration() -> None:

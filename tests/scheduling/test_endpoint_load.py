@@ -263,3 +263,15 @@ def test_usage_of_the_cache_is_a_fraction_whatever_the_page_says(usage: float, w
     load = EndpointLoad()
     load.assume(waiting=0, running=0, kv_cache_usage=usage)
     assert load.kv_cache_usage == want
+
+
+def test_observers_see_each_scrape_applied_and_nothing_else() -> None:
+    load = EndpointLoad()
+    seen: list[float] = []
+    load.observers.append(lambda: seen.append(load.waiting_requests))
+    load.start(1.0)
+    load.assume(waiting=9, running=0, kv_cache_usage=0.0)
+    assert seen == []
+    load.observe(waiting=3, running=1, kv_cache_usage=0.0, requested_at=2.0)
+    load.observe(waiting=5, running=None, kv_cache_usage=0.0, requested_at=3.0)
+    assert seen == [3, 5]

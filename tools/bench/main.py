@@ -38,6 +38,7 @@ from tools.bench import (
     many_endpoints,
     matrix,
     pods,
+    predicted_time,
     prefix_memory,
     processes,
     recorded,
@@ -130,6 +131,13 @@ async def explain(run: Run) -> None:
     costs = recorded.measure(run.repeats)
     run.results["recorded"] = costs
     run.console.print(recorded.table(costs))
+
+
+async def predicted(run: Run) -> None:
+    """What predicted times cost beside the default profile, in process."""
+    measured = predicted_time.measure(run.repeats)
+    run.results["predicted_time"] = measured
+    run.console.print(predicted_time.table(measured))
 
 
 async def observability(run: Run) -> None:
@@ -283,6 +291,7 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "micro": micro,
     "shares": observability,
     "explain": explain,
+    "predicted-time": predicted,
     "sizes": sizes,
     "setups": sample_setups,
     "tracing": traced,

@@ -30,6 +30,7 @@ from epp.request_control.plugins import (
     EndCause,
     PreRequest,
     RequestHeaderProcessor,
+    ResponseBodyStart,
     ResponseComplete,
     ResponseHead,
     ResponseHeader,
@@ -74,7 +75,7 @@ _ERRORS = (RuntimeError("on purpose"), SystemExit(3), KeyError(), AssertionError
 _RETURNING = ("filter", "score", "pick", "pick_profiles", "process_results", "screen")
 _OTHERS = (
     *("process_request_headers", "prepare", "attach", "admit", "pre_schedule", "post_schedule"),
-    *("pre_request", "response_headers", "response_complete"),
+    *("pre_request", "response_headers", "response_body_started", "response_complete"),
 )
 POINTS = (*_RETURNING, *_OTHERS)
 _FIELDS = ("primary", "profiles", "destination")
@@ -127,6 +128,7 @@ class Junk(
     PostSchedule,
     PreRequest,
     ResponseHeader,
+    ResponseBodyStart,
     ResponseComplete,
 ):
     """Is of use at every extension point, but for one deed."""
@@ -219,6 +221,11 @@ class Junk(
     ) -> None:
         self.deed.at("response_headers", request, state, response)
 
+    def response_body_started(
+        self, request: LLMRequest, served_by: Endpoint, state: CycleState
+    ) -> None:
+        self.deed.at("response_body_started", request, state, None)
+
     def response_complete(
         self, request: LLMRequest, served_by: Endpoint, cause: EndCause, state: CycleState
     ) -> None:
@@ -298,6 +305,7 @@ class Run:
             for name, outcome in list(outcomes.items()):
                 if isinstance(outcome, RoutedRequest):
                     outcome.response_started(200, {"content-type": "text/plain"})
+                    outcome.body_began()
                     outcome.close(EndCause.COMPLETED)
                 elif name == "marked":
                     self.status = outcome.status
@@ -338,7 +346,7 @@ class Run:
 _COUNTED = (
     *("Filter", "Scorer", "Picker", "ProfileHandler", "RequestHeaderProcessor", "DataProducer"),
     *("Screener", "Admitter", "PreSchedule", "PostSchedule", "PreRequest", "ResponseHeader"),
-    *("ResponseComplete",),
+    *("ResponseBodyStart", "ResponseComplete"),
 )
 
 
