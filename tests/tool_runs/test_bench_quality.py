@@ -51,7 +51,7 @@ def test_policies_are_ratios_to_round_robin_and_the_oracle(folder: Path) -> None
     assert [row[2].strip() for row in rows] == [
         "round-robin",
         "reference-weighted",
-        "oracle-least-delay",
+        "oracle-holding",
         "lower-bound",
     ]
     assert (rows[0][3].strip(), rows[2][4].strip()) == ("1", "1")

@@ -35,7 +35,7 @@ from tools.bench import result_file
 
 FOLDER = REPOSITORY / "deploy" / "lab"
 BASELINE = "round-robin"
-ORACLE = "oracle-least-delay"
+ORACLE = "oracle-holding"
 BOUND = "lower-bound"
 """No policy: below it no TTFT can be."""
 POLICIES = (BASELINE, "random", "least-request", "reference-weighted", "reference-affinity")

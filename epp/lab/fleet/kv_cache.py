@@ -105,19 +105,21 @@ class KvCache:
         root = self._roots.get(adapter)
         if root is None:
             root = self._roots[adapter] = new_root()
-        run, hits = match(root, keys, min(most_hits, len(keys)))
-        idle = 0  # Hits that no sequence uses; only the ends of a branch can be unused.
-        each = run
-        while each.users == 0 and each.parent is not None:
-            idle += min(hits, each.end) - each.start
-            each = each.parent
-        if idle + blocks - hits > self.free:
+        run, hits, needed = _match_free(root, keys, most_hits, blocks)
+        if needed > self.free:
             return None
         run = split(run, hits)
         self._use(run, root)
         self._in_use += blocks - hits
         self._evict()
         return BlockLease(keys=keys, run=run, blocks=blocks)
+
+    def needed(
+        self, keys: Sequence[Hashable], most_hits: int, blocks: int, adapter: str | None = None
+    ) -> int:
+        """Return how many blocks must be free for :meth:`lease` with the same arguments."""
+        root = self._roots.get(adapter)
+        return blocks if root is None else _match_free(root, keys, most_hits, blocks)[2]
 
     def grow(self, lease: BlockLease, blocks: int) -> bool:
         """Extend a lease to `blocks` blocks; return False if there is no room."""
@@ -197,3 +199,16 @@ class KvCache:
                     del run.parent.children[run.keys[run.start]]
             if self.observer is not None:
                 self.observer.removed(run.keys, run.end, end)
+
+
+def _match_free(
+    root: Run, keys: Sequence[Hashable], most_hits: int, blocks: int
+) -> tuple[Run, int, int]:
+    """Return the last run and the number of the hits, and the free blocks that a lease takes."""
+    run, hits = match(root, keys, min(most_hits, len(keys)))
+    idle = 0  # Hits that no sequence uses; only the ends of a branch can be unused.
+    each = run
+    while each.users == 0 and each.parent is not None:
+        idle += min(hits, each.end) - each.start
+        each = each.parent
+    return run, hits, idle + blocks - hits

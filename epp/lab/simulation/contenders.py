@@ -13,7 +13,7 @@ from epp.config import LoadedConfig, default_config, load_file, load_text
 from epp.lab.envoy import Mode
 from epp.lab.simulation.errors import SimulationError
 from epp.lab.simulation.lower_bound import ideal_servers
-from epp.lab.simulation.oracles import EarliestFirstToken, LeastDelay, Oracle
+from epp.lab.simulation.oracles import HoldingOracle
 from epp.lab.simulation.picker import PickerRouter
 from epp.lab.simulation.policies import POLICIES, PolicyRouter
 from epp.lab.simulation.routing import Router
@@ -21,13 +21,10 @@ from epp.lab.simulation.servers import SimulatedServer, simulated_servers
 from epp.lab.simulation.simulation import MakeServers
 
 LOWER_BOUND = "lower-bound"
-_ORACLES: dict[str, type[Oracle]] = {
-    "oracle-earliest-first-token": EarliestFirstToken,
-    "oracle-least-delay": LeastDelay,
-}
+HOLDING_ORACLE = "oracle-holding"
 CONFIGURATIONS = ("reference-weighted", "reference-affinity")
 """Configurations that are built in: the two defaults of the Go EPP."""
-ORACLES = (*_ORACLES, LOWER_BOUND)
+ORACLES = (HOLDING_ORACLE, LOWER_BOUND)
 """Those that know what no endpoint picker knows."""
 NAMES = (*POLICIES, *CONFIGURATIONS, *ORACLES)
 """All built-in names."""
@@ -125,8 +122,8 @@ class Contender:
                 mode=mode,
                 scrape_interval_seconds=scrape_interval_seconds,
             )
-        if self.name in _ORACLES:
-            return _ORACLES[self.name](servers, loop)
+        if self.name == HOLDING_ORACLE:
+            return HoldingOracle(servers, loop)
         rng = Random(f"{seed}/{self.name}")  # noqa: S311 - reproducible, not secret
         make = POLICIES["round-robin" if self.name == LOWER_BOUND else self.name]
         return PolicyRouter(len(servers), make(len(servers), rng))

@@ -1,71 +1,147 @@
-"""Routers that know the real state of every engine: yardsticks for policies that do not.
+"""A router that knows the real state of every engine: the yardstick for policies that do not.
 
-They know the queue, the batch, the cached blocks and the speed of each server, but no future
-request.
+It knows the queue, the batch, the cached blocks and the speed of each server and the length of each
+output, but no future request. Source: the policy study's oracle with full information.
 """
 
 import asyncio
-from abc import abstractmethod
+from bisect import insort
 from collections.abc import Sequence
+from functools import partial
 from math import inf
 from statistics import fmean
 
-from epp.lab.simulation.forecasts import Forecast
+from epp.lab.simulation.forecasts import NEVER, Forecast
 from epp.lab.simulation.policies import PolicyRoute
 from epp.lab.simulation.prompts import SimulatedRequest
-from epp.lab.simulation.routing import Cancel, Receive, Router
+from epp.lab.simulation.routing import Cancel, End, Receive, Router, Tokens
 from epp.lab.simulation.servers import SimulatedServer
 
 _MAX_WEIGHT = 8.0
+_ROOM_SECONDS = 0.15
+"""A server has room for a request if it begins to compute it so soon."""
+_MARGIN_SECONDS = 1e-4
+_MAX_WALK = 256
+"""Held requests that are looked at for one event."""
 
 
-class Oracle(Router):
-    """Sends each request at once to the server with the least cost."""
+class _Held:
+    """A request that waits in the gateway."""
+
+    __slots__ = ("key", "receive", "request")
+
+    def __init__(self, request: SimulatedRequest, receive: Receive, key: float) -> None:
+        self.request = request
+        self.receive = receive
+        self.key = key
+
+
+class _WatchedRoute(PolicyRoute):
+    """A route that tells the oracle when its server may have room again."""
+
+    __slots__ = ("_wake",)
+
+    def __init__(self, oracle: "HoldingOracle", servers: Sequence[int]) -> None:
+        super().__init__(servers, oracle.in_flight)
+        self._wake = oracle.wake
+
+    def first_chunk(self) -> None:
+        self._wake()
+
+    def end(self, end: End, tokens: Tokens | None) -> None:
+        super().end(end, tokens)
+        self._wake()
+
+
+class HoldingOracle(Router):
+    """Holds requests until the best server has room, and sends each where it costs least.
+
+    Requests are tried in the order of arrival plus service time. One whose best server has no room
+    reserves its work there, and the next one is tried. The cost is that of the policy study::
+
+        wait + own + work * (min(8, 0.5 * mean wait / mean work) + 0.5 * min(8, wait / work))
+
+    where ``work`` is what the request takes of the server's time, and waits include reservations.
+    """
 
     def __init__(self, servers: Sequence[SimulatedServer], loop: asyncio.AbstractEventLoop) -> None:
+        self.in_flight = [0] * len(servers)
+        """Requests in flight of each server."""
         self._servers = servers
         self._loop = loop
-        self._in_flight = [0] * len(servers)
+        self._held: list[_Held] = []
+        self._is_due = False
+        self._timer: asyncio.TimerHandle | None = None
 
     def route(self, request: SimulatedRequest, receive: Receive) -> Cancel | None:
         now = self._loop.time()
-        costs = self.costs([server.forecast(request, now) for server in self._servers])
-        order = sorted(range(len(costs)), key=lambda index: (costs[index], self._in_flight[index]))
-        receive(PolicyRoute(order, self._in_flight))
-        return None
+        own = min(each.forecast(request, now).own for each in self._servers)
+        held = _Held(request, receive, now + (own if own < inf else 0.0))
+        insort(self._held, held, key=lambda each: each.key)
+        self._walk()
+        return partial(self._cancel, held) if held in self._held else None
 
-    @abstractmethod
-    def costs(self, forecasts: Sequence[Forecast]) -> Sequence[float]:
-        """Return the cost of each server."""
+    async def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def wake(self) -> None:
+        """Try the held requests in the next turn of the loop."""
+        if self._held and not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._walk)
+
+    def _cancel(self, held: _Held) -> None:
+        if held in self._held:
+            self._held.remove(held)
+
+    def _walk(self) -> None:
+        self._is_due = False
+        now = self._loop.time()
+        outlooks = [each.outlook(now) for each in self._servers]
+        promised = [0.0] * len(outlooks)
+        for held in self._held[:_MAX_WALK]:
+            forecasts = [NEVER if each is None else each.of(held.request) for each in outlooks]
+            costs = _costs(forecasts, promised)
+            order = sorted(range(len(costs)), key=lambda i: (costs[i], self.in_flight[i]))
+            best = order[0]
+            forecast = forecasts[best]
+            is_served = forecast is not NEVER
+            if not is_served or forecast.wait + promised[best] <= _ROOM_SECONDS:
+                self._held.remove(held)
+                held.receive(_WatchedRoute(self, order))
+                outlooks[best] = self._servers[best].outlook(now)
+            else:
+                promised[best] += forecast.work
+            if all(
+                each is None or each.wait + more > _ROOM_SECONDS
+                for each, more in zip(outlooks, promised, strict=True)
+            ):
+                break
+        self._set_timer(now, [each.wait for each in outlooks if each is not None])
+
+    def _set_timer(self, now: float, waits: Sequence[float]) -> None:
+        """Try again when a server will have room, as far as it can be known now."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        later = [each - _ROOM_SECONDS for each in waits if each > _ROOM_SECONDS]
+        if self._held and later:
+            at = now + max(_MARGIN_SECONDS, min(later))
+            self._timer = self._loop.call_at(at, self._walk)
 
 
-class EarliestFirstToken(Oracle):
-    """The best for each request by itself.
-
-    It does not weigh what a request delays others by: near saturation it copies prefixes to idle
-    servers, and other policies are better.
-    """
-
-    def costs(self, forecasts: Sequence[Forecast]) -> Sequence[float]:
-        return [each.first_token for each in forecasts]
-
-
-class LeastDelay(Oracle):
-    """The same, plus what the request delays later ones by, the more the longer the queues.
-
-    The cost is that of the policy study: `wait + own * (1 + 0.5 * mean wait / mean own + 0.5 *
-    wait / own)`, each quotient at most 8.
-    """
-
-    def costs(self, forecasts: Sequence[Forecast]) -> Sequence[float]:
-        able = [each for each in forecasts if each.own < inf]
-        if not able:
-            return [inf for _ in forecasts]
-        own = fmean(each.own for each in able)
-        crowded = min(_MAX_WEIGHT, 0.5 * fmean(each.wait for each in able) / own)
-        return [
-            inf
-            if each.own == inf
-            else each.wait + each.own * (1 + crowded + 0.5 * min(_MAX_WEIGHT, each.wait / each.own))
-            for each in forecasts
-        ]
+def _costs(forecasts: Sequence[Forecast], promised: Sequence[float]) -> Sequence[float]:
+    """Return the cost of each server, of which `promised` seconds are reserved for others."""
+    waits = [each.wait + more for each, more in zip(forecasts, promised, strict=True)]
+    able = [index for index, each in enumerate(forecasts) if each.own < inf]
+    if not able:
+        return waits
+    work = fmean(forecasts[index].work for index in able)
+    crowded = min(_MAX_WEIGHT, 0.5 * fmean(waits[index] for index in able) / work)
+    return [
+        wait + each.own + each.work * (crowded + 0.5 * min(_MAX_WEIGHT, wait / each.work))
+        if each.own < inf
+        else inf
+        for each, wait in zip(forecasts, waits, strict=True)
+    ]

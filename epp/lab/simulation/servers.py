@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from epp.lab.fleet import Engine, EngineConfig, FinishReason, GenerationRequest, Sequence
 from epp.lab.fleet.faults import Faults
 from epp.lab.results import ServerAccount
-from epp.lab.simulation.forecasts import NEVER, Forecast, forecast
+from epp.lab.simulation.forecasts import NEVER, Forecast, Outlook
 from epp.lab.simulation.prompts import SimulatedRequest
 from epp.lab.simulation.routing import Tokens
 
@@ -71,12 +71,18 @@ class SimulatedServer:
         """Whether something happens in its engine now."""
         return self._due is not None and self._due <= self._loop.time()
 
-    def forecast(self, request: SimulatedRequest, now: float) -> Forecast:
-        """Return when a request that came now would get its first token, by the real state."""
+    def outlook(self, now: float) -> Outlook | None:
+        """Return what it does next, by its real state; None if it serves nothing."""
         faults = self.faults
         if faults.refuse or faults.loading or faults.hang or faults.hang_generation:
-            return NEVER
-        return forecast(self.engine, request, now)
+            return None
+        self.advance()
+        return Outlook(self.engine, now)
+
+    def forecast(self, request: SimulatedRequest, now: float) -> Forecast:
+        """Return when a request that came now would get its first token, by the real state."""
+        outlook = self.outlook(now)
+        return NEVER if outlook is None else outlook.of(request)
 
     def submit(self, exchange: Exchange) -> None:
         """Take a request.
