@@ -74,6 +74,10 @@ class MessageReader:
         """Whether no part of a message has arrived."""
         return not self._has_prefix and self._buffer is None
 
+    def takes_whole(self, length: int) -> bool:
+        """Return whether a message of ``length`` bytes may follow, of which no part has come."""
+        return length <= self._limit and self._buffer is None and not self._has_prefix
+
     def feed(self, data: bytes) -> list[bytes]:
         """Return the messages that ``data`` completes; sets ``error`` if no more can follow."""
         size = len(data)
