@@ -15,6 +15,12 @@ PREFIX_BYTES = 5
 LONG_MESSAGE_BYTES = 1 << 20
 """Longer messages are bodies that Envoy has buffered."""
 _PREFIX = Struct(">BI")
+_HEAD = Struct(">IBIBI")
+"""The header of a DATA frame, as :data:`~epp.transport.http2.constants.FRAME_HEADER`, and the
+prefix of the message in it."""
+HEAD_BYTES = _HEAD.size
+pack_head = _HEAD.pack
+unpack_head = _HEAD.unpack_from
 _pack = _PREFIX.pack
 _unpack = _PREFIX.unpack_from
 

@@ -9,13 +9,12 @@ once. If that takes longer than
 from collections import deque
 from collections.abc import Callable, Mapping
 from math import inf
-from struct import Struct
 from time import monotonic
 from typing import Final
 
 import structlog
 
-from epp.transport.grpc.framing import PREFIX_BYTES, MessageReader
+from epp.transport.grpc.framing import HEAD_BYTES, PREFIX_BYTES, MessageReader, unpack_head
 from epp.transport.grpc.receive_throttle import ReceiveThrottle
 from epp.transport.grpc.requests import Call, read_call
 from epp.transport.grpc.stream import GrpcStream, Timer
@@ -37,11 +36,6 @@ _MAX_HEADER_BLOCKS: Final = 128
 """Header blocks to decode before handling their events: up to 40 us each."""
 _UNTIMED_EVENTS: Final = 2
 """Number of events handled without reading the clock, such as a single request."""
-
-_HEAD: Final = Struct(">IBIBI")
-"""A frame's header, and the prefix of the message in it."""
-_HEAD_BYTES: Final = FRAME_HEADER_BYTES + PREFIX_BYTES
-_unpack_head = _HEAD.unpack_from
 
 log = structlog.get_logger(__name__)
 
@@ -122,11 +116,11 @@ class GrpcSession:
             False, with nothing done, for any other read.
         """
         size = len(data)
-        if size < _HEAD_BYTES:
+        if size < HEAD_BYTES:
             return False
-        word, flags, stream_id, is_compressed, length = _unpack_head(data)
+        word, flags, stream_id, is_compressed, length = unpack_head(data)
         # The frame's type, DATA, is 0.
-        if size != length + _HEAD_BYTES or word != (length + PREFIX_BYTES) << 8 or flags:
+        if size != length + HEAD_BYTES or word != (length + PREFIX_BYTES) << 8 or flags:
             return False
         http = self.connection.receive_plain_data(stream_id, length + PREFIX_BYTES)
         if http is None:
@@ -138,7 +132,7 @@ class GrpcSession:
                 if is_compressed or not stream.reader.takes_whole(length):
                     self._data(DataReceived(http, data[FRAME_HEADER_BYTES:], end_stream=False))
                 else:
-                    self._message(stream, data[_HEAD_BYTES:])
+                    self._message(stream, data[HEAD_BYTES:])
         finally:
             self.is_busy = False
         return True
