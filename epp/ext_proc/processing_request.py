@@ -99,6 +99,15 @@ def decode(data: bytes) -> Message:
     return _by_protobuf(data)
 
 
+def context_bytes(data: bytes) -> bytes:
+    """Return the fields after ``request`` of a message, if they can be decoded alone; else b""."""
+    found = wire.content(data) if data else None
+    after = data[found[1] :] if found else b""
+    if len(after) > _MAX_CACHED_BYTES or _context(after) is None:
+        return b""
+    return after
+
+
 def _by_protobuf(data: bytes) -> Message:
     request = pb.ProcessingRequest.FromString(data)
     kind = request.WhichOneof("request")

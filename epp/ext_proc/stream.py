@@ -194,7 +194,7 @@ class ExtProcStream:
         if self.on_message is not None:
             self.on_message(self)
         state = self.state
-        if state is _CLOSED:
+        if state is _CLOSED or (state is _RESPONSE_BODY and self._pass_plain_chunk(data)):
             return
         try:
             kind, content, context = processing_request.decode(data)
@@ -450,6 +450,34 @@ class ExtProcStream:
             routed.response_seconds += self._clock() - began_at
         if end_of_stream:
             self.close(_COMPLETED)
+
+    def _pass_plain_chunk(self, data: bytes) -> bool:
+        """Pass a chunk in full duplex, if only its bytes are new: 2 us instead of 4.
+
+        The message must consist of the heads that its size implies, the chunk, and the same fields
+        as in the message before.
+
+        Returns:
+            False, with nothing done, for any other message.
+        """
+        body, routed = self._response_body, self._routed
+        if body is None or not body.is_plain:
+            return False
+        after = body.after_chunk
+        end = len(data) - len(after)
+        before, answer = processing_response.around_plain_chunk(end)
+        if not (before and data.startswith(before) and data.endswith(after)):
+            body.after_chunk = processing_request.context_bytes(data)
+            return False
+        began_at = self._clock()
+        try:
+            body.pass_plain(data[len(before) : end], answer, began_at)
+        except Exception as error:
+            self._fail_on_bug(error)
+            return True
+        if routed is not None:
+            routed.response_seconds += self._clock() - began_at
+        return True
 
     def _response_trailers(self, _message: pb.HttpTrailers, _: MessageContext) -> None:
         body, answer = self._response_body, processing_response.CONTINUE_RESPONSE_TRAILERS
