@@ -73,7 +73,7 @@ class Head(NamedTuple):
 
 
 Message = tuple[str | None, Any, MessageContext]
-"""Kind (name of the ``request`` field), content (Head, ResponseHead, a chunk, HttpTrailers), context.
+"""Kind (name of the ``request`` field), content (Head, ResponseHead, Chunk, HttpTrailers), context.
 
 The content is Any because its type depends on the kind. A tuple, because an object with fields
 would cost 0.3 us for each chunk.
