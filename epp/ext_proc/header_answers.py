@@ -3,18 +3,17 @@
 from collections.abc import Mapping
 from math import ceil
 
-from epp.ext_proc import control_headers, processing_request, processing_response
+from epp.ext_proc import control_headers, processing_response
 from epp.ext_proc.gateway_metadata import DEFAULT, GatewayAbilities
 from epp.ext_proc.plugin_headers import sendable
 from epp.ext_proc.response_body import ResponseBody
+from epp.ext_proc.response_head import ResponseHead
 from epp.ext_proc.settings import ExtProcSettings
 from epp.request_control import AnsweredBy, RoutedRequest, fallbacks
 from epp.tracing import TRACEPARENT, UNCHANGED, Propagated
 
 _HEDGE = "x-envoy-hedge-on-per-try-timeout"
 _HEDGE_MILLISECONDS = "x-envoy-upstream-rq-per-try-timeout-ms"
-_OVERLOADED = "x-envoy-overloaded"
-"""Envoy sets it on its own responses to requests above the limits of a circuit breaker."""
 
 
 def routing_answer(
@@ -86,7 +85,7 @@ def routing_answer(
 def response_headers_answer(
     routed: RoutedRequest,
     body: ResponseBody | None,
-    headers: Mapping[str, str],
+    head: ResponseHead,
     served: str,
     request_id: str,
 ) -> bytes:
@@ -95,17 +94,18 @@ def response_headers_answer(
     Args:
         routed: The request; its response is recorded.
         body: Prepared here to read the response; None if Envoy does not send it.
-        headers: By lower-case name.
+        head: Its headers.
         served: The ``ip:port`` that the gateway says has answered; "" if it does not say.
         request_id: Id of the request, for the log.
     """
-    status = processing_request.status(headers)
-    if routed.answered_by is AnsweredBy.UNKNOWN and _OVERLOADED in headers:
+    status = head.status
+    if routed.answered_by is AnsweredBy.UNKNOWN and head.is_overloaded:
         routed.answered_by = AnsweredBy.GATEWAY
     reads_body = body is not None and body.is_needed
     if not (reads_body or routed.wants_response_headers):
         routed.response_started(status)
         return processing_response.CONTINUE_RESPONSE_HEADERS
+    headers = head.decode()
     added = routed.response_started(status, headers, served)
     changes = sendable(added, request_id) if added else {}
     if body is None or not reads_body:

@@ -8,7 +8,7 @@ parts, so this is exact unless the second part has a ``request`` field too; prot
 messages as a whole.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from google.protobuf.struct_pb2 import Value
 from epp.ext_proc import wire
 from epp.ext_proc.modes import BodyModes
 from epp.ext_proc.processing_response import METADATA_NAMESPACE
+from epp.ext_proc.response_head import by_name, read_response_head, response_head
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import AnsweredBy
 
@@ -36,7 +37,6 @@ _ANSWERED_BY = {"": AnsweredBy.UNKNOWN, "via_upstream": AnsweredBy.SERVER}
 _LIMITS = frozenset({"overflow", "max_stream_duration"})
 """Parts of details that name limits of Envoy, though they begin like those of a failed server."""
 
-_STATUS_DIGITS = 3
 _MAX_CACHED_BYTES = 1024
 _CACHED_CONTEXTS = 1024
 
@@ -62,7 +62,7 @@ class MessageContext:
 
 
 class Head(NamedTuple):
-    """The headers of a request or of a response."""
+    """The headers of a request."""
 
     headers: dict[str, str]
     """By lower-case name; the last value of a repeated header."""
@@ -73,7 +73,7 @@ class Head(NamedTuple):
 
 
 Message = tuple[str | None, Any, MessageContext]
-"""Kind (name of the ``request`` field); content: Head, Chunk or HttpTrailers; context.
+"""Kind (name of the ``request`` field), content (Head, ResponseHead, Chunk, HttpTrailers), context.
 
 The content is Any because its type depends on the kind. A tuple, because an object with fields
 would cost 0.3 us for each chunk.
@@ -99,6 +99,15 @@ def decode(data: bytes) -> Message:
     return _by_protobuf(data)
 
 
+def context_bytes(data: bytes) -> bytes:
+    """Return the fields after ``request`` of a message, if they can be decoded alone; else b""."""
+    found = wire.content(data) if data else None
+    after = data[found[1] :] if found else b""
+    if len(after) > _MAX_CACHED_BYTES or _context(after) is None:
+        return b""
+    return after
+
+
 def _by_protobuf(data: bytes) -> Message:
     request = pb.ProcessingRequest.FromString(data)
     kind = request.WhichOneof("request")
@@ -106,7 +115,7 @@ def _by_protobuf(data: bytes) -> Message:
     if isinstance(content, pb.HttpBody):
         content = content.body, content.end_of_stream
     elif isinstance(content, pb.HttpHeaders):
-        content = _head(content)
+        content = _head(content) if kind == "request_headers" else response_head(content)
     return kind, content, _read_context(request)
 
 
@@ -187,11 +196,8 @@ def _headers(data: bytes, start: int, end: int) -> Head:
 
 
 def _head(message: pb.HttpHeaders) -> Head:
-    headers = {
-        header.key.lower(): header.raw_value.decode("utf-8", "replace") or header.value
-        for header in message.headers.headers
-    }
-    return Head(headers, message.headers.ByteSize(), message.end_of_stream)
+    headers = message.headers
+    return Head(by_name(headers), headers.ByteSize(), message.end_of_stream)
 
 
 def _trailers(data: bytes, start: int, end: int) -> pb.HttpTrailers:
@@ -202,7 +208,7 @@ _DECODERS: dict[int, tuple[str, Callable[[bytes, int, int], Any]]] = {
     wire.tag(number): (pb.ProcessingRequest.DESCRIPTOR.fields_by_number[number].name, read)
     for number, read in (
         (pb.ProcessingRequest.REQUEST_HEADERS_FIELD_NUMBER, _headers),
-        (pb.ProcessingRequest.RESPONSE_HEADERS_FIELD_NUMBER, _headers),
+        (pb.ProcessingRequest.RESPONSE_HEADERS_FIELD_NUMBER, read_response_head),
         (pb.ProcessingRequest.REQUEST_BODY_FIELD_NUMBER, wire.read_request_body),
         (pb.ProcessingRequest.RESPONSE_BODY_FIELD_NUMBER, wire.read_body),
         (pb.ProcessingRequest.REQUEST_TRAILERS_FIELD_NUMBER, _trailers),
@@ -210,10 +216,3 @@ _DECODERS: dict[int, tuple[str, Callable[[bytes, int, int], Any]]] = {
     )
 }
 """Kind and decoder by the first byte of a message; a decoder returns None if it cannot decode."""
-
-
-def status(headers: Mapping[str, str]) -> int:
-    """Return the HTTP status in response headers; 0 if there is none."""
-    value = headers.get(":status", "")
-    # int() raises an error for thousands of digits.
-    return int(value) if value.isdecimal() and len(value) <= _STATUS_DIGITS else 0

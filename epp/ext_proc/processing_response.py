@@ -46,6 +46,13 @@ _STREAMED = (
 _REQUEST_BODY = (pb.ProcessingResponse.REQUEST_BODY_FIELD_NUMBER, *_STREAMED)
 _RESPONSE_BODY = (pb.ProcessingResponse.RESPONSE_BODY_FIELD_NUMBER, *_STREAMED)
 _BODY = pb.StreamedBodyResponse.BODY_FIELD_NUMBER
+# … and from ProcessingRequest to HttpBody.body.
+_RECEIVED_CHUNK = (
+    pb.ProcessingRequest.RESPONSE_BODY_FIELD_NUMBER,
+    pb.HttpBody.BODY_FIELD_NUMBER,
+)
+_MAX_HEADS_BYTES = 2 * (1 + 3)
+"""Two tags, each with a length of up to three bytes."""
 # … and to BodyMutation.body of a request.
 _NEW_REQUEST_BODY = (
     pb.ProcessingResponse.REQUEST_BODY_FIELD_NUMBER,
@@ -216,6 +223,27 @@ def echoed_chunk(body: bytes, end_of_stream: bool) -> bytes:
     """Return the one answer that does so for at most :data:`MAX_BODY_CHUNK_BYTES`."""
     before, after = _around(_RESPONSE_BODY, len(body), end_of_stream)
     return before + body + after
+
+
+@lru_cache(maxsize=_CACHED_LENGTHS)
+def around_plain_chunk(size: int) -> tuple[bytes, bytes]:
+    """Return what stands before a plain chunk of a response, as it comes and as it goes back.
+
+    A plain chunk has at least one byte, at most :data:`MAX_BODY_CHUNK_BYTES`, and no other field:
+    what stands before its bytes depends on their number alone.
+
+    Args:
+        size: Bytes of the ``response_body`` field in Envoy's message, its head included.
+
+    Returns:
+        The heads down to the bytes of the chunk in Envoy's message, and in the answer; both empty
+        if no plain chunk has this size.
+    """
+    for body_bytes in range(max(1, size - _MAX_HEADS_BYTES), size):
+        before = wire.heads(_RECEIVED_CHUNK, body_bytes)
+        if len(before) + body_bytes == size and body_bytes <= MAX_BODY_CHUNK_BYTES:
+            return before, _around(_RESPONSE_BODY, body_bytes, False)[0]
+    return b"", b""
 
 
 def _echoed(path: tuple[int, ...], body: bytes, end_of_stream: bool) -> Iterable[bytes]:

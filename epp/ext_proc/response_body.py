@@ -74,7 +74,9 @@ class ResponseBody:
         "_routed",
         "_transport",
         "_usage",
+        "after_chunk",
         "is_duplex",
+        "is_plain",
         "size",
     )
 
@@ -87,6 +89,10 @@ class ResponseBody:
         self._mode = mode
         self.is_duplex = mode == FULL_DUPLEX
         """Whether the client gets the body from here, so that an early end would lose chunks."""
+        self.is_plain = False
+        """Whether chunks go back as they came, one answer each, which :meth:`pass_plain` does."""
+        self.after_chunk = b""
+        """The fields after a chunk in Envoy's latest message: the same ones need no decoding."""
         self._routed = routed
         self._request_id = request_id
         self._began_at: float | None = None
@@ -166,8 +172,25 @@ class ResponseBody:
         if data and self._reader is not None:
             self._read(data, self._reader)
 
+    def pass_plain(self, data: bytes, before: bytes, now: float) -> None:
+        """Answer and read a chunk that is not the last one, if :attr:`is_plain`.
+
+        Args:
+            data: The chunk, not empty.
+            before: What stands before it in the answer.
+            now: Seconds of the clock.
+        """
+        if self._observe_interval is not None:
+            self._observe_interval(now - self._last_at)
+            self._last_at = now
+        self.size += len(data)
+        self._transport.send(before + data)
+        if self._reader is not None:
+            self._read(data, self._reader)
+
     def _begin(self, now: float) -> None:
         self._began_at = self._last_at = now
+        self.is_plain = self.is_duplex and self._names is None
         routed = self._routed
         if routed is not None and routed.request.stream:
             self._observe_interval = routed.metrics.answer.between_chunks.observe

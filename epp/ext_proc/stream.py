@@ -42,6 +42,7 @@ from epp.ext_proc.request_body import RequestBody
 from epp.ext_proc.request_ids import new_request_id
 from epp.ext_proc.request_limits import rejection
 from epp.ext_proc.response_body import ResponseBody, is_worth_requesting, report
+from epp.ext_proc.response_head import ResponseHead
 from epp.ext_proc.settings import ExtProcSettings
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import (
@@ -194,10 +195,11 @@ class ExtProcStream:
         if self.on_message is not None:
             self.on_message(self)
         state = self.state
-        if state is _CLOSED:
+        if state is _CLOSED or (state is _RESPONSE_BODY and self._pass_plain_chunk(data)):
             return
         try:
             kind, content, context = processing_request.decode(data)
+            self._act(_TRANSITIONS[state].get(kind), kind, content, context)
         except DecodeError:
             log.error(  # noqa: TRY400 - the bytes are Envoy's, a traceback of ours says nothing
                 "ext_proc message unreadable",
@@ -206,18 +208,23 @@ class ExtProcStream:
                 state=state.name,
             )
             self._fail("Envoy sent a message that is no ProcessingRequest")
-            return
-        action = _TRANSITIONS[state].get(kind)
-        try:
-            try:
-                if action is None:
-                    self._out_of_order(kind)
-                else:
-                    action(self, content, context)
-            except RequestError as error:
-                self._send_error(error)  # may fail as well, if a plugin made the error
         except Exception as error:
             self._fail_on_bug(error)
+
+    def _act(
+        self,
+        action: Callable[[Any, Any, Any], None] | None,
+        kind: str | None,
+        content: object,
+        context: MessageContext,
+    ) -> None:
+        try:
+            if action is None:
+                self._out_of_order(kind)
+            else:
+                action(self, content, context)
+        except RequestError as error:
+            self._send_error(error)  # may fail as well, if a plugin made the error
 
     def half_closed(self) -> None:
         """Envoy has no more messages: the HTTP stream is over."""
@@ -382,15 +389,20 @@ class ExtProcStream:
 
     # --- the response ---------------------------------------------------------------------------
 
-    def _response_headers(self, head: Head, context: MessageContext) -> None:
-        # First of all: from here on no answer may replace the response.
+    def _response_headers(self, head: ResponseHead, context: MessageContext) -> None:
+        routed = self._routed
+        has_body = not head.end_of_stream and self._gets_response_body(routed)
+        if routed is not None and (has_body or routed.wants_response_headers):
+            head.decode()
+        # Before anything else happens: from here on no answer may replace the response.
         self.state = _RESPONSE_BODY
         began_at = self._clock()
-        routed = self._routed
         if self._trace is not None:
             self._trace.begin_response()
-        if not head.end_of_stream:
-            self._expect_response_body(routed)
+        if has_body:
+            self._response_body = ResponseBody(
+                self._transport, self._modes.response, routed, self._request_id
+            )
         if routed is None:
             self._transport.send(processing_response.CONTINUE_RESPONSE_HEADERS)
         else:
@@ -398,7 +410,7 @@ class ExtProcStream:
                 routed.served_by(context.served)
             routed.answered_by = context.answered_by
             answer = response_headers_answer(
-                routed, self._response_body, head.headers, context.served, self._request_id
+                routed, self._response_body, head, context.served, self._request_id
             )
             if error := routed.unserved():
                 routed.metrics.error(error.code)
@@ -409,27 +421,24 @@ class ExtProcStream:
         if head.end_of_stream:
             self.close(_COMPLETED)
 
-    def _expect_response_body(self, routed: RoutedRequest | None) -> None:
-        """Prepare for the body, if Envoy sends it.
+    def _gets_response_body(self, routed: RoutedRequest | None) -> bool:
+        """Return whether Envoy sends the response's body, or is to be asked for it.
 
         In adaptive mode the answer to the headers may request it. Envoy ignores the request if its
         filter does not allow mode overrides; the stream then works without the body.
         """
         modes = self._modes
-        if modes.response != NONE or (
+        return modes.response != NONE or (
             routed is not None
             and modes.request == BUFFERED
             and is_worth_requesting(routed, self._request_id, self._settings.sample_usage)
-        ):
-            self._response_body = ResponseBody(
-                self._transport, modes.response, routed, self._request_id
-            )
+        )
 
-    def _unsent_response_headers(self, _head: Head, _context: MessageContext) -> None:
+    def _unsent_response_headers(self, _head: ResponseHead, _context: MessageContext) -> None:
         """Pass Envoy's own response to a request that it never sent here, such as a 400."""
         self._detach(_COMPLETED)
 
-    def _early_response_headers(self, head: Head, context: MessageContext) -> None:
+    def _early_response_headers(self, head: ResponseHead, context: MessageContext) -> None:
         """Pass Envoy's own response to an undecided request, such as 413 to a long body."""
         self.request_body.drop()
         pending, self._pending = self._pending, None
@@ -450,6 +459,34 @@ class ExtProcStream:
             routed.response_seconds += self._clock() - began_at
         if end_of_stream:
             self.close(_COMPLETED)
+
+    def _pass_plain_chunk(self, data: bytes) -> bool:
+        """Pass a chunk in full duplex, if only its bytes are new: 2 us instead of 4.
+
+        The message must consist of the heads that its size implies, the chunk, and the same fields
+        as in the message before.
+
+        Returns:
+            False, with nothing done, for any other message.
+        """
+        body, routed = self._response_body, self._routed
+        if body is None or not body.is_plain:
+            return False
+        after = body.after_chunk
+        end = len(data) - len(after)
+        before, answer = processing_response.around_plain_chunk(end)
+        if not (before and data.startswith(before) and data.endswith(after)):
+            body.after_chunk = processing_request.context_bytes(data)
+            return False
+        began_at = self._clock()
+        try:
+            body.pass_plain(data[len(before) : end], answer, began_at)
+        except Exception as error:
+            self._fail_on_bug(error)
+            return True
+        if routed is not None:
+            routed.response_seconds += self._clock() - began_at
+        return True
 
     def _response_trailers(self, _message: pb.HttpTrailers, _: MessageContext) -> None:
         body, answer = self._response_body, processing_response.CONTINUE_RESPONSE_TRAILERS

@@ -137,6 +137,19 @@ def read_headers(data: bytes, start: int, end: int) -> tuple[dict[str, str], int
     other fields, or these repeated or in another order, or a header has other fields than key and
     raw_value.
     """
+    found = header_block(data, start, end)
+    if found is None:
+        return None
+    block, end_of_stream = found
+    headers = headers_in(block)
+    return None if headers is None else (headers, len(block), end_of_stream)
+
+
+def header_block(data: bytes, start: int, end: int) -> tuple[bytes, bool] | None:
+    """Return the HeaderMap, encoded, and ``end_of_stream`` of the HttpHeaders in ``data``.
+
+    None if the message has other fields, or these repeated or in another order.
+    """
     if start == end or data[start] != _HEADER_TAG:
         return None
     found = content(data, start)
@@ -145,12 +158,11 @@ def read_headers(data: bytes, start: int, end: int) -> tuple[dict[str, str], int
     map_start, map_end = found
     if map_end != end and data[map_end:end] != _HEADERS_END_STREAM:
         return None
-    block = data[map_start:map_end]
-    headers = _headers_in(block)
-    return None if headers is None else (headers, len(block), map_end != end)
+    return data[map_start:map_end], map_end != end
 
 
-def _headers_in(block: bytes) -> dict[str, str] | None:
+def headers_in(block: bytes) -> dict[str, str] | None:
+    """Return the headers of an encoded HeaderMap; None if one has other fields than these two."""
     text = block.decode("latin-1")
     headers: dict[str, str] = {}
     at, end = 0, len(block)

@@ -184,6 +184,11 @@ class Picker(Plugin, Generic[RequestT, EndpointT]):
 class ProfileHandler(Plugin, Generic[RequestT, EndpointT]):
     """Decides which profiles run for a request and which of them is the primary one."""
 
+    picks_once: ClassVar[bool] = False
+    """Whether :meth:`pick_profiles` returns none when it is called again, so that one call is
+    enough. It holds for the ``pick_profiles`` of the class that declares it; a subclass with
+    another one has to declare it anew."""
+
     def profile_faults(self, profiles: Collection[str]) -> Iterable[str]:
         """Return errors in the configured profiles, by name; called once, at start.
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from epp.ext_proc import processing_request
 from epp.ext_proc.modes import BodyModes
 from epp.ext_proc.request_ids import new_request_id
+from epp.ext_proc.response_head import OVERLOADED, ResponseHead, status_of
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import AnsweredBy
 
@@ -47,7 +48,10 @@ def by_protobuf(data: bytes) -> processing_request.Message | None:
             h.key.lower(): h.raw_value.decode("utf-8", "replace") or h.value
             for h in content.headers.headers
         }
-        content = (headers, content.headers.ByteSize(), content.end_of_stream)
+        if kind == "request_headers":
+            content = (headers, content.headers.ByteSize(), content.end_of_stream)
+        else:
+            content = (headers, status_of(headers), OVERLOADED in headers, content.end_of_stream)
     modes = None
     if request.HasField("protocol_config"):
         config = request.protocol_config
@@ -81,9 +85,17 @@ def by_protobuf(data: bytes) -> processing_request.Message | None:
 
 def by_hand(data: bytes) -> processing_request.Message | None:
     try:
-        return processing_request.decode(data)
+        kind, content, context = processing_request.decode(data)
+        if isinstance(content, ResponseHead):
+            content = (
+                content.decode(),
+                content.status,
+                content.is_overloaded,
+                content.end_of_stream,
+            )
     except DecodeError:
         return None
+    return kind, content, context
 
 
 def metadata(served: str) -> pb.ProcessingRequest:
@@ -225,12 +237,13 @@ def test_long_or_unusual_metadata_is_read(served: str) -> None:
     )
 
 
-def headers_of(sent: list[tuple[str, str, bytes]]) -> dict[str, str]:
+def head_of(sent: list[tuple[str, str, bytes]]) -> ResponseHead:
     headers = [pb.HeaderValue(key=k, value=v, raw_value=raw) for k, v, raw in sent]
     message = pb.HttpHeaders(headers=pb.HeaderMap(headers=headers))
     request = pb.ProcessingRequest(response_headers=message)
-    read: dict[str, str] = processing_request.decode(request.SerializeToString())[1].headers
-    return read
+    head = processing_request.decode(request.SerializeToString())[1]
+    assert isinstance(head, ResponseHead)
+    return head
 
 
 @pytest.mark.parametrize(
@@ -252,7 +265,7 @@ def headers_of(sent: list[tuple[str, str, bytes]]) -> dict[str, str]:
     ],
 )
 def test_headers_are_read(sent: list[tuple[str, str, bytes]], read: dict[str, str]) -> None:
-    assert headers_of(sent) == read
+    assert head_of(sent).decode() == read
 
 
 @pytest.mark.parametrize(
@@ -269,7 +282,31 @@ def test_headers_are_read(sent: list[tuple[str, str, bytes]], read: dict[str, st
     ],
 )
 def test_the_status_is_read(sent: list[tuple[str, str, bytes]], status: int) -> None:
-    assert processing_request.status(headers_of(sent)) == status
+    assert head_of(sent).status == status
+
+
+@pytest.mark.parametrize(
+    ("sent", "is_overloaded"),
+    [
+        pytest.param([("x-envoy-overloaded", "", b"true")], True, id="set"),
+        pytest.param([("X-Envoy-Overloaded", "", b"true")], True, id="in upper case"),
+        pytest.param([("a", "", b"x-envoy-overloaded")], False, id="a value of the same letters"),
+        pytest.param([("a", "", b"b")], False, id="not set"),
+    ],
+)
+def test_a_response_for_an_open_circuit_breaker_is_recognized(
+    sent: list[tuple[str, str, bytes]], is_overloaded: bool
+) -> None:
+    assert head_of([(":status", "", b"503"), *sent]).is_overloaded is is_overloaded
+
+
+def test_headers_that_nobody_reads_are_not_decoded() -> None:
+    damaged = b"\n\x0e\n\x07:status\x1a\x03200" + b"\n\x05\n\xff"
+    data = b"\x1a" + bytes((len(damaged) + 2,)) + b"\n" + bytes((len(damaged),)) + damaged
+    head = processing_request.decode(data)[1]
+    assert head.status == 200
+    with pytest.raises(DecodeError):
+        head.decode()
 
 
 def test_new_request_ids_are_random_uuids() -> None:

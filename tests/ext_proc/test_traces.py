@@ -160,7 +160,6 @@ def test_plugin_calls_are_recorded_in_their_order_and_those_of_other_requests_ar
         ("Scorer", "queue"),
         ("Picker", "pick"),
         ("ProfileHandler", "single"),
-        ("ProfileHandler", "single"),
         ("PreRequest", "breaks"),
     ]
     # What a plugin has broken is missing, and the trace is exported all the same.

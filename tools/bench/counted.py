@@ -13,6 +13,7 @@ from typing import Any
 
 from epp.app import App
 from epp.ext_proc import processing_request, processing_response
+from epp.ext_proc.response_head import status_of
 from epp.observability import CanonicalLine, PluginWatch
 from epp.observability.metric_children import Counter as HotCounter
 from epp.observability.metric_children import Gauge, Histogram
@@ -161,7 +162,7 @@ def _above_transport(
         *(
             timed(stacks.PROTOBUF, call, [argument] * times, counts(call))
             for call, argument in (
-                (processing_request.status, (one["response_headers"].headers,)),
+                (status_of, (one["response_headers"].decode(),)),
                 (routed, ("10.0.0.1:8000",)),
                 (echoed_request, (bodies[0],)),
                 (echoed_chunk, (chunk,)),

@@ -15,6 +15,12 @@ PREFIX_BYTES = 5
 LONG_MESSAGE_BYTES = 1 << 20
 """Longer messages are bodies that Envoy has buffered."""
 _PREFIX = Struct(">BI")
+_HEAD = Struct(">IBIBI")
+"""The header of a DATA frame, as :data:`~epp.transport.http2.constants.FRAME_HEADER`, and the
+prefix of the message in it."""
+HEAD_BYTES = _HEAD.size
+pack_head = _HEAD.pack
+unpack_head = _HEAD.unpack_from
 _pack = _PREFIX.pack
 _unpack = _PREFIX.unpack_from
 
@@ -73,6 +79,10 @@ class MessageReader:
     def is_between_messages(self) -> bool:
         """Whether no part of a message has arrived."""
         return not self._has_prefix and self._buffer is None
+
+    def takes_whole(self, length: int) -> bool:
+        """Return whether a message of ``length`` bytes may follow, of which no part has come."""
+        return length <= self._limit and self._buffer is None and not self._has_prefix
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the messages that ``data`` completes; sets ``error`` if no more can follow."""

@@ -2,7 +2,14 @@
 
 from typing import Protocol
 
-from epp.transport.grpc.framing import LONG_MESSAGE_BYTES, MessageReader, framed, prefix_of
+from epp.transport.grpc.framing import (
+    LONG_MESSAGE_BYTES,
+    PREFIX_BYTES,
+    MessageReader,
+    framed,
+    pack_head,
+    prefix_of,
+)
 from epp.transport.grpc.responses import HEADERS, trailers, trailers_only
 from epp.transport.http2 import Http2Connection, Http2Stream, WaitingBytesExceededError
 from epp.transport.interface import StatusCode, StreamHandler
@@ -61,6 +68,7 @@ class GrpcStream:
         "_connection",
         "_has_sent_headers",
         "_owner",
+        "_sender",
         "deadline",
         "handler",
         "has_overflowed",
@@ -77,6 +85,7 @@ class GrpcStream:
         reader: MessageReader,
     ) -> None:
         self._connection = connection
+        self._sender = connection.sender
         self._owner = owner
         self._has_sent_headers = False
         self.http = http
@@ -100,10 +109,24 @@ class GrpcStream:
         if len(message) > owner.max_sent_message_bytes:
             owner.too_long(self, len(message))
             return
-        connection, http = self._connection, self.http
+        http = self.http
         if not self._has_sent_headers:
             self._has_sent_headers = True
-            connection.send_headers(http, HEADERS)
+            self._connection.send_headers(http, HEADERS)
+        framed_bytes = PREFIX_BYTES + len(message)
+        if self._sender.takes_frame(http, framed_bytes):
+            # The common case: one head, no copy, no layers below.
+            write = self._sender.write
+            write(pack_head(framed_bytes << 8, 0, http.id, 0, len(message)))
+            write(message)
+        else:
+            self._send_slowly(message)
+        if not owner.is_busy:
+            owner.flush()
+
+    def _send_slowly(self, message: bytes) -> None:
+        """Send a message that has to wait, or that takes several frames."""
+        connection, http = self._connection, self.http
         try:
             if len(message) <= LONG_MESSAGE_BYTES:
                 connection.send_data(http, framed(message))
@@ -111,9 +134,7 @@ class GrpcStream:
                 connection.send_data(http, prefix_of(message))
                 connection.send_data(http, message)
         except WaitingBytesExceededError:
-            owner.overflowed(self)
-        if not owner.is_busy:
-            owner.flush()
+            self._owner.overflowed(self)
 
     def finish(self, code: int = StatusCode.OK, message: str = "") -> None:
         if self.is_finished:

@@ -1,7 +1,7 @@
 """The server side of HTTP/2 (RFC 9113), as a state machine without a socket and without a clock."""
 
 from epp.transport.http2.connection import Http2Connection
-from epp.transport.http2.constants import ErrorCode
+from epp.transport.http2.constants import FRAME_HEADER_BYTES, ErrorCode
 from epp.transport.http2.errors import WaitingBytesExceededError
 from epp.transport.http2.events import (
     ConnectionFailed,
@@ -15,6 +15,7 @@ from epp.transport.http2.limits import ConnectionLimits
 from epp.transport.http2.stream import Http2Stream
 
 __all__ = [
+    "FRAME_HEADER_BYTES",
     "ConnectionFailed",
     "ConnectionLimits",
     "DataReceived",

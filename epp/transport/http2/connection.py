@@ -54,6 +54,7 @@ class Http2Connection:
         self.is_closed = False
         """GOAWAY was sent because of a connection error: nothing more is read or sent."""
         self._counters = counters
+        self._max_frame_bytes = limits.max_frame_bytes
         self._guard = FloodGuard(limits)
         remembered = max(_MIN_REMEMBERED_STREAMS, limits.max_concurrent_streams)
         self._table = StreamTable(self.sender, self._guard, counters, remembered)
@@ -100,6 +101,20 @@ class Http2Connection:
         # Keep no reference: the next read may be far away, and events hold streams and data.
         receiver.events = []
         return events
+
+    def receive_plain_data(self, stream_id: int, size: int) -> Http2Stream | None:
+        """Receive a read that is one whole DATA frame without flags, by its header alone.
+
+        Args:
+            stream_id: Its stream, as the frame says.
+            size: Bytes of its payload, at least 1.
+
+        Returns:
+            The stream that gets the payload; None if the read has to go to :meth:`receive`.
+        """
+        if self.is_closed or size > self._max_frame_bytes or not self._parser.is_between_frames:
+            return None
+        return self._receiver.plain_data(stream_id, size)
 
     @property
     def has_unread(self) -> bool:

@@ -119,6 +119,11 @@ class FrameParser:
         return bool(self._rest) or self._block_stream_id != 0
 
     @property
+    def is_between_frames(self) -> bool:
+        """Whether the next bytes begin a frame that may be of any type."""
+        return self.is_established and not self._rest and not self._block_stream_id
+
+    @property
     def has_unread(self) -> bool:
         """Whether the last :meth:`feed` kept frames because of ``max_header_blocks``."""
         return not self._blocks_left and bool(self._rest)

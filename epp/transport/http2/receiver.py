@@ -198,6 +198,35 @@ class Receiver:
                 return
         self.events.append(DataReceived(stream, data, end_stream))
 
+    def plain_data(self, stream_id: int, size: int) -> Http2Stream | None:
+        """Count a DATA frame without flags, as :meth:`_data` does, if nothing about it is unusual.
+
+        Args:
+            stream_id: Its stream.
+            size: Bytes of its payload, at least 1.
+
+        Returns:
+            The stream; None, with nothing counted, for a frame that :meth:`_data` has to handle.
+        """
+        stream = self._streams.get(stream_id)
+        if (
+            stream is None
+            or stream.state is not _OPEN
+            or stream.expected_bytes is not None
+            or size > self._window
+            or size > stream.receive_window
+        ):
+            return None
+        self._window -= size
+        self._to_acknowledge += size
+        if self._to_acknowledge >= self._window:
+            self._renew_connection_window()
+        stream.receive_window -= size
+        stream.to_acknowledge += size
+        if stream.to_acknowledge >= self._stream_batch_bytes:
+            self.renew_window(stream)
+        return stream
+
     def _headers(self, flags: int, stream_id: int, block: bytes) -> None:
         if not stream_id & 1:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"HEADERS on stream {stream_id}")

@@ -24,11 +24,12 @@ from epp.transport.http2.errors import (
     WaitingBytesExceededError,
 )
 from epp.transport.http2.limits import ConnectionLimits
-from epp.transport.http2.stream import Http2Stream, Piece, append_piece
+from epp.transport.http2.stream import Http2Stream, Piece, StreamState, append_piece
 from epp.transport.statistics import Http2Counters
 
 _DATA = int(FrameType.DATA)
 _pack = FRAME_HEADER.pack
+_CLOSED = StreamState.CLOSED
 
 
 class Sender:
@@ -146,6 +147,31 @@ class Sender:
                 self.data_frames += 1
                 self.write(_pack(len(piece) << 8 | _DATA, 0, stream.id))
                 self.write(piece)
+
+    def takes_frame(self, stream: Http2Stream, size: int) -> bool:
+        """Count a DATA frame of ``size`` bytes, if it can be sent now as one frame.
+
+        Returns:
+            Whether the caller has to write the frame at once; False, with nothing counted, if the
+            bytes have to go to :meth:`data`.
+        """
+        if (
+            stream.state is _CLOSED
+            or size > self.max_frame_bytes
+            or size > self.window
+            or size > self.initial_window + stream.send_credit
+            or stream.waiting
+            or self.ready
+            or self.is_paused
+            or self._burst_bytes + size > self._limits.write_burst_bytes
+        ):
+            return False
+        self.window -= size
+        stream.send_credit -= size
+        stream.has_sent_data = True
+        self._burst_bytes += size
+        self.data_frames += 1
+        return True
 
     def drop_waiting(self, stream: Http2Stream) -> None:
         """Drop the waiting data and trailers of a stream."""

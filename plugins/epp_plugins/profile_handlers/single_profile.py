@@ -36,6 +36,7 @@ class SingleProfileHandler(ProfileHandler):
 
     type: ClassVar[str] = "single-profile-handler"
     recomputable = True
+    picks_once = True
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name

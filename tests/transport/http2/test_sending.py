@@ -5,6 +5,8 @@ Every frame read goes through the accounting, which fails the test when a window
 
 import pytest
 from hyperframe.frame import DataFrame, HeadersFrame, RstStreamFrame
+from hypothesis import given
+from hypothesis import strategies as st
 
 from epp.transport.http2 import ErrorCode, Http2Stream, WaitingBytesExceededError
 from transport.http2.wire import (
@@ -20,6 +22,7 @@ from transport.http2.wire import (
     raw,
     reset,
     resets,
+    serialized,
     settings,
     window,
 )
@@ -640,3 +643,52 @@ def test_data_frames_are_counted_for_the_budget_of_window_updates() -> None:
     client.connection.send_data(stream, bytes(10))
 
     assert client.connection.sender.data_frames == len(only(DataFrame, client.frames())) == 4
+
+
+_SIZES = st.sampled_from([0, 1, 5, 100, 4_000, 16_384, 16_385, 70_000])
+_STEPS = st.one_of(
+    st.tuples(st.just("send"), st.sampled_from([1, 3]), _SIZES),
+    st.tuples(st.just("grow"), st.sampled_from([0, 1, 3]), st.sampled_from([1, 5_000, 200_000])),
+    st.tuples(st.sampled_from(["pause", "resume", "take", "close"]), st.just(1), st.just(0)),
+)
+
+
+def sent(steps: list[tuple[str, int, int]], *, at_once: bool) -> list[object]:
+    """Return what a connection writes, and its windows, after each step.
+
+    Args:
+        steps: What happens.
+        at_once: Send in one frame what can be sent so, by ``takes_frame``.
+    """
+    client = make_client(None, write_burst_bytes=50_000)
+    streams = {number: client.request(number) for number in (1, 3)}
+    connection, seen = client.connection, list[object]()
+    sender = connection.sender
+    for step, number, size in steps:
+        if step == "send":
+            data, stream = text(size), streams[number]
+            if at_once and sender.takes_frame(stream, size):
+                sender.write(raw(0, 0, number, data))
+            else:
+                connection.send_data(stream, data)
+        elif step == "grow":
+            client.send_bytes(serialized([window(number, size)]))
+        elif step == "pause":
+            connection.pause_writing()
+        elif step == "resume":
+            connection.resume_writing()
+        elif step == "close":
+            client.send_bytes(serialized([reset(number)]))
+        else:
+            seen.append(connection.take_output())
+        seen += [sender.window, sender.data_frames, sender.waiting_bytes, sender.ready_streams]
+        seen += [(s.send_credit, s.has_sent_data, s.waiting_bytes) for s in streams.values()]
+    seen.append(connection.take_output())
+    return seen
+
+
+@given(st.lists(_STEPS, max_size=25))
+def test_a_frame_taken_at_once_is_the_frame_that_would_be_sent(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    assert sent(steps, at_once=True) == sent(steps, at_once=False)

@@ -1,0 +1,102 @@
+"""The headers of a response, decoded only if somebody asks for more than the status.
+
+Of most responses nothing but the status is needed, and Envoy writes it first: finding it takes 0.5
+us, decoding all headers 2 to 5 us.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from epp.ext_proc import wire
+from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+
+OVERLOADED: Final = "x-envoy-overloaded"
+"""Envoy sets it on its own responses to requests above the limits of a circuit breaker."""
+
+_STATUS_DIGITS: Final = 3
+_STATUS_NAME: Final = b":status"
+_STATUS: Final = b"\n\x0e\n\x07:status\x1a\x03"
+"""What stands before a status of three digits that is the first header."""
+_STATUS_BYTES: Final = len(_STATUS)
+_STATUS_END: Final = _STATUS_BYTES + _STATUS_DIGITS
+_DECODED_NAMES: Final = (_STATUS_NAME, OVERLOADED.encode())
+"""Headers with one of these names after the status are decoded at once."""
+
+
+class ResponseHead:
+    """The content of a ``response_headers`` message.
+
+    Args:
+        block: The HeaderMap, encoded.
+        end_of_stream: Whether neither a body nor trailers follow.
+
+    Raises:
+        DecodeError: It is no HeaderMap. Errors behind the status may go unnoticed until
+            :meth:`decode`.
+    """
+
+    __slots__ = ("_block", "_headers", "end_of_stream", "is_overloaded", "status")
+
+    def __init__(self, block: bytes, end_of_stream: bool) -> None:
+        self.end_of_stream = end_of_stream
+        """Whether neither a body nor trailers follow."""
+        self._block = block
+        self._headers: Mapping[str, str] | None = None
+        digits = block[_STATUS_BYTES:_STATUS_END]
+        self.status = 0
+        """The HTTP status; 0 if there is none."""
+        self.is_overloaded = False
+        """Whether Envoy has made the response because a circuit breaker is open."""
+        if block.startswith(_STATUS) and digits.isdigit() and len(digits) == _STATUS_DIGITS:
+            rest = block[_STATUS_END:].lower()
+            if not any(name in rest for name in _DECODED_NAMES):
+                self.status = int(digits)
+                return
+        headers = self.decode()
+        self.status = status_of(headers)
+        self.is_overloaded = OVERLOADED in headers
+
+    def decode(self) -> Mapping[str, str]:
+        """Return the headers by lower-case name; of a repeated one the last value counts.
+
+        Raises:
+            DecodeError: They are none.
+        """
+        if self._headers is None:
+            block = self._block
+            read = wire.headers_in(block)
+            self._headers = by_name(pb.HeaderMap.FromString(block)) if read is None else read
+        return self._headers
+
+
+def read_response_head(data: bytes, start: int, end: int) -> ResponseHead:
+    """Return the HttpHeaders in ``data[start:end]``.
+
+    Raises:
+        DecodeError: As for :class:`ResponseHead`.
+    """
+    found = wire.header_block(data, start, end)
+    if found is None:
+        return response_head(pb.HttpHeaders.FromString(data[start:end]))
+    block, end_of_stream = found
+    return ResponseHead(block, end_of_stream)
+
+
+def response_head(message: pb.HttpHeaders) -> ResponseHead:
+    """Return the content of ``message``."""
+    return ResponseHead(message.headers.SerializeToString(), message.end_of_stream)
+
+
+def by_name(headers: pb.HeaderMap) -> dict[str, str]:
+    """Return headers by lower-case name; of a repeated one the last value counts."""
+    return {
+        header.key.lower(): header.raw_value.decode("utf-8", "replace") or header.value
+        for header in headers.headers
+    }
+
+
+def status_of(headers: Mapping[str, str]) -> int:
+    """Return the HTTP status in response headers; 0 if there is none."""
+    value = headers.get(":status", "")
+    # int() raises an error for thousands of digits.
+    return int(value) if value.isdecimal() and len(value) <= _STATUS_DIGITS else 0
