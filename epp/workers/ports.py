@@ -1,17 +1,11 @@
 """The ports and sockets of the workers, which the supervisor reserves."""
 
 import socket
-from pathlib import Path
 
 from epp.inputs import MAX_PORT
 from epp.settings import ServeSettings
 from epp.sockets import bind_shared
 from epp.workers.errors import WorkerError
-
-
-def of_worker(path: Path, index: int) -> Path:
-    """Return a worker's own file: ``epp-0.sock`` for ``epp.sock``."""
-    return path.with_name(f"{path.stem}-{index}{path.suffix}")
 
 
 class ReservedPorts:

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from epp.app import App, Ports, ServeSettings
+from epp.inputs import of_worker
 from epp.settings import MAX_WORKERS
 from epp.workers.control import ControlStream
 from epp.workers.flight_rows import ROW_BYTES
 from epp.workers.leadership import Leadership
 from epp.workers.links import Links
 from epp.workers.place import Place
-from epp.workers.ports import of_worker
 from epp.workers.sharing import WorkerSharing
 
 
