@@ -77,7 +77,8 @@ class Links:
         loop = self._loop = asyncio.get_running_loop()
         path = self._path(self._index)
         await asyncio.to_thread(path.unlink, missing_ok=True)
-        server = await loop.create_unix_server(lambda: _Incoming(self._take), str(path))
+        incoming: set[asyncio.BaseTransport] = set()
+        server = await loop.create_unix_server(lambda: _Incoming(self._take, incoming), str(path))
         try:
             async with asyncio.TaskGroup() as tasks:
                 for other in self._others:
@@ -85,9 +86,8 @@ class Links:
         finally:
             self._loop = None
             server.close()
-            for transport in self._connected.values():
-                transport.abort()
-            self._connected.clear()
+            for transport in incoming:
+                transport.close()
 
     def _path(self, index: int) -> Path:
         return self._folder / f"links-{index}"
@@ -138,9 +138,23 @@ class Links:
 class _Incoming(asyncio.Protocol):
     """Splits what a worker sends into frames."""
 
-    def __init__(self, take: Callable[[int, Iterable[Message]], None]) -> None:
+    def __init__(
+        self,
+        take: Callable[[int, Iterable[Message]], None],
+        connections: set[asyncio.BaseTransport],
+    ) -> None:
         self._take = take
+        self._connections = connections
+        self._transport: asyncio.BaseTransport | None = None
         self._unread = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._connections.add(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            self._connections.discard(self._transport)
 
     def data_received(self, data: bytes) -> None:
         unread = self._unread

@@ -24,6 +24,7 @@ _log = structlog.get_logger(__name__)
 
 PAGE: Final = "page"
 FAULT: Final = "scrape fault"
+WANTED: Final = "page wanted"
 _VALUES: Final = attrgetter(*EndpointMetrics.__dataclass_fields__)
 """Of a page, as a tuple: pickling the object itself takes five times as long."""
 
@@ -92,16 +93,21 @@ class SharedScraper(Scraper):
         self._observer = observer
         self.make_loop = self._make_loop
         self._leadership = leadership
+        self._links = links
         self._publisher = _Publisher(links, leadership, observer)
         super().__init__(store, observer=self._publisher, **settings)
         links.receive(PAGE, self._take_page)
         links.receive(FAULT, self._take_fault)
+        links.receive(WANTED, self._send_page)
         links.greet_with(self._known_pages)
         leadership.tell(self._lead)
 
     def _make_loop(self, scrape: Scrape, *args: Any, **named: Any) -> ScrapeLoop:  # noqa: ANN401 - of ScrapeLoop
         loop = SharedLoop(scrape, *args, leadership=self._leadership, **named)
-        self._followed[scrape.endpoint.name, scrape.source.name] = loop
+        endpoint, source = scrape.endpoint, scrape.source
+        self._followed[endpoint.name, source.name] = loop
+        # The leader's next page has only the attributes that have changed.
+        self._links.post(WANTED, (endpoint.name, endpoint.address, source.name))
         return loop
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
@@ -122,19 +128,29 @@ class SharedScraper(Scraper):
         if self._leadership.is_ours:
             for loops in self._loops.values():
                 for loop in loops.values():
-                    scrape = loop.scrape
-                    yield PAGE, self._publisher.page(scrape.source, scrape.endpoint, whole=True)
+                    yield from self._known_page(loop.scrape)
+
+    def _known_page(self, scrape: Scrape) -> Iterator[Message]:
+        if scrape.endpoint.metrics is not NEVER_SCRAPED:
+            yield PAGE, self._publisher.page(scrape.source, scrape.endpoint, whole=True)
 
     def _scrape_of(self, endpoint: str, address: str, source: str) -> Scrape | None:
+        """Return a scrape while this scraper runs and the endpoint is in the pool."""
         loop = self._followed.get((endpoint, source))
-        if loop is None or loop.scrape.endpoint.address != address or self._leadership.is_ours:
+        if self._group is None or loop is None or loop.scrape.endpoint.address != address:
             return None
         return loop.scrape
+
+    def _send_page(self, _: int, names: tuple[str, str, str]) -> None:
+        scrape = self._scrape_of(*names)
+        if scrape is not None and self._leadership.is_ours:
+            for subject, page in self._known_page(scrape):
+                self._links.post(subject, page)
 
     def _take_page(self, _: int, page: tuple[Any, ...]) -> None:
         endpoint, address, source, values, attributes = page
         scrape = self._scrape_of(endpoint, address, source)
-        if scrape is None:
+        if scrape is None or self._leadership.is_ours:
             return
         held = scrape.endpoint.attributes
         for name, value in attributes.items():
@@ -144,7 +160,7 @@ class SharedScraper(Scraper):
     def _take_fault(self, _: int, fault: tuple[str, str, str, str]) -> None:
         endpoint, address, source, kind = fault
         scrape = self._scrape_of(endpoint, address, source)
-        if scrape is not None:
+        if scrape is not None and not self._leadership.is_ours:
             scrape.state.polls.note(FollowedError(kind))
             self._observer.poll_failed(scrape.source, scrape.endpoint, kind)
 

@@ -26,12 +26,10 @@ from epp.workers.flight_rows import ROW_BYTES, clear_row
 from epp.workers.front import Front
 from epp.workers.place import Place
 from epp.workers.ports import ReservedPorts
-from epp.workers.worker_process import WorkerProcess, worker_command
+from epp.workers.worker_process import START_SECONDS, WorkerProcess, worker_command
 
 _log = structlog.get_logger(__name__)
 
-_START_SECONDS: Final = 120.0
-"""Time for the workers to start."""
 _RELOAD_SECONDS: Final = 60.0
 _AFTER_DRAIN_SECONDS: Final = 10.0
 """Time for a worker to end after its drain; then it is killed."""
@@ -157,7 +155,7 @@ class Supervisor:
 
     async def _until_all_are_ready(self) -> None:
         try:
-            async with asyncio.timeout(_START_SECONDS):
+            async with asyncio.timeout(START_SECONDS):
                 while not (self._stopping.is_set() or all(each.is_ready for each in self._workers)):
                     self._changed.clear()
                     await self._changed.wait()

@@ -19,6 +19,8 @@ _log = structlog.get_logger(__name__)
 
 SILENT_SECONDS: Final = 10.0
 """A worker that reports nothing for so long hangs, and is killed."""
+START_SECONDS: Final = 120.0
+"""Likewise before its first report: it imports the plugins and reads the configuration."""
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 10.0
 _STEADY_SECONDS: Final = 60.0
@@ -77,6 +79,8 @@ class WorkerProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._heard_at = 0.0
+        self._has_spoken = False
+        """Whether the process has reported since its start."""
 
     @property
     def index(self) -> int:
@@ -134,6 +138,7 @@ class WorkerProcess:
 
     async def _live(self) -> None:
         """Start a process, and wait for its end."""
+        await asyncio.to_thread(self.place.metrics_socket.unlink, missing_ok=True)
         ours, theirs = socket.socketpair()
         with theirs:
             descriptors = self.place.memory, theirs.fileno()
@@ -148,7 +153,7 @@ class WorkerProcess:
             )
         self.lives += 1
         reader, self._writer = await asyncio.open_connection(sock=ours)
-        self._heard_at = time.monotonic()
+        self._heard_at, self._has_spoken = time.monotonic(), False
         async with asyncio.TaskGroup() as tasks:
             listening = tasks.create_task(self._listen(reader), name="reports of a worker")
             watching = tasks.create_task(self._watch(), name="silence of a worker")
@@ -162,7 +167,7 @@ class WorkerProcess:
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         async for report in messages(reader, Report):
-            self._heard_at = time.monotonic()
+            self._heard_at, self._has_spoken = time.monotonic(), True
             if not self.has_reported.is_set():
                 self.has_reported.set()
                 self._changed()
@@ -175,11 +180,10 @@ class WorkerProcess:
                 self._changed()
 
     async def _watch(self) -> None:
-        await self.has_reported.wait()
         while True:
             await asyncio.sleep(1.0)
-            silent = time.monotonic() - self._heard_at
-            if silent > SILENT_SECONDS:
+            silent = round(time.monotonic() - self._heard_at, 1)
+            if silent > (SILENT_SECONDS if self._has_spoken else START_SECONDS):
                 _log.error("worker hangs, it is killed", worker=self.index, silent_seconds=silent)
                 self.signal(signal.SIGKILL)
                 return

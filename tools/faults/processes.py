@@ -111,7 +111,7 @@ class PickerProcess:
 
     async def until(self, metric: str, value: float) -> None:
         """Wait until a metric's sum has a value."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(START_SECONDS):
             while await self.metric(metric) != value:  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0.02)
 
