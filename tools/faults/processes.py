@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from epp.lab.envoy import EXT_PROC_STATS, EnvoyProcess, GatewayConfig, HealthChe
 from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.names import EPP_CLUSTER, EPP_LARGE_REQUESTS_CLUSTER
 from epp.lab.fleet import Fleet, FleetConfig
-from epp.workers.place import VARIABLE
+from tools.harness.worker_processes import worker_pids
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
@@ -116,16 +116,8 @@ class PickerProcess:
                 await asyncio.sleep(0.02)
 
     def workers(self) -> dict[int, int]:
-        """Return the processes of the running workers by number."""
-        pid = self.process.pid
-        found = {}
-        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            with suppress(OSError):  # it has just ended
-                variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-                for text in variables:
-                    if text.startswith(f"{VARIABLE}=".encode()):
-                        found[json.loads(text.partition(b"=")[2])["index"]] = int(child)
-        return found
+        """Return the processes of the running workers by number; blocks."""
+        return worker_pids(self.process.pid)
 
     async def until_idle(self) -> None:
         """Wait until nothing is reserved and no stream is open."""
