@@ -154,16 +154,19 @@ class WorkerProcess:
         self.lives += 1
         reader, self._writer = await asyncio.open_connection(sock=ours)
         self._heard_at, self._has_spoken = time.monotonic(), False
-        async with asyncio.TaskGroup() as tasks:
-            listening = tasks.create_task(self._listen(reader), name="reports of a worker")
-            watching = tasks.create_task(self._watch(), name="silence of a worker")
-            self.returncode = await process.wait()
-            listening.cancel()
-            watching.cancel()
-        self._writer.close()
-        self._writer = self._process = None
-        self.report = Report()
-        self.has_reported.set()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                listening = tasks.create_task(self._listen(reader), name="reports of a worker")
+                watching = tasks.create_task(self._watch(), name="silence of a worker")
+                self.returncode = await process.wait()
+                listening.cancel()
+                watching.cancel()
+        finally:
+            self.signal(signal.SIGKILL)
+            self._writer.close()
+            self._writer = self._process = None
+            self.report = Report()
+            self.has_reported.set()
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         async for report in messages(reader, Report):
