@@ -11,10 +11,13 @@ from epp.workers.sharing import WorkerSharing
 from epp.workers.suitability import check_workers
 from epp.workers.supervisor import Supervisor
 from epp.workers.worker import run_worker
+from epp.workers.worker_metrics import LinksCollector, SupervisorMetrics
 
 __all__ = [
+    "LinksCollector",
     "Place",
     "Supervisor",
+    "SupervisorMetrics",
     "WorkerError",
     "WorkerSharing",
     "check_workers",

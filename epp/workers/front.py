@@ -26,7 +26,7 @@ from epp.workers.merged_decisions import merged_decisions
 from epp.workers.merged_metrics import MergedMetrics, Page, read_page, written
 from epp.workers.page_client import WorkerAwayError, fetch
 from epp.workers.place import Place
-from epp.workers.supervisor_metrics import SupervisorMetrics
+from epp.workers.worker_metrics import SupervisorMetrics
 
 _log = structlog.get_logger(__name__)
 

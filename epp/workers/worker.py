@@ -15,6 +15,7 @@ from epp.workers.leadership import Leadership
 from epp.workers.links import Links
 from epp.workers.place import Place
 from epp.workers.sharing import WorkerSharing
+from epp.workers.worker_metrics import LinksCollector
 
 
 def worker_settings(settings: ServeSettings, place: Place) -> ServeSettings:
@@ -61,6 +62,7 @@ async def run_worker(
     memory = memoryview(mmap.mmap(place.memory, place.count * ROW_BYTES))
     sharing = WorkerSharing(memory, links, leadership, index=place.index, count=place.count)
     app = make(worker_settings(settings, place), sharing)
+    app.metrics.registry.register(LinksCollector(lambda: links.lost))
     control = ControlStream(place.control, leadership, stop)
 
     def serves(_: Ports) -> None:

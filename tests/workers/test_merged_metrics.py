@@ -1,5 +1,7 @@
 """The pages of workers become one page whose counters never decrease."""
 
+from collections.abc import Hashable
+
 import pytest
 
 from epp.workers.merged_metrics import MergedMetrics, Page, read_page, written
@@ -55,7 +57,10 @@ def test_a_page_is_written_as_it_was_read() -> None:
     ids=["counter", "part of each", "the greatest", "the smallest", "bucket", "sum of a histogram"],
 )
 def test_values_are_summed_or_chosen(sample: str, expected: float) -> None:
-    pages = {0: page(5, running=1, ready=4), 1: page(7, running=2, ready=3, reloaded=0)}
+    pages: dict[Hashable, Page] = {
+        0: page(5, running=1, ready=4),
+        1: page(7, running=2, ready=3, reloaded=0),
+    }
     assert value(MergedMetrics().merge(pages, [0, 1]), sample) == expected
 
 

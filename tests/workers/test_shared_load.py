@@ -1,5 +1,7 @@
 """The requests of all workers count in the load of an endpoint."""
 
+from functools import partial
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -127,7 +129,7 @@ def test_an_idle_endpoint_is_woken_by_requests_of_others() -> None:
     _, (one, other) = workers(2)
     woken: list[str] = []
     for each in one.pool():
-        each.load.waiting_for_requests.append(lambda name=each.name: woken.append(name))
+        each.load.waiting_for_requests.append(partial(woken.append, each.name))
     other.pick()
     one.loads.look(is_thorough=True)
     assert woken == ["default/a"]

@@ -1,6 +1,6 @@
-"""Metrics of the workers that only their supervisor knows."""
+"""Metrics of the workers: those that their supervisor knows, and those of their messages."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -19,6 +19,24 @@ class Counted(Protocol):
     @property
     def index(self) -> int:
         """Its number."""
+
+
+class LinksCollector(Collector):
+    """Messages between workers that were lost.
+
+    Args:
+        lost: Returns the number so far.
+    """
+
+    def __init__(self, lost: Callable[[], int]) -> None:
+        self._lost = lost
+
+    def collect(self) -> Iterable[Metric]:
+        yield CounterMetricFamily(
+            "llm_d_epp_worker_messages_lost_total",
+            "Messages that another worker did not get because it read too slowly.",
+            self._lost(),
+        )
 
 
 class SupervisorMetrics(Collector):
