@@ -20,7 +20,7 @@ import structlog
 from epp.admin import DecisionFile, DecisionFileCollector
 from epp.admin.live import page_files
 from epp.building import InstalledPlugins
-from epp.data_layer import DiscoveryError
+from epp.data_layer import DiscoveryError, PoolSharing
 from epp.descriptors import PortLimits, share_descriptors
 from epp.ext_proc import LAST_CHUNK_SECONDS, METHOD, ExtProcService
 from epp.health import HealthService
@@ -68,8 +68,13 @@ log = structlog.get_logger(__name__)
 class App:
     """One endpoint picker: a process, for one pool or several."""
 
-    def __init__(self, settings: ServeSettings) -> None:
+    def __init__(self, settings: ServeSettings, *, sharing: PoolSharing | None = None) -> None:
         """Build every component; nothing listens or runs yet.
+
+        Args:
+            settings: Of the process.
+            sharing: What this process shares with other workers of the pool; None if there are
+                none.
 
         Raises:
             ConfigError: The configuration is invalid.
@@ -78,6 +83,7 @@ class App:
             ForceKeyError: The file with the keys of forced endpoints cannot be used.
         """
         self.settings = settings
+        self._sharing = sharing
         self.metrics = Metrics(
             max_page_bytes=settings.max_metrics_page_bytes,
             has_former_names=settings.has_deprecated_metrics,
@@ -172,6 +178,7 @@ class App:
                 decision_file=self._decision_file,
                 tracer=self._tracer,
                 force_keys=self._force_keys,
+                sharing=self._sharing,
             )
         )
 

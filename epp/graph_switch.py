@@ -213,6 +213,12 @@ class GraphSwitch:
             self._settings.refresh_metrics_interval_seconds,
             self._settings.eviction_staleness_seconds,
         )
+        if settings is not None and self._settings.workers > 1:
+            raise ConfigError(
+                f"{graph.config.source}: featureGates: flowControl needs all requests of a pool in"
+                f" one process, whose queues they share, but --workers is {self._settings.workers};"
+                " remove the feature gate, or --workers"
+            )
         if settings is not None and self._settings.ext_proc.compat == "reference":
             settings = replace(settings, holds_filtered=False, displaces=False)
         try:

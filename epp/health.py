@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import uvloop
 from google.protobuf.message import DecodeError, Message
@@ -215,6 +216,7 @@ class HealthServer:
         is_alive: Callable[[], bool] = lambda: True,
         max_connections: int = MAX_CONNECTIONS,
         exhausted: Callable[[], None] = lambda: None,
+        path: Path | None = None,
     ) -> None:
         """Create the server; :meth:`start` makes it listen.
 
@@ -225,12 +227,14 @@ class HealthServer:
             is_alive: Called like ``is_ready``.
             max_connections: Limit on open connections.
             exhausted: Called when the process runs out of descriptors; may close connections.
+            path: Socket file to listen on instead of ``host`` and ``port``.
         """
         self._service = HealthService(is_ready, is_alive)
         self._server = Http2Server(
             self._service.methods,
             host=host,
             port=port,
+            path=path,
             settings=replace(_SETTINGS, max_connections=max_connections),
             name="health",
             # A watcher can reconnect, but a refused probe would get the pod restarted.

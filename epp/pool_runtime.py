@@ -23,6 +23,7 @@ from epp.config import PluginGraph, PluginTypes
 from epp.config.plugin_states import PATH as STATES_PAGE
 from epp.config.plugin_states import plugin_states
 from epp.data_layer import (
+    Alone,
     DataLayerRuntime,
     DrainCalls,
     DrainMarks,
@@ -34,9 +35,9 @@ from epp.data_layer import (
     ObjectFiles,
     ObjectStore,
     OpenPage,
+    PoolSharing,
     ScrapeObserver,
     ScrapeObservers,
-    Scraper,
     SharedConnections,
     configured_names,
     fixed_discoveries,
@@ -101,7 +102,8 @@ class PoolRuntime:
         is_one_of_several: Whether the process serves other pools, too: log lines name the pool.
         clock: Monotonic seconds.
         open_page: Gets pages of endpoints in place of HTTP; None for HTTP.
-        make_scraper: Class of the scraper.
+        sharing: What this process shares with others that serve the pool; None if it is the only
+            one.
 
     Raises:
         ConfigError: The configuration is invalid.
@@ -125,16 +127,18 @@ class PoolRuntime:
         tracer: Tracer | None = None,
         clock: Callable[[], float] = time.monotonic,
         open_page: OpenPage | None = None,
-        make_scraper: type[Scraper] = Scraper,
+        sharing: PoolSharing | None = None,
     ) -> None:
         self.settings = settings
         self.metrics = metrics
         self._clock = clock
-        log_fields = {"pool": settings.pool_name} if is_one_of_several else {}
+        self._sharing = sharing = sharing or Alone()
+        log_fields = _log_fields(settings, is_one_of_several=is_one_of_several)
         self.store = EndpointStore(
             DrainMarks(settings.drain_label),
             log_fields=log_fields,
             serving_changed=lambda: self.flow.pool_changed(),  # noqa: PLW0108 - it is made below
+            make_load=sharing.make_load,
         )
         plugin_metrics = PluginMetricsCollector(
             metrics.budget, has_former_names=settings.has_deprecated_metrics
@@ -160,7 +164,7 @@ class PoolRuntime:
 
         self.outliers = self._make_outlier_detector(whole_pool)
         """None if outlier detection is off."""
-        pool = whole_pool if self.outliers is None else self.outliers.available
+        pool = sharing.before(whole_pool if self.outliers is None else self.outliers.available)
         self.flow = FlowController(
             pool=pool,
             clock=clock,
@@ -182,12 +186,16 @@ class PoolRuntime:
         )
         """Owns the plugin graph in use."""
         metrics.registry.register(FlowCollector(settings.pool_name, lambda: flow_gauges(self.flow)))
-        self.store.add_listener(self.flow)
-        scrape_observers: list[ScrapeObserver] = [metrics.scrapes, WakeOnPage(self.flow.wake)]
+        for listener in (sharing, self.flow):
+            self.store.add_listener(listener)
+        scrape_observers: list[ScrapeObserver] = [
+            sharing.only_once(metrics.scrapes),
+            WakeOnPage(self.flow.wake),
+        ]
         if self.outliers is not None:
             self.store.add_listener(self.outliers)
             scrape_observers.insert(0, self.outliers)
-        self._scraper = make_scraper(
+        self._scraper = sharing.make_scraper(
             self.store,
             interval_seconds=settings.refresh_metrics_interval_seconds,
             staleness_seconds=settings.scoring_staleness_seconds,
@@ -362,6 +370,7 @@ class PoolRuntime:
     def _tasks(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
         tasks: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "data layer": self._data_layer.run,
+            "sharing": self._sharing.run,
             "objects": partial(self._object_files.run, self.objects),
         }
         if self.outliers is not None:
@@ -440,3 +449,9 @@ def _health_checks(
     interval = settings.health_check_interval_seconds
     path = settings.health_check_path
     return [HealthCheck(path, interval, clock, connections=connections, open_page=open_page)]
+
+
+def _log_fields(settings: ServeSettings, *, is_one_of_several: bool) -> dict[str, str]:
+    """Return the fields of the lines about requests, which say who has served them."""
+    pool = {"pool": settings.pool_name} if is_one_of_several else {}
+    return pool if settings.worker is None else {**pool, "worker": str(settings.worker)}

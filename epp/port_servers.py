@@ -112,11 +112,13 @@ async def port_servers(
         is_alive=is_alive,
         max_connections=limits.health,
         exhausted=close_idle,
+        path=settings.health_socket,
     )
     async with MetricsServer(
         metrics,
         host=settings.host,
         port=settings.metrics_port,
+        path=settings.metrics_socket,
         pools=pools,
         pages=pages,
         feeds=feeds,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from epp.admin import ExplainSettings
 from epp.config import LoadedConfig, RollbackSettings
@@ -17,6 +17,9 @@ from epp.transport import TlsSettings, TransportSettings
 
 Transport = Literal["http2", "grpcio"]
 ScrapeMode = Literal["adaptive", "fixed"]
+WorkerPorts = Literal["shared", "each"]
+MAX_WORKERS: Final = 32
+"""Most workers of one endpoint picker."""
 
 
 def _port(purpose: str) -> Option:
@@ -131,6 +134,32 @@ class ServeSettings:
     grpc_port: GrpcPort = 9002
     socket_file: Path | None = None
     """Unix socket for ext_proc, instead of ``grpc_port``."""
+    workers: Annotated[
+        int,
+        Option(
+            "Number of processes that serve as one endpoint picker on this host, see"
+            " docs/workers.md. For one core each.",
+            panel=Panel.PROCESS,
+            metavar="N",
+            min=1,
+            max=MAX_WORKERS,
+        ),
+    ] = 1
+    worker_ports: Annotated[
+        WorkerPorts,
+        Option(
+            "With --workers: `shared`, all listen on --grpc-port, and the kernel gives each"
+            " connection to one of them; `each`, the ports from --grpc-port on have one worker each"
+            " (`epp envoy-config --workers`). Socket files of --listen are always one each.",
+            panel=Panel.PORTS,
+        ),
+    ] = "shared"
+    worker: int | None = None
+    """Number of this process among the workers; None if there are none."""
+    health_socket: Path | None = None
+    """Socket file for health checks instead of ``grpc_health_port``."""
+    metrics_socket: Path | None = None
+    """Socket file for the pages instead of ``metrics_port``."""
     grpc_health_port: GrpcHealthPort = 9003
     metrics_port: MetricsPort = 9090
     max_metrics_connections: Annotated[

@@ -26,6 +26,7 @@ from epp.lab.envoy import (
     Product,
 )
 from epp.lab.envoy.addresses import parse_ip
+from epp.settings import MAX_WORKERS
 
 
 def envoy_config(
@@ -161,6 +162,16 @@ def envoy_config(
             help="Unix socket of ext_proc, instead of host and port.", metavar="PATH"
         ),
     ] = "",
+    workers: Annotated[
+        int,
+        groups.endpoint_picker(
+            help="Number of workers with a port or socket each: epp serve --workers N"
+            " --worker-ports each, or --listen.",
+            min=1,
+            max=MAX_WORKERS,
+            metavar="N",
+        ),
+    ] = 1,
     epp_tls: Annotated[
         bool | None,
         groups.endpoint_picker(
@@ -223,6 +234,7 @@ def envoy_config(
             epp_host=own_host if epp_host is None else epp_host,
             epp_port=epp_port,
             epp_socket=epp_socket,
+            epp_workers=workers,
             epp_tls=product is Product.ENVOY if epp_tls is None else epp_tls,
             epp_ca_file=epp_ca_file,
             epp_client_certificate_file=epp_client_cert,

@@ -50,6 +50,7 @@ from epp.cli.process_options import (
 )
 from epp.cli.reference_flags import log_unused
 from epp.cli.running import (
+    EXPECTED,
     fail,
     from_flag,
     hand_over_the_interpreter_sooner,
@@ -86,6 +87,7 @@ from epp.observability import configure
 from epp.outlier_detection import OutlierSettings
 from epp.tracing import TracingSettings
 from epp.transport import TlsSettings
+from epp.workers import Place, Supervisor, WorkerError, WorkerSharing, check_workers, run_worker
 
 log = structlog.get_logger()
 
@@ -102,7 +104,7 @@ _NO_ENDPOINTS = (
 @with_options_of(
     ServeSettings, KubernetesSettings, OutlierSettings, ExtProcSettings, ExplainSettings
 )
-def serve(
+def serve(  # noqa: PLR0915 - one after the other, nothing nested
     ctx: typer.Context,
     config_file: ConfigFile = None,
     config_text: ConfigText = None,
@@ -142,6 +144,7 @@ def serve(
     if ready_file is not None:
         require_folder("--ready-file", ready_file)
     try:
+        place = Place.of(os.environ)
         path = socket_file(listen)
         tls = tls_settings(
             secure_serving, cert_path, tls_min_version, tls_cipher_suites or (), client_ca_file
@@ -184,7 +187,14 @@ def serve(
         fail("--enable-admin-writes needs --admin-token-file, a file with the token of its clients")
     if not (has_endpoints or pods or config_file or config_text):
         fail("\n".join(_NO_ENDPOINTS))
-    configure(level=level, log_format=log_format, queue_bytes=queue_bytes, standard_streams=True)
+    memory = _shared_memory(place, derived["workers"])
+    configure(
+        level=level,
+        log_format=log_format,
+        queue_bytes=queue_bytes,
+        standard_streams=True,
+        shared_lock=memory,
+    )
     _log_ignored(given, traces)
     warn_of_unused_kubernetes_options(values, pods, has_endpoints=has_endpoints)
     if tls is None:
@@ -219,17 +229,32 @@ def serve(
             tls=tls,
         )
         _tune_process()
-        app = _made(settings)
+        if place is not None:
+            await run_worker(settings, place, stop, _made)
+            return
         manager = ServiceManager.of(os.environ)
-        async with manager.told(stop, app.reload_now):
-            await app.run(stop, partial(_announce, ready_file, tls_of_metrics, manager))
+        served: App | Supervisor
+        if memory is not None:
+            check_workers(settings)
+            served = Supervisor(settings, memory)
+        else:
+            served = _made(settings)
+        async with manager.told(stop, served.reload_now):
+            await served.run(stop, partial(_announce, ready_file, tls_of_metrics, manager))
 
-    run_until_signalled(main)
+    run_until_signalled(main, expected=(*EXPECTED, WorkerError))
 
 
-def _made(settings: ServeSettings) -> App:
+def _shared_memory(place: Place | None, workers: int) -> int | None:
+    """Return the descriptor of what several processes share; None for a single process."""
+    if place is not None:
+        return place.memory
+    return os.memfd_create("epp-workers") if workers > 1 else None
+
+
+def _made(settings: ServeSettings, sharing: WorkerSharing | None = None) -> App:
     try:
-        return App(settings)
+        return App(settings, sharing=sharing)
     except EndpointOptionError as error:
         fail(str(error))
 

@@ -50,6 +50,7 @@ from epp.data_layer.scrape_state import MetricsAge, ScrapeState
 from epp.data_layer.scraper import Binding, Scraper
 from epp.data_layer.shared_connections import SharedConnections
 from epp.data_layer.shared_labels import share_labels
+from epp.data_layer.sharing import Alone, PoolSharing
 from epp.data_layer.static import StaticDiscovery, fixed_discoveries
 from epp.data_layer.store import EndpointStore, PoolListener
 
@@ -58,6 +59,7 @@ __all__ = [
     "DRAIN_LABEL",
     "MAX_PAGE_BYTES",
     "UNWATCHED",
+    "Alone",
     "Binding",
     "DataLayerError",
     "DataLayerRuntime",
@@ -100,6 +102,7 @@ __all__ = [
     "PageError",
     "PolicyMeta",
     "PoolListener",
+    "PoolSharing",
     "ReportLoad",
     "Rewrite",
     "RewriteRule",

@@ -19,7 +19,7 @@ from epp.data_layer.errors import DuplicateEndpointError
 from epp.data_layer.plugins import EndpointListener, EndpointSpec
 from epp.data_layer.shared_labels import share_labels
 from epp.observability import DebugLine
-from epp.scheduling import Endpoint, Plugin
+from epp.scheduling import Endpoint, EndpointLoad, Plugin
 
 _log = structlog.get_logger(__name__)
 _reported: Final = DebugLine("endpoints reported", logger=__name__)
@@ -52,6 +52,7 @@ class EndpointStore:
         "_departed",
         "_listeners",
         "_log_fields",
+        "_make_load",
         "_serving_changed",
         "_sources",
         "drains",
@@ -67,6 +68,7 @@ class EndpointStore:
         *,
         serving_changed: Callable[[], None] = lambda: None,
         log_fields: Mapping[str, str] = MappingProxyType({}),
+        make_load: Callable[[EndpointSpec], EndpointLoad] = lambda _: EndpointLoad(),
     ) -> None:
         """Begin with an empty pool.
 
@@ -74,6 +76,7 @@ class EndpointStore:
             drains: Says which endpoints get no new requests; None if all do.
             serving_changed: Called after endpoints have begun or ceased to drain.
             log_fields: Fields of the log lines of endpoints that join or leave.
+            make_load: Makes the load of a new endpoint.
         """
         self.snapshot: tuple[Endpoint, ...] = ()
         """All endpoints, sorted by name; a new tuple after every change."""
@@ -83,6 +86,7 @@ class EndpointStore:
         """Says which endpoints are draining, and why."""
         self._serving_changed = serving_changed
         self._log_fields = log_fields
+        self._make_load = make_load
         self.version = 0
         """Number of changes so far: of the set of endpoints or of their labels."""
         self.reported = asyncio.Event()
@@ -222,6 +226,7 @@ class EndpointStore:
             spec.name,
             spec.address,
             share_labels(spec.labels),
+            load=self._make_load(spec),
             incarnation=spec.incarnation,
             node_address=spec.node_address,
         )

@@ -3,7 +3,13 @@
 This package imports nothing of ``epp``, so every layer and every plugin may import it.
 """
 
-from epp.inputs.files import FollowedFile, SettledChanges, UnreadableFileError, why_unreadable
+from epp.inputs.files import (
+    FollowedFile,
+    SettledChanges,
+    UnreadableFileError,
+    of_worker,
+    why_unreadable,
+)
 from epp.inputs.options import MAX_PORT, Form, Option, Panel
 from epp.inputs.quantities import duration_seconds, optional_duration_seconds, quantity
 
@@ -16,6 +22,7 @@ __all__ = [
     "SettledChanges",
     "UnreadableFileError",
     "duration_seconds",
+    "of_worker",
     "optional_duration_seconds",
     "quantity",
     "why_unreadable",

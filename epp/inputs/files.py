@@ -18,6 +18,11 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 """The Go EPP's limit for an endpoints file."""
 
 
+def of_worker(path: Path, index: int) -> Path:
+    """Return a worker's own file in place of one for all: ``epp-0.sock`` for ``epp.sock``."""
+    return path.with_name(f"{path.stem}-{index}{path.suffix}")
+
+
 class UnreadableFileError(Exception):
     """A file cannot be read; the text gives the reason but not the path."""
 

@@ -34,6 +34,7 @@ from epp.observability.process_metrics import register_process
 from epp.observability.repeats import RepeatLimit
 from epp.observability.request_metrics import RequestMetrics
 from epp.observability.revocation_metrics import RevocationMetrics, RevocationOutcome
+from epp.observability.sample_lines import number
 from epp.observability.servers import MetricsServer, PortError
 from epp.observability.stream_metrics import StreamMetrics
 from epp.observability.transport_metrics import CertificateCollector, TransportCollector
@@ -97,6 +98,7 @@ __all__ = [
     "configure",
     "cut",
     "log_queues",
+    "number",
     "printable",
     "register_process",
 ]

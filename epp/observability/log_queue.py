@@ -4,12 +4,14 @@ The reader of the log may be slow or stopped: a pipe buffers 64 KiB, then ``writ
 that do not fit in the queue are dropped and counted.
 """
 
+import fcntl
 import os
 import select
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -28,6 +30,24 @@ _WRITABLE_MS = 1000
 """How long to wait until a non-blocking descriptor is writable."""
 
 
+class FileLock:
+    """A lock among processes, which the kernel releases when its holder dies.
+
+    Args:
+        descriptor: Of the file that they lock. The process must not close another descriptor of it,
+            which would release the lock.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __enter__(self) -> None:
+        fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
+
+    def __exit__(self, *error: object) -> None:
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
+
+
 class LogQueue:
     """A bounded queue of lines, and the thread that writes them to a descriptor.
 
@@ -38,6 +58,7 @@ class LogQueue:
         notice: Returns the line that reports a number of dropped lines.
         max_bytes: Limit on bytes queued or being written.
         max_lines: Limit on queued lines.
+        lock: Held during each write; None if no other process writes there.
     """
 
     def __init__(
@@ -47,10 +68,12 @@ class LogQueue:
         *,
         max_bytes: int = MAX_BYTES,
         max_lines: int = MAX_LINES,
+        lock: FileLock | None = None,
     ) -> None:
         self.descriptor = descriptor
         """File descriptor to write to."""
         self._notice = notice
+        self._lock_of_output = lock or nullcontext()
         self._max_bytes = max_bytes
         self._max_lines = max_lines
         self.dropped_full = 0
@@ -139,7 +162,8 @@ class LogQueue:
 
     def _write_all(self, lines: deque[bytes], dropped: int) -> None:
         while batch := _batch(lines):
-            self._write(b"".join(batch))
+            with self._lock_of_output:
+                self._write(b"".join(batch))
             with self._lock:
                 self._held_bytes -= sum(map(len, batch))
             if dropped and batch[-1] is _GAP:

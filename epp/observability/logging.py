@@ -30,7 +30,7 @@ from epp.observability.bounded_text import (
 from epp.observability.console import console_renderer
 from epp.observability.fault_limit import FaultLimit
 from epp.observability.log_levels import ALL, LEVELS, LevelSwitch, LogLevel, switched
-from epp.observability.log_queue import MAX_BYTES, LogQueue
+from epp.observability.log_queue import MAX_BYTES, FileLock, LogQueue
 from epp.observability.standard_streams import (
     descriptor_of,
     flush_standard_streams,
@@ -92,6 +92,7 @@ def configure(
     log_format: LogFormat = "json",
     queue_bytes: int = MAX_BYTES,
     standard_streams: bool = False,
+    shared_lock: int | None = None,
 ) -> None:
     """Configure structlog for the process; lines go to standard output.
 
@@ -102,10 +103,12 @@ def configure(
         log_format: One JSON object per line for production, coloured lines for a terminal.
         queue_bytes: Limit on queued bytes; lines beyond it are dropped.
         standard_streams: Whether to write standard output and error through the queues, too.
+        shared_lock: Descriptor of a file that all processes lock which write to the same output,
+            so that their lines stay whole; None for a process of its own.
     """
     global _direct, _faults, _outputs  # noqa: PLW0603 - set with structlog's configuration, global like it
     render = _json if log_format == "json" else console_renderer()
-    _outputs = outputs = _new_outputs(render, queue_bytes)
+    _outputs = outputs = _new_outputs(render, queue_bytes, shared_lock)
     _direct = outputs.output if log_format == "json" else None
     if _faults is not None:
         _faults.close()
@@ -133,17 +136,20 @@ def log_queues() -> Sequence[LogQueue]:
     return list(dict.fromkeys(_outputs or ()))
 
 
-def _new_outputs(render: Callable[[EventDict], bytes], queue_bytes: int) -> _Outputs:
+def _new_outputs(
+    render: Callable[[EventDict], bytes], queue_bytes: int, shared_lock: int | None
+) -> _Outputs:
     def notice(count: int) -> bytes:
         stamp = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         facts = {"count": count, "event": "log lines dropped", "level": "warning"}
         return render({**facts, "timestamp": stamp})
 
     output, errors = descriptor_of(sys.stdout, _STDOUT), descriptor_of(sys.stderr, _STDERR)
-    first = LogQueue(output, notice, max_bytes=queue_bytes)
+    lock = None if shared_lock is None else FileLock(shared_lock)
+    first = LogQueue(output, notice, max_bytes=queue_bytes, lock=lock)
     if is_same_file(output, errors):
         return _Outputs(first, first)
-    return _Outputs(first, LogQueue(errors, notice, max_bytes=queue_bytes))
+    return _Outputs(first, LogQueue(errors, notice, max_bytes=queue_bytes, lock=lock))
 
 
 @atexit.register

@@ -7,6 +7,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import parse_qs, unquote_to_bytes
@@ -74,6 +75,7 @@ class MetricsServer:
         *,
         host: str,
         port: int,
+        path: Path | None = None,
         pools: Callable[[], Mapping[str, Registry]] = dict,
         pages: DebugPagesCallback = no_pages,
         feeds: Callable[[], Mapping[str, EventSource]] = dict,
@@ -92,6 +94,7 @@ class MetricsServer:
                 another thread.
             host: Address to listen on.
             port: Port to listen on; 0 for any free one.
+            path: Socket file to listen on instead, in a directory of this process.
             pages: Returns the current debug pages.
             feeds: Returns the current feeds of events by path below /debug/; called in another
                 thread.
@@ -123,14 +126,16 @@ class MetricsServer:
         try:
             listening = listen_on(
                 socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+                if path is None
+                else [(socket.AF_UNIX, socket.SOCK_STREAM, 0, "", str(path))]
             )
         except OSError as error:
             raise PortError(
                 f"cannot serve metrics on {host} port {port}: {error.strerror};"
                 " stop the other process, or give another --metrics-port or --host"
             ) from error
-        self.port: int = listening[0].getsockname()[1]
-        """The port number."""
+        self.port: int = listening[0].getsockname()[1] if path is None else 0
+        """The port number; 0 for a socket file."""
         self._server = HttpServer(
             "metrics",
             listening,

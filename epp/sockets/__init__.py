@@ -1,7 +1,7 @@
 """Listening sockets: binding, accepting, and dividing file descriptors among ports."""
 
 from epp.sockets.acceptor import ACCEPTS_PER_TURN, Acceptor, PortStatistics
-from epp.sockets.binding import BACKLOG, listen_on
+from epp.sockets.binding import BACKLOG, bind_shared, listen_on
 from epp.sockets.descriptor_limit import (
     Demand,
     DescriptorLimit,
@@ -20,6 +20,7 @@ __all__ = [
     "DescriptorLimit",
     "PortStatistics",
     "Shares",
+    "bind_shared",
     "descriptor_limit",
     "listen_on",
     "open_descriptors",

@@ -18,7 +18,8 @@ def listen_on(addresses: Iterable[Address], *, reuse_port: bool = False) -> list
     """Return a listening socket for each address; ``::`` accepts IPv6 and IPv4.
 
     Args:
-        addresses: Results of ``getaddrinfo`` for ``SOCK_STREAM``.
+        addresses: Results of ``getaddrinfo`` for ``SOCK_STREAM``, or their like for a socket file,
+            which must not exist.
         reuse_port: Set SO_REUSEPORT, so that other processes may share the port.
 
     Raises:
@@ -32,6 +33,10 @@ def listen_on(addresses: Iterable[Address], *, reuse_port: bool = False) -> list
             except OSError:
                 continue  # a name may have an IPv6 address on a machine without IPv6
             listening.append(made)
+            if family == socket.AF_UNIX:
+                made.bind(address)
+                made.listen(BACKLOG)
+                continue
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, reuse_port)
             # On Linux, accepted connections inherit it.
@@ -48,3 +53,40 @@ def listen_on(addresses: Iterable[Address], *, reuse_port: bool = False) -> list
     if not listening:
         raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
     return listening
+
+
+def bind_shared(host: str, port: int) -> list[socket.socket]:
+    """Return sockets that keep a port for processes that listen on it with ``reuse_port``.
+
+    They do not listen, so they get no connections.
+
+    Args:
+        host: Name or address.
+        port: 0 for any free one.
+
+    Raises:
+        OSError: An address is not local, or another program listens on the port.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # Sockets with SO_REUSEPORT of another program would not be noticed: try without it first.
+    trial = listen_on(found)
+    port = trial[0].getsockname()[1]
+    for each in trial:
+        each.close()
+    bound: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in found:
+            made = socket.socket(family, kind, protocol)
+            bound.append(made)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if family == socket.AF_INET6:
+                made.setsockopt(
+                    socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != EVERY_ADDRESS
+                )
+            made.bind((address[0], port, *address[2:]))
+    except OSError:
+        for each in bound:
+            each.close()
+        raise
+    return bound

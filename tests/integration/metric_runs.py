@@ -5,6 +5,8 @@ server and of a list, flow control on and off.
 """
 
 import asyncio
+import json
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -448,6 +450,27 @@ async def of_a_cluster(folder: Path) -> list[str]:
                 return [await page(picker)]
 
 
+async def of_workers(folder: Path) -> list[str]:
+    """Run two workers without a gateway."""
+    ready = folder / "ready"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "epp", "serve", "--workers", "2", "--endpoint", "127.0.0.1:9"),
+        *("--host", "127.0.0.1", "--secure-serving=false", "--ready-file", str(ready)),
+        *("--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0"),
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(90):
+            while not await asyncio.to_thread(ready.exists):  # noqa: ASYNC110 - another process
+                await asyncio.sleep(0.05)
+        port = json.loads(await asyncio.to_thread(ready.read_text))["metrics"]
+        async with httpx.AsyncClient(timeout=15.0, trust_env=False) as client:
+            return [(await client.get(f"http://127.0.0.1:{port}/metrics")).text]
+    finally:
+        process.terminate()
+        await process.wait()
+
+
 Run = Callable[[Path], Awaitable[list[str]]]
 """Returns the pages of a run, which may write to the folder."""
 RUNS: Final[tuple[Run, ...]] = (
@@ -457,4 +480,5 @@ RUNS: Final[tuple[Run, ...]] = (
     of_former_stages,
     of_long_pages,
     of_a_cluster,
+    of_workers,
 )

@@ -50,6 +50,7 @@ from tools.bench import (
     tables,
     through_envoy,
     tracing,
+    worker_scaling,
 )
 from tools.bench.gateways import SERVERS, Case, Reads, Server
 from tools.bench.through_envoy import Settings
@@ -283,6 +284,14 @@ async def agree(run: Run) -> None:
     run.console.print(agreement.table(measured))
 
 
+async def several_workers(run: Run) -> None:
+    """Requests a second of one process and of several workers."""
+    measured = await worker_scaling.measure(run.settings, run.endpoints)
+    served = await worker_scaling.burst(run.endpoints)
+    run.results["workers"] = {"cells": measured, "burst": served}
+    run.console.print(worker_scaling.table(measured, served))
+
+
 PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "envoy": envoy,
     "matrix": by_everything,
@@ -305,6 +314,7 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "endpoints": endpoints,
     "viewers": viewers,
     "agreement": agree,
+    "workers": several_workers,
 }
 BY_DEFAULT = [
     name

@@ -13,7 +13,7 @@ from typing import Any
 
 from tools import REPOSITORY
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from epp.observability.plugins import NO_PLUGIN_METRICS, PluginLabels
 from epp.outlier_detection import OutlierDetector, OutlierSettings
 from epp.scheduling import Plugin
 from epp.tracing.exporter import TracingCollector
+from epp.workers import LinksCollector, SupervisorMetrics
 from epp_plugins import PLUGINS
 
 PREFIX: Final = "llm_d_epp_"
@@ -136,6 +137,8 @@ def _own() -> Iterator[Declared]:
         TransportCollector(lambda: nothing),
         CertificateCollector(lambda: 0.0, dict),
         KubernetesStatus("", list, time.monotonic, lease="lease"),
+        LinksCollector(lambda: 0),
+        SupervisorMetrics([]),
     ):
         registry.register(read)
     for collector in registry.collectors:

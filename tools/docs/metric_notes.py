@@ -18,6 +18,7 @@ _TRANSPORT: Final = "`--transport http2`, the default"
 _STREAMS: Final = "`--enable-grpc-stream-metrics`"
 _DECISION_FILE: Final = "`--explain-file`"
 _SPANS: Final = "[spans are exported](tracing.md)"
+_WORKERS: Final = "`--workers` is more than 1"
 _CERTIFICATE: Final = "the ext_proc port has `--cert-path`"
 _CLUSTER: Final = "endpoints come from the Kubernetes API"
 _PLUGIN: Final = "the plugin is configured"
@@ -197,6 +198,14 @@ SUBJECTS: Final = (
             "transport_streams_broken_off_total": _TRANSPORT,
             "transport_certificate_expiry_timestamp_seconds": _CERTIFICATE,
             "transport_certificate_reloads_total": _CERTIFICATE,
+        },
+    ),
+    Subject(
+        "Workers",
+        {
+            "worker_ready": _WORKERS,
+            "worker_restarts_total": _WORKERS,
+            "worker_messages_lost_total": _WORKERS,
         },
     ),
     Subject(

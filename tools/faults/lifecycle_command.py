@@ -15,7 +15,7 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from tools.faults import frozen
+from tools.faults import frozen, workers
 from tools.faults.lifecycle import SCENARIOS
 from tools.faults.processes import SETTINGS, Setting
 from tools.faults.traffic import Verdict
@@ -57,7 +57,7 @@ def _short(value: float | None) -> str:
 
 def command() -> int:
     """Return the exit status: 1 if a promise was broken."""
-    known = (*SCENARIOS, *frozen.SCENARIOS)
+    known = (*SCENARIOS, *frozen.SCENARIOS, *workers.SCENARIOS)
     parser = argparse.ArgumentParser(prog="python -m tools.faults.lifecycle_command")
     parser.add_argument(
         "--requests", type=int, default=Pace().requests, help="number of requests in each run"
@@ -71,7 +71,9 @@ def command() -> int:
     given = parser.parse_args()
     settings = [each for each in SETTINGS if not given.mode or each.name in given.mode]
     settings = [replace(each, health_check=given.health_check) for each in settings]
-    scenarios: Sequence[Scenario] = known if given.health_check else SCENARIOS
+    scenarios: Sequence[Scenario] = (
+        known if given.health_check else (*SCENARIOS, *workers.SCENARIOS)
+    )
     if given.only:
         scenarios = [each for each in known if each.__name__ in given.only]
     pace = replace(Pace(), requests=given.requests, rate=given.rate)

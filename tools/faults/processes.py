@@ -23,6 +23,7 @@ from epp.lab.envoy import EXT_PROC_STATS, EnvoyProcess, GatewayConfig, HealthChe
 from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.names import EPP_CLUSTER, EPP_LARGE_REQUESTS_CLUSTER
 from epp.lab.fleet import Fleet, FleetConfig
+from tools.harness.worker_processes import worker_pids
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
@@ -39,6 +40,8 @@ class Setting:
     """Whether Envoy checks the pickers' health."""
     others: tuple[Mode, ...] = ()
     """Modes of further Envoys in front of the same pickers; the traffic is spread over all."""
+    workers: int = 1
+    """Processes of each picker, with a socket file each."""
 
     @property
     def modes(self) -> tuple[Mode, ...]:
@@ -49,7 +52,11 @@ class Setting:
     def name(self) -> str:
         """In tables and as the id of a test."""
         modes = ", ".join(mode.value for mode in self.modes)
-        kinds = {" fail-open": self.fail_open, " health-check": self.health_check}
+        kinds = {
+            " fail-open": self.fail_open,
+            " health-check": self.health_check,
+            f" {self.workers} workers": self.workers > 1,
+        }
         return modes + "".join(name for name, is_asked in kinds.items() if is_asked)
 
 
@@ -83,20 +90,34 @@ class PickerProcess:
         """Return the lines that tell of a fault."""
         return [str(each) for each in await self.log() if each.get("level") in _ERRORS]
 
-    async def metric(self, name: str) -> float:
-        """Return the sum of a metric over its labels."""
-        url = f"http://127.0.0.1:{self.ports['metrics']}/metrics"
+    async def page(self, path: str) -> httpx.Response:
+        """Return a page of the metrics port."""
+        url = f"http://127.0.0.1:{self.ports['metrics']}{path}"
         # Without certificate authorities, which take 25 ms to load at each look.
         async with httpx.AsyncClient(timeout=5.0, trust_env=False, verify=False) as client:
-            page = (await client.get(url)).text
+            return await client.get(url)
+
+    async def endpoints(self, worker: int) -> list[dict[str, Any]]:
+        """Return the endpoints as a worker sees them."""
+        page = await self.page(f"/debug/endpoints?worker={worker}")
+        endpoints: list[dict[str, Any]] = page.json()["endpoints"]
+        return endpoints
+
+    async def metric(self, name: str) -> float:
+        """Return the sum of a metric over its labels."""
+        page = (await self.page("/metrics")).text
         lines = [line for line in page.splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
         return sum(float(line.rpartition(" ")[2]) for line in lines)
 
     async def until(self, metric: str, value: float) -> None:
         """Wait until a metric's sum has a value."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(START_SECONDS):
             while await self.metric(metric) != value:  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0.02)
+
+    def workers(self) -> dict[int, int]:
+        """Return the processes of the running workers by number; blocks."""
+        return worker_pids(self.process.pid)
 
     async def until_idle(self) -> None:
         """Wait until nothing is reserved and no stream is open."""
@@ -142,6 +163,11 @@ class Site:
         """Which endpoints there are."""
         return self.folder / "endpoints.json"
 
+    @property
+    def socket_file(self) -> Path:
+        """What the socket files of workers are named after."""
+        return self.folder / "ext-proc.sock"
+
     async def start_picker(self, *options: str, port: int = 0) -> PickerProcess:
         """Start one more picker and wait until it serves.
 
@@ -150,7 +176,9 @@ class Site:
         """
         number = len(self.pickers)
         ready, log = self.folder / f"ready-{number}", self.folder / f"log-{number}"
-        arguments = ("--ready-file", str(ready), "--grpc-port", str(port), *self.options, *options)
+        arguments = ["--ready-file", str(ready), "--grpc-port", str(port), *self.options, *options]
+        if (workers := self.setting.workers) > 1:
+            arguments += ["--workers", str(workers), "--listen", f"unix:{self.socket_file}"]
         with await asyncio.to_thread(log.open, "wb") as output:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "epp", "serve", "--host", "127.0.0.1"),
@@ -238,7 +266,9 @@ def _bootstrap(made: Site, mode: Mode) -> str:
         mode=mode,
         endpoints=made.fleet.addresses,
         listen_port=0,
-        epp_port=made.picker.ports["grpc"],
+        epp_port=made.picker.ports["grpc"] or 9002,
+        epp_socket=str(made.socket_file) if made.setting.workers > 1 else "",
+        epp_workers=made.setting.workers,
         fail_open=made.setting.fail_open,
         health_checks=frozenset({HealthCheck.ENDPOINT_PICKER} if made.setting.health_check else ()),
     )

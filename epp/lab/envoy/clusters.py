@@ -1,5 +1,8 @@
 """The clusters of the gateway: the endpoint picker and the model servers."""
 
+from pathlib import Path
+
+from epp.inputs import of_worker
 from epp.lab.envoy._data_plane import (
     PackedMessage,
     cluster,
@@ -62,11 +65,6 @@ def epp_clusters(config: GatewayConfig) -> list[cluster.Cluster]:
 def epp_cluster(config: GatewayConfig, name: str = EPP_CLUSTER) -> cluster.Cluster:
     """Return a cluster of the endpoint picker: HTTP/2, with DNS unless the host is an address."""
     is_ip = parse_ip(config.epp_host) is not None
-    address = (
-        socket_path(config.epp_socket)
-        if config.epp_socket
-        else socket_address(config.epp_host, config.epp_port)
-    )
     discovery = cluster.ClusterDiscoveryType
     http2 = core.Http2ProtocolOptions(
         connection_keepalive=core.KeepaliveSettings(
@@ -89,13 +87,23 @@ def epp_cluster(config: GatewayConfig, name: str = EPP_CLUSTER) -> cluster.Clust
         connect_timeout=seconds(config.epp_connect_timeout_seconds),
         circuit_breakers=_circuit_breakers(),
         typed_extension_protocol_options={HTTP_OPTIONS_KEY: PackedMessage.pack(options)},
-        load_assignment=_assignment(name, [address]),
+        load_assignment=_assignment(name, _epp_addresses(config)),
     )
     if config.epp_tls:
         picker.transport_socket = _tls_socket(config)
     if HealthCheck.ENDPOINT_PICKER in config.health_checks:
         check_endpoint_picker(picker, config)
     return picker
+
+
+def _epp_addresses(config: GatewayConfig) -> list[core.Address]:
+    """Return the address of each worker, or of the only process."""
+    workers = range(config.epp_workers)
+    if not config.epp_socket:
+        return [socket_address(config.epp_host, config.epp_port + each) for each in workers]
+    if config.epp_workers == 1:
+        return [socket_path(config.epp_socket)]
+    return [socket_path(str(of_worker(Path(config.epp_socket), each))) for each in workers]
 
 
 def _tls_socket(config: GatewayConfig) -> core.TransportSocket:

@@ -123,6 +123,10 @@ class GatewayConfig:
     epp_socket: str = ""
     """Path of the endpoint picker's unix socket, used instead of the host and port."""
 
+    epp_workers: int = 1
+    """Workers with a port or a socket each: ports from ``epp_port`` on, or the files that
+    :func:`~epp.inputs.of_worker` names."""
+
     epp_tls: bool = False
     """Use TLS between Envoy and the endpoint picker."""
 
@@ -241,6 +245,8 @@ class GatewayConfig:
             raise ValueError(
                 f"epp_socket: longer than {MAX_SOCKET_PATH_BYTES} bytes: {self.epp_socket!r}"
             )
+        if not 1 <= self.epp_workers <= MAX_PORT - self.epp_port + 1:
+            raise ValueError(f"epp_workers: at least 1, and a port for each: {self.epp_workers}")
         if self.epp_ca_file and not self.epp_tls:
             raise ValueError("epp_ca_file: requires epp_tls")
         if bool(self.epp_client_certificate_file) != bool(self.epp_client_key_file):

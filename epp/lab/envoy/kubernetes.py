@@ -30,6 +30,7 @@ def refuse_what_cannot_be(product: Product, config: GatewayConfig) -> None:
         "a unix socket": bool(config.epp_socket),
         "TLS with the endpoint picker": config.epp_tls,
         "health checks of model servers": HealthCheck.MODEL_SERVERS in config.health_checks,
+        "a port for each worker": config.epp_workers > 1,
         "hedging": config.hedging and product is Product.ENVOY_GATEWAY,
         "keeping the length of request bodies; use --mode adaptive": (
             config.keep_content_length and product is Product.ENVOY_GATEWAY

@@ -12,6 +12,7 @@ from functools import partial
 from epp.admin import ExplainSettings
 from epp.building import InstalledPlugins
 from epp.config import LoadedConfig
+from epp.data_layer import Alone
 from epp.ext_proc.response_body import is_worth_requesting
 from epp.lab.envoy import Mode
 from epp.lab.results import EppChoice
@@ -172,7 +173,7 @@ class PickerRouter(Router):
             lanes=BodyLanes(),
             clock=loop.time,
             open_page=page_opener(by_address, loop.time),
-            make_scraper=scraper_of(by_address, seed),
+            sharing=Alone(scraper_of(by_address, seed)),
         )
         """All that serves the pool."""
         self._task: asyncio.Task[None] | None = None

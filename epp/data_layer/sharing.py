@@ -1,0 +1,64 @@
+"""What several processes of one endpoint picker share of a pool, see ``epp/workers``."""
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from epp.data_layer.plugins import EndpointSpec
+from epp.data_layer.scrape_observers import ScrapeObserver
+from epp.data_layer.scraper import Scraper
+from epp.data_layer.store import EndpointStore, PoolListener
+from epp.scheduling import Endpoint, EndpointLoad
+
+T = TypeVar("T")
+
+
+class PoolSharing(PoolListener, Protocol):
+    """Shares scrapes and requests in flight with the other processes; listens to the store."""
+
+    def make_load(self, spec: EndpointSpec) -> EndpointLoad:
+        """Return the load of a new endpoint."""
+
+    def before(self, read: Callable[[], T]) -> Callable[[], T]:
+        """Return ``read``, called after the loads have the present requests of the others."""
+
+    def make_scraper(self, store: EndpointStore, **settings: Any) -> Scraper:  # noqa: ANN401 - of Scraper
+        """Return a scraper that scrapes only in one of the processes."""
+
+    def only_once(self, observer: ScrapeObserver) -> ScrapeObserver:
+        """Return ``observer``, told of the scrapes of this process only."""
+
+    async def run(self) -> None:
+        """Share until cancelled."""
+
+
+class Alone:
+    """Implements :class:`PoolSharing` for a process that is the only one.
+
+    Args:
+        scraper: Class of its scraper.
+    """
+
+    def __init__(self, scraper: type[Scraper] = Scraper) -> None:
+        self._scraper = scraper
+
+    def make_load(self, spec: EndpointSpec) -> EndpointLoad:
+        del spec
+        return EndpointLoad()
+
+    def before(self, read: Callable[[], T]) -> Callable[[], T]:
+        return read
+
+    def make_scraper(self, store: EndpointStore, **settings: Any) -> Scraper:  # noqa: ANN401 - of Scraper
+        return self._scraper(store, **settings)
+
+    def only_once(self, observer: ScrapeObserver) -> ScrapeObserver:
+        return observer
+
+    def endpoint_added(self, endpoint: Endpoint) -> None:
+        """Do nothing."""
+
+    def endpoint_removed(self, endpoint: Endpoint) -> None:
+        """Do nothing."""
+
+    async def run(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,117 @@
+"""The stream between a worker and its supervisor: lines of JSON in both directions.
+
+The worker says how it is a few times a second, from its event loop: a worker that is silent hangs.
+The supervisor appoints it to scrape for all, and asks it to reload. The end of the stream is the
+end of the other side, so no worker outlives its supervisor.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+import structlog
+
+from epp.workers.leadership import Leadership
+
+_log = structlog.get_logger(__name__)
+
+REPORT_SECONDS: Final = 0.25
+"""Time between two reports of a worker."""
+
+M = TypeVar("M", bound=msgspec.Struct)
+
+
+class Report(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What a worker says."""
+
+    serves: bool = False
+    """Whether its ports are open."""
+    ready: bool = False
+    """Whether requests can be decided."""
+    streams: int = 0
+    """Open streams of requests."""
+    reloaded: list[str] | None = None
+    """The outcome of a reload: a text for each configuration, "" if it is in use."""
+
+
+class Order(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What the supervisor says."""
+
+    lead: bool = False
+    """Scrape for all workers from now on."""
+    reload: bool = False
+    """Reload the configuration, and report the outcome."""
+
+
+def line_of(message: msgspec.Struct) -> bytes:
+    """Return a message as a line."""
+    return msgspec.json.encode(message) + b"\n"
+
+
+async def messages(reader: asyncio.StreamReader, kind: type[M]) -> AsyncIterator[M]:
+    """Yield the messages of a stream until its end."""
+    try:
+        while line := await reader.readline():
+            yield msgspec.json.decode(line, type=kind)
+    except ConnectionError:
+        pass
+
+
+class ControlStream:
+    """The worker's end.
+
+    Args:
+        descriptor: Of the socket, which it closes.
+        leadership: Is taken when the supervisor says so.
+        stop: Is set at the end of the stream.
+    """
+
+    def __init__(self, descriptor: int, leadership: Leadership, stop: asyncio.Event) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._leadership = leadership
+        self._stop = stop
+        self.serves = False
+        """Whether the ports are open."""
+
+    async def run(
+        self,
+        is_ready: Callable[[], bool],
+        streams: Callable[[], int],
+        reload: Callable[[], Awaitable[Sequence[str]]],
+    ) -> None:
+        """Report and obey until cancelled.
+
+        Args:
+            is_ready: Whether requests can be decided.
+            streams: Number of open streams.
+            reload: Reloads the configuration, and returns the faults.
+        """
+        reader, writer = await asyncio.open_connection(sock=self._socket)
+
+        async def report() -> None:
+            while not writer.is_closing():
+                writer.write(
+                    line_of(Report(serves=self.serves, ready=is_ready(), streams=streams()))
+                )
+                await asyncio.sleep(REPORT_SECONDS)
+
+        async def act(order: Order) -> None:
+            if order.lead:
+                _log.info("this worker scrapes for all")
+                self._leadership.take()
+            if order.reload:
+                writer.write(line_of(Report(reloaded=list(await reload()))))
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                reporting = tasks.create_task(report(), name="reports to the supervisor")
+                async for order in messages(reader, Order):
+                    tasks.create_task(act(order), name="order of the supervisor")
+                reporting.cancel()
+        finally:
+            writer.close()
+        if not self._stop.is_set():
+            _log.error("the supervisor has ended, so this worker drains and ends")
+            self._stop.set()

@@ -1,0 +1,133 @@
+"""The load of endpoints, of which the other workers' requests are a part."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import structlog
+
+from epp.data_layer import EndpointSpec
+from epp.scheduling import Endpoint, EndpointLoad
+from epp.workers.flight_rows import SLOTS, OwnRow, PeerRow, key_of
+
+_log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS: Final = 0.05
+"""How often the rows are read without decisions: the worker that scrapes wakes up the scrapes of
+endpoints that the others send requests to."""
+
+T = TypeVar("T")
+
+
+class SharedLoad(EndpointLoad):
+    """The load of one endpoint; the requests from here are written to the row of this worker.
+
+    Args:
+        row: That row.
+        key: Of the endpoint.
+    """
+
+    __slots__ = ("_row", "_slot", "is_leaving", "key")
+
+    def __init__(self, row: OwnRow, key: int) -> None:
+        super().__init__()
+        self.key = key
+        self.is_leaving = False
+        self._row = row
+        self._slot = row.take_slot(key)
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether other workers can see it."""
+        return self._slot is not None
+
+    def start(self, now: float) -> None:
+        super().start(now)
+        if self._slot is not None:
+            self._row.add(self._slot, 1, now)
+
+    def end(self, now: float) -> None:
+        super().end(now)
+        slot = self._slot
+        if slot is not None and not self._row.add(slot, -1, now) and self.is_leaving:
+            self.leave()
+
+    def join(self) -> None:
+        """Be visible again: the endpoint has come back to the pool."""
+        self.is_leaving = False
+
+    def leave(self) -> None:
+        """Free the slot, or have the end of the last request free it."""
+        self.is_leaving = True
+        if self._slot is not None and not self.own_in_flight:
+            self._row.give_slot(self._slot)
+            self._slot = None
+
+
+class SharedLoads:
+    """The loads of a pool; a listener of its store.
+
+    Args:
+        memory: The shared memory.
+        index: Number of this worker.
+        count: Number of all workers.
+    """
+
+    def __init__(self, memory: memoryview, index: int, count: int) -> None:
+        self._row = OwnRow(memory, index)
+        self._peers = [PeerRow(memory, each) for each in range(count) if each != index]
+        self._loads: dict[int, SharedLoad] = {}
+        self._told_full = False
+
+    def make(self, spec: EndpointSpec) -> SharedLoad:
+        """Return the load of a new endpoint."""
+        load = SharedLoad(self._row, key_of(spec.name, spec.address, spec.incarnation))
+        if not load.has_slot and not self._told_full:
+            self._told_full = True
+            _log.warning(
+                "requests to some endpoints are not shared between workers",
+                endpoint=spec.name,
+                reason=f"a worker shares those of {SLOTS} endpoints",
+            )
+        return load
+
+    def endpoint_added(self, endpoint: Endpoint) -> None:
+        load = endpoint.load
+        assert isinstance(load, SharedLoad)  # noqa: S101 - made above
+        load.join()
+        self._loads[load.key] = load
+        for peer in self._peers:
+            load.share(peer.index, peer.in_flight.get(load.key, 0))
+
+    def endpoint_removed(self, endpoint: Endpoint) -> None:
+        load = endpoint.load
+        assert isinstance(load, SharedLoad)  # noqa: S101 - made above
+        if self._loads.get(load.key) is load:
+            del self._loads[load.key]
+        for peer in self._peers:
+            load.share(peer.index, 0)
+        load.leave()
+
+    def look(self, *, is_thorough: bool = False) -> None:
+        """Take over what the other workers have changed."""
+        loads = self._loads
+        for peer in self._peers:
+            for key, in_flight, at in peer.changes(is_thorough=is_thorough):
+                load = loads.get(key)
+                if load is not None:
+                    load.share(peer.index, in_flight, at)
+
+    def before(self, read: Callable[[], T]) -> Callable[[], T]:
+        """Return ``read`` with a :meth:`look` before each call."""
+
+        def looked() -> T:
+            self.look()
+            return read()
+
+        return looked
+
+    async def run(self) -> None:
+        """Look from time to time until cancelled."""
+        while True:
+            self.look(is_thorough=True)
+            await asyncio.sleep(_LOOK_SECONDS)

@@ -1,0 +1,263 @@
+"""One worker scrapes for all: the others get what it has read.
+
+Every worker has the scrapes of the pool. That which leads runs them, and posts what an extractor
+has written, and what has failed. The others apply it as if they had scraped. When the leader dies,
+the supervisor appoints another one, whose scrapes then start.
+"""
+
+import asyncio
+import pickle
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
+from typing import Any, Final
+
+import structlog
+
+from epp.data_layer import EndpointStore, ScrapeError, ScrapeObserver, Scraper
+from epp.data_layer.scrape import Scrape
+from epp.data_layer.scrape_loop import ScrapeLoop
+from epp.scheduling import NEVER_SCRAPED, AttributeKey, Endpoint, EndpointMetrics, Plugin
+from epp.workers.leadership import Leadership
+from epp.workers.links import Links, Message
+
+_log = structlog.get_logger(__name__)
+
+PAGE: Final = "page"
+FAULT: Final = "scrape fault"
+WANTED: Final = "page wanted"
+_VALUES: Final = attrgetter(*EndpointMetrics.__dataclass_fields__)
+"""Of a page, as a tuple: pickling the object itself takes five times as long."""
+
+
+class FollowedError(ScrapeError):
+    """A scrape of the worker that leads has failed.
+
+    Args:
+        kind: That of the failure there.
+    """
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"a scrape of another worker failed: {kind}")
+        self.kind = kind  # type: ignore[misc] # of the instance: that of the failure there
+
+
+class SharedLoop(ScrapeLoop):
+    """Repeats a scrape from the moment at which this worker leads.
+
+    Args:
+        leadership: Whether it does.
+    """
+
+    __slots__ = ("_leads", "_phase", "_waits_in")
+
+    def __init__(self, *args: Any, leadership: Leadership, **named: Any) -> None:  # noqa: ANN401 - of ScrapeLoop
+        super().__init__(*args, **named)
+        self._leads = leadership
+        self._waits_in: asyncio.TaskGroup | None = None
+        self._phase = 0.0
+
+    def start(self, group: asyncio.TaskGroup, phase: float, *, delay_seconds: float) -> None:
+        if self._leads.is_ours:
+            super().start(group, phase, delay_seconds=delay_seconds)
+        else:
+            self._waits_in, self._phase = group, phase
+
+    def lead(self) -> None:
+        """Start it if it has waited for that."""
+        group, self._waits_in = self._waits_in, None
+        if group is not None:
+            super().start(group, self._phase, delay_seconds=0.0)
+
+
+class SharedScraper(Scraper):
+    """The scraper of a worker; its arguments but these are those of Scraper.
+
+    Args:
+        store: The pool.
+        links: The connections to the other workers.
+        leadership: Whether this worker scrapes.
+        observer: Is told of the scrapes, and of those of the leader.
+    """
+
+    def __init__(
+        self,
+        store: EndpointStore,
+        *,
+        links: Links,
+        leadership: Leadership,
+        observer: ScrapeObserver,
+        **settings: Any,  # noqa: ANN401 - of Scraper
+    ) -> None:
+        self._followed: dict[tuple[str, str], SharedLoop] = {}
+        """Loops by endpoint and source; those that have stopped may be among them."""
+        self._observer = observer
+        self.make_loop = self._make_loop
+        self._leadership = leadership
+        self._links = links
+        self._publisher = _Publisher(links, leadership, observer)
+        super().__init__(store, observer=self._publisher, **settings)
+        links.receive(PAGE, self._take_page)
+        links.receive(FAULT, self._take_fault)
+        links.receive(WANTED, self._send_page)
+        links.greet_with(self._known_pages)
+        leadership.tell(self._lead)
+
+    def _make_loop(self, scrape: Scrape, *args: Any, **named: Any) -> ScrapeLoop:  # noqa: ANN401 - of ScrapeLoop
+        loop = SharedLoop(scrape, *args, leadership=self._leadership, **named)
+        endpoint, source = scrape.endpoint, scrape.source
+        self._followed[endpoint.name, source.name] = loop
+        # The leader's next page has only the attributes that have changed.
+        self._links.post(WANTED, (endpoint.name, endpoint.address, source.name))
+        return loop
+
+    def endpoint_removed(self, endpoint: Endpoint) -> None:
+        super().endpoint_removed(endpoint)
+        self._publisher.forget(endpoint)
+        gone = [names for names in self._followed if names[0] == endpoint.name]
+        for names in gone:
+            del self._followed[names]
+
+    def _lead(self) -> None:
+        for loops in self._loops.values():
+            for loop in loops.values():
+                if isinstance(loop, SharedLoop):
+                    loop.lead()
+
+    def _known_pages(self) -> Iterator[Message]:
+        """Return the present pages, for a worker that has just come."""
+        if self._leadership.is_ours:
+            for loops in self._loops.values():
+                for loop in loops.values():
+                    yield from self._known_page(loop.scrape)
+
+    def _known_page(self, scrape: Scrape) -> Iterator[Message]:
+        if scrape.endpoint.metrics is not NEVER_SCRAPED:
+            yield PAGE, self._publisher.page(scrape.source, scrape.endpoint, whole=True)
+
+    def _scrape_of(self, endpoint: str, address: str, source: str) -> Scrape | None:
+        """Return a scrape while this scraper runs and the endpoint is in the pool."""
+        loop = self._followed.get((endpoint, source))
+        if self._group is None or loop is None or loop.scrape.endpoint.address != address:
+            return None
+        return loop.scrape
+
+    def _send_page(self, _: int, names: tuple[str, str, str]) -> None:
+        scrape = self._scrape_of(*names)
+        if scrape is not None and self._leadership.is_ours:
+            for subject, page in self._known_page(scrape):
+                self._links.post(subject, page)
+
+    def _take_page(self, _: int, page: tuple[Any, ...]) -> None:
+        endpoint, address, source, values, attributes = page
+        scrape = self._scrape_of(endpoint, address, source)
+        if scrape is None or self._leadership.is_ours:
+            return
+        held = scrape.endpoint.attributes
+        for name, value in attributes.items():
+            held[AttributeKey(name)] = pickle.loads(value)  # noqa: S301 - from this user's processes
+        scrape.take(None if values is None else EndpointMetrics(*values))
+
+    def _take_fault(self, _: int, fault: tuple[str, str, str, str]) -> None:
+        endpoint, address, source, kind = fault
+        scrape = self._scrape_of(endpoint, address, source)
+        if scrape is not None and not self._leadership.is_ours:
+            scrape.state.polls.note(FollowedError(kind))
+            self._observer.poll_failed(scrape.source, scrape.endpoint, kind)
+
+
+_NOTHING: Final[tuple[EndpointMetrics, dict[AttributeKey[Any], object]]] = (NEVER_SCRAPED, {})
+
+
+class _Publisher:
+    """Posts what the scrapes of the leader bring, and tells its own observer first."""
+
+    def __init__(self, links: Links, leadership: Leadership, observer: ScrapeObserver) -> None:
+        self._links = links
+        self._leadership = leadership
+        self._observer = observer
+        self._posted: dict[Endpoint, tuple[EndpointMetrics, dict[AttributeKey[Any], object]]] = {}
+        """What the others have."""
+        self._told_unshared: set[str] = set()
+
+    def scrape_started(self, source: Plugin, lag_seconds: float) -> None:
+        self._observer.scrape_started(source, lag_seconds)
+
+    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
+        self._observer.page_scraped(source, endpoint, seconds)
+        if self._leadership.is_ours:
+            self._links.post(PAGE, self.page(source, endpoint))
+
+    def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
+        self._observer.poll_failed(source, endpoint, kind)
+        if self._leadership.is_ours:
+            self._links.post(FAULT, (endpoint.name, endpoint.address, source.name, kind))
+
+    def extract_failed(
+        self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
+    ) -> None:
+        self._observer.extract_failed(source, extractor, endpoint, kind)
+
+    def page(
+        self, source: Plugin, endpoint: Endpoint, *, whole: bool = False
+    ) -> tuple[str, str, str, tuple[object, ...] | None, Mapping[str, bytes]]:
+        """Return a page as a message: what has changed, or all."""
+        metrics, before = (NEVER_SCRAPED, {}) if whole else self._posted.get(endpoint, _NOTHING)
+        attributes = endpoint.attributes
+        changed = {
+            key.name: data
+            for key, value in attributes.items()
+            if before.get(key) is not value and (data := self._pickled(key, value)) is not None
+        }
+        values = None if endpoint.metrics is metrics else _VALUES(endpoint.metrics)
+        if changed or values:
+            self._posted[endpoint] = endpoint.metrics, dict(attributes)
+        return endpoint.name, endpoint.address, source.name, values, changed
+
+    def forget(self, endpoint: Endpoint) -> None:
+        """Forget an endpoint that has left the pool."""
+        self._posted.pop(endpoint, None)
+
+    def _pickled(self, key: AttributeKey[Any], value: object) -> bytes | None:
+        try:
+            return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        except Exception as error:
+            if key.name not in self._told_unshared:
+                self._told_unshared.add(key.name)
+                _log.warning(
+                    "attribute of endpoints is not shared between workers",
+                    attribute=key.name,
+                    error=f"{type(error).__name__}: {error}",
+                    remedy="its plugin must use values that can be pickled",
+                )
+            return None
+
+
+class LeaderOnly:
+    """Passes scrapes on to an observer while this worker leads, so that none counts twice.
+
+    Args:
+        observer: The observer.
+        leadership: Whether this worker leads.
+    """
+
+    def __init__(self, observer: ScrapeObserver, leadership: Leadership) -> None:
+        self._observer = observer
+        self._leadership = leadership
+
+    def scrape_started(self, source: Plugin, lag_seconds: float) -> None:
+        if self._leadership.is_ours:
+            self._observer.scrape_started(source, lag_seconds)
+
+    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
+        if self._leadership.is_ours:
+            self._observer.page_scraped(source, endpoint, seconds)
+
+    def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
+        if self._leadership.is_ours:
+            self._observer.poll_failed(source, endpoint, kind)
+
+    def extract_failed(
+        self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
+    ) -> None:
+        if self._leadership.is_ours:
+            self._observer.extract_failed(source, extractor, endpoint, kind)

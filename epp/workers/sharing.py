@@ -1,0 +1,56 @@
+"""What one worker shares with the others: scrapes, requests in flight, prompts."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from epp.data_layer import EndpointSpec, EndpointStore, ScrapeObserver, Scraper
+from epp.scheduling import Endpoint, EndpointLoad
+from epp.workers.leadership import Leadership
+from epp.workers.links import Links
+from epp.workers.shared_load import SharedLoads
+from epp.workers.shared_scraping import LeaderOnly, SharedScraper
+
+T = TypeVar("T")
+
+
+class WorkerSharing:
+    """Implements :class:`~epp.data_layer.PoolSharing` for workers.
+
+    Args:
+        memory: The shared memory with a row for each worker.
+        links: The connections to the other workers.
+        leadership: Whether this worker scrapes.
+        index: Number of this worker.
+        count: Number of all workers.
+    """
+
+    def __init__(
+        self, memory: memoryview, links: Links, leadership: Leadership, *, index: int, count: int
+    ) -> None:
+        self._links = links
+        self._leadership = leadership
+        self._loads = SharedLoads(memory, index, count)
+
+    def make_load(self, spec: EndpointSpec) -> EndpointLoad:
+        return self._loads.make(spec)
+
+    def before(self, read: Callable[[], T]) -> Callable[[], T]:
+        return self._loads.before(read)
+
+    def make_scraper(self, store: EndpointStore, **settings: Any) -> Scraper:  # noqa: ANN401 - of Scraper
+        return SharedScraper(store, links=self._links, leadership=self._leadership, **settings)
+
+    def only_once(self, observer: ScrapeObserver) -> ScrapeObserver:
+        return LeaderOnly(observer, self._leadership)
+
+    def endpoint_added(self, endpoint: Endpoint) -> None:
+        self._loads.endpoint_added(endpoint)
+
+    def endpoint_removed(self, endpoint: Endpoint) -> None:
+        self._loads.endpoint_removed(endpoint)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._loads.run(), name="requests of other workers")
+            tasks.create_task(self._links.run(), name="links")

@@ -1,0 +1,176 @@
+"""Two real workers behind a real Envoy answer as one endpoint picker."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from epp.config import DEFAULT_CONFIG
+from epp.lab.envoy import Mode
+from epp.lab.fleet import EngineConfig, FleetConfig
+from epp.lab.load import LoadPlan, run
+from tools.faults.processes import Setting, Site, site
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(180),  # three processes start, each in seconds on a busy machine
+]
+
+TOKEN = "s3cret"
+
+
+def prepared(folder: Path) -> Sequence[str]:
+    """Write the files of the endpoint picker; return the options that name them."""
+    (folder / "config.yaml").write_text(DEFAULT_CONFIG)
+    (folder / "token").write_text(TOKEN)
+    return (
+        *("--config-file", str(folder / "config.yaml")),
+        # A scrape amid a burst would show a part of it: what the workers share is to be seen.
+        *("--refresh-metrics-interval", "60s"),
+        *("--enable-admin-writes", "--admin-token-file", str(folder / "token")),
+    )
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway() -> AsyncIterator[Site]:
+    engine = EngineConfig(
+        max_num_seqs=256, num_blocks=100_000, step_seconds=0.05, decode_seconds_per_sequence=0.0
+    )
+    fleet = FleetConfig(endpoints=4, engine=engine)
+    async with site(Setting(Mode.LEAN, workers=2), fleet, prepare=prepared) as made:
+        yield made
+
+
+async def load(gateway: Site, requests: int, **more: Any) -> dict[str, int]:
+    """Send requests, of which none may fail; return how many each endpoint got."""
+    report = await run(
+        LoadPlan(url=gateway.url, model="tiny", requests=requests, **{"concurrency": 16, **more})
+    )
+    assert report.errors == {}
+    assert report.succeeded == requests
+    return report.endpoints
+
+
+async def metric(gateway: Site, name: str, worker: int | None = None) -> float:
+    query = "" if worker is None else f"?worker={worker}"
+    page = (await gateway.picker.page(f"/metrics{query}")).text
+    lines = [line for line in page.splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+async def post(gateway: Site, path: str, token: str = TOKEN) -> httpx.Response:
+    url = f"http://127.0.0.1:{gateway.picker.ports['metrics']}{path}"
+    async with httpx.AsyncClient(timeout=15.0, trust_env=False, verify=False) as client:
+        return await client.post(url, headers={"authorization": f"Bearer {token}"})
+
+
+async def test_requests_are_shared_out_and_counted_once(gateway: Site) -> None:
+    name = "llm_d_epp_request_total"
+    before = await metric(gateway, name)
+    await load(gateway, 100)
+    await gateway.picker.until(name, before + 100)
+    # Envoy's only thread has a connection to each worker, and takes turns.
+    assert [await metric(gateway, name, worker) for worker in (0, 1)] == [50, 50]
+
+
+async def test_a_burst_over_both_workers_is_spread_evenly(gateway: Site) -> None:
+    # Each takes 3 s, so none ends before the last one begins.
+    served = await load(gateway, 80, concurrency=80, max_tokens=60, prompt_chars=500, seed=7)
+    assert len(served) == 4
+    assert max(served.values()) - min(served.values()) <= 1 + 2
+    await gateway.picker.until_idle()
+
+
+async def test_decisions_of_both_are_found(gateway: Site) -> None:
+    await load(gateway, 10)
+    page = (await gateway.picker.page("/debug/decisions?limit=10")).json()
+    times = [each["decided_at"] for each in page["decisions"]]
+    assert len(times) == 10
+    assert times == sorted(times, reverse=True)
+    kept = [
+        (await gateway.picker.page(f"/debug/decisions?worker={each}")).json()["kept"]
+        for each in (0, 1)
+    ]
+    assert min(kept) > 0
+    assert page["kept"] == sum(kept)
+    for each in page["decisions"]:
+        record = await gateway.picker.page(f"/debug/decisions/{each['request_id']}")
+        assert record.status_code == 200
+    missing = await gateway.picker.page("/debug/decisions/none-such")
+    assert missing.status_code == 404
+    assert "no decision of the request" in missing.json()["error"]
+
+
+async def test_a_page_of_a_worker_that_does_not_exist_says_which_do(gateway: Site) -> None:
+    answer = await gateway.picker.page("/debug/endpoints?worker=2")
+    assert answer.status_code == 404
+    assert answer.json()["error"] == "there is no worker '2'; their numbers are from 0 to 1"
+
+
+async def test_the_metrics_page_has_the_formats_and_filters_of_one_process(gateway: Site) -> None:
+    url = f"http://127.0.0.1:{gateway.picker.ports['metrics']}/metrics"
+    async with httpx.AsyncClient(timeout=15.0, trust_env=False, verify=False) as client:
+        answer = await client.get(
+            f"{url}?name[]=llm_d_epp_worker_ready",
+            headers={"accept": "application/openmetrics-text", "accept-encoding": "gzip"},
+        )
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert answer.headers["content-encoding"] == "gzip"
+    assert answer.text.splitlines()[-3:] == [
+        'llm_d_epp_worker_ready{worker="0"} 1.0',
+        'llm_d_epp_worker_ready{worker="1"} 1.0',
+        "# EOF",
+    ]
+
+
+async def test_a_changing_call_reaches_both_workers(gateway: Site) -> None:
+    path = "/debug/endpoints/drain?endpoint=endpoint-0"
+    refused = await post(gateway, path, token="wrong")
+    assert refused.status_code == 401
+    assert (await post(gateway, path)).status_code == 200
+    for worker in (0, 1):
+        drained = [e["name"] for e in await gateway.picker.endpoints(worker) if e["draining"]]
+        assert drained == ["default/endpoint-0"]
+    assert "endpoint-0" not in await load(gateway, 20)
+    assert (await post(gateway, f"{path}&undo=true")).status_code == 200
+
+
+async def test_the_live_page_is_served_by_the_worker_that_leads(gateway: Site) -> None:
+    page = await gateway.picker.page("/ui/")
+    assert "<html" in page.text
+    url = f"http://127.0.0.1:{gateway.picker.ports['metrics']}/debug/events"
+    async with (
+        httpx.AsyncClient(timeout=15.0, trust_env=False, verify=False) as client,
+        client.stream("GET", url) as stream,
+    ):
+        assert stream.headers["content-type"] == "text/event-stream"
+        async for line in stream.aiter_lines():
+            if line.startswith("data: "):
+                assert json.loads(line[6:])["pool"] == "default"
+                break
+
+
+async def test_a_hangup_reloads_both_and_a_bad_file_changes_neither(gateway: Site) -> None:
+    config = gateway.folder / "config.yaml"
+    reloads = "llm_d_epp_config_reloads_total"
+    before = await metric(gateway, reloads)
+    text = await asyncio.to_thread(config.read_text)
+    await asyncio.to_thread(config.write_text, f"{text}\n# changed\n")
+    gateway.picker.signal(signal.SIGHUP)
+    await gateway.picker.until(reloads, before + 2)
+    # Flow control would need the queues of all requests in one process.
+    await asyncio.to_thread(config.write_text, f"{text}\nfeatureGates: [flowControl]\n")
+    gateway.picker.signal(signal.SIGHUP)
+    await gateway.picker.until("llm_d_epp_config_last_reload_successful", 0)
+    faults = [(await gateway.picker.page(f"/debug/config?worker={w}")).json() for w in (0, 1)]
+    assert all("flowControl needs all requests of a pool in one process" in str(f) for f in faults)
+    await load(gateway, 20)
+    await asyncio.to_thread(config.write_text, text)
+    await gateway.picker.until("llm_d_epp_config_last_reload_successful", 1)

@@ -1,0 +1,117 @@
+"""Messages between workers arrive in order, and a worker that is away holds up nobody."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from epp.workers.links import Links
+
+
+class Mailbox:
+    """What a worker has received."""
+
+    def __init__(self, links: Links, subject: str = "news") -> None:
+        self.messages: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
+        links.receive(subject, lambda sender, value: self.messages.put_nowait((sender, value)))
+
+
+@asynccontextmanager
+async def linked(*all_links: Links) -> AsyncIterator[None]:
+    """Run links until every one is connected to all others."""
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(each.run()) for each in all_links]
+        while any(each.connected < len(all_links) - 1 for each in all_links):  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.01)
+        yield
+        for each in running:
+            each.cancel()
+
+
+async def test_each_worker_gets_the_messages_of_the_others_in_order(tmp_path: Path) -> None:
+    made = [Links(tmp_path, index, 3) for index in range(3)]
+    boxes = [Mailbox(each) for each in made]
+    async with linked(*made):
+        for number in range(3):
+            made[0].post("news", number)
+        made[2].post("news", {"large": b"x" * 300_000})
+        for box in boxes[1:]:
+            own = [each for each in [await box.messages.get() for _ in range(3)] if each[0] == 0]
+            assert own == [(0, number) for number in range(len(own))]
+        assert (await boxes[0].messages.get())[1]["large"] == b"x" * 300_000
+    assert [each.lost for each in made] == [0, 0, 0]
+
+
+async def test_a_worker_that_comes_back_is_greeted_and_gets_messages_again(tmp_path: Path) -> None:
+    one, other = Links(tmp_path, 0, 2), Links(tmp_path, 1, 2)
+    one.greet_with(lambda: [("news", "all that I know")])
+    box = Mailbox(other)
+    async with linked(one, other):
+        assert await box.messages.get() == (0, "all that I know")
+    again = Links(tmp_path, 1, 2)
+    box = Mailbox(again)
+    async with linked(one, again):
+        one.post("news", "more")
+        assert await box.messages.get() == (0, "all that I know")
+        assert await box.messages.get() == (0, "more")
+
+
+async def test_without_others_a_message_goes_nowhere(tmp_path: Path) -> None:
+    links = Links(tmp_path, 0, 2)
+    links.post("news", 1)
+    task = asyncio.create_task(links.run())
+    await asyncio.sleep(0)
+    links.post("news", 2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert links.lost == 0
+
+
+async def test_a_worker_that_does_not_read_loses_messages(tmp_path: Path) -> None:
+    links = Links(tmp_path, 0, 2)
+    silent = NeverReads()
+    path = tmp_path / "links-1"
+    server = await asyncio.get_running_loop().create_unix_server(lambda: silent, path)
+    task = asyncio.create_task(links.run())
+    try:
+        while not links.connected:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.01)
+        for _ in range(20):
+            links.post("news", b"x" * (1 << 20))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert 10 <= links.lost < 20
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        silent.transport.abort()
+        server.close()
+
+
+class NeverReads(asyncio.Protocol):
+    """Accepts a connection, and leaves what comes in the socket."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
+        self.transport = transport
+
+
+async def test_a_receiver_that_fails_does_not_end_the_connection(tmp_path: Path) -> None:
+    one, other = Links(tmp_path, 0, 2), Links(tmp_path, 1, 2)
+
+    def fail(_: int, value: object) -> None:
+        raise KeyError(value)
+
+    other.receive("bad", fail)
+    box = Mailbox(other)
+    with capture_logs() as logs:
+        async with linked(one, other):
+            one.post("bad", 1)
+            one.post("unknown", 2)
+            one.post("news", 3)
+            assert await box.messages.get() == (0, 3)
+    assert [each["event"] for each in logs] == ["message of a worker failed"]

@@ -1,0 +1,216 @@
+"""Requests a second of one process and of two workers, each with a core of its own.
+
+The load comes through Envoy, from the same fleet, in turns. What Envoy and the fleet use does not
+count: the requests a second are those of the busiest process if it had a core to itself, that is,
+requests by its seconds of CPU. Each process has as many requests in flight, because CPU per request
+falls with their number (:data:`~tools.bench.gateways.CONCURRENCY` each).
+"""
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from epp.lab.envoy import EnvoyProcess, GatewayConfig, Mode
+from epp.lab.envoy.bootstrap import render_yaml
+from epp.lab.load import run
+from tools.bench import processes
+from tools.bench.cpu_time import CpuReading
+from tools.bench.gateways import (
+    CONCURRENCY,
+    SLOW_SCRAPES,
+    Case,
+    load_errors,
+    plan,
+    url_of,
+)
+from tools.bench.through_envoy import Settings
+from tools.harness.worker_processes import worker_pids
+
+WORKERS = 2
+AIM = 1.6
+"""Requests a second of two workers, as a multiple of those of one process."""
+MODES = (Mode.ADAPTIVE, Mode.FULL_DUPLEX)
+BURST_REQUESTS = 60
+BURST_ENDPOINTS = 6
+_RESIDENT = "VmRSS:"
+_ENVOY_THREADS = 2
+"""Each has a connection of its own to each worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One set-up in one mode; medians of the rounds."""
+
+    mode: Mode
+    workers: int
+    requests_per_second: float
+    """See the top."""
+    cpu_ms: float
+    """CPU of all its processes per request."""
+    busiest_share: float
+    """Part of the CPU of the workers that the busiest of them used."""
+    resident_mb: float
+    """Memory of all its processes, shared pages counted in each."""
+
+
+@dataclass(slots=True)
+class _SetUp:
+    workers: int
+    pids: Sequence[int]
+    """Those that serve."""
+    supervisor: int | None
+    url: str
+
+
+async def _set_up(
+    stack: contextlib.AsyncExitStack,
+    endpoints: Sequence[str],
+    mode: Mode,
+    workers: int,
+    *options: str,
+) -> _SetUp:
+    """Start an endpoint picker and its Envoy; ``stack`` ends them."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epp-bench-")))
+    socket = folder / "epp.sock"
+    several = ("--workers", str(workers)) if workers > 1 else ()
+    running = await stack.enter_async_context(
+        processes.epp(endpoints, "--listen", f"unix:{socket}", *several, *options)
+    )
+    config = GatewayConfig(
+        mode=mode,
+        endpoints=tuple(endpoints),
+        listen_port=0,
+        epp_socket=str(socket),
+        epp_workers=workers,
+    )
+    envoy = await stack.enter_async_context(
+        EnvoyProcess(render_yaml(config), concurrency=_ENVOY_THREADS)
+    )
+    url = await url_of(envoy)
+    if workers == 1:
+        return _SetUp(1, [running.pid], None, url)
+    pids = await asyncio.to_thread(worker_pids, running.pid)
+    return _SetUp(workers, [pids[index] for index in sorted(pids)], running.pid, url)
+
+
+async def measure(settings: Settings, endpoints: Sequence[str]) -> list[Cell]:
+    """Return a cell for one process and one for the workers, in each mode."""
+    cells = []
+    for mode in MODES:
+        async with contextlib.AsyncExitStack() as stack:
+            made = [
+                await _set_up(stack, endpoints, mode, workers, *SLOW_SCRAPES)
+                for workers in (1, WORKERS)
+            ]
+            rounds: list[list[Cell]] = [[] for _ in made]
+            for number in range(settings.rounds + 1):
+                for each, found in zip(made, rounds, strict=True):
+                    cell = await _round(each, mode, settings.seconds, number)
+                    if number:  # the first one warms up
+                        found.append(cell)
+        cells += [_median(found) for found in rounds]
+    return cells
+
+
+async def _round(made: _SetUp, mode: Mode, seconds: float, number: int) -> Cell:
+    counted = [*made.pids, *([] if made.supervisor is None else [made.supervisor])]
+    before = [CpuReading.of(pid) for pid in counted]
+    load = plan(
+        made.url,
+        Case(mode),
+        seconds=seconds,
+        concurrency=CONCURRENCY * made.workers,
+        seed=number,
+    )
+    report = await run(load)
+    if report.errors:
+        raise RuntimeError(f"requests failed: {load_errors(report)}")
+    used = [CpuReading.of(pid).since(reading) for pid, reading in zip(counted, before, strict=True)]
+    serving = used[: len(made.pids)]
+    return Cell(
+        mode=mode,
+        workers=made.workers,
+        requests_per_second=report.succeeded / max(serving),
+        cpu_ms=1e3 * sum(used) / report.succeeded,
+        busiest_share=max(serving) / sum(serving),
+        resident_mb=sum(_resident_mb(pid) for pid in counted),
+    )
+
+
+def _median(cells: Sequence[Cell]) -> Cell:
+    return Cell(
+        mode=cells[0].mode,
+        workers=cells[0].workers,
+        requests_per_second=median(each.requests_per_second for each in cells),
+        cpu_ms=median(each.cpu_ms for each in cells),
+        busiest_share=median(each.busiest_share for each in cells),
+        resident_mb=median(each.resident_mb for each in cells),
+    )
+
+
+def _resident_mb(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (line,) = [each for each in lines if each.startswith(_RESIDENT)]
+    return int(line.split()[1]) / 1024
+
+
+async def burst(endpoints: Sequence[str]) -> dict[str, int]:
+    """Send requests at once through the workers; return how many each endpoint got.
+
+    There is no scrape meanwhile, so that the workers know of each other's requests only what they
+    share.
+    """
+    some = endpoints[:BURST_ENDPOINTS]
+    rare = ("--refresh-metrics-interval", "60s")
+    async with contextlib.AsyncExitStack() as stack:
+        made = await _set_up(stack, some, Mode.LEAN, WORKERS, *rare)
+        # Half a second each, so that none ends before the last begins.
+        load = plan(
+            made.url,
+            Case(Mode.LEAN, chunks=50),
+            pause_ms=10.0,
+            requests=BURST_REQUESTS,
+            concurrency=BURST_REQUESTS,
+        )
+        report = await run(load)
+        if report.errors:
+            raise RuntimeError(f"requests failed: {load_errors(report)}")
+        return report.endpoints
+
+
+def table(cells: Sequence[Cell], served: dict[str, int]) -> Group:
+    """Return the cells with their ratios, and the spread of the burst."""
+    shown = Table(
+        "mode", "processes", "requests/s", "CPU ms/request", "busiest", "RSS MB", title=_TITLE
+    )
+    lines = []
+    for one, several in zip(cells[0::2], cells[1::2], strict=True):
+        for each in (one, several):
+            shown.add_row(
+                each.mode.value,
+                str(each.workers),
+                f"{each.requests_per_second:.0f}",
+                f"{each.cpu_ms:.3f}",
+                f"{each.busiest_share:.0%}",
+                f"{each.resident_mb:.0f}",
+            )
+        ratio = several.requests_per_second / one.requests_per_second
+        lines.append(f"{one.mode.value}: {ratio:.2f} times the requests of one (aim {AIM})")
+    least = min(served.values()) if len(served) == BURST_ENDPOINTS else 0
+    spread = max(served.values()) - least
+    lines.append(
+        f"a burst of {BURST_REQUESTS} over {BURST_ENDPOINTS} endpoints: {sorted(served.values())},"
+        f" max - min {spread} (aim {1 + WORKERS})"
+    )
+    return Group(shown, *(Text(line) for line in lines))
+
+
+_TITLE = f"One process and {WORKERS} workers, a core each: requests by the CPU of the busiest"

@@ -1,0 +1,118 @@
+"""Workers killed while requests are in flight, one after the other, and their supervisor.
+
+Worker 0 scrapes for all at first, so its end makes another one scrape.
+"""
+
+import asyncio
+import os
+import time
+from dataclasses import replace
+from signal import SIGKILL, SIGTERM
+
+from tools.faults.processes import PickerProcess, Setting
+from tools.faults.traffic import Verdict
+from tools.faults.trial import Outcome, Pace, Scenario, after, judge, running, under_way
+
+_WORKERS = 2
+
+
+async def each_worker_killed(setting: Setting, pace: Pace) -> Outcome:
+    """SIGKILL to each worker, when the one before has come back."""
+    async with running(replace(setting, workers=_WORKERS), pace, goes_on=True) as run:
+        picker = run.site.picker
+        moments, back_after = [], 0.0
+        for number in range(_WORKERS):
+            await run.until_share((number + 1) / (_WORKERS + 1))
+            pids = await asyncio.to_thread(picker.workers)
+            moments.append(time.monotonic())
+            os.kill(pids[number], SIGKILL)
+            await picker.until("llm_d_epp_worker_restarts_total", number + 1)
+            await picker.until("llm_d_epp_worker_ready", _WORKERS)
+            back_after = max(back_after, time.monotonic() - moments[-1])
+        await run.end(after_success_since=time.monotonic())
+        await picker.until_idle()
+        await _until_shared_is_idle(picker)
+        traffic = run.traffic
+        before = [traffic.verdicts(under_way(moment)) for moment in moments]
+        outcome = await judge(
+            "each worker killed",
+            run,
+            under_way=sum(each.total() for each in before),
+            under_way_truncated=sum(each[Verdict.TRUNCATED] for each in before),
+            refused=traffic.verdicts()[Verdict.REFUSED],
+            seconds_until_it_is_back=back_after,
+        )
+        later = [
+            traffic.verdicts(lambda each, at=at: at + 1 <= each.began_at < at + 2)  # type: ignore[misc]
+            for at in moments
+        ]
+    if setting.fail_open:
+        outcome.expect("no request fails", holds=set(outcome.verdicts) == {Verdict.WHOLE})
+    outcome.expect("the others go on", holds=all(set(each) <= {Verdict.WHOLE} for each in later))
+    return outcome
+
+
+async def workers_stopped(setting: Setting, pace: Pace) -> Outcome:
+    """SIGTERM to the supervisor, which drains the workers."""
+    async with running(replace(setting, workers=_WORKERS), pace) as run:
+        await run.until_share(0.5)
+        picker, signalled_at = run.site.picker, time.monotonic()
+        picker.signal(SIGTERM)
+        status = await picker.wait()
+        await run.end()
+        before = run.traffic.verdicts(under_way(signalled_at))
+        outcome = await judge("SIGTERM to the supervisor", run, under_way=before.total())
+    outcome.expect("exit status 0", holds=status == 0)
+    outcome.expect("what was under way ends well", holds=set(before) <= {Verdict.WHOLE})
+    return outcome
+
+
+async def supervisor_killed(setting: Setting, pace: Pace) -> Outcome:
+    """SIGKILL to the supervisor: the workers drain and end, so that another one can start."""
+    async with running(replace(setting, workers=_WORKERS), pace, goes_on=True) as run:
+        await run.until_share(0.4)
+        picker, killed_at = run.site.picker, time.monotonic()
+        workers = await asyncio.to_thread(picker.workers)
+        picker.signal(SIGKILL)
+        await picker.wait()
+        async with asyncio.timeout(30):
+            while any(map(_runs, workers.values())):  # noqa: ASYNC110 - they are not our children
+                await asyncio.sleep(0.02)
+        ended_after = time.monotonic() - killed_at
+        await run.site.start_picker()
+        serves_at = time.monotonic()
+        await run.end(after_success_since=serves_at)
+        before = run.traffic.verdicts(under_way(killed_at))
+        later = run.traffic.verdicts(after(serves_at + 1))
+        outcome = await judge(
+            "SIGKILL to the supervisor",
+            run,
+            under_way=before.total(),
+            under_way_truncated=before[Verdict.TRUNCATED],
+            seconds_until_workers_end=ended_after,
+        )
+    outcome.broken = [each for each in outcome.broken if "the supervisor has ended" not in each]
+    outcome.expect("what was under way ends well", holds=set(before) <= {Verdict.WHOLE})
+    outcome.expect("the last requests succeed", holds=set(later) <= {Verdict.WHOLE})
+    return outcome
+
+
+async def _until_shared_is_idle(picker: PickerProcess) -> None:
+    """Wait until no worker counts requests of others, such as those of one that has died."""
+    async with asyncio.timeout(20):
+        for worker in range(_WORKERS):
+            while any(  # noqa: ASYNC110 - nothing tells of it
+                each["in_flight"] for each in await picker.endpoints(worker)
+            ):
+                await asyncio.sleep(0.02)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+SCENARIOS: tuple[Scenario, ...] = (each_worker_killed, workers_stopped, supervisor_killed)
