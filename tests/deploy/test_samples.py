@@ -30,7 +30,8 @@ WELL_KNOWN = {
     *("file-discovery", "gpu-utilization", "header-routing", "load-reports", "lora"),
     *("multimodal", "pd"),
     "optimized-baseline",
-    *("pd-joint", "pd-topology", "predicted-time", "probabilistic-admitter", "session-affinity", "session-id"),
+    *("pd-joint", "pd-topology", "predicted-time", "probabilistic-admitter"),
+    *("session-affinity", "session-id"),
     *("shadow", "utilization-limits", "weighted-random"),
 }
 OURS = {
