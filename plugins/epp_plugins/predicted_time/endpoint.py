@@ -45,8 +45,10 @@ class InFlight:
         "predicted_serial",
         "predicted_slots",
         "sent_at",
+        "serial_logarithm",
         "slot_at",
         "slot_beside",
+        "slots_logarithm",
         "units",
     )
 
@@ -64,6 +66,10 @@ class InFlight:
         self.predicted_serial = 0.0
         """Predicted seconds from being sent to the first token, in serial mode."""
         self.predicted_slots = 0.0
+        """The same in slots mode."""
+        self.serial_logarithm = 0.0
+        """:func:`~epp_plugins.predicted_time.mode.logarithm` of the prediction in serial mode."""
+        self.slots_logarithm = 0.0
         """The same in slots mode."""
         self.is_overdue = False
 
