@@ -72,13 +72,13 @@ from epp.scheduling import (
 from epp_plugins.predicted_time import (
     NO_TOKENS,
     Constants,
-    CountedTokens,
     FleetModel,
     InFlight,
     RequestForecast,
     StateFile,
 )
 from epp_plugins.predicted_time.summary import endpoint_summary, fleet_summary
+from epp_plugins.predicted_time.tracked import TrackedEndpoint
 from epp_plugins.state_keys import (
     DEFAULT_PREFILL_PROFILE,
     PREDICTED_TIME,
@@ -113,45 +113,12 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Constants of the algorithm."""
 
 
-class _Tracked:
-    """One endpoint of the pool: what observes its scrapes, and for which instance."""
-
-    __slots__ = ("counted", "endpoint", "model", "owner")
-
-    def __init__(self, endpoint: Endpoint, model: FleetModel, owner: object) -> None:
-        self.endpoint = endpoint
-        self.model = model
-        self.counted = CountedTokens(model.endpoint(endpoint.name))
-        self.owner = owner
-        endpoint.load.observers.append(self.scraped)
-
-    def scraped(self) -> None:
-        """Learn from the endpoint's new metrics."""
-        metrics, model = self.endpoint.metrics, self.model
-        if metrics.requested_at is None:
-            return
-        self.counted.page(metrics.prompts, metrics.requested_at, model.first_token)
-        model.scraped(
-            self.endpoint.name,
-            waiting=metrics.waiting_requests,
-            running=metrics.running_requests,
-            kv_usage=self.endpoint.load.kv_cache_usage,
-            now=metrics.requested_at,
-        )
-
-    def release(self) -> None:
-        """Cease to observe."""
-        observers = self.endpoint.load.observers
-        if self.scraped in observers:
-            observers.remove(self.scraped)
-
-
 class _Sent:
     """One request on its way."""
 
     __slots__ = ("is_ok", "request", "serves_answer", "tracked")
 
-    def __init__(self, tracked: _Tracked, request: InFlight, *, serves_answer: bool) -> None:
+    def __init__(self, tracked: TrackedEndpoint, request: InFlight, *, serves_answer: bool) -> None:
         self.tracked = tracked
         self.request = request
         self.serves_answer = serves_answer
@@ -195,7 +162,7 @@ class PredictedTimeProducer(
         self.reads = (TOKENIZED_PROMPT, self._matches)  # type: ignore[misc]
         self.writes = (self._forecast,)  # type: ignore[misc]
         self._sent = StateKey[_Sent](f"predicted-time-sent/{name}")
-        self._tracked = AttributeKey[_Tracked](f"predicted-time/{name}")
+        self._tracked = AttributeKey[TrackedEndpoint](f"predicted-time/{name}")
         self._endpoints: dict[str, Endpoint] = {}
         self._file = StateFile(params.state_file) if params.state_file else None
         self._write_at = clock() + params.state_interval_seconds
@@ -320,7 +287,7 @@ class PredictedTimeProducer(
         self._endpoints[endpoint.name] = endpoint
         tracked = endpoint.attribute(self._tracked)
         if tracked is None:
-            endpoint.attributes[self._tracked] = _Tracked(endpoint, self.model, self)
+            endpoint.attributes[self._tracked] = TrackedEndpoint(endpoint, self.model, self)
             return
         if tracked.owner is not self:  # of the instance before a reload, or after one that failed
             tracked.owner = self

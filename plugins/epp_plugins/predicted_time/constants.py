@@ -32,9 +32,9 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     weight_floor_seconds: Positive = 0.1
     """A sample weighs 1 / (this + its prediction)."""
     clip_factor: AtLeastOne = 4.0
-    """A sample counts as at most this many times its prediction, plus ``clip_seconds``."""
+    """A sample counts as at most this many times its prediction, plus ``clipSeconds``."""
     clip_seconds: NotNegative = 0.2
-    """See ``clip_factor``."""
+    """See ``clipFactor``."""
     slowness_decay: Decay = 0.97
     """Factor on the weight of older samples in an endpoint's slowness, per sample."""
     slowness_half_life_seconds: Positive = 30.0
@@ -50,7 +50,7 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     kv_full: Fraction = 0.9
     """KV-cache usage above which requests are expected to wait for blocks."""
     kv_range: Positive = 0.05
-    """KV-cache usage beyond ``kv_full`` at which all of them do."""
+    """KV-cache usage beyond ``kvFull`` at which all of them do."""
     mean_wait_weight: NotNegative = 0.5
     """Weight of the fleet's mean wait in what a request delays others by."""
     own_wait_weight: NotNegative = 0.5

@@ -15,6 +15,7 @@ from math import inf
 
 from epp_plugins.predicted_time.constants import UNIT_TOKENS, Constants
 from epp_plugins.predicted_time.service import ServiceModel
+from epp_plugins.predicted_time.slot_count import SlotCount
 from epp_plugins.predicted_time.slowness import Slowness
 from epp_plugins.predicted_time.state_file import EndpointState
 
@@ -45,8 +46,10 @@ class InFlight:
         "predicted_serial",
         "predicted_slots",
         "sent_at",
+        "serial_logarithm",
         "slot_at",
         "slot_beside",
+        "slots_logarithm",
         "units",
     )
 
@@ -64,6 +67,10 @@ class InFlight:
         self.predicted_serial = 0.0
         """Predicted seconds from being sent to the first token, in serial mode."""
         self.predicted_slots = 0.0
+        """The same in slots mode."""
+        self.serial_logarithm = 0.0
+        """:func:`~epp_plugins.predicted_time.mode.logarithm` of the prediction in serial mode."""
+        self.slots_logarithm = 0.0
         """The same in slots mode."""
         self.is_overdue = False
 
@@ -87,6 +94,7 @@ class EndpointModel:
     """
 
     __slots__ = (
+        "_slot_count",
         "base",
         "constants",
         "decode_seconds",
@@ -110,11 +118,8 @@ class EndpointModel:
         "serial",
         "slots",
         "slots_slowness",
-        "telling_scrapes",
         "unstarted",
         "waiting",
-        "was_waiting",
-        "was_waiting_running",
     )
 
     def __init__(self, key: str, constants: Constants) -> None:
@@ -145,9 +150,7 @@ class EndpointModel:
         self.waiting = 0.0
         """Requests that wait in the server, by its last page."""
         self.sent_since_scrape = 0
-        self.was_waiting = False
-        self.was_waiting_running = 0.0
-        self.telling_scrapes = 0
+        self._slot_count = SlotCount()
         self.probes = False
         """Whether one request more than its slots may be sent."""
         self.failures = 0
@@ -212,24 +215,12 @@ class EndpointModel:
 
     def scraped(self, waiting: float, running: float, kv_usage: float) -> None:
         """Learn the number of slots from a page, and whether one more may be tried."""
-        constants = self.constants
         if not (0.0 <= waiting <= _MOST_REQUESTS and 0.0 <= running <= _MOST_REQUESTS):
             return
-        if waiting > 0 and running > 0:
-            if self.was_waiting:
-                seen = min(running, self.was_waiting_running)
-                share = 1.0 if seen > self.slots else constants.decode_share
-                self.slots += share * (seen - self.slots)
-            self.was_waiting_running = running
-        elif self.slots and running > self.slots:
-            self.slots = running
-        self.was_waiting = waiting > 0
-        self.probes = False
-        if self.slots and waiting <= 0 and len(self.requests) >= self.slots:
-            self.telling_scrapes += 1
-            count = self.telling_scrapes - constants.probe_always
-            share = constants.probe_share
-            self.probes = count <= 0 or int(count * share) > int((count - 1) * share)
+        self.slots = self._slot_count.page(self.slots, waiting, running, self.constants)
+        self.probes = self._slot_count.probes(
+            self.slots, waiting, len(self.requests), self.constants
+        )
         self.waiting, self.sent_since_scrape = waiting, 0
         self.kv_usage = kv_usage if 0.0 <= kv_usage <= 1.0 else 0.0
         self.is_dirty = True

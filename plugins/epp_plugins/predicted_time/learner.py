@@ -12,7 +12,7 @@ from epp_plugins.predicted_time.trust import Trust
 
 _MEAN_SHARE = 0.02
 """Share of the latest request in the mean service."""
-_COMPARE_EVERY = 8
+_COMPARE_EVERY = 16
 """First tokens from one update of the coefficients to the next, at least; one for each endpoint."""
 _EARLY = 32
 """So many first tokens are each followed by an update."""
@@ -74,6 +74,8 @@ class Learner:
         wait = endpoint.slot_free_at(slots, now) - now
         in_slots = k * slots.predict(units, len(endpoint.requests))
         request.predicted_slots = in_slots + wait if wait > 0.0 else in_slots
+        request.serial_logarithm = logarithm(request.predicted_serial)
+        request.slots_logarithm = logarithm(request.predicted_slots)
         mean = service if self.mode.is_serial else in_slots
         mean = self.mean_service + _MEAN_SHARE * (mean - self.mean_service)
         self.mean_service = max(mean, _LEAST_MEAN_SECONDS)
@@ -101,7 +103,7 @@ class Learner:
             beside, slowness = request.slot_beside, endpoint.slots_slowness
             self._sample(self.slots, slowness, request.units, beside, at - request.slot_at, at)
         took = logarithm(at - sent_at)
-        serial, slots = logarithm(request.predicted_serial), logarithm(request.predicted_slots)
+        serial, slots = request.serial_logarithm, request.slots_logarithm
         if trust.learn(took, serial if mode.is_serial else slots) and self.on_trust is not None:
             self.on_trust(trust.is_given)
         self._since += 1
@@ -113,12 +115,12 @@ class Learner:
     def overdue(self, request: InFlight, now: float) -> bool:
         """Learn from a first token that is late; return whether the mode changes."""
         took, mode = now - request.sent_at, self.mode
-        serial, slots = request.predicted_serial, request.predicted_slots
-        predicted = serial if mode.is_serial else slots
+        predicted = request.predicted_serial if mode.is_serial else request.predicted_slots
         if request.is_overdue or took <= _OVERDUE_FACTOR * predicted + _OVERDUE_SECONDS:
             return False
         request.is_overdue = True
-        return mode.learn(logarithm(took), logarithm(serial), logarithm(slots), is_overdue=True)
+        serial, slots = request.serial_logarithm, request.slots_logarithm
+        return mode.learn(logarithm(took), serial, slots, is_overdue=True)
 
     def compare(self, endpoints: Iterable[EndpointModel], now: float) -> None:
         """Bring service times and slowness up to date with what was learned."""

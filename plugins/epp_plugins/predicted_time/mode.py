@@ -9,13 +9,14 @@ FLOOR_SECONDS = 0.02
 MOST_ERROR = 5.0
 """Errors beyond this count as this, on the natural logarithm."""
 _MOST_SECONDS = 1e5
+_LEAST = log(FLOOR_SECONDS)
 
 
 def logarithm(seconds: float) -> float:
     """Return log(seconds + 0.02), of a time that may be anything."""
     if not seconds > 0.0:  # also NaN
-        seconds = 0.0
-    return log(min(seconds, _MOST_SECONDS) + FLOOR_SECONDS)
+        return _LEAST
+    return log((seconds if seconds < _MOST_SECONDS else _MOST_SECONDS) + FLOOR_SECONDS)
 
 
 class ModeChoice:

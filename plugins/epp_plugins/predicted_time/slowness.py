@@ -8,7 +8,6 @@ an endpoint that was slow and is not used drifts back to 1 and is tried again.
 
 from collections.abc import Iterable
 from math import exp, log
-from statistics import median
 
 from epp_plugins.predicted_time.constants import Constants
 
@@ -77,7 +76,7 @@ def compare(
     pseudo = constants.slowness_pseudo_services * max(mean_service, _LEAST_SERVICE_SECONDS)
     sums = [(each, *each.faded(now, constants)) for each in endpoints]
     known = [measured / predicted for _, measured, predicted in sums if predicted >= pseudo]
-    middle = max(median(known), _LEAST) if known else 1.0
+    middle = max(sorted(known)[len(known) // 2], _LEAST) if known else 1.0
     threshold, most = constants.slowness_threshold, constants.most_slowness
     for each, measured, predicted in sums:
         factor = (measured / middle + pseudo) / (predicted + pseudo)

@@ -56,12 +56,15 @@ class Trust:
             share = 1.0 / self.samples
         if self.samples > 1:
             error, constant = abs(seconds - predicted), abs(seconds - self._mean_log)
-            self.error += share * (min(error, MOST_ERROR) - self.error)
-            self.constant_error += share * (min(constant, MOST_ERROR) - self.constant_error)
+            error = min(error, MOST_ERROR)
+            constant = min(constant, MOST_ERROR)
+            self.error += share * (error - self.error)
+            self.constant_error += share * (constant - self.constant_error)
         self._mean_log += share * (seconds - self._mean_log)
         if self.samples < constants.trust_samples:
             return False
-        against = max(self.constant_error, _LEAST_ERROR)
+        against = self.constant_error
+        against = max(against, _LEAST_ERROR)
         if self.is_given:
             is_given = self.error <= constants.distrust_above * against
         else:

@@ -1,0 +1,47 @@
+"""What observes the scrapes of an endpoint."""
+
+from epp.scheduling import Endpoint
+from epp_plugins.predicted_time.counted import CountedTokens
+from epp_plugins.predicted_time.fleet import FleetModel
+
+
+class TrackedEndpoint:
+    """Passes the scrapes of one endpoint of the pool to the model.
+
+    It belongs to the model rather than to an instance of the producer, so that a page counts once
+    while a reload keeps the previous instance.
+
+    Args:
+        endpoint: The endpoint.
+        model: Of the fleet.
+        owner: The instance that releases it.
+    """
+
+    __slots__ = ("counted", "endpoint", "model", "owner")
+
+    def __init__(self, endpoint: Endpoint, model: FleetModel, owner: object) -> None:
+        self.endpoint = endpoint
+        self.model = model
+        self.counted = CountedTokens(model.endpoint(endpoint.name))
+        self.owner = owner
+        endpoint.load.observers.append(self.scraped)
+
+    def scraped(self) -> None:
+        """Learn from the endpoint's new metrics."""
+        metrics, model = self.endpoint.metrics, self.model
+        if metrics.requested_at is None:
+            return
+        self.counted.page(metrics.prompts, metrics.requested_at, model.first_token)
+        model.scraped(
+            self.endpoint.name,
+            waiting=metrics.waiting_requests,
+            running=metrics.running_requests,
+            kv_usage=self.endpoint.load.kv_cache_usage,
+            now=metrics.requested_at,
+        )
+
+    def release(self) -> None:
+        """Cease to observe."""
+        observers = self.endpoint.load.observers
+        if self.scraped in observers:
+            observers.remove(self.scraped)
