@@ -6,7 +6,7 @@ All modes, with 2,000 requests each: ``python -m tools.faults.lifecycle_command`
 import pytest
 
 from epp.lab.envoy import Mode
-from tools.faults import changes, files, frozen, lifecycle, waiting
+from tools.faults import changes, files, frozen, lifecycle, waiting, workers
 from tools.faults.processes import Setting
 from tools.faults.traffic import Answer, Kind, Verdict
 from tools.faults.trial import Outcome, Pace, Scenario
@@ -35,6 +35,8 @@ SMALL = Pace(requests=60, rate=40.0, long_tokens=60, drain="0.2s", changes=4)
         (files.reloaded_often, LEAN),
         (files.endpoints_torn, FULL_DUPLEX),
         (files.files_bombed, LEAN),
+        (workers.each_worker_killed, FAIL_OPEN),
+        (workers.supervisor_killed, LEAN),
     ],
     ids=lambda value: value.name if isinstance(value, Setting) else value.__name__,
 )

@@ -288,8 +288,9 @@ async def several_workers(run: Run) -> None:
     """Requests a second of one process and of several workers."""
     measured = await worker_scaling.measure(run.settings, run.endpoints)
     served = await worker_scaling.burst(run.endpoints)
-    run.results["workers"] = {"cells": measured, "burst": served}
-    run.console.print(worker_scaling.table(measured, served))
+    reached = await worker_scaling.shares(run.endpoints)
+    run.results["workers"] = {"cells": measured, "burst": served, "shares": reached}
+    run.console.print(worker_scaling.table(measured, served, reached))
 
 
 PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {

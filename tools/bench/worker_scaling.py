@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import httpx
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -40,6 +41,11 @@ AIM = 1.6
 MODES = (Mode.ADAPTIVE, Mode.FULL_DUPLEX)
 BURST_REQUESTS = 60
 BURST_ENDPOINTS = 6
+_THREADS = (2, 4)
+_ENVOYS = 8
+_SHARED_OUT = 200
+"""Requests through each Envoy, to see which worker gets them."""
+_REQUESTS = "llm_d_epp_request_total{"
 _RESIDENT = "VmRSS:"
 _ENVOY_THREADS = 2
 """Each has a connection of its own to each worker."""
@@ -162,6 +168,64 @@ def _resident_mb(pid: int) -> float:
     return int(line.split()[1]) / 1024
 
 
+async def shares(endpoints: Sequence[str]) -> dict[str, list[float]]:
+    """Return the part of the requests that the busiest worker got, by how Envoy reaches them.
+
+    Each Envoy is started anew, because the kernel chooses when it connects.
+    """
+    found: dict[str, list[float]] = {}
+    for threads in _THREADS:
+        found[f"one port, {threads} threads"] = await _busiest(endpoints, threads, is_shared=True)
+        found[f"a socket each, {threads} threads"] = await _busiest(
+            endpoints, threads, is_shared=False
+        )
+    return found
+
+
+async def _busiest(endpoints: Sequence[str], threads: int, *, is_shared: bool) -> list[float]:
+    shares = []
+    async with contextlib.AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epp-bench-")))
+        socket = str(folder / "epp.sock")
+        listen = () if is_shared else ("--listen", f"unix:{socket}")
+        running = await stack.enter_async_context(
+            processes.epp(endpoints, "--workers", str(WORKERS), *listen, *SLOW_SCRAPES)
+        )
+        config = GatewayConfig(
+            mode=Mode.LEAN,
+            endpoints=tuple(endpoints),
+            listen_port=0,
+            epp_port=running.ready["grpc"] or 9002,
+            epp_socket="" if is_shared else socket,
+            epp_workers=1 if is_shared else WORKERS,
+        )
+        text = render_yaml(config)
+        before = await _served(running)
+        for number in range(_ENVOYS):
+            async with EnvoyProcess(text, concurrency=threads) as envoy:
+                url = await url_of(envoy)
+                report = await run(plan(url, Case(Mode.LEAN), requests=_SHARED_OUT, seed=number))
+                if report.errors:
+                    raise RuntimeError(f"requests failed: {load_errors(report)}")
+            now = await _served(running)
+            served = [after - earlier for after, earlier in zip(now, before, strict=True)]
+            shares.append(max(served) / sum(served))
+            before = now
+    return shares
+
+
+async def _served(running: processes.Running) -> list[float]:
+    """Return the number of requests of each worker."""
+    url = f"http://127.0.0.1:{running.ready['metrics']}/metrics"
+    served = []
+    async with httpx.AsyncClient(timeout=30.0, trust_env=False) as client:
+        for worker in range(WORKERS):
+            page = (await client.get(url, params={"worker": worker})).text
+            counts = [each for each in page.splitlines() if each.startswith(_REQUESTS)]
+            served.append(sum(float(each.rpartition(" ")[2]) for each in counts))
+    return served
+
+
 async def burst(endpoints: Sequence[str]) -> dict[str, int]:
     """Send requests at once through the workers; return how many each endpoint got.
 
@@ -186,8 +250,8 @@ async def burst(endpoints: Sequence[str]) -> dict[str, int]:
         return report.endpoints
 
 
-def table(cells: Sequence[Cell], served: dict[str, int]) -> Group:
-    """Return the cells with their ratios, and the spread of the burst."""
+def table(cells: Sequence[Cell], served: dict[str, int], reached: dict[str, list[float]]) -> Group:
+    """Return the cells with their ratios, the spread of the burst, and shares of requests."""
     shown = Table(
         "mode", "processes", "requests/s", "CPU ms/request", "busiest", "RSS MB", title=_TITLE
     )
@@ -210,6 +274,10 @@ def table(cells: Sequence[Cell], served: dict[str, int]) -> Group:
         f"a burst of {BURST_REQUESTS} over {BURST_ENDPOINTS} endpoints: {sorted(served.values())},"
         f" max - min {spread} (aim {1 + WORKERS})"
     )
+    lines += [
+        f"{how}: the busier worker got {', '.join(f'{each:.0%}' for each in sorted(shares))}"
+        for how, shares in reached.items()
+    ]
     return Group(shown, *(Text(line) for line in lines))
 
 

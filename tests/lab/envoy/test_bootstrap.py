@@ -362,6 +362,34 @@ def test_the_endpoint_picker_may_be_on_a_unix_socket(tls: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "addresses"),
+    [
+        (
+            {"epp_socket": "/run/epp.sock"},
+            [{"pipe": {"path": f"/run/epp-{worker}.sock"}} for worker in range(3)],
+        ),
+        (
+            {"epp_port": 9102},
+            [
+                {"socket_address": {"address": "127.0.0.1", "port_value": 9102 + worker}}
+                for worker in range(3)
+            ],
+        ),
+    ],
+    ids=["sockets", "ports"],
+)
+def test_each_worker_is_a_host_of_both_clusters(
+    more: dict[str, Any], addresses: list[dict[str, Any]]
+) -> None:
+    *pickers, _ = make_clusters(epp_workers=3, **more)
+    assert len(pickers) == 2
+    for picker in pickers:
+        hosts = picker["load_assignment"]["endpoints"][0]["lb_endpoints"]
+        assert [host["endpoint"]["address"] for host in hosts] == addresses
+    validate(render_yaml(make_config(epp_workers=3, **more)))
+
+
+@pytest.mark.parametrize(
     ("protocol", "options"),
     [
         (ModelServerProtocol.HTTP1, "http_protocol_options"),

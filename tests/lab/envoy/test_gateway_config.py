@@ -46,6 +46,8 @@ def test_what_is_no_endpoint_is_refused(endpoint: str) -> None:
         ({"message_timeout_seconds": 0.0}, "message_timeout_seconds: must be above 0"),
         ({"buffer_limit_bytes": 0}, "buffer_limit_bytes: must be above 0"),
         ({"retries": -1}, "retries: must not be below 0"),
+        ({"epp_workers": 0}, "epp_workers: at least 1, and a port for each: 0"),
+        ({"epp_workers": 2, "epp_port": 65535}, "epp_workers: at least 1, and a port for each: 2"),
         ({"epp_socket": "/" + 107 * "x"}, "epp_socket: longer than 107 bytes"),
         ({"epp_ca_file": "/ca"}, "epp_ca_file: requires epp_tls"),
         ({"epp_client_key_file": "/key"}, "epp_client_key_file: give both"),
