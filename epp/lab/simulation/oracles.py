@@ -4,7 +4,6 @@ They know the queue, the batch, the cached blocks and the speed of each server, 
 request.
 """
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
 from math import inf
@@ -15,6 +14,7 @@ from epp.lab.simulation.policies import PolicyRoute
 from epp.lab.simulation.prompts import SimulatedRequest
 from epp.lab.simulation.routing import Cancel, Receive, Router
 from epp.lab.simulation.servers import SimulatedServer
+from epp.lab.simulation.virtual_loop import VirtualLoop
 
 _MAX_WEIGHT = 8.0
 
@@ -22,7 +22,7 @@ _MAX_WEIGHT = 8.0
 class Oracle(Router):
     """Sends each request at once to the server with the least cost."""
 
-    def __init__(self, servers: Sequence[SimulatedServer], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, servers: Sequence[SimulatedServer], loop: VirtualLoop) -> None:
         self._servers = servers
         self._loop = loop
         self._in_flight = [0] * len(servers)

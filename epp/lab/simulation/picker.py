@@ -28,6 +28,7 @@ from epp.lab.simulation.routing import (
 )
 from epp.lab.simulation.scraping import page_opener, scraper_of
 from epp.lab.simulation.servers import SimulatedServer
+from epp.lab.simulation.virtual_loop import VirtualLoop
 from epp.observability import Metrics
 from epp.parsing.plugins import Usage
 from epp.pool_runtime import PoolRuntime
@@ -73,10 +74,12 @@ class PickerRoute(Route):
             routed.on_revoked = self._revoke
 
     def served_by(self, server: int) -> None:
+        self._picker.catch_up()
         self._routed.served_by(self._picker.addresses[server])
 
     def head(self, status: int, *, from_gateway: bool = False) -> Mapping[str, str]:
         routed, picker = self._routed, self._picker
+        picker.catch_up()
         if from_gateway:
             routed.answered_by = AnsweredBy.GATEWAY_FOR_SERVER
         mode = picker.mode
@@ -97,6 +100,13 @@ class PickerRoute(Route):
     def end(self, end: End, tokens: Tokens | None) -> None:
         routed = self._routed
         cause = _CAUSES[end]
+        pipeline = routed.pipeline
+        if (
+            tokens is None
+            or pipeline.complete_without_usage
+            or (self._sees_body and pipeline.response_complete)
+        ):  # otherwise nothing sees the scrapes: the release of a reservation only counts
+            self._picker.catch_up()
         if self._sees_body and self._began_at is not None:
             reads = tokens is not None and routed.find_reader is not None
             usage = Usage(tokens.prompt, tokens.output, tokens.cached) if tokens and reads else None
@@ -137,7 +147,7 @@ class PickerRouter(Router):
         self,
         config: LoadedConfig,
         servers: Sequence[SimulatedServer],
-        loop: asyncio.AbstractEventLoop,
+        loop: VirtualLoop,
         *,
         installed: InstalledPlugins,
         seed: int,
@@ -150,6 +160,8 @@ class PickerRouter(Router):
         """Addresses of the servers by index."""
         self.time = loop.time
         """The virtual clock."""
+        self.catch_up = loop.catch_up
+        """Makes the scrapes that are due; called before the endpoint picker may see them."""
         self._loop = loop
         self._index = {server.address: server.index for server in servers}
         by_address = {server.address: server for server in servers}
@@ -170,13 +182,18 @@ class PickerRouter(Router):
             lanes=BodyLanes(),
             clock=loop.time,
             open_page=page_opener(by_address, loop.time),
-            make_scraper=scraper_of(by_address, seed),
+            make_scraper=scraper_of(
+                by_address, seed, may_defer=lambda: self.runtime.flow.active is None
+            ),
         )
         """All that serves the pool."""
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start discovery, scrapes and outlier detection, and wait for the first metrics."""
+        # The checks see nothing of a server whose scrapes succeed; scrapes themselves see to the
+        # age of metrics.
+        self._loop.unseeing_tasks = frozenset({"outlier detection", "objects", "scraper"})
         self._task = self._loop.create_task(self.runtime.run(), name="endpoint picker")
         store = self.runtime.store
         for _ in range(_START_STEPS):
@@ -196,6 +213,7 @@ class PickerRouter(Router):
             self._task.result()
 
     def route(self, request: SimulatedRequest, receive: Receive) -> Cancel | None:
+        self.catch_up()
         try:
             decision = self.runtime.director.handle(
                 request_id=request.id,

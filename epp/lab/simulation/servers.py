@@ -1,8 +1,8 @@
 """The model servers of a simulation: engines driven by timers of the virtual clock, with faults."""
 
-import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from epp.lab.fleet import Engine, EngineConfig, FinishReason, GenerationRequest, Sequence
 from epp.lab.fleet.faults import Faults
@@ -10,6 +10,7 @@ from epp.lab.results import ServerAccount
 from epp.lab.simulation.forecasts import NEVER, Forecast, forecast
 from epp.lab.simulation.prompts import SimulatedRequest
 from epp.lab.simulation.routing import Tokens
+from epp.lab.simulation.virtual_loop import Timer, VirtualLoop
 
 UNAVAILABLE = 503
 
@@ -34,10 +35,20 @@ class Exchange:
     """Its state in the engine; None before the server takes it, and if it hangs."""
 
 
+class Watcher(Protocol):
+    """What looks at a server now and then, and has deferred that."""
+
+    def state_changes(self) -> None:
+        """Called before the state of the engine or what is wrong with it changes: look now."""
+
+    def faults_changed(self) -> None:
+        """Called after what is wrong with the server has changed."""
+
+
 class SimulatedServer:
     """One model server."""
 
-    def __init__(self, index: int, config: EngineConfig, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, index: int, config: EngineConfig, loop: VirtualLoop) -> None:
         self.index = index
         self.name = f"worker-{index}"
         """Name in records."""
@@ -49,11 +60,13 @@ class SimulatedServer:
         """What is wrong with it."""
         self.requests = 0
         """Requests that it has taken."""
+        self.watchers: list[Watcher] = []
+        """Who has deferred looking at it."""
         self._config = config
         self._loop = loop
         self._open: dict[Exchange, None] = {}
         self._awaiting: dict[Exchange, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._due: float | None = None
 
     @property
@@ -105,7 +118,7 @@ class SimulatedServer:
 
     def abort(self, exchange: Exchange) -> None:
         """End a request whose client has left; does nothing once it has ended."""
-        self.advance()
+        self._change()
         self._awaiting.pop(exchange, None)
         if self._open.pop(exchange, self) is None and exchange.sequence is not None:
             self.engine.abort(exchange.sequence, self._loop.time())
@@ -113,7 +126,7 @@ class SimulatedServer:
 
     def inject(self, faults: Faults) -> None:
         """Change what is wrong with it."""
-        self.advance()
+        self._change()
         before, self.faults = self.faults, faults
         if faults.speed != before.speed:
             self.engine.change_speed(faults.speed)
@@ -122,6 +135,8 @@ class SimulatedServer:
         if before.hang and not faults.hang and self.engine.step_ends_at is not None:
             self.engine.step_ends_at = max(self.engine.step_ends_at, self._loop.time())
         self._arm()
+        for watcher in self.watchers:
+            watcher.faults_changed()
 
     def advance(self) -> None:
         """Let the engine do what it has done by now."""
@@ -129,13 +144,21 @@ class SimulatedServer:
         engine = self.engine
         if self.faults.hang or engine.step_ends_at is None or engine.step_ends_at > now:
             return
+        for watcher in self.watchers:
+            watcher.state_changes()
         engine.run_until(now)
         if self._awaiting:
             self._announce_first_tokens()
         self._arm()
 
-    def _generate(self, exchange: Exchange) -> None:
+    def _change(self) -> None:
+        """Let the engine do what it has done by now, before something else changes its state."""
+        for watcher in self.watchers:
+            watcher.state_changes()
         self.advance()
+
+    def _generate(self, exchange: Exchange) -> None:
+        self._change()
         traffic = exchange.request.traffic
 
         def end(sequence: Sequence) -> None:
@@ -199,7 +222,7 @@ class SimulatedServer:
         if self._timer is not None:
             self._timer.cancel()
         self._due = due
-        self._timer = None if due is None else self._loop.call_at(due, self._tick)
+        self._timer = None if due is None else self._loop.set_timer(due, self._tick)
 
     def _tick(self) -> None:
         self._timer = self._due = None
@@ -208,7 +231,7 @@ class SimulatedServer:
 
 
 def simulated_servers(
-    engines: Iterable[EngineConfig], loop: asyncio.AbstractEventLoop
+    engines: Iterable[EngineConfig], loop: VirtualLoop
 ) -> list[SimulatedServer]:
     """Return a server for each engine."""
     return [SimulatedServer(index, config, loop) for index, config in enumerate(engines)]
