@@ -68,9 +68,7 @@ class IdealServer(SimulatedServer):
         ]
 
 
-def ideal_servers(
-    engines: Sequence[EngineConfig], loop: VirtualLoop
-) -> list[SimulatedServer]:
+def ideal_servers(engines: Sequence[EngineConfig], loop: VirtualLoop) -> list[SimulatedServer]:
     """Return one server for each engine, all like the fastest, with one cache for all."""
     probe = Tokens(1000, 100, 0)
     fastest = min(engines, key=lambda config: seconds_alone(config, probe)[1])

@@ -138,6 +138,8 @@ class PickerRouter(Router):
         seed: Seed of its random choices.
         mode: What the gateway shows it of a response.
         scrape_interval_seconds: As ``--refresh-metrics-interval``.
+        defers_scrapes: Whether a scrape is made when its result may be seen, not when it is due.
+            With flow control it never is: each scrape may dispatch a request.
 
     Raises:
         ConfigError: The configuration is invalid.
@@ -153,6 +155,7 @@ class PickerRouter(Router):
         seed: int,
         mode: Mode = Mode.LEAN,
         scrape_interval_seconds: float = 0.05,
+        defers_scrapes: bool = True,
     ) -> None:
         self.mode = mode
         """What the gateway shows of a response."""
@@ -183,7 +186,9 @@ class PickerRouter(Router):
             clock=loop.time,
             open_page=page_opener(by_address, loop.time),
             make_scraper=scraper_of(
-                by_address, seed, may_defer=lambda: self.runtime.flow.active is None
+                by_address,
+                seed,
+                may_defer=lambda: defers_scrapes and self.runtime.flow.active is None,
             ),
         )
         """All that serves the pool."""

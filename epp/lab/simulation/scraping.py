@@ -132,7 +132,7 @@ def engine_metrics(server: SimulatedServer, now: float, last: EndpointMetrics) -
         config.num_blocks,
         now,
         stats.prompt_tokens,
-        stats.histograms["time_to_first_token_seconds"].count,
+        stats.prompts,
     )
 
 
@@ -202,7 +202,20 @@ class EngineScrapeLoop(ScrapeLoop):
     def run(self) -> None:
         """Make a scrape that was deferred."""
         self._deferred_to = None
-        self._begin()
+        engine, rest = self._server.engine, self._rest
+        if not (engine.num_running and self._reads_metrics):
+            self._begin()
+            return
+        # What `_begin` does, without what matters only to an idle endpoint.
+        scrape = self.scrape
+        scrape.take(engine_metrics(self._server, self._at, scrape.endpoint.metrics))
+        if rest is not None:
+            rest.next_interval(0)
+            scrape.state.rest_seconds = 0.0
+        self._at = self._due
+        self._due += scrape.pace.configured_seconds
+        self._deferred_to = self._at
+        self._loop.defer(self._at, self)
 
     def note_age(self, now: float, staleness_seconds: float) -> None:
         """Let the metrics become stale as late as if the scrapes that are due had been made."""

@@ -230,8 +230,6 @@ class SimulatedServer:
         self._arm()
 
 
-def simulated_servers(
-    engines: Iterable[EngineConfig], loop: VirtualLoop
-) -> list[SimulatedServer]:
+def simulated_servers(engines: Iterable[EngineConfig], loop: VirtualLoop) -> list[SimulatedServer]:
     """Return a server for each engine."""
     return [SimulatedServer(index, config, loop) for index, config in enumerate(engines)]

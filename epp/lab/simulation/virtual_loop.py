@@ -130,9 +130,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         """Call it after some time."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
-    def set_timer(
-        self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts
-    ) -> Timer:
+    def set_timer(self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts) -> Timer:
         """Call it when the clock reaches a time, without doing first what is deferred.
 
         Its exceptions end the run.
