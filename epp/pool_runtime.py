@@ -26,6 +26,7 @@ from epp.data_layer import (
     DataLayerRuntime,
     DrainCalls,
     DrainMarks,
+    EndpointDiscovery,
     EndpointStore,
     EndpointsView,
     HealthCheck,
@@ -102,6 +103,7 @@ class PoolRuntime:
         clock: Monotonic seconds.
         open_page: Gets pages of endpoints in place of HTTP; None for HTTP.
         make_scraper: Class of the scraper.
+        discoveries: Further discoveries of endpoints.
 
     Raises:
         ConfigError: The configuration is invalid.
@@ -126,6 +128,7 @@ class PoolRuntime:
         clock: Callable[[], float] = time.monotonic,
         open_page: OpenPage | None = None,
         make_scraper: type[Scraper] = Scraper,
+        discoveries: Sequence[EndpointDiscovery] = (),
     ) -> None:
         self.settings = settings
         self.metrics = metrics
@@ -206,6 +209,7 @@ class PoolRuntime:
         fixed = fixed_discoveries(
             builder, settings.endpoints, settings.endpoints_file, settings.endpoint_dns
         )
+        fixed += discoveries
         objects: ObjectFeed | None = None
         self.discovery: KubernetesDiscovery | None = None
         """The discovery of its pods; None if the endpoints come from elsewhere."""

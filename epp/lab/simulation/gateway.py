@@ -154,10 +154,13 @@ class ClientRequest:
         if self._has_oracle:
             self._oracle = self._best_choice()
         outcome.on_revoked = self._revoked
+        prefiller = None if outcome.prefiller is None else self._servers[outcome.prefiller]
         for number, index in enumerate(outcome.servers[: 1 + RETRIES]):
             server = self._servers[index]
             exchange = Exchange(
                 request=self._request,
+                output_tokens=self._request.traffic.output_tokens,
+                prefiller=prefiller,
                 head=self._head,
                 first_token=self._first_token,
                 end=self._end,
@@ -255,7 +258,7 @@ class ClientRequest:
             oracle=self._oracle,
             output_tokens=0 if tokens is None else tokens.output,
             prompt_tokens=traffic.prompt_tokens,
-            cached_tokens=0 if tokens is None else tokens.cached,
+            cached_tokens=0 if self._account is None else self._account.cached_tokens or 0,
             error=error,
             message=message,
         )

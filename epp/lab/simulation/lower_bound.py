@@ -36,7 +36,8 @@ class IdealServer(SimulatedServer):
         for timer in self._timers.pop(exchange, ()):
             timer.cancel()
 
-    def _generate(self, exchange: Exchange) -> None:
+    def _generate(self, exchange: Exchange, *, is_prefilled: bool) -> None:
+        del is_prefilled
         config, traffic = self._config, exchange.request.traffic
         keys = exchange.request.keys(config.block_size)
         blocks = (traffic.prompt_tokens - 1) // config.block_size

@@ -8,10 +8,12 @@ made here, as far as the gateway's mode lets the endpoint picker see the respons
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import ClassVar
 
 from epp.admin import ExplainSettings
 from epp.building import InstalledPlugins
 from epp.config import LoadedConfig
+from epp.data_layer import EndpointDiscovery, EndpointSink, EndpointSpec
 from epp.ext_proc.response_body import is_worth_requesting
 from epp.lab.envoy import Mode
 from epp.lab.results import EppChoice
@@ -46,6 +48,8 @@ from epp.settings import ServeSettings
 
 _START_STEPS, _START_STEP_SECONDS = 100, 0.01
 """A run begins when all servers have been scraped, or after a second."""
+_PREFILLER = "x-prefiller-host-port"
+"""Header in which a profile handler names the server for the prompt, to llm-d's routing sidecar."""
 _EVICTED = Refusal(429, "evicted by flow control")
 _RESPONSE_HEADERS = {"content-type": "text/event-stream; charset=utf-8"}
 _CAUSES: Mapping[End, EndCause] = {
@@ -54,6 +58,26 @@ _CAUSES: Mapping[End, EndCause] = {
     End.GATEWAY: EndCause.COMPLETED,
     End.CLIENT_LEFT: EndCause.CLIENT_DISCONNECT,
 }
+
+
+class ServerDiscovery(EndpointDiscovery):
+    """Reports the servers of a simulation, with their labels."""
+
+    type: ClassVar[str] = "simulated-discovery"
+
+    def __init__(self, servers: Sequence[SimulatedServer]) -> None:
+        self.name = "simulation"
+        self._servers = servers
+
+    async def run(self, sink: EndpointSink) -> None:
+        sink.replace_endpoints(
+            self.name,
+            [
+                EndpointSpec(f"default/worker-{each.index:03d}", each.address, each.labels)
+                for each in self._servers
+            ],
+        )
+        await asyncio.Event().wait()
 
 
 class PickerRoute(Route):
@@ -70,6 +94,7 @@ class PickerRoute(Route):
         self._began_at: float | None = None
         self._sees_body = False
         self.choice = _choice(routed)
+        self.prefiller = picker.prefiller(routed)
         if routed.in_flight is not None:
             routed.on_revoked = self._revoke
 
@@ -171,7 +196,6 @@ class PickerRouter(Router):
         settings = ServeSettings(
             config=config,
             allow_experimental_plugins=True,
-            endpoints=tuple(f"worker-{each.index:03d}={each.address}" for each in servers),
             refresh_metrics_interval_seconds=scrape_interval_seconds,
             explain=ExplainSettings(explain_decisions=0),
             seed=seed,
@@ -185,6 +209,7 @@ class PickerRouter(Router):
             lanes=BodyLanes(),
             clock=loop.time,
             open_page=page_opener(by_address, loop.time),
+            discoveries=[ServerDiscovery(servers)],
             make_scraper=scraper_of(
                 by_address,
                 seed,
@@ -193,6 +218,11 @@ class PickerRouter(Router):
         )
         """All that serves the pool."""
         self._task: asyncio.Task[None] | None = None
+
+    def prefiller(self, routed: RoutedRequest) -> int | None:
+        """Return the server that is to compute the prompt of a request before."""
+        given = routed.decision.request_headers.get(_PREFILLER)
+        return None if not given else self._index[given.partition(",")[0].strip()]
 
     async def start(self) -> None:
         """Start discovery, scrapes and outlier detection, and wait for the first metrics."""

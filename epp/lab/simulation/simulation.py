@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import process_time
@@ -52,6 +52,8 @@ class Simulation:
     """Creates the router."""
     faults: FaultPlan
     """What goes wrong."""
+    labels: Sequence[Mapping[str, str]] = ()
+    """Labels of each worker; () for none."""
     seed: int = 0
     """Seed of the faults."""
     has_oracle: bool = False
@@ -80,6 +82,8 @@ class Simulation:
     async def _run(self) -> tuple[list[Record], list[SimulatedServer], float]:
         loop = running_virtual_loop()
         servers = self.make_servers(self.engines, loop)
+        for server, labels in zip(servers, self.labels, strict=False):
+            server.labels = labels
         router = self.make_router(servers, loop)
         await router.start()
         try:
