@@ -27,6 +27,7 @@ from epp.data_layer import (
     DataLayerRuntime,
     DrainCalls,
     DrainMarks,
+    EndpointDiscovery,
     EndpointStore,
     EndpointsView,
     HealthCheck,
@@ -104,6 +105,7 @@ class PoolRuntime:
         open_page: Gets pages of endpoints in place of HTTP; None for HTTP.
         sharing: What this process shares with others that serve the pool; None if it is the only
             one.
+        discoveries: Further discoveries of endpoints.
 
     Raises:
         ConfigError: The configuration is invalid.
@@ -128,6 +130,7 @@ class PoolRuntime:
         clock: Callable[[], float] = time.monotonic,
         open_page: OpenPage | None = None,
         sharing: PoolSharing | None = None,
+        discoveries: Sequence[EndpointDiscovery] = (),
     ) -> None:
         self.settings = settings
         self.metrics = metrics
@@ -211,9 +214,12 @@ class PoolRuntime:
             rewritten=metrics.model_rewritten,
         )
         """Objectives and rewrites."""
-        fixed = fixed_discoveries(
-            builder, settings.endpoints, settings.endpoints_file, settings.endpoint_dns
-        )
+        fixed = [
+            *fixed_discoveries(
+                builder, settings.endpoints, settings.endpoints_file, settings.endpoint_dns
+            ),
+            *discoveries,
+        ]
         objects: ObjectFeed | None = None
         self.discovery: KubernetesDiscovery | None = None
         """The discovery of its pods; None if the endpoints come from elsewhere."""

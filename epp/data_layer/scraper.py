@@ -182,7 +182,7 @@ class Scraper:
                 settled_at = self._settings.clock()
                 while True:
                     await asyncio.sleep(self._seconds_to_ageing())
-                    self._load_estimates.age()
+                    self._age()
                     now = self._settings.clock()
                     if now - settled_at >= _SETTLE_SECONDS:
                         settled_at = now
@@ -198,6 +198,10 @@ class Scraper:
                 self._polls.close()
                 self._states.clear()
                 self._load_estimates.ages.clear()
+
+    def _age(self) -> None:
+        """Replace metrics that are stale by estimates."""
+        self._load_estimates.age()
 
     def _seconds_to_ageing(self) -> float:
         """Return the interval, or up to a few if no metrics become stale meanwhile."""

@@ -64,12 +64,14 @@ class DecodeGroup:
 
     def blocks_of_steps(self, steps: int) -> int:
         """Return the number of KV blocks that the members need for steps not yet planned."""
-        rounds, rest = divmod(steps, self._block_size)
-        blocks = rounds * self.size
-        first = self.clock.planned
-        for step in range(first, first + rest):
-            blocks += self._starts[step % self._block_size]
-        return blocks
+        starts, size = self._starts, self._block_size
+        rounds, rest = divmod(steps, size)
+        first = self.clock.planned % size
+        end = first + rest
+        blocks = sum(starts[first:end])
+        if end > size:
+            blocks += sum(starts[: end - size])
+        return rounds * self.size + blocks
 
     def steps_in(self, blocks: int, most: int) -> int:
         """Return for how many steps not yet planned `blocks` KV blocks last, up to `most`."""

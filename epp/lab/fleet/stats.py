@@ -117,6 +117,8 @@ class EngineStats:
         """Those of `prompt_tokens` whose KV another server transferred."""
         self.prompt_tokens = 0
         """Prompt tokens of the requests that have generated a token."""
+        self.prompts = 0
+        """Number of these requests."""
         self.prompt_tokens_cached = 0
         """Those of `prompt_tokens` that this server did not compute."""
         self.generation_tokens = 0
@@ -177,6 +179,7 @@ class EngineStats:
         """Count the token that a prefill is about to generate, the first unless preempted."""
         self.generation_tokens += 1
         if sequence.generated == 0:
+            self.prompts += 1
             self.prompt_tokens += sequence.prompt_tokens
             self.prompt_tokens_cached += sequence.cached_tokens
             self.prompt_tokens_transferred += sequence.transferred_tokens

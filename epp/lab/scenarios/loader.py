@@ -1,5 +1,6 @@
 """Reads scenario files; each error names the file, the field and what it may be."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from epp.lab.traffic.fields import DurationField, parse, seconds
 from epp.lab.yaml_text import parse_yaml
 
 _MAX_WORKERS = 10_000
+_WORKERS = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
 
 class FleetFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,6 +27,7 @@ class FleetFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     workers: int = 8
     engine: dict[str, Any] = {}
     overrides: dict[int, dict[str, Any]] = {}
+    labels: dict[str | int, dict[str, str]] = {}
 
 
 class SloFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,6 +91,7 @@ def scenario_of(
             description=fields.description,
             source=fields.source,
             engines=_engines(fields.fleet, f"{where}: fleet"),
+            labels=_labels(fields.fleet, f"{where}: fleet.labels"),
             traffic=fields.traffic,
             folder=folder,
             faults=FaultPlan.from_list(fields.faults, f"{where}: faults"),
@@ -118,6 +122,22 @@ def _engines(fleet: FleetFields, where: str) -> list[EngineConfig]:
             )
         engines[index] = _engine(fleet.engine | changes, f"{where}.overrides.{index}")
     return engines
+
+
+def _labels(fleet: FleetFields, where: str) -> list[dict[str, str]]:
+    """Return the labels of each worker; [] if none has any."""
+    labels: list[dict[str, str]] = [{} for _ in range(fleet.workers if fleet.labels else 0)]
+    for which, given in fleet.labels.items():
+        match = _WORKERS.fullmatch(str(which))
+        first, last = (-1, -1) if match is None else (int(match[1]), int(match[2] or match[1]))
+        if not 0 <= first <= last < fleet.workers:
+            raise ScenarioError(
+                f"{where}: {which!r} names no workers: give an index or a range such as 0-3, below"
+                f" {fleet.workers}"
+            )
+        for index in range(first, last + 1):
+            labels[index] |= given
+    return labels
 
 
 def _engine(document: Mapping[str, Any], where: str) -> EngineConfig:

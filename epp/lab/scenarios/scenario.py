@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from epp.lab.fleet import EngineConfig
 from epp.lab.fleet.faults import FaultPlan
 from epp.lab.results import Slo
 from epp.lab.traffic import Workload, load_traffic
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,8 @@ class Scenario:
     """Where its numbers come from."""
     engines: Sequence[EngineConfig]
     """Settings of each worker."""
+    labels: Sequence[Mapping[str, str]] = ()
+    """Labels of each worker, such as its role; () for none."""
     traffic: Mapping[str, Any]
     """The description of the traffic."""
     folder: Path = Path()
@@ -72,8 +76,16 @@ class Scenario:
             traffic["limit"] = min(requests, traffic.get("limit", requests))
         if time_scale is not None:
             traffic["time_scale"] = traffic.get("time_scale", 1.0) * time_scale
-        engines = self.engines
-        if workers is not None:
-            more = [engines[-1]] * (workers - len(engines))
-            engines = [*engines[:workers], *more]
-        return replace(self, traffic=traffic, engines=engines)
+        return replace(
+            self,
+            traffic=traffic,
+            engines=_resized(self.engines, workers),
+            labels=_resized(self.labels, workers),
+        )
+
+
+def _resized(each: Sequence[T], workers: int | None) -> Sequence[T]:
+    """Return the values of so many workers, or the same ones for None."""
+    if workers is None or not each:
+        return each
+    return [*each[:workers], *[each[-1]] * (workers - len(each))]

@@ -1,6 +1,5 @@
 """What a simulation compares: built-in policies, oracles and configurations, by name."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +18,7 @@ from epp.lab.simulation.policies import POLICIES, PolicyRouter
 from epp.lab.simulation.routing import Router
 from epp.lab.simulation.servers import SimulatedServer, simulated_servers
 from epp.lab.simulation.simulation import MakeServers
+from epp.lab.simulation.virtual_loop import VirtualLoop
 
 LOWER_BOUND = "lower-bound"
 HOLDING_ORACLE = "oracle-holding"
@@ -101,7 +101,7 @@ class Contender:
     def make_router(
         self,
         servers: Sequence[SimulatedServer],
-        loop: asyncio.AbstractEventLoop,
+        loop: VirtualLoop,
         *,
         seed: int,
         mode: Mode,

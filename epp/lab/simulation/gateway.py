@@ -4,7 +4,6 @@ Modelled are Envoy's retries on refused connections, its own 503, and the client
 network takes no time.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from math import inf
 
@@ -17,6 +16,7 @@ from epp.lab.simulation.servers import (
     Exchange,
     SimulatedServer,
 )
+from epp.lab.simulation.virtual_loop import Timer, VirtualLoop
 
 _ERROR = 400
 
@@ -24,18 +24,18 @@ _ERROR = 400
 class Timeouts:
     """The time limit of all requests; one timer serves them, because they have the same limit."""
 
-    def __init__(self, seconds: float, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, seconds: float, loop: VirtualLoop) -> None:
         self._seconds = seconds
         self._loop = loop
         self._deadlines: dict[ClientRequest, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
 
     def add(self, client: "ClientRequest") -> None:
         """Begin with a request that is sent now."""
         deadline = self._loop.time() + self._seconds
         self._deadlines[client] = deadline
         if self._timer is None:
-            self._timer = self._loop.call_at(deadline, self._check)
+            self._timer = self._loop.set_timer(deadline, self._check)
 
     def remove(self, client: "ClientRequest") -> None:
         """End with a request that has ended."""
@@ -53,7 +53,7 @@ class Timeouts:
         while self._deadlines:
             client, deadline = next(iter(self._deadlines.items()))
             if deadline > now:
-                self._timer = self._loop.call_at(deadline, self._check)
+                self._timer = self._loop.set_timer(deadline, self._check)
                 return
             del self._deadlines[client]
             client.time_out()
@@ -99,7 +99,7 @@ class ClientRequest:
         router: Router,
         servers: Sequence[SimulatedServer],
         *,
-        loop: asyncio.AbstractEventLoop,
+        loop: VirtualLoop,
         began_at: float,
         has_oracle: bool,
         finished: "Callable[[ClientRequest, Record], None]",
@@ -154,10 +154,13 @@ class ClientRequest:
         if self._has_oracle:
             self._oracle = self._best_choice()
         outcome.on_revoked = self._revoked
+        prefiller = None if outcome.prefiller is None else self._servers[outcome.prefiller]
         for number, index in enumerate(outcome.servers[: 1 + RETRIES]):
             server = self._servers[index]
             exchange = Exchange(
                 request=self._request,
+                output_tokens=self._request.traffic.output_tokens,
+                prefiller=prefiller,
                 head=self._head,
                 first_token=self._first_token,
                 end=self._end,
@@ -255,7 +258,7 @@ class ClientRequest:
             oracle=self._oracle,
             output_tokens=0 if tokens is None else tokens.output,
             prompt_tokens=traffic.prompt_tokens,
-            cached_tokens=0 if tokens is None else tokens.cached,
+            cached_tokens=0 if self._account is None else self._account.cached_tokens or 0,
             error=error,
             message=message,
         )

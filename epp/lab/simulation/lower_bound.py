@@ -5,7 +5,6 @@ waits for another one. So the times are a lower bound for every request of the s
 the throughput is not a bound: at high rates all policies are far from it.
 """
 
-import asyncio
 from collections.abc import Sequence
 
 from epp.lab.fleet import EngineConfig
@@ -13,6 +12,7 @@ from epp.lab.fleet.faults import Faults
 from epp.lab.results import ServerAccount
 from epp.lab.simulation.routing import Tokens
 from epp.lab.simulation.servers import Exchange, SimulatedServer
+from epp.lab.simulation.virtual_loop import Timer, VirtualLoop
 
 
 class IdealServer(SimulatedServer):
@@ -22,12 +22,12 @@ class IdealServer(SimulatedServer):
         self,
         index: int,
         config: EngineConfig,
-        loop: asyncio.AbstractEventLoop,
+        loop: VirtualLoop,
         cached: set[int],
     ) -> None:
         super().__init__(index, config, loop)
         self._cached = cached
-        self._timers: dict[Exchange, list[asyncio.TimerHandle]] = {}
+        self._timers: dict[Exchange, list[Timer]] = {}
 
     def inject(self, faults: Faults) -> None:
         """Ignore faults: without them, requests are faster."""
@@ -36,7 +36,8 @@ class IdealServer(SimulatedServer):
         for timer in self._timers.pop(exchange, ()):
             timer.cancel()
 
-    def _generate(self, exchange: Exchange) -> None:
+    def _generate(self, exchange: Exchange, *, is_prefilled: bool) -> None:
+        del is_prefilled
         config, traffic = self._config, exchange.request.traffic
         keys = exchange.request.keys(config.block_size)
         blocks = (traffic.prompt_tokens - 1) // config.block_size
@@ -63,14 +64,12 @@ class IdealServer(SimulatedServer):
             )
 
         self._timers[exchange] = [
-            self._loop.call_at(now + first, exchange.first_token),
-            self._loop.call_at(now + whole, end),
+            self._loop.set_timer(now + first, exchange.first_token),
+            self._loop.set_timer(now + whole, end),
         ]
 
 
-def ideal_servers(
-    engines: Sequence[EngineConfig], loop: asyncio.AbstractEventLoop
-) -> list[SimulatedServer]:
+def ideal_servers(engines: Sequence[EngineConfig], loop: VirtualLoop) -> list[SimulatedServer]:
     """Return one server for each engine, all like the fastest, with one cache for all."""
     probe = Tokens(1000, 100, 0)
     fastest = min(engines, key=lambda config: seconds_alone(config, probe)[1])

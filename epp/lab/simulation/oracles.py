@@ -16,6 +16,7 @@ from epp.lab.simulation.policies import PolicyRoute
 from epp.lab.simulation.prompts import SimulatedRequest
 from epp.lab.simulation.routing import Cancel, End, Receive, Router, Tokens
 from epp.lab.simulation.servers import SimulatedServer
+from epp.lab.simulation.virtual_loop import VirtualLoop
 
 _MAX_WEIGHT = 8.0
 _ROOM_SECONDS = 0.15
@@ -64,7 +65,7 @@ class HoldingOracle(Router):
     where ``work`` is what the request takes of the server's time, and waits include reservations.
     """
 
-    def __init__(self, servers: Sequence[SimulatedServer], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, servers: Sequence[SimulatedServer], loop: VirtualLoop) -> None:
         self.in_flight = [0] * len(servers)
         """Requests in flight of each server."""
         self._servers = servers

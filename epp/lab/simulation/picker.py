@@ -8,11 +8,12 @@ made here, as far as the gateway's mode lets the endpoint picker see the respons
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import ClassVar
 
 from epp.admin import ExplainSettings
 from epp.building import InstalledPlugins
 from epp.config import LoadedConfig
-from epp.data_layer import Alone
+from epp.data_layer import Alone, EndpointDiscovery, EndpointSink, EndpointSpec
 from epp.ext_proc.response_body import is_worth_requesting
 from epp.lab.envoy import Mode
 from epp.lab.results import EppChoice
@@ -29,6 +30,7 @@ from epp.lab.simulation.routing import (
 )
 from epp.lab.simulation.scraping import page_opener, scraper_of
 from epp.lab.simulation.servers import SimulatedServer
+from epp.lab.simulation.virtual_loop import VirtualLoop
 from epp.observability import Metrics
 from epp.parsing.plugins import Usage
 from epp.pool_runtime import PoolRuntime
@@ -46,6 +48,8 @@ from epp.settings import ServeSettings
 
 _START_STEPS, _START_STEP_SECONDS = 100, 0.01
 """A run begins when all servers have been scraped, or after a second."""
+_PREFILLER = "x-prefiller-host-port"
+"""Header in which a profile handler names the server for the prompt, to llm-d's routing sidecar."""
 _EVICTED = Refusal(429, "evicted by flow control")
 _RESPONSE_HEADERS = {"content-type": "text/event-stream; charset=utf-8"}
 _CAUSES: Mapping[End, EndCause] = {
@@ -54,6 +58,26 @@ _CAUSES: Mapping[End, EndCause] = {
     End.GATEWAY: EndCause.COMPLETED,
     End.CLIENT_LEFT: EndCause.CLIENT_DISCONNECT,
 }
+
+
+class ServerDiscovery(EndpointDiscovery):
+    """Reports the servers of a simulation, with their labels."""
+
+    type: ClassVar[str] = "simulated-discovery"
+
+    def __init__(self, servers: Sequence[SimulatedServer]) -> None:
+        self.name = "simulation"
+        self._servers = servers
+
+    async def run(self, sink: EndpointSink) -> None:
+        sink.replace_endpoints(
+            self.name,
+            [
+                EndpointSpec(f"default/worker-{each.index:03d}", each.address, each.labels)
+                for each in self._servers
+            ],
+        )
+        await asyncio.Event().wait()
 
 
 class PickerRoute(Route):
@@ -70,14 +94,17 @@ class PickerRoute(Route):
         self._began_at: float | None = None
         self._sees_body = False
         self.choice = _choice(routed)
+        self.prefiller = picker.prefiller(routed)
         if routed.in_flight is not None:
             routed.on_revoked = self._revoke
 
     def served_by(self, server: int) -> None:
+        self._picker.catch_up()
         self._routed.served_by(self._picker.addresses[server])
 
     def head(self, status: int, *, from_gateway: bool = False) -> Mapping[str, str]:
         routed, picker = self._routed, self._picker
+        picker.catch_up()
         if from_gateway:
             routed.answered_by = AnsweredBy.GATEWAY_FOR_SERVER
         mode = picker.mode
@@ -100,6 +127,13 @@ class PickerRoute(Route):
     def end(self, end: End, tokens: Tokens | None) -> None:
         routed = self._routed
         cause = _CAUSES[end]
+        pipeline = routed.pipeline
+        if (
+            tokens is None
+            or pipeline.complete_without_usage
+            or (self._sees_body and pipeline.response_complete)
+        ):  # otherwise nothing sees the scrapes: the release of a reservation only counts
+            self._picker.catch_up()
         if self._sees_body and self._began_at is not None:
             reads = tokens is not None and routed.find_reader is not None
             usage = Usage(tokens.prompt, tokens.output, tokens.cached) if tokens and reads else None
@@ -131,6 +165,8 @@ class PickerRouter(Router):
         seed: Seed of its random choices.
         mode: What the gateway shows it of a response.
         scrape_interval_seconds: As ``--refresh-metrics-interval``.
+        defers_scrapes: Whether a scrape is made when its result may be seen, not when it is due.
+            With flow control it never is: each scrape may dispatch a request.
 
     Raises:
         ConfigError: The configuration is invalid.
@@ -140,12 +176,13 @@ class PickerRouter(Router):
         self,
         config: LoadedConfig,
         servers: Sequence[SimulatedServer],
-        loop: asyncio.AbstractEventLoop,
+        loop: VirtualLoop,
         *,
         installed: InstalledPlugins,
         seed: int,
         mode: Mode = Mode.LEAN,
         scrape_interval_seconds: float = 0.05,
+        defers_scrapes: bool = True,
     ) -> None:
         self.mode = mode
         """What the gateway shows of a response."""
@@ -153,13 +190,14 @@ class PickerRouter(Router):
         """Addresses of the servers by index."""
         self.time = loop.time
         """The virtual clock."""
+        self.catch_up = loop.catch_up
+        """Makes the scrapes that are due; called before the endpoint picker may see them."""
         self._loop = loop
         self._index = {server.address: server.index for server in servers}
         by_address = {server.address: server for server in servers}
         settings = ServeSettings(
             config=config,
             allow_experimental_plugins=True,
-            endpoints=tuple(f"worker-{each.index:03d}={each.address}" for each in servers),
             refresh_metrics_interval_seconds=scrape_interval_seconds,
             explain=ExplainSettings(explain_decisions=0),
             seed=seed,
@@ -173,13 +211,28 @@ class PickerRouter(Router):
             lanes=BodyLanes(),
             clock=loop.time,
             open_page=page_opener(by_address, loop.time),
-            sharing=Alone(scraper_of(by_address, seed)),
+            sharing=Alone(
+                scraper_of(
+                    by_address,
+                    seed,
+                    may_defer=lambda: defers_scrapes and self.runtime.flow.active is None,
+                )
+            ),
+            discoveries=[ServerDiscovery(servers)],
         )
         """All that serves the pool."""
         self._task: asyncio.Task[None] | None = None
 
+    def prefiller(self, routed: RoutedRequest) -> int | None:
+        """Return the server that is to compute the prompt of a request before."""
+        given = routed.decision.request_headers.get(_PREFILLER)
+        return None if not given else self._index[given.partition(",")[0].strip()]
+
     async def start(self) -> None:
         """Start discovery, scrapes and outlier detection, and wait for the first metrics."""
+        # The checks see nothing of a server whose scrapes succeed; scrapes themselves see to the
+        # age of metrics.
+        self._loop.unseeing_tasks = frozenset({"outlier detection", "objects", "scraper"})
         self._task = self._loop.create_task(self.runtime.run(), name="endpoint picker")
         store = self.runtime.store
         for _ in range(_START_STEPS):
@@ -199,6 +252,7 @@ class PickerRouter(Router):
             self._task.result()
 
     def route(self, request: SimulatedRequest, receive: Receive) -> Cancel | None:
+        self.catch_up()
         try:
             decision = self.runtime.director.handle(
                 request_id=request.id,

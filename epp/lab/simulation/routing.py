@@ -47,6 +47,8 @@ class Route:
 
     servers: Sequence[int]
     """Servers in the order in which the gateway tries them, at least one."""
+    prefiller: int | None = field(default=None, init=False)
+    """Server that computes the prompt before; None if the one that generates does."""
     choice: EppChoice | None = field(default=None, init=False)
     """What the endpoint picker expected; None for other routers."""
     on_revoked: Callable[[Refusal], None] | None = field(default=None, init=False)

@@ -58,6 +58,7 @@ def simulate(settings: RunSettings, contender: Contender, seed: int) -> Outcome:
     scenario = settings.scenario
     return Simulation(
         engines=scenario.engines,
+        labels=scenario.labels,
         traffic=scenario.workload(seed),
         make_router=lambda servers, loop: contender.make_router(
             servers,

@@ -1,8 +1,8 @@
 """The model servers of a simulation: engines driven by timers of the virtual clock, with faults."""
 
-import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from epp.lab.fleet import Engine, EngineConfig, FinishReason, GenerationRequest, Sequence
 from epp.lab.fleet.faults import Faults
@@ -10,8 +10,10 @@ from epp.lab.results import ServerAccount
 from epp.lab.simulation.forecasts import NEVER, Forecast, Outlook
 from epp.lab.simulation.prompts import SimulatedRequest
 from epp.lab.simulation.routing import Tokens
+from epp.lab.simulation.virtual_loop import Timer, VirtualLoop
 
 UNAVAILABLE = 503
+_OK, _ERROR, _BAD_GATEWAY = 200, 400, 502
 
 
 class ConnectionRefusedByServerError(Exception):
@@ -30,14 +32,32 @@ class Exchange:
     """Called after the last token."""
     cut: Callable[[], None]
     """Called when the server closes the connection instead."""
+    output_tokens: int
+    """How many tokens to generate."""
+    prefiller: "SimulatedServer | None" = None
+    """Another server, which computes the prompt before."""
+    prefill: "Exchange | None" = None
+    """The request to that server, until it has answered."""
+    prefill_hits: int | None = None
+    """Prompt tokens that the other server had in its cache; None if there is no other server."""
     sequence: Sequence | None = None
     """Its state in the engine; None before the server takes it, and if it hangs."""
+
+
+class Watcher(Protocol):
+    """What looks at a server now and then, and has deferred that."""
+
+    def state_changes(self) -> None:
+        """Called before the state of the engine or what is wrong with it changes: look now."""
+
+    def faults_changed(self) -> None:
+        """Called after what is wrong with the server has changed."""
 
 
 class SimulatedServer:
     """One model server."""
 
-    def __init__(self, index: int, config: EngineConfig, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, index: int, config: EngineConfig, loop: VirtualLoop) -> None:
         self.index = index
         self.name = f"worker-{index}"
         """Name in records."""
@@ -47,13 +67,17 @@ class SimulatedServer:
         """The engine, a new one after each restart."""
         self.faults = Faults()
         """What is wrong with it."""
+        self.labels: Mapping[str, str] = {}
+        """Its labels, from which an endpoint picker reads its role."""
         self.requests = 0
         """Requests that it has taken."""
+        self.watchers: list[Watcher] = []
+        """Who has deferred looking at it."""
         self._config = config
         self._loop = loop
         self._open: dict[Exchange, None] = {}
         self._awaiting: dict[Exchange, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._due: float | None = None
 
     @property
@@ -101,17 +125,19 @@ class SimulatedServer:
         elif (status := faults.error_status_of(self.requests)) is not None:
             exchange.head(status)
         elif faults.cut_responses:
-            exchange.head(200)
+            exchange.head(_OK)
             exchange.cut()
         else:
             self._open[exchange] = None
-            exchange.head(200)
-            if exchange in self._open:  # the gateway may have ended it at its head
-                self._generate(exchange)
+            if exchange.prefiller is None:
+                self._respond(exchange)
+            else:
+                self._prefill(exchange, exchange.prefiller)
 
     def abort(self, exchange: Exchange) -> None:
         """End a request whose client has left; does nothing once it has ended."""
-        self.advance()
+        self._change()
+        _abort_prefill(exchange)
         self._awaiting.pop(exchange, None)
         if self._open.pop(exchange, self) is None and exchange.sequence is not None:
             self.engine.abort(exchange.sequence, self._loop.time())
@@ -119,7 +145,7 @@ class SimulatedServer:
 
     def inject(self, faults: Faults) -> None:
         """Change what is wrong with it."""
-        self.advance()
+        self._change()
         before, self.faults = self.faults, faults
         if faults.speed != before.speed:
             self.engine.change_speed(faults.speed)
@@ -128,6 +154,8 @@ class SimulatedServer:
         if before.hang and not faults.hang and self.engine.step_ends_at is not None:
             self.engine.step_ends_at = max(self.engine.step_ends_at, self._loop.time())
         self._arm()
+        for watcher in self.watchers:
+            watcher.faults_changed()
 
     def advance(self) -> None:
         """Let the engine do what it has done by now."""
@@ -135,13 +163,51 @@ class SimulatedServer:
         engine = self.engine
         if self.faults.hang or engine.step_ends_at is None or engine.step_ends_at > now:
             return
+        for watcher in self.watchers:
+            watcher.state_changes()
         engine.run_until(now)
         if self._awaiting:
             self._announce_first_tokens()
         self._arm()
 
-    def _generate(self, exchange: Exchange) -> None:
+    def _prefill(self, exchange: Exchange, prefiller: "SimulatedServer") -> None:
+        """Let another server compute the prompt, as llm-d's routing sidecar does, then respond."""
+
+        def done(tokens: Tokens, _account: ServerAccount) -> None:
+            exchange.prefill, exchange.prefill_hits = None, tokens.cached
+            self._respond(exchange, is_prefilled=True)
+
+        def failed(status: int) -> None:
+            exchange.prefill = None
+            del self._open[exchange]
+            exchange.head(status)
+
+        exchange.prefill = Exchange(
+            request=exchange.request,
+            output_tokens=1,
+            head=lambda status: failed(status) if status >= _ERROR else None,
+            first_token=lambda: None,
+            end=done,
+            cut=lambda: failed(_BAD_GATEWAY),
+        )
+        try:
+            prefiller.submit(exchange.prefill)
+        except ConnectionRefusedByServerError:
+            failed(_BAD_GATEWAY)
+
+    def _respond(self, exchange: Exchange, *, is_prefilled: bool = False) -> None:
+        exchange.head(_OK)
+        if exchange in self._open:  # the gateway may have ended it at its head
+            self._generate(exchange, is_prefilled=is_prefilled)
+
+    def _change(self) -> None:
+        """Let the engine do what it has done by now, before something else changes its state."""
+        for watcher in self.watchers:
+            watcher.state_changes()
         self.advance()
+
+    def _generate(self, exchange: Exchange, *, is_prefilled: bool) -> None:
+        self._change()
         traffic = exchange.request.traffic
 
         def end(sequence: Sequence) -> None:
@@ -152,14 +218,15 @@ class SimulatedServer:
                 exchange.sequence = None  # it refers to this function
                 exchange.end(
                     Tokens(sequence.prompt_tokens, sequence.generated, sequence.cached_tokens),
-                    self._account(sequence),
+                    self._account(sequence, exchange.prefill_hits),
                 )
 
         generation = GenerationRequest(
             id=exchange.request.id,
             num_prompt_tokens=traffic.prompt_tokens,
             block_keys=exchange.request.keys(self._config.block_size),
-            max_tokens=traffic.output_tokens,
+            max_tokens=exchange.output_tokens,
+            prefilled=is_prefilled,
             adapter=traffic.adapter or None,
             ignore_eos=True,
         )
@@ -167,14 +234,15 @@ class SimulatedServer:
         exchange.sequence = self.engine.submit(generation, self._loop.time(), on_end=end)
         self._arm()
 
-    def _account(self, sequence: Sequence) -> ServerAccount:
+    def _account(self, sequence: Sequence, prefill_hits: int | None) -> ServerAccount:
+        """Return what happened; with a prefill elsewhere, its cache hits are those that count."""
         return ServerAccount(
             worker=self.name,
             arrived_at=sequence.arrived_at,
             admitted_at=sequence.admitted_at,
             first_token_at=sequence.first_token_at,
             finished_at=sequence.last_token_at,
-            cached_tokens=sequence.cached_tokens,
+            cached_tokens=sequence.cached_tokens if prefill_hits is None else prefill_hits,
             preemptions=sequence.preemptions,
         )
 
@@ -195,6 +263,7 @@ class SimulatedServer:
         self.engine = Engine(self._config)
         self.engine.change_speed(self.faults.speed)
         for exchange in cut:
+            _abort_prefill(exchange)
             exchange.cut()
 
     def _arm(self) -> None:
@@ -205,7 +274,7 @@ class SimulatedServer:
         if self._timer is not None:
             self._timer.cancel()
         self._due = due
-        self._timer = None if due is None else self._loop.call_at(due, self._tick)
+        self._timer = None if due is None else self._loop.set_timer(due, self._tick)
 
     def _tick(self) -> None:
         self._timer = self._due = None
@@ -213,8 +282,12 @@ class SimulatedServer:
         self._arm()
 
 
-def simulated_servers(
-    engines: Iterable[EngineConfig], loop: asyncio.AbstractEventLoop
-) -> list[SimulatedServer]:
+def _abort_prefill(exchange: Exchange) -> None:
+    prefill, exchange.prefill = exchange.prefill, None
+    if prefill is not None and exchange.prefiller is not None:
+        exchange.prefiller.abort(prefill)
+
+
+def simulated_servers(engines: Iterable[EngineConfig], loop: VirtualLoop) -> list[SimulatedServer]:
     """Return a server for each engine."""
     return [SimulatedServer(index, config, loop) for index, config in enumerate(engines)]

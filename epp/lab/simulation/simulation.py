@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import process_time
@@ -14,7 +14,7 @@ from epp.lab.simulation.gateway import ClientRequest, Timeouts
 from epp.lab.simulation.prompts import PromptBlocks, SimulatedRequest
 from epp.lab.simulation.routing import Router
 from epp.lab.simulation.servers import SimulatedServer, simulated_servers
-from epp.lab.simulation.virtual_loop import run_virtual
+from epp.lab.simulation.virtual_loop import VirtualLoop, run_virtual, running_virtual_loop
 from epp.lab.traffic import TrafficRequest, Workload
 
 DEFAULT_TIMEOUT_SECONDS = 600.0
@@ -22,8 +22,8 @@ DEFAULT_TIMEOUT_SECONDS = 600.0
 _NO_HEADERS: dict[str, str] = {}
 _COLLECTION_THRESHOLDS = (50_000, 20, 100)
 
-MakeServers = Callable[[Sequence[EngineConfig], asyncio.AbstractEventLoop], list[SimulatedServer]]
-MakeRouter = Callable[[Sequence[SimulatedServer], asyncio.AbstractEventLoop], Router]
+MakeServers = Callable[[Sequence[EngineConfig], VirtualLoop], list[SimulatedServer]]
+MakeRouter = Callable[[Sequence[SimulatedServer], VirtualLoop], Router]
 
 
 @dataclass(slots=True)
@@ -52,6 +52,8 @@ class Simulation:
     """Creates the router."""
     faults: FaultPlan
     """What goes wrong."""
+    labels: Sequence[Mapping[str, str]] = ()
+    """Labels of each worker; () for none."""
     seed: int = 0
     """Seed of the faults."""
     has_oracle: bool = False
@@ -78,8 +80,10 @@ class Simulation:
         )
 
     async def _run(self) -> tuple[list[Record], list[SimulatedServer], float]:
-        loop = asyncio.get_running_loop()
+        loop = running_virtual_loop()
         servers = self.make_servers(self.engines, loop)
+        for server, labels in zip(servers, self.labels, strict=False):
+            server.labels = labels
         router = self.make_router(servers, loop)
         await router.start()
         try:
@@ -111,7 +115,7 @@ class _Clients:
         settings: Simulation,
         servers: Sequence[SimulatedServer],
         router: Router,
-        loop: asyncio.AbstractEventLoop,
+        loop: VirtualLoop,
     ) -> None:
         self.finished = asyncio.Event()
         """Set when all requests have ended."""
@@ -149,7 +153,7 @@ class _Clients:
         if self._is_closed_loop:
             self._send(first)
         else:
-            self._loop.call_at(self._began + (first.arrives_at or 0.0), self._arrive, first)
+            self._loop.set_timer(self._began + (first.arrives_at or 0.0), self._arrive, first)
 
     def _arrive(self, request: TrafficRequest) -> None:
         self._begin_next()
@@ -179,9 +183,9 @@ class _Clients:
         followers = self._followers.pop(request.index, ())
         now = self._loop.time()
         for follower in followers:
-            self._loop.call_at(now + follower.think_seconds, self._send, follower)
+            self._loop.set_timer(now + follower.think_seconds, self._send, follower)
         if self._is_closed_loop and not followers:
-            self._loop.call_soon(self._begin_next)
+            self._loop.set_timer(now, self._begin_next)
         else:
             self._end_if_finished()
 
@@ -195,7 +199,7 @@ def _schedule_faults(
     plan: FaultPlan,
     servers: Sequence[SimulatedServer],
     seed: int,
-    loop: asyncio.AbstractEventLoop,
+    loop: VirtualLoop,
 ) -> None:
     """Inject the faults of a plan when they are due."""
     schedule = plan.schedule(workers=len(servers), seed=seed)
@@ -205,7 +209,7 @@ def _schedule_faults(
     def next_change() -> None:
         change = next(changes, None)
         if change is not None:
-            loop.call_at(began + change[0], inject, *change)
+            loop.set_timer(began + change[0], inject, *change)
 
     def inject(at: float, workers: Iterable[int]) -> None:
         for index in workers:

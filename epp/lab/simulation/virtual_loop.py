@@ -3,6 +3,12 @@
 It has no sockets, signals or subprocesses, because these take real time, and does the work of
 threads at once. Everything that runs on it is therefore deterministic, and takes as long as its
 computations do.
+
+Besides asyncio's timers it has two kinds that cost less. The simulation sets timers of its own
+(:meth:`VirtualLoop.set_timer`). What happens often and is seen rarely, such as scrapes, is deferred
+(:meth:`VirtualLoop.defer`) until something may see it: before each of asyncio's callbacks, and
+where the simulation says so (:meth:`VirtualLoop.catch_up`), the loop does what is deferred, each at
+its own time of the clock.
 """
 
 import asyncio
@@ -12,14 +18,59 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+_WAKES_A_TASK: Final = "_set_result_unless_cancelled"
+"""Name of the function that `asyncio.sleep` sets a timer for; the task runs in the next step."""
+
 
 class VirtualLoopError(RuntimeError):
     """Something asked the loop for what takes real time, or waits for what never comes."""
+
+
+class Deferred(Protocol):
+    """What may be done later than at its time, as long as nothing sees that."""
+
+    def time(self, when: float, until: float) -> float | None:
+        """Return at what time to do it.
+
+        Args:
+            when: The time that it was deferred with.
+            until: The present time.
+
+        Returns:
+            `when`, or a later time up to `until` if that has the same effect; None not to do it.
+        """
+
+    def run(self) -> None:
+        """Do it; the clock shows what :meth:`time` has returned."""
+
+
+class Timer:
+    """A timer of the simulation itself."""
+
+    __slots__ = ("_args", "_callback")
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        self._callback: Callable[..., object] | None = callback
+        self._args = args
+
+    def cancel(self) -> None:
+        """Do not call it."""
+        self._callback = None
+
+    def cancelled(self) -> bool:
+        """Whether it is not called any more."""
+        return self._callback is None
+
+    def fire(self) -> None:
+        """Call it, unless it was cancelled."""
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback(*self._args)
 
 
 class VirtualLoop(base_events.BaseEventLoop):
@@ -30,9 +81,12 @@ class VirtualLoop(base_events.BaseEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
+        self.unseeing_tasks: frozenset[str] = frozenset()
+        """Names of tasks that do not see what is deferred."""
         self._now = 0.0
         self._due_now: deque[asyncio.Handle] = deque()
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, asyncio.TimerHandle | Timer]] = []
+        self._deferred: list[tuple[float, int, Deferred]] = []
         self._numbers = count()
         # Tasks have contexts of their own; to copy one for each timer costs a fifth of the loop.
         self._context = Context()
@@ -76,6 +130,35 @@ class VirtualLoop(base_events.BaseEventLoop):
         """Call it after some time."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
+    def set_timer(self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts) -> Timer:
+        """Call it when the clock reaches a time, without doing first what is deferred.
+
+        Its exceptions end the run.
+        """
+        timer = Timer(callback, args)
+        heappush(self._timers, (when, next(self._numbers), timer))
+        return timer
+
+    def defer(self, when: float, action: Deferred) -> None:
+        """Do something at a time, or later, when it may be seen."""
+        heappush(self._deferred, (when, next(self._numbers), action))
+
+    def catch_up(self) -> None:
+        """Do what is deferred and due by now, in the order of the times."""
+        deferred, now = self._deferred, self._now
+        while deferred and deferred[0][0] <= now:
+            when, _, action = heappop(deferred)
+            self.do(action, when, now)
+
+    def do(self, action: Deferred, when: float, until: float) -> None:
+        """Do something that was deferred from `when` on and is due by `until`."""
+        now = self._now
+        at = action.time(when, until)
+        if at is not None:
+            self._now = at
+            action.run()
+            self._now = now
+
     def run_in_executor(
         self, executor: object, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> asyncio.Future[T]:
@@ -102,13 +185,31 @@ class VirtualLoop(base_events.BaseEventLoop):
                     "the simulation waits for something that never happens on the virtual clock"
                 )
             self._now = max(self._now, timers[0][0])
-        now = self._now
-        while timers and timers[0][0] <= now:
-            due.append(heappop(timers)[2])
+            now = self._now
+            while timers and timers[0][0] <= now and not due:
+                timer = heappop(timers)[2]
+                if isinstance(timer, Timer):
+                    timer.fire()
+                else:
+                    due.append(timer)
+        deferred = self._deferred
         for _ in range(len(due)):
             handle = due.popleft()
-            if not handle.cancelled():
-                handle._run()  # noqa: SLF001 - as the base class does
+            if handle.cancelled():
+                continue
+            if deferred and deferred[0][0] <= self._now and self._sees(handle):
+                self.catch_up()
+                if handle.cancelled():
+                    continue
+            handle._run()  # noqa: SLF001 - as the base class does
+
+    def _sees(self, handle: asyncio.Handle) -> bool:
+        """Whether the callback may see what is deferred."""
+        callback: Any = handle._callback  # type: ignore[attr-defined]  # noqa: SLF001 - no type has it
+        if getattr(callback, "__name__", "") == _WAKES_A_TASK:
+            return False
+        task = getattr(callback, "__self__", None)
+        return not (isinstance(task, asyncio.Task) and task.get_name() in self.unseeing_tasks)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Do nothing: cancelled timers are left out when they are due."""
@@ -124,3 +225,15 @@ def run_virtual(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine on a new virtual loop and return its result."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main())
+
+
+def running_virtual_loop() -> VirtualLoop:
+    """Return the loop that runs.
+
+    Raises:
+        TypeError: It is another kind of loop.
+    """
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, VirtualLoop):
+        raise TypeError(f"a simulation runs on a VirtualLoop, not on a {type(loop).__name__}")
+    return loop

@@ -20,18 +20,26 @@ class BlockCutter:
     def add(self, segment: Segment) -> None:
         """Append a segment."""
         content, tokens, is_output = segment
-        at, room, pieces = 0, self._room, self._pieces
-        while tokens - at >= room:
-            pieces.append((content, is_output, at, at + room))
-            at += room
+        at, size, pieces = 0, self._size, self._pieces
+        if pieces:  # the segment begins in the middle of a block
+            if tokens < self._room:
+                pieces.append((content, is_output, 0, tokens))
+                self._room -= tokens
+                return
+            at = self._room
+            pieces.append((content, is_output, 0, at))
             self._key = hash((self._key, *pieces))
             self.keys.append(self._key)
             pieces.clear()
-            room = self._size
-        if at < tokens:
-            pieces.append((content, is_output, at, tokens))
-            room -= tokens - at
-        self._room = room
+        key, append = self._key, self.keys.append
+        whole = tokens - (tokens - at) % size
+        for start in range(at, whole, size):
+            key = hash((key, content, is_output, start))
+            append(key)
+        self._key, self._room = key, size
+        if whole < tokens:
+            pieces.append((content, is_output, whole, tokens))
+            self._room -= tokens - whole
 
     def copy(self) -> "BlockCutter":
         """Return one that continues the same prompt."""

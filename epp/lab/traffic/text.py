@@ -13,10 +13,12 @@ from epp.lab.traffic.request import Segment
 BYTES_PER_TOKEN = 4
 """Length of a word with its space; one word is one token."""
 _CONSONANTS, _VOWELS = "bdfglmnprstvwzhk", "aeio"
-_WORDS = tuple(
+_WORDS = [
     f"{_CONSONANTS[byte >> 4]}{_VOWELS[byte >> 2 & 3]}{'nrst'[byte & 3]} ".encode()
     for byte in range(256)
-)
+]
+_LETTERS = [bytes(letters) for letters in zip(*_WORDS, strict=True)]
+"""The first letters of all words, the second ones, and so on: tables for `bytes.translate`."""
 _NO_OUTPUTS: Mapping[int, bytes] = {}
 
 
@@ -39,4 +41,8 @@ def prompt_text(segments: Iterable[Segment], outputs: Mapping[int, bytes] = _NO_
 def segment_text(content: int, tokens: int, is_output: bool = False) -> bytes:
     """Return the text of one segment."""
     name = b"%d%s" % (content, b" output" if is_output else b"")
-    return b"".join(map(_WORDS.__getitem__, shake_128(name).digest(tokens)))
+    words = shake_128(name).digest(tokens)
+    text = bytearray(BYTES_PER_TOKEN * tokens)
+    for place, letters in enumerate(_LETTERS):
+        text[place::BYTES_PER_TOKEN] = words.translate(letters)
+    return bytes(text)

@@ -30,6 +30,8 @@ TRACES = {
         ({"fleet": {"engine": {"preset": "gpt"}}}, r"fleet\.engine: preset 'gpt' is unknown"),
         ({"fleet": {"engine": {"num_block": 5}}}, r"fleet\.engine: .*did you mean num_blocks"),
         ({"fleet": {"workers": 2, "overrides": {2: {}}}}, r"overrides: there is no worker 2"),
+        ({"fleet": {"workers": 2, "labels": {"1-2": {"a": "b"}}}}, r"'1-2' names no workers: .* 2"),
+        ({"fleet": {"labels": {"first": {"a": "b"}}}}, r"fleet\.labels: 'first' names no workers"),
         ({"faults": [{"kind": "crush", "at": 0, "worker": 0}]}, r"faults\[0\]\.kind"),
         ({"slo": {"ttft": "fast"}}, r"slo\.ttft"),
         ({"slo": {"ttft": 0}}, r"slo\.ttft: must be above 0"),
@@ -52,6 +54,19 @@ def test_a_preset_gives_the_settings_that_are_not_given() -> None:
     first, second = scenario_of(document, name="x", where="x.yaml").engines
     assert (first.num_blocks, first.step_seconds) == (9000, 0.0127)
     assert second.speed_changes == ((0, 1), (30, 0.5))
+
+
+def test_labels_are_those_of_an_index_or_a_range() -> None:
+    labels = {"0-1": {"role": "prefill"}, 1: {"zone": "b"}}
+    document = {
+        "description": "a test",
+        "fleet": {"workers": 3, "labels": labels},
+        "traffic": TRAFFIC,
+    }
+    scenario = scenario_of(document, name="x", where="x.yaml")
+    assert scenario.labels == [{"role": "prefill"}, {"role": "prefill", "zone": "b"}, {}]
+    assert scenario.changed(workers=1).labels == [{"role": "prefill"}]
+    assert scenario.changed(workers=4).labels[2:] == [{}, {}]
 
 
 def test_a_file_that_is_missing_or_no_yaml_is_named(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from epp.lab.simulation import Contender, RunSettings, run_virtual, simulate
 from epp.lab.simulation.prompts import PromptBlocks, SimulatedRequest
 from epp.lab.simulation.scraping import ServerPage, engine_metrics
 from epp.lab.simulation.servers import Exchange, SimulatedServer
+from epp.lab.simulation.virtual_loop import running_virtual_loop
 from epp.lab.traffic import Segment, TrafficRequest
 from epp.scheduling import EndpointMetrics
 from epp.testing import make_endpoint, make_plugin
@@ -26,6 +27,7 @@ def _exchange(index: int, adapter: str) -> Exchange:
     )
     return Exchange(
         request=SimulatedRequest(traffic, {}, PromptBlocks()),
+        output_tokens=traffic.output_tokens,
         head=lambda _: None,
         first_token=lambda: None,
         end=lambda *_: None,
@@ -38,7 +40,7 @@ def test_what_is_read_at_once_is_what_the_page_says(adapters: tuple[str, ...]) -
     extractor = make_plugin(CoreMetricsExtractor)
 
     async def compare() -> None:
-        loop = asyncio.get_running_loop()
+        loop = running_virtual_loop()
         config = EngineConfig(num_blocks=600, max_num_seqs=3, adapters=adapters, max_loras=2)
         server = SimulatedServer(0, config, loop)
         metrics = EndpointMetrics()

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from epp.lab.simulation import VirtualLoop, VirtualLoopError, run_virtual
+from epp.lab.simulation.virtual_loop import running_virtual_loop
 
 
 def test_an_hour_passes_at_once() -> None:
@@ -75,3 +76,92 @@ def test_waiting_for_what_never_comes_is_an_error_instead_of_a_hang() -> None:
     loop.call_soon(loop.stop)
     loop.run_forever()
     loop.close()
+
+
+class _Note:
+    """A deferred action that notes when it is done."""
+
+    def __init__(self, seen: list[tuple[str, float]], loop: VirtualLoop, *, skips: bool) -> None:
+        self._seen = seen
+        self._loop = loop
+        self._skips = skips
+
+    def time(self, when: float, until: float) -> float | None:
+        return until if self._skips else when
+
+    def run(self) -> None:
+        self._seen.append(("deferred", self._loop.time()))
+
+
+@pytest.mark.parametrize(
+    ("skips", "at"), [(False, 1.0), (True, 3.0)], ids=["at its time", "as late as it may be"]
+)
+def test_what_is_deferred_is_done_before_a_callback_may_see_it(skips: bool, at: float) -> None:
+    seen: list[tuple[str, float]] = []
+
+    async def wait() -> None:
+        loop = running_virtual_loop()
+        loop.defer(1.0, _Note(seen, loop, skips=skips))
+        loop.set_timer(2.0, lambda: seen.append(("own timer", loop.time())))
+        loop.call_at(3.0, lambda: seen.append(("callback", loop.time())))
+        await asyncio.sleep(4)
+
+    run_virtual(wait)
+    assert seen == [("own timer", 2.0), ("deferred", at), ("callback", 3.0)]
+
+
+def test_a_task_that_sees_nothing_leaves_deferred_actions_alone() -> None:
+    seen: list[tuple[str, float]] = []
+
+    async def pause(name: str) -> None:
+        await asyncio.sleep(2 if name == "blind" else 3)
+        seen.append((name, asyncio.get_running_loop().time()))
+
+    async def wait() -> None:
+        loop = running_virtual_loop()
+        loop.unseeing_tasks = frozenset({"blind"})
+        loop.defer(1.0, _Note(seen, loop, skips=False))
+        await asyncio.gather(
+            *(loop.create_task(pause(name), name=name) for name in ("blind", "other"))
+        )
+
+    run_virtual(wait)
+    assert seen == [("blind", 2.0), ("deferred", 1.0), ("other", 3.0)]
+
+
+def test_a_deferred_action_may_cancel_the_callback_that_it_is_done_before() -> None:
+    cancelled: list[float] = []
+
+    async def wait() -> None:
+        loop = running_virtual_loop()
+        handle = loop.call_at(2.0, pytest.fail, "it was cancelled")
+
+        class Cancel(_Note):
+            def run(self) -> None:
+                handle.cancel()
+                cancelled.append(loop.time())
+
+        loop.defer(1.0, Cancel([], loop, skips=False))
+        await asyncio.sleep(3)
+
+    run_virtual(wait)
+    assert cancelled == [1.0]
+
+
+def test_an_own_timer_can_be_cancelled_and_its_exception_ends_the_run() -> None:
+    async def wait() -> None:
+        loop = running_virtual_loop()
+        loop.set_timer(1.0, pytest.fail, "it was cancelled").cancel()
+        loop.set_timer(2.0, int, "no number")
+        await asyncio.sleep(3)
+
+    with pytest.raises(ValueError, match="no number"):
+        run_virtual(wait)
+
+
+def test_a_simulation_on_another_loop_is_refused() -> None:
+    async def ask() -> None:
+        running_virtual_loop()
+
+    with pytest.raises(TypeError, match="runs on a VirtualLoop"):
+        asyncio.run(ask())
