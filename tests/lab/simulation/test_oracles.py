@@ -48,6 +48,7 @@ def after(
         def exchange(request: SimulatedRequest, event: asyncio.Event | None) -> Exchange:
             return Exchange(
                 request=request,
+                output_tokens=request.traffic.output_tokens,
                 head=lambda _: None,
                 first_token=lambda: None if event is None else event.set(),
                 end=lambda *_: None,
