@@ -166,7 +166,7 @@ class PredictedTimeProducer(
         self._endpoints: dict[str, Endpoint] = {}
         self._file = StateFile(params.state_file) if params.state_file else None
         self._has_sent = False
-        """Whether there was a request: an instance that only checks a configuration writes nothing."""
+        """Whether there was a request: an instance that checks a configuration writes nothing."""
         self._write_at = clock() + params.state_interval_seconds
         self._restore()
         self._use(self.model)
