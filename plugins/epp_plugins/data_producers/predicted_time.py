@@ -165,6 +165,8 @@ class PredictedTimeProducer(
         self._tracked = AttributeKey[TrackedEndpoint](f"predicted-time/{name}")
         self._endpoints: dict[str, Endpoint] = {}
         self._file = StateFile(params.state_file) if params.state_file else None
+        self._has_sent = False
+        """Whether there was a request: an instance that checks a configuration writes nothing."""
         self._write_at = clock() + params.state_interval_seconds
         self._restore()
         self._use(self.model)
@@ -221,6 +223,7 @@ class PredictedTimeProducer(
         tracked = endpoint.attribute(self._tracked)
         if tracked is None:  # it is in no pool of this process, or has just left it
             return
+        self._has_sent = True
         now = self._clock()
         in_flight = self.model.sent(endpoint.name, forecast.tokens_of(endpoint), now)
         tracked.counted.sent()
@@ -286,7 +289,8 @@ class PredictedTimeProducer(
     def endpoint_added(self, endpoint: Endpoint) -> None:
         self._endpoints[endpoint.name] = endpoint
         tracked = endpoint.attribute(self._tracked)
-        if tracked is None:
+        # A server that changes its address is a new endpoint with the attributes of the former one.
+        if tracked is None or tracked.endpoint is not endpoint:
             endpoint.attributes[self._tracked] = TrackedEndpoint(endpoint, self.model, self)
             return
         if tracked.owner is not self:  # of the instance before a reload, or after one that failed
@@ -306,7 +310,7 @@ class PredictedTimeProducer(
             if tracked is not None and tracked.owner is self:
                 tracked.release()
                 del endpoint.attributes[self._tracked]
-        if self._file is not None:
+        if self._file is not None and self._has_sent:
             self._file.finish(self.model.state())
 
     def _use(self, model: FleetModel) -> None:

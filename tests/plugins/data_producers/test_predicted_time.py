@@ -284,6 +284,20 @@ def test_an_endpoint_that_leaves_is_forgotten() -> None:
     assert list(pool.producer.model.endpoints) == ["b"]
 
 
+def test_an_endpoint_that_changes_its_address_is_observed_again() -> None:
+    pool = Pool()
+    former, pool.a = pool.a, make_endpoint("a", address="10.0.0.9:8000")
+    pool.a.attributes = dict(former.attributes)
+    pool.producer.endpoint_removed(former)
+    pool.producer.endpoint_added(pool.a)
+    pool.page(pool.a, prompts=5)
+    Flight(pool, pool.a)
+    pool.now += 0.1
+    pool.page(pool.a, prompts=6)
+    assert (pool.pending(pool.a), pool.learned()) == (0, 1)
+    assert former.load.observers == []
+
+
 def test_closing_leaves_nothing_at_the_endpoints() -> None:
     pool = Pool()
     pool.producer.close()
@@ -374,3 +388,9 @@ def test_the_state_file_is_written_while_there_are_requests(tmp_path: Path) -> N
         if each.name == "predicted-time state":
             each.join()
     assert path.exists()
+
+
+def test_an_instance_without_requests_leaves_the_state_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    Pool({"stateFile": str(path)}).producer.close()
+    assert not path.exists()
