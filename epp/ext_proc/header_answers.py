@@ -94,7 +94,7 @@ def response_headers_answer(
     Args:
         routed: The request; its response is recorded.
         body: Prepared here to read the response; None if Envoy does not send it.
-        head: Its headers.
+        head: Its headers; at least the status is read.
         served: The ``ip:port`` that the gateway says has answered; "" if it does not say.
         request_id: Id of the request, for the log.
     """
@@ -105,7 +105,7 @@ def response_headers_answer(
     if not (reads_body or routed.wants_response_headers):
         routed.response_started(status)
         return processing_response.CONTINUE_RESPONSE_HEADERS
-    headers = head.decode()
+    headers = head.headers
     added = routed.response_started(status, headers, served)
     changes = sendable(added, request_id) if added else {}
     if body is None or not reads_body:

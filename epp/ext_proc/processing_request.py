@@ -37,6 +37,10 @@ _ANSWERED_BY = {"": AnsweredBy.UNKNOWN, "via_upstream": AnsweredBy.SERVER}
 _LIMITS = frozenset({"overflow", "max_stream_duration"})
 """Parts of details that name limits of Envoy, though they begin like those of a failed server."""
 
+EMPTY_LAST_CHUNK = pb.ProcessingRequest(
+    response_body=pb.HttpBody(end_of_stream=True)
+).SerializeToString()
+"""How most bodies of responses end."""
 _MAX_CACHED_BYTES = 1024
 _CACHED_CONTEXTS = 1024
 

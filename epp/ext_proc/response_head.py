@@ -19,20 +19,15 @@ _STATUS: Final = b"\n\x0e\n\x07:status\x1a\x03"
 """What stands before a status of three digits that is the first header."""
 _STATUS_BYTES: Final = len(_STATUS)
 _STATUS_END: Final = _STATUS_BYTES + _STATUS_DIGITS
-_DECODED_NAMES: Final = (_STATUS_NAME, OVERLOADED.encode())
-"""Headers with one of these names after the status are decoded at once."""
+_OVERLOADED_NAME: Final = OVERLOADED.encode()
 
 
 class ResponseHead:
-    """The content of a ``response_headers`` message.
+    """The content of a ``response_headers`` message; nothing of it is decoded yet.
 
     Args:
         block: The HeaderMap, encoded.
         end_of_stream: Whether neither a body nor trailers follow.
-
-    Raises:
-        DecodeError: It is no HeaderMap. Errors behind the status may go unnoticed until
-            :meth:`decode`.
     """
 
     __slots__ = ("_block", "_headers", "end_of_stream", "is_overloaded", "status")
@@ -40,24 +35,35 @@ class ResponseHead:
     def __init__(self, block: bytes, end_of_stream: bool) -> None:
         self.end_of_stream = end_of_stream
         """Whether neither a body nor trailers follow."""
+        self.status = 0
+        """The HTTP status; 0 if there is none, and before :meth:`read`."""
+        self.is_overloaded = False
+        """Whether Envoy has made the response because a circuit breaker is open; likewise."""
         self._block = block
         self._headers: Mapping[str, str] | None = None
+
+    def read(self, *, whole: bool) -> None:
+        """Read the status, and all headers if ``whole``.
+
+        Raises:
+            DecodeError: They are no headers. Without ``whole``, errors behind the status may go
+                unnoticed.
+        """
+        block = self._block
         digits = block[_STATUS_BYTES:_STATUS_END]
-        self.status = 0
-        """The HTTP status; 0 if there is none."""
-        self.is_overloaded = False
-        """Whether Envoy has made the response because a circuit breaker is open."""
-        if block.startswith(_STATUS) and digits.isdigit() and len(digits) == _STATUS_DIGITS:
+        if not whole and block.startswith(_STATUS) and digits.isdigit():
             rest = block[_STATUS_END:].lower()
-            if not any(name in rest for name in _DECODED_NAMES):
+            is_whole = len(digits) == _STATUS_DIGITS
+            if is_whole and _STATUS_NAME not in rest and _OVERLOADED_NAME not in rest:
                 self.status = int(digits)
                 return
-        headers = self.decode()
+        headers = self.headers
         self.status = status_of(headers)
         self.is_overloaded = OVERLOADED in headers
 
-    def decode(self) -> Mapping[str, str]:
-        """Return the headers by lower-case name; of a repeated one the last value counts.
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """By lower-case name; of a repeated header the last value counts.
 
         Raises:
             DecodeError: They are none.
@@ -73,7 +79,7 @@ def read_response_head(data: bytes, start: int, end: int) -> ResponseHead:
     """Return the HttpHeaders in ``data[start:end]``.
 
     Raises:
-        DecodeError: As for :class:`ResponseHead`.
+        DecodeError: It is none.
     """
     found = wire.header_block(data, start, end)
     if found is None:

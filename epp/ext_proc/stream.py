@@ -392,8 +392,8 @@ class ExtProcStream:
     def _response_headers(self, head: ResponseHead, context: MessageContext) -> None:
         routed = self._routed
         has_body = not head.end_of_stream and self._gets_response_body(routed)
-        if routed is not None and (has_body or routed.wants_response_headers):
-            head.decode()
+        if routed is not None:
+            head.read(whole=has_body or routed.wants_response_headers)
         # Before anything else happens: from here on no answer may replace the response.
         self.state = _RESPONSE_BODY
         began_at = self._clock()
@@ -476,7 +476,9 @@ class ExtProcStream:
         end = len(data) - len(after)
         before, answer = processing_response.around_plain_chunk(end)
         if not (before and data.startswith(before) and data.endswith(after)):
-            body.after_chunk = processing_request.context_bytes(data)
+            is_new = not after or not data.endswith(after)
+            if is_new and not data.startswith(processing_request.EMPTY_LAST_CHUNK):
+                body.after_chunk = processing_request.context_bytes(data)
             return False
         began_at = self._clock()
         try:

@@ -110,7 +110,11 @@ class ConnectionProtocol(asyncio.Protocol):
         size = len(data)
         self._timer.read_bytes += size
         session, backlog = self._session, self._owner.backlog
-        if not backlog:
+        if not backlog.waiting:
+            if session.receive_message(data):
+                if not self.connection.streams:
+                    self._close_if_finished()
+                return
             session.receive(data)
         elif backlog.precedes(self):
             session.receive(data, later=True)

@@ -76,7 +76,7 @@ class ReadBacklog:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
-        self._waiting: list[tuple[float, int, Reader]] = []
+        self.waiting: list[tuple[float, int, Reader]] = []
         """A heap by virtual time, then by the time of arrival."""
         self._arrivals = count()
         self._now = 0.0
@@ -84,11 +84,11 @@ class ReadBacklog:
 
     def __len__(self) -> int:
         """Return the number of waiting connections."""
-        return len(self._waiting)
+        return len(self.waiting)
 
     def precedes(self, reader: Reader) -> bool:
         """Return whether a waiting connection is to be served before ``reader``."""
-        waiting = self._waiting
+        waiting = self.waiting
         return bool(waiting) and waiting[0][0] <= max(reader.virtual_seconds, self._now)
 
     def add(self, reader: Reader, loop: asyncio.AbstractEventLoop) -> None:
@@ -108,16 +108,16 @@ class ReadBacklog:
 
     def _push(self, reader: Reader) -> None:
         reader.virtual_seconds = max(reader.virtual_seconds, self._now)
-        heappush(self._waiting, (reader.virtual_seconds, next(self._arrivals), reader))
+        heappush(self.waiting, (reader.virtual_seconds, next(self._arrivals), reader))
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._waiting and not self._is_scheduled:
+        if self.waiting and not self._is_scheduled:
             self._is_scheduled = True
             loop.call_soon(self._resume, loop)
 
     def _resume(self, loop: asyncio.AbstractEventLoop) -> None:
         self._is_scheduled = False
-        self._now, _, reader = heappop(self._waiting)
+        self._now, _, reader = heappop(self.waiting)
         try:
             with self.charged(reader):
                 has_more = reader.handle_more()

@@ -162,7 +162,7 @@ def _above_transport(
         *(
             timed(stacks.PROTOBUF, call, [argument] * times, counts(call))
             for call, argument in (
-                (status_of, (one["response_headers"].decode(),)),
+                (status_of, (one["response_headers"].headers,)),
                 (routed, ("10.0.0.1:8000",)),
                 (echoed_request, (bodies[0],)),
                 (echoed_chunk, (chunk,)),

@@ -77,6 +77,7 @@ class Http2Connection:
             max_block_bytes=decoder.max_block_bytes,
             guard=self._guard,
             faulted=self._receiver.reset_stream,
+            plain_data=self._receiver.receive_plain_data,
         )
         self._send_settings(limits)
 

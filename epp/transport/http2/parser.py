@@ -45,6 +45,7 @@ _RULES: dict[FrameType, tuple[range, range]] = {
     FrameType.CONTINUATION: (_STREAM, _ANY_SIZE),
 }
 
+_DATA = int(FrameType.DATA)
 _HEADERS, _CONTINUATION = FrameType.HEADERS, FrameType.CONTINUATION
 _NO_LIMIT = maxsize
 
@@ -75,6 +76,7 @@ class FrameParser:
         max_block_bytes: int,
         guard: FloodGuard,
         faulted: Callable[[int, StreamFault], None],
+        plain_data: Callable[[int, bytes], bool],
     ) -> None:
         """Expect the preface.
 
@@ -84,6 +86,8 @@ class FrameParser:
             max_block_bytes: Limit on the length of a header block.
             guard: Counts frames that do not advance a request.
             faulted: Called with the stream id and the StreamFault that a handler has raised.
+            plain_data: Called with the stream id and the payload of DATA without flags; returns
+                False to have the handler called, as for any other frame.
         """
         # Header blocks are assembled here first.
         own = {_HEADERS: self._begin_block, _CONTINUATION: self._continue_block}
@@ -94,6 +98,7 @@ class FrameParser:
         self._max_block_bytes = max_block_bytes
         self._guard = guard
         self._faulted = faulted
+        self._plain_data = plain_data
         self._rest = bytearray()
         self._needed_bytes = 1
         self._blocks_left = _NO_LIMIT
@@ -111,7 +116,7 @@ class FrameParser:
         blocks the event loop.
         """
         self._rules = ()
-        del self._headers, self._faulted, self._parse
+        del self._headers, self._faulted, self._plain_data, self._parse
 
     @property
     def is_mid_frame(self) -> bool:
@@ -186,6 +191,13 @@ class FrameParser:
             start = end
             kind = word & 0xFF
             stream_id &= MAX_STREAM_ID
+            if (
+                kind == _DATA
+                and length
+                and not (flags or self._block_stream_id)
+                and self._plain_data(stream_id, payload)
+            ):
+                continue
             if self._block_stream_id and (
                 kind != _CONTINUATION or stream_id != self._block_stream_id
             ):

@@ -227,6 +227,14 @@ class Receiver:
             self.renew_window(stream)
         return stream
 
+    def receive_plain_data(self, stream_id: int, payload: bytes) -> bool:
+        """Return whether :meth:`plain_data` has counted the frame; its event is added then."""
+        stream = self.plain_data(stream_id, len(payload))
+        if stream is None:
+            return False
+        self.events.append(DataReceived(stream, payload, False))
+        return True
+
     def _headers(self, flags: int, stream_id: int, block: bytes) -> None:
         if not stream_id & 1:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"HEADERS on stream {stream_id}")
