@@ -115,7 +115,7 @@ class Sweep:
 
 
 def sweep_table(sweep: Sweep) -> RenderableType:
-    """Return the knees, and for each metric a row for each policy and a column for each rate."""
+    """Return the knees, and for each metric a row for each rate and a column for each policy."""
     baseline, seeds = sweep.first.baseline, len(sweep.first.seeds)
     table = Table(
         title=f"Medians of {seeds} {'seed' if seeds == 1 else 'seeds'} by arrivals a second;"
@@ -126,14 +126,14 @@ def sweep_table(sweep: Sweep) -> RenderableType:
         collapse_padding=True,
     )
     table.add_column("")
-    table.add_column("policy", overflow="fold")
-    for rate in sweep.rates:
-        table.add_column(f"{rate:g}/s", justify="right")
+    table.add_column("rate", justify="right")
+    for policy in sweep.policies:
+        table.add_column(Text(policy), justify="right", overflow="fold")
     for name, rows in _rows(sweep):
-        for number, policy in enumerate(sweep.policies):
-            is_last = number == len(sweep.policies) - 1
-            label = name if number == 0 else ""
-            table.add_row(label, Text(policy), *rows[policy], end_section=is_last)
+        for rate, cells in zip(sweep.rates, rows, strict=True):
+            is_first, is_last = rate == sweep.rates[0], rate == sweep.rates[-1]
+            label = name if is_first else ""
+            table.add_row(label, f"{rate:g}/s", *cells, end_section=is_last)
     knees = [(policy, sweep.knee(policy)) for policy in sweep.policies]
     lines = [f"{policy}: {knee}" for policy, knee in knees if knee is not None]
     if not lines:
@@ -142,23 +142,24 @@ def sweep_table(sweep: Sweep) -> RenderableType:
     return Group(table, Text("\n  ".join((head, *lines))))
 
 
-def _rows(sweep: Sweep) -> list[tuple[str, dict[str, list[Text]]]]:
+def _rows(sweep: Sweep) -> list[tuple[str, list[list[Text]]]]:
+    """Return the name of each metric, and a list of cells by policy for each rate."""
     units = {each.name: each.unit for each in sweep.first.metrics}
     found = []
     for metric in SHOWN:
         if metric not in units:
             continue
         name = f"{metric}, {units[metric]}" if units[metric] else metric
-        cells = {
-            policy: [_text(sweep.cell(rate, policy, metric)) for rate in sweep.rates]
-            for policy in sweep.policies
-        }
-        found.append((name, cells))
+        rows = [
+            [_text(sweep.cell(rate, policy, metric)) for policy in sweep.policies]
+            for rate in sweep.rates
+        ]
+        found.append((name, rows))
     if sweep.share(sweep.rates[0], sweep.policies[0]) is not None:
-        shares = {
-            policy: [Text(_percent(sweep.share(rate, policy))) for rate in sweep.rates]
-            for policy in sweep.policies
-        }
+        shares = [
+            [Text(_percent(sweep.share(rate, policy))) for policy in sweep.policies]
+            for rate in sweep.rates
+        ]
         found.append(("within the objectives", shares))
     return found
 
