@@ -9,10 +9,11 @@ import typer
 from rich.console import Console
 
 from epp.cli import option_groups as groups
-from epp.cli.running import fail
+from epp.cli.running import fail, require_folder, write_whole
 from epp.cli.scenario_options import (
     GatewayMode,
     Jobs,
+    Page,
     Requests,
     TimeScale,
     Workers,
@@ -23,6 +24,7 @@ from epp.cli.tune import EXPECTED
 from epp.lab.envoy import Mode
 from epp.lab.fleet import EngineConfig
 from epp.lab.results import ComparisonError, Distribution, Summary, compare, comparison_table
+from epp.lab.results.page import comparison_page
 from epp.lab.scenarios import load_scenario
 from epp.lab.simulation import Contender, RunSettings, quiet_logs, run_all, summaries
 from epp.lab.tuning import RECORDED, Recording, TuningError
@@ -62,6 +64,7 @@ def replay(
         int, groups.results(help="Runs of each configuration.", metavar="N", min=1)
     ] = 5,
     first_seed: Annotated[int, groups.results(help="Seed of the first run.", metavar="N")] = 1,
+    html: Page = None,
     jobs: Jobs = 0,
     as_json: Annotated[
         bool, groups.results("--json", help="Print JSON instead of a table.")
@@ -72,6 +75,8 @@ def replay(
     Seeds vary what the record lacks. The record does not contain its configuration.
     """
     quiet_logs()
+    if html is not None:
+        require_folder("--html", html)
     notes = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
     try:
         recording = Recording.read(decisions)
@@ -100,12 +105,27 @@ def replay(
         comparison = compare(summaries(runs))
     except (*EXPECTED, ComparisonError) as error:
         fail(str(error))
+    simulated = comparison.summaries[RECORDED][first_seed]
+    fidelity = _fidelity(recording.first_bytes, simulated)
+    if html is not None:
+        page = comparison_page(
+            comparison,
+            {each.contender.name: each.records for each in runs if each.seed == first_seed},
+            title=f"Replay of {decisions.name}",
+            settings={
+                "decisions": len(recording.rows),
+                "workers": len(replayed.engines),
+                "not in the record": "; ".join(recording.unknowns()),
+                "fidelity": fidelity,
+                "curves": f"seed {first_seed}",
+            },
+        )
+        write_whole(html, page)
     if as_json:
         typer.echo(json.dumps(comparison.to_dict(), indent=2))
     else:
         Console(highlight=False).print(comparison_table(comparison))
-        simulated = comparison.summaries[RECORDED][first_seed]
-        typer.echo(_fidelity(recording.first_bytes, simulated))
+        typer.echo(fidelity)
 
 
 def _fidelity(recorded: Distribution | None, simulated: Summary) -> str:

@@ -27,7 +27,19 @@ TimeScale = Annotated[
         help="Factor on the times of the traffic; 0.5 doubles the rate.", metavar="FACTOR"
     ),
 ]
+Rates = Annotated[
+    list[float] | None,
+    scenario_options(
+        help="Arrivals a second in place of the scenario's, or of the times of a trace; repeatable:"
+        " several show at which rate each policy begins to miss the objectives.",
+        metavar="RATE",
+    ),
+]
 GatewayMode = Annotated[
     Mode, compared_options(help="Which parts of a response Envoy sends to the endpoint picker.")
 ]
 Jobs = Annotated[int, groups.process(help="Processes; 0 for one per CPU core.", metavar="N", min=0)]
+Page = Annotated[
+    Path | None,
+    groups.results(help="Write a page with plots: one file that needs no network.", metavar="FILE"),
+]

@@ -13,6 +13,8 @@ from epp.cli.running import fail, require_folder, write_whole
 from epp.cli.scenario_options import (
     GatewayMode,
     Jobs,
+    Page,
+    Rates,
     Requests,
     TimeScale,
     Trace,
@@ -20,6 +22,7 @@ from epp.cli.scenario_options import (
     compared_options,
     scenario_options,
 )
+from epp.cli.simulate_sweep import pace_text, scenario_settings, show_sweep, sweep
 from epp.config import ConfigError
 from epp.data_layer import DataLayerError
 from epp.lab.envoy import Mode
@@ -67,17 +70,13 @@ def simulate(
     workers: Workers = None,
     requests: Requests = None,
     time_scale: TimeScale = None,
+    rate: Rates = None,
     seeds: Annotated[
         int, groups.results(help="Runs of each policy, with different traffic.", metavar="N", min=1)
     ] = 5,
     first_seed: Annotated[int, groups.results(help="Seed of the first run.", metavar="N")] = 1,
     jobs: Jobs = 0,
-    html: Annotated[
-        Path | None,
-        groups.results(
-            help="Write a page with plots: one file that needs no network.", metavar="FILE"
-        ),
-    ] = None,
+    html: Page = None,
     records: Annotated[
         Path | None,
         groups.results(
@@ -102,35 +101,43 @@ def simulate(
     """Compare configurations and policies on a simulated fleet, with a virtual clock.
 
     The first one is what the others are compared with: of --config, then of --policy, then of the
-    scenario's own list.
+    scenario's own list. With several rates, it shows how each of them bears more and more load, and
+    at which rate it begins to miss the objectives.
     """
     quiet_logs()
+    rates = sorted(set(rate or ()))
     if html is not None:
         require_folder("--html", html)
-    if records is not None and not records.is_dir():
-        fail(f"--records {records}: there is no such folder")
+    _check_outputs(records, rates, needs_one_rate=records is not None or profile or regret)
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         chosen = load_scenario(scenario).changed(
-            workers=workers, trace=trace, requests=requests, time_scale=time_scale
+            workers=workers,
+            trace=trace,
+            requests=requests,
+            time_scale=time_scale,
+            rate=rates[0] if len(rates) == 1 else None,
         )
         contenders = _chosen(config or (), policy or (), chosen)
         for each in contenders:
             each.check()
         settings = RunSettings(scenario=chosen, mode=mode, has_oracle=regret)
         numbers = range(first_seed, first_seed + seeds)
+        processes = jobs or os.cpu_count() or 1
+        if len(rates) > 1:
+            swept = sweep(settings, contenders, numbers, rates, jobs=processes, notes=notes)
+            show_sweep(swept, chosen, html=html, as_json=as_json)
+            return
         done: list[Run] = []
 
         def finished(each: Run) -> None:
             done.append(each)
             notes.print(
                 f"{len(done)}/{len(contenders) * seeds}  {each.contender.name}, seed {each.seed}:"
-                f" {_pace(each)}"
+                f" {pace_text(each)}"
             )
 
-        runs = run_all(
-            settings, contenders, numbers, jobs=jobs or os.cpu_count() or 1, finished=finished
-        )
+        runs = run_all(settings, contenders, numbers, jobs=processes, finished=finished)
         for each_run in runs:
             if each_run.records and not each_run.summary.sent:
                 notes.print(
@@ -160,19 +167,20 @@ def simulate(
         notes.print(f"{total:.0f} s in {spent:.1f} s of CPU time: {pace:.0f} times real time")
 
 
+def _check_outputs(records: Path | None, rates: Sequence[float], *, needs_one_rate: bool) -> None:
+    if records is not None and not records.is_dir():
+        fail(f"--records {records}: there is no such folder")
+    if len(rates) > 1 and needs_one_rate:
+        fail("--records, --regret and --profile are about one rate; give one --rate, or none")
+
+
 def _page(comparison: Comparison, runs: Sequence[Run], scenario: Scenario) -> str:
     first = runs[0].seed
     return comparison_page(
         comparison,
         {each.contender.name: each.records for each in runs if each.seed == first},
         title=f"Simulation of {scenario.name}",
-        settings={
-            "what it shows": scenario.description.strip(),
-            "source": scenario.source.strip(),
-            "workers": len(scenario.engines),
-            "warm-up": f"{scenario.warm_up_seconds:g} s",
-            "curves": f"seed {first}",
-        },
+        settings={**scenario_settings(scenario), "curves": f"seed {first}"},
     )
 
 
@@ -188,14 +196,6 @@ def _chosen(
             raise SimulationError(f"{each.name} is given twice; compare different ones")
         seen.add(each.name)
     return contenders
-
-
-def _pace(each: Run) -> str:
-    factor = each.virtual_seconds / each.cpu_seconds if each.cpu_seconds else 0.0
-    return (
-        f"{each.summary.sent} requests, {each.virtual_seconds:.0f} s in"
-        f" {each.cpu_seconds:.1f} s of CPU time ({factor:.0f} times real time)"
-    )
 
 
 def _show_profile(

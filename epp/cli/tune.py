@@ -19,6 +19,7 @@ from epp.cli.running import fail, require_folder, write_whole
 from epp.cli.scenario_options import (
     GatewayMode,
     Jobs,
+    Page,
     Requests,
     TimeScale,
     Trace,
@@ -26,6 +27,7 @@ from epp.cli.scenario_options import (
     compared_options,
     scenario_options,
 )
+from epp.cli.simulate_sweep import scenario_settings
 from epp.cli.tune_output import TuneReport, plan_lines, written_line
 from epp.config import ConfigError, LoadedConfig
 from epp.data_layer import DataLayerError
@@ -94,7 +96,8 @@ def tune(
         compared_options(
             help="What to vary, as schedulingProfiles[0].plugins[1].weight=0..5 or "
             "plugins[name=q].parameters.threshold=0.1,0.3; repeatable. Without it, the weights of "
-            "the primary profile's scorers and the thresholds of its plugins.",
+            "the scorers and the thresholds of the plugins of the profile that chooses the server "
+            "of a plain completion.",
             metavar="PATH=VALUES",
         ),
     ] = None,
@@ -128,6 +131,7 @@ def tune(
         Path | None,
         groups.results("--output", "-o", help="File for the best configuration.", metavar="FILE"),
     ] = None,
+    html: Page = None,
     jobs: Jobs = 0,
     as_json: Annotated[
         bool, groups.results("--json", help="Print JSON instead of tables.")
@@ -141,8 +145,9 @@ def tune(
     first case it is written.
     """
     quiet_logs()
-    if output is not None:
-        require_folder("--output", output)
+    for option, path in (("--output", output), ("--html", html)):
+        if path is not None:
+            require_folder(option, path)
     notes = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
     wanted = OBJECTIVES[objective]
     try:
@@ -183,13 +188,15 @@ def tune(
             write_whole(output, report.commented(winner.candidate.contender.text))
         except OSError as error:
             fail(f"cannot write {output}: {why_unreadable(error)}")
+    if html is not None:
+        settings = {**scenario_settings(chosen), "again": shlex.join(["epp", *sys.argv[1:]])}
+        write_whole(html, report.page(settings))
     if as_json:
         typer.echo(json.dumps(report.to_dict(), indent=2))
     else:
         console = Console(highlight=False)
         console.print(report.table())
-        if found.comparison is not None:
-            console.print(comparison_table(found.comparison))
+        console.print(comparison_table(found.comparison))
         typer.echo(report.claim)
         typer.echo(written_line(output, is_better=winner is not None))
     for line in _again(scenario, config, output if winner else None, found):

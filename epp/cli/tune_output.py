@@ -1,6 +1,6 @@
 """What ``epp tune`` prints: its plan, the table of the finalists, and what is claimed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,17 @@ from rich.text import Text
 
 from epp.lab.results import Ratio, Verdict
 from epp.lab.results.comparison_table import number_text
-from epp.lab.tuning import Finalist, Found, Objective, Parameter, Rung
+from epp.lab.results.page import (
+    Markup,
+    comparison_sections,
+    definitions,
+    document,
+    element,
+    name_text,
+    section,
+    table,
+)
+from epp.lab.tuning import Finalist, Found, Objective, Parameter, Rung, Value
 
 _STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
 
@@ -51,14 +61,8 @@ class TuneReport:
     @property
     def claim(self) -> str:
         """What is claimed, in one sentence."""
-        found = self._found
-        base = found.base.contender.name
-        if not found.finalists:
-            return f"no difference: none of the configurations was better than {base} in the search"
-        return self._claim_of(found.finalists[0])
-
-    def _claim_of(self, first: Finalist) -> str:
         found, label, base = self._found, self._objective.label, self._found.base.contender.name
+        first = found.finalists[0]
         seeds = _seeds(found.fresh_seeds)
         unseen = f"{seeds}, which the search has not used"
         ratio = first.checked
@@ -95,17 +99,54 @@ class TuneReport:
         for number, parameter in enumerate(self._parameters):
             candidates = [found.base, *(each.candidate for each in found.finalists)]
             values = [each.values[number] for each in candidates]
-            table.add_row(
-                Text(parameter.name), *("default" if each is None else f"{each}" for each in values)
-            )
-        rows = (
-            (f"search, {_seeds(found.search_seeds)}", [each.searched for each in found.finalists]),
-            (f"check, {_seeds(found.fresh_seeds)}", [each.checked for each in found.finalists]),
-        )
-        for name, ratios in rows:
+            table.add_row(Text(parameter.name), *map(_value, values))
+        for name, ratios in self._ratio_rows():
             table.add_row(name, "1", *map(_ratio, ratios))
         table.add_row("", "", *map(_verdict, found.finalists))
         return table
+
+    def page(self, settings: Mapping[str, Any]) -> str:
+        """Return the outcome as an HTML page.
+
+        Args:
+            settings: What was run, in detail.
+        """
+        found = self._found
+        candidates = [found.base, *(each.candidate for each in found.finalists)]
+        names = [each.contender.name for each in candidates]
+        rows = [
+            (_label(parameter), *(_value(each.values[number]) for each in candidates))
+            for number, parameter in enumerate(self._parameters)
+        ]
+        ratios = [(title, "1", *map(_ratio, column)) for title, column in self._ratio_rows()]
+        verdicts = ("verdict", "", *(each.verdict.value for each in found.finalists))
+        direction = "higher" if self._objective.higher_is_better else "lower"
+        explanation = (
+            f"{self._objective.label} as a ratio to {found.base.contender.name}, {direction} is"
+            " better. Only the first of the others is judged: the best of several would again be"
+            " partly the luckiest."
+        )
+        return document(
+            f"Search on {self._scenario}",
+            f"{self.claim[0].upper()}{self.claim[1:]}.",
+            [],
+            [
+                section(
+                    "Configurations",
+                    element("p", explanation, class_="soft"),
+                    table(("", *names), [*rows, *ratios, verdicts]),
+                ),
+                *comparison_sections(found.comparison, found.records),
+                definitions("Settings", settings),
+            ],
+        )
+
+    def _ratio_rows(self) -> Sequence[tuple[str, list[Ratio | None]]]:
+        found = self._found
+        return (
+            (f"search, {_seeds(found.search_seeds)}", [each.searched for each in found.finalists]),
+            (f"check, {_seeds(found.fresh_seeds)}", [each.checked for each in found.finalists]),
+        )
 
     def commented(self, text: str) -> str:
         """Return the text of the best configuration with the claim above it."""
@@ -137,7 +178,7 @@ class TuneReport:
                 }
                 for each in found.finalists
             ],
-            "comparison": None if found.comparison is None else found.comparison.to_dict(),
+            "comparison": found.comparison.to_dict(),
         }
 
 
@@ -156,6 +197,15 @@ def _interval(ratio: Ratio) -> str:
     if ratio.low is None or ratio.high is None:
         return "one seed"
     return f"{number_text(ratio.low)} to {number_text(ratio.high)}"
+
+
+def _label(parameter: Parameter) -> Markup:
+    path = element("span", f" {parameter.place.path}", class_="soft")
+    return element("span", name_text(parameter.name), path)
+
+
+def _value(value: Value | None) -> str:
+    return "default" if value is None else f"{value}"
 
 
 def _ratio(ratio: Ratio | None) -> str:

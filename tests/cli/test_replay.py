@@ -74,6 +74,16 @@ def test_a_configuration_is_compared_with_the_recorded_choices() -> None:
     assert ttft["policies"]["new.yaml"]["ratio"]["high"] < 1
 
 
+def test_the_page_has_the_ratios_and_what_the_record_lacks(folder: Path) -> None:
+    result = replayed("--html", "replay.html")
+    assert result.exit_code == 0, result.output
+    page = (folder / "replay.html").read_text()
+    assert "Replay of decisions.jsonl" in page
+    assert "Ratios to recorded" in page
+    assert "speed and size of the servers" in page
+    assert "First byte in the record: p50 200 ms" in page
+
+
 def test_what_the_record_does_not_say_is_said() -> None:
     write(
         [
@@ -111,10 +121,11 @@ def test_the_recorded_configuration_is_what_others_are_compared_with(folder: Pat
     [
         (["--workers", "1"], "decisions for 2 endpoints, and there are 1 servers"),
         (["--engine", "huge/gpu"], "huge/gpu"),
+        (["--html", "missing/replay.html"], "there is no folder missing"),
         (["--recorded-config", "other/new.yaml"], "two configurations have the same file name"),
         (["--config", "none.yaml"], "cannot read the configuration file none.yaml"),
     ],
-    ids=["too few servers", "no such preset", "one name", "no such file"],
+    ids=["too few servers", "no such preset", "no such folder", "one name", "no such file"],
 )
 def test_what_cannot_be_replayed_is_an_error(
     folder: Path, options: list[str], message: str

@@ -67,6 +67,27 @@ def test_it_says_if_the_warm_up_has_all_requests(scenario: Path) -> None:
     assert "warm-up" not in simulate(scenario, "--policy=random", "--seeds=1").stderr
 
 
+def test_a_rate_replaces_that_of_the_scenario(scenario: Path) -> None:
+    scenario.write_text(SCENARIO.replace("limit: 20", "duration: 10s"))
+    document = json.loads(simulate(scenario, "--rate=5", "--seeds=1", "--json").stdout)
+    sent = document["runs"][0]["summary"]["sent"]
+    assert 25 <= sent <= 80  # 5/s for 10 s, not 20/s
+
+
+def test_several_rates_show_where_the_knee_is(scenario: Path, tmp_path: Path) -> None:
+    scenario.write_text(SCENARIO + "slo: {ttft: 10s}\n")
+    page = tmp_path / "sweep.html"
+    rates = ("--rate=40", "--rate=20", "--rate=20")
+    result = simulate(scenario, *rates, "--seeds=2", f"--html={page}")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.index("20/s") < result.stdout.index("40/s")
+    assert "random: above 40" in result.stdout
+    assert "8/8  round-robin, 40/s, seed 2: 20 requests" in result.stderr
+    assert "Simulation of small by rate" in page.read_text()
+    document = json.loads(simulate(scenario, *rates, "--seeds=1", "--json").stdout)
+    assert document["knees"]["random"] == {"met": 40, "missed": None}
+
+
 def test_profile_says_where_the_time_went(scenario: Path) -> None:
     result = simulate(scenario, "--policy=random", "--seeds=1", "--profile")
     assert result.exit_code == 0
@@ -83,6 +104,9 @@ def test_profile_says_where_the_time_went(scenario: Path) -> None:
         (("--trace=/nowhere.jsonl",), "/nowhere.jsonl: no such file"),
         (("--time-scale=0",), "time_scale: 0.0 is not above 0"),
         (("--records=/nowhere",), "--records /nowhere: there is no such folder"),
+        (("--rate=0",), "rate: 0 is not above 0"),
+        (("--rate=1", "--rate=-2"), "rate: -2 is not above 0"),
+        (("--rate=1", "--rate=2", "--regret"), "are about one rate"),
         (("--html=/nowhere/page.html",), "--html /nowhere/page.html: there is no folder"),
     ],
 )

@@ -77,6 +77,18 @@ def test_no_difference_is_said_and_nothing_is_written(folder: Path) -> None:
     assert "no difference" in result.stdout
     assert "best.yaml is not written" in result.stdout
     assert not (folder / "best.yaml").exists()
+    assert "interval of the ratio contains 1 (1.00 to 1.00, seeds 4 to 6)" in result.stdout
+
+
+def test_the_page_has_the_claim_the_values_and_the_ratios(folder: Path) -> None:
+    result = tuned("--html", "tune.html")
+    assert result.exit_code == 0, result.output
+    page = (folder / "tune.html").read_text()
+    assert "<h1>TTFT p90 is 0." in page
+    assert "schedulingProfiles[0].plugins[1].weight" in page
+    assert "check, seeds 4 to 6" in page
+    assert "Ratios to base.yaml" in page
+    assert "Distributions" in page
 
 
 def test_json_has_all_of_it() -> None:
@@ -96,6 +108,7 @@ def test_json_has_all_of_it() -> None:
         (["--vary", f"{PREFIX_WEIGHT}=3..1"], "the range is empty"),
         (["--objective", "goodput"], "add `slo: {ttft: 1s}` to it"),
         (["--budget", "3"], "give at least 6"),
+        (["--html", "missing/tune.html"], "there is no folder missing"),
         (["-o", "missing/best.yaml"], "there is no folder missing"),
         (["--config", "none.yaml"], "cannot read the configuration file none.yaml"),
         (["--scenario", "none.yaml"], "cannot read the scenario none.yaml"),

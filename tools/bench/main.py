@@ -93,7 +93,7 @@ class Run:
 async def envoy(run: Run) -> None:
     """CPU through Envoy, all servers."""
     run.console.print(f"{gateways.CONCURRENCY} in parallel, {run.settings} ...")
-    cells = await through_envoy.measure(
+    (cells,) = await through_envoy.measure(
         run.settings, run.endpoints, run.servers, through_envoy.CASES
     )
     idle = await burst.idle_share_with_default_scrapes(run.endpoints, run.settings.seconds)
@@ -154,7 +154,7 @@ async def sizes(run: Run) -> None:
     """Bodies by size, in process and through Envoy."""
     paths = [await run.path(case) for case in body_sizes.CASES]
     run.console.print(body_sizes.paths(paths))
-    cells = await through_envoy.measure(
+    (cells,) = await through_envoy.measure(
         run.settings, run.endpoints, body_sizes.SERVERS, body_sizes.ENVOY_CASES
     )
     run.results |= {"sizes": paths, "sizes_through_envoy": cells}

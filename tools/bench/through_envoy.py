@@ -85,17 +85,29 @@ class Slice:
 
 
 async def measure(
-    settings: Settings, endpoints: Sequence[str], servers: Sequence[Server], cases: Sequence[Case]
-) -> list[Cell]:
-    """Return the cells of all cases and servers."""
-    cells = []
+    settings: Settings,
+    endpoints: Sequence[str],
+    servers: Sequence[Server],
+    cases: Sequence[Case],
+    concurrency: Sequence[int] = (CONCURRENCY,),
+) -> list[list[Cell]]:
+    """Return the cells of all cases and servers, a list for each number of parallel requests.
+
+    Args:
+        settings: Duration and speed.
+        endpoints: Addresses of the model servers.
+        servers: What to measure, in turns.
+        cases: Kinds of requests.
+        concurrency: Numbers of parallel requests; the same processes are loaded with each.
+    """
+    cells: list[list[Cell]] = [[] for _ in concurrency]
     for mode in dict.fromkeys(case.mode for case in cases):
         async with contextlib.AsyncExitStack() as stack:
             setups = [await set_up(stack, endpoints, mode, server) for server in servers]
             idle = await warmed_up(setups, settings.seconds)
-            for case in cases:
-                if case.mode is mode:
-                    cells += await _cells(setups, idle, case, settings)
+            for case in (case for case in cases if case.mode is mode):
+                for found, number in zip(cells, concurrency, strict=True):
+                    found.extend(await _cells(setups, idle, case, settings, number))
     return cells
 
 
@@ -114,14 +126,18 @@ async def warmed_up(setups: Sequence[Setup], seconds: float) -> list[float]:
 
 
 async def _cells(
-    setups: Sequence[Setup], idle: Sequence[float], case: Case, settings: Settings
+    setups: Sequence[Setup],
+    idle: Sequence[float],
+    case: Case,
+    settings: Settings,
+    concurrency: int,
 ) -> list[Cell]:
     slices: list[list[Slice]] = [[] for _ in setups]
-    in_parallel = CONCURRENCY if case.prompt_bytes < _LARGE_BYTES else _LARGE_IN_PARALLEL
+    in_parallel = concurrency if case.prompt_bytes < _LARGE_BYTES else _LARGE_IN_PARALLEL
     if case.prompt_bytes != Case(case.mode).prompt_bytes:
         for setup in setups:
             # Until the endpoints' parts of the prefix index are full, and entries evict others.
-            requests = 250 if in_parallel == CONCURRENCY else 60
+            requests = 250 if in_parallel == concurrency else 60
             load = plan(setup.url, case, requests=requests, concurrency=in_parallel)
             await run(replace(load, seed=next(_seeds)))
     if case.chunks > 1:

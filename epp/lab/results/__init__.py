@@ -19,6 +19,7 @@ from epp.lab.results.record import ErrorKind, Record
 from epp.lab.results.record_files import to_csv, to_json_lines
 from epp.lab.results.slo import Slo
 from epp.lab.results.summary import ErrorSummary, Summary, summarise
+from epp.lab.results.sweep import Knee, Sweep, sweep_table
 from epp.lab.results.table import summary_table
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Goodput",
     "GroupSummary",
     "JoinError",
+    "Knee",
     "Metric",
     "OracleChoice",
     "Predictions",
@@ -43,6 +45,7 @@ __all__ = [
     "Slo",
     "Spread",
     "Summary",
+    "Sweep",
     "Verdict",
     "compare",
     "comparison_table",
@@ -51,6 +54,7 @@ __all__ = [
     "server_accounts",
     "summarise",
     "summary_table",
+    "sweep_table",
     "to_csv",
     "to_json_lines",
 ]

@@ -1,5 +1,6 @@
 """A scenario: which servers, which traffic, what goes wrong, and what counts as good."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, TypeVar
 from epp.lab.fleet import EngineConfig
 from epp.lab.fleet.faults import FaultPlan
 from epp.lab.results import Slo
+from epp.lab.scenarios.errors import ScenarioError
 from epp.lab.traffic import Workload, load_traffic
 
 T = TypeVar("T")
@@ -57,6 +59,7 @@ class Scenario:
         trace: Path | None = None,
         requests: int | None = None,
         time_scale: float | None = None,
+        rate: float | None = None,
     ) -> "Scenario":
         """Return the scenario with some values of the command line in place of its own.
 
@@ -65,6 +68,11 @@ class Scenario:
             trace: Trace file in place of the source of its traffic.
             requests: Send so many requests at most.
             time_scale: Factor on the times of the traffic; below 1, requests come faster.
+            rate: Arrivals a second, with the process of its own arrivals; of a trace they replace
+                the recorded times.
+
+        Raises:
+            ScenarioError: The rate is not above 0, or each stream of the traffic has its own.
         """
         traffic = dict(self.traffic)
         if trace is not None:
@@ -76,12 +84,28 @@ class Scenario:
             traffic["limit"] = min(requests, traffic.get("limit", requests))
         if time_scale is not None:
             traffic["time_scale"] = traffic.get("time_scale", 1.0) * time_scale
+        if rate is not None:
+            traffic["arrivals"] = self._arrivals(rate)
         return replace(
             self,
             traffic=traffic,
             engines=_resized(self.engines, workers),
             labels=_resized(self.labels, workers),
         )
+
+    def _arrivals(self, rate: float) -> dict[str, Any]:
+        """Return the arrivals of the traffic at another rate; stages and clients are dropped."""
+        if not 0 < rate < math.inf:
+            raise ScenarioError(f"rate: {rate:g} is not above 0")
+        if "streams" in self.traffic:
+            raise ScenarioError(
+                f"scenario {self.name}: each of its streams has a rate of its own; change all of"
+                " them with a time scale"
+            )
+        given = self.traffic.get("arrivals")
+        kept = ("process", "cv", "on", "off")
+        own = given if isinstance(given, Mapping) else {}
+        return {name: own[name] for name in kept if name in own} | {"rate": rate}
 
 
 def _resized(each: Sequence[T], workers: int | None) -> Sequence[T]:

@@ -1,16 +1,18 @@
 """Better configurations, found and checked in simulations.
 
 `parameters` are what varies: a place of the configuration (`places`) and its values (`domains`);
-`default_search` chooses some. `candidates` are configurations with other values, `rungs` the plan
-of successive halving, `search` runs it by an objective and checks what it found on fresh seeds.
-`recording` makes a scenario of recorded decisions.
+`default_search` chooses some, of the `primary_profile`. `candidates` are configurations with other
+values, `rungs` the plan of successive halving, `search` runs it by an objective and checks what it
+found on fresh seeds. `recording` makes a scenario of recorded decisions.
 """
 
 from epp.lab.tuning.candidates import Candidate, count_combinations, make_candidates
 from epp.lab.tuning.default_search import default_parameters
+from epp.lab.tuning.domains import Value
 from epp.lab.tuning.errors import TuningError
 from epp.lab.tuning.objectives import GOODPUT, OBJECTIVES, P90_TTFT, Objective
 from epp.lab.tuning.parameters import Parameter, check_distinct, parse_variation
+from epp.lab.tuning.primary_profile import primary_profile
 from epp.lab.tuning.recording import RECORDED, Recording
 from epp.lab.tuning.rungs import Rung, plan_rungs
 from epp.lab.tuning.search import Finalist, Found, Search
@@ -30,6 +32,7 @@ __all__ = [
     "Rung",
     "Search",
     "TuningError",
+    "Value",
     "check_distinct",
     "count_combinations",
     "default_parameters",
@@ -38,4 +41,5 @@ __all__ = [
     "may_be_short",
     "parse_variation",
     "plan_rungs",
+    "primary_profile",
 ]

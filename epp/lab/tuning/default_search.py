@@ -1,9 +1,9 @@
 """What a search varies unless it is told: weights of scorers, and thresholds.
 
-The weights are those of the scorers of the primary profile, between 0 and 10 on a logarithmic
-scale, because only their ratios count. Thresholds are those parameters of the profile's plugins
-whose names say so: fractions between 0 and 1, others between an eighth of the value in use and its
-fourfold.
+The weights are those of the scorers of the primary profile (`primary_profile`), between 0 and 10
+on a logarithmic scale, because only their ratios count. Thresholds are those parameters of the
+profile's plugins whose names say so: fractions between 0 and 1, others between an eighth of the
+value in use and its fourfold.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,11 +19,10 @@ from epp.lab.tuning.domains import Domain, Range
 from epp.lab.tuning.errors import TuningError
 from epp.lab.tuning.parameters import Parameter
 from epp.lab.tuning.places import find_place
+from epp.lab.tuning.primary_profile import primary_profile
 from epp.scheduling import Scorer
 
 _WEIGHTS = Range(0, 10, is_log=True)
-_PRIMARY_NAMES = ("decode", "default")
-"""Names of the primary profile where there are several."""
 _LEAST, _MOST = 1 / 8, 4
 
 
@@ -52,7 +51,7 @@ def _parameters(config: LoadedConfig, graph: PluginGraph) -> Iterator[Parameter]
     profiles = document.get("schedulingProfiles") or []
     if not profiles:
         return
-    index = _primary(profiles)
+    index = _primary(profiles, graph)
     members = profiles[index].get("plugins") or []
     names = [each["pluginRef"] for each in members]
     scorers = [at for at, name in enumerate(names) if isinstance(graph.plugins.get(name), Scorer)]
@@ -69,9 +68,11 @@ def _parameters(config: LoadedConfig, graph: PluginGraph) -> Iterator[Parameter]
             yield Parameter(find_place(document, f"plugins[{at}].parameters.{field}"), domain)
 
 
-def _primary(profiles: list[Mapping[str, Any]]) -> int:
+def _primary(profiles: list[Mapping[str, Any]], graph: PluginGraph) -> int:
+    """Return the index of the primary profile; of the first one if the handler cannot say."""
     names = [each.get("name") for each in profiles]
-    return next((names.index(name) for name in _PRIMARY_NAMES if name in names), 0)
+    primary = primary_profile(graph.scheduler)
+    return names.index(primary) if primary in names else 0
 
 
 def _thresholds(

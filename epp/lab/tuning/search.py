@@ -5,21 +5,23 @@ than it is. What is claimed therefore comes from runs with other seeds.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean, median
 
 from epp.lab.envoy import Mode
-from epp.lab.results import Comparison, Ratio, Verdict, compare
+from epp.lab.results import Comparison, Ratio, Record, Verdict, compare
 from epp.lab.scenarios import Scenario
 from epp.lab.simulation import Contender, Run, RunSettings, run_all, summaries
 from epp.lab.tuning.candidates import Candidate
+from epp.lab.tuning.errors import TuningError
 from epp.lab.tuning.objectives import Objective
 from epp.lab.tuning.rungs import Rung, climb
 from epp.lab.tuning.shorter import shortened
 
 MAX_FINALISTS = 3
-"""Configurations that are checked beside the one to begin with."""
+"""Configurations that are checked beside the one to begin with. There always is one: without a
+check nobody knows whether there was nothing to gain or nothing was found."""
 
 Progress = Callable[[str, int, int, Run], None]
 """Gets the name of a step, the number of runs done and of all in it, and the run that ended."""
@@ -46,17 +48,20 @@ class Found:
 
     base: Candidate
     finalists: Sequence[Finalist]
-    """The best first; empty if none was better than the base in the search."""
-    comparison: Comparison | None
+    """Those that were better than the base in the search, the best first; if none was, the best of
+    the others alone."""
+    comparison: Comparison
     """All numbers of the base and the first finalist on fresh seeds."""
+    records: Mapping[str, Sequence[Record]]
+    """Requests of these two on the first of the fresh seeds, by name."""
     search_seeds: Sequence[int]
     fresh_seeds: Sequence[int]
 
     @property
     def winner(self) -> Finalist | None:
         """The first one, if it is better than the base beyond the noise."""
-        first = self.finalists[0] if self.finalists else None
-        return first if first is not None and first.verdict is Verdict.BETTER else None
+        first = self.finalists[0]
+        return first if first.verdict is Verdict.BETTER else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +86,11 @@ class Search:
         Raises:
             ConfigError: A configuration is invalid.
             TrafficError: The traffic is invalid.
+            TuningError: There is nothing to compare the first candidate with.
             VirtualLoopError: A plugin needs a socket.
         """
+        if len(candidates) < 2:  # noqa: PLR2004 - the base and another one
+            raise TuningError("nothing to search: no value differs from that of the configuration")
         base = candidates[0]
         last: dict[str, dict[int, float | None]] = {}
 
@@ -94,19 +102,17 @@ class Search:
 
         order = climb(candidates, rungs, score)
         better = order[: order.index(base)][:MAX_FINALISTS]
+        chosen = better or [each for each in order if each is not base][:1]
         fresh = self._seeds(self.seeds, self.seeds)
         searched = last
-        comparison = None
-        finalists: list[Finalist] = []
-        if better:
-            runs, checked = self._values("check", [base, *better], fresh, 1.0)
-            both = {base.contender.name, better[0].contender.name}
-            comparison = compare(summaries(each for each in runs if each.contender.name in both))
-            finalists = [self._finalist(each, base, searched, checked) for each in better]
+        runs, checked = self._values("check", [base, *chosen], fresh, 1.0)
+        names = (base.contender.name, chosen[0].contender.name)
+        both = [each for each in runs if each.contender.name in names]
         return Found(
             base=base,
-            finalists=finalists,
-            comparison=comparison,
+            finalists=[self._finalist(each, base, searched, checked) for each in chosen],
+            comparison=compare(summaries(both)),
+            records={each.contender.name: each.records for each in both if each.seed == fresh[0]},
             search_seeds=self._seeds(0, rungs[-1].seeds),
             fresh_seeds=fresh,
         )
@@ -137,7 +143,7 @@ class Search:
         )
         for run in runs:
             values[run.contender.name][run.seed] = self.objective.value(run, scenario)
-        return [replace(each, records=()) for each in runs], values
+        return runs, values
 
     def _score(self, values: dict[int, float | None]) -> float:
         if any(not value for value in values.values()):

@@ -1,5 +1,7 @@
 """Scenario files: errors name the place, and those of deploy/lab run."""
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -107,3 +109,26 @@ def test_more_workers_are_like_the_last_one() -> None:
     scenario = load_scenario(FOLDER / "heterogeneous-gpus.yaml")
     assert [each.speed for each in scenario.changed(workers=10).engines] == 4 * [1.0] + 6 * [0.35]
     assert [each.speed for each in scenario.changed(workers=2).engines] == 2 * [1.0]
+
+
+def test_a_rate_keeps_the_process_of_the_arrivals() -> None:
+    scenario = load_scenario(FOLDER / "burst.yaml")
+    changed = scenario.changed(rate=70).traffic["arrivals"]
+    assert changed == {"rate": 70, "on": "3s", "off": "7s"}
+    staged = {"generator": "random", "limit": 1, "arrivals": {"stages": [], "repeat": True}}
+    assert replace(scenario, traffic=staged).changed(rate=2).traffic["arrivals"] == {"rate": 2}
+    closed = {"trace": "t.csv", "limit": 1}
+    assert replace(scenario, traffic=closed).changed(rate=2).traffic["arrivals"] == {"rate": 2}
+
+
+@pytest.mark.parametrize("rate", [0, -1, math.inf, math.nan])
+def test_a_rate_is_above_0(rate: float) -> None:
+    with pytest.raises(ScenarioError, match="is not above 0"):
+        load_scenario(FOLDER / "burst.yaml").changed(rate=rate)
+
+
+def test_streams_have_rates_of_their_own() -> None:
+    scenario = load_scenario(FOLDER / "burst.yaml")
+    mixed = replace(scenario, traffic={"streams": []})
+    with pytest.raises(ScenarioError, match="each of its streams has a rate of its own"):
+        mixed.changed(rate=2)

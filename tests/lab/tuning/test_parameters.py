@@ -2,13 +2,16 @@
 
 import pytest
 
+from epp.building import make_builder
 from epp.config import load_text
+from epp.config.instances import close_all
 from epp.lab.tuning import (
     TuningError,
     check_distinct,
     default_parameters,
     make_candidates,
     parse_variation,
+    primary_profile,
 )
 from epp.lab.tuning.domains import Choices, Range
 from epp.lab.tuning.parameters import with_values
@@ -170,6 +173,56 @@ def test_by_default_weights_and_thresholds_vary() -> None:
         ("plugins[1].parameters.threshold", Range(8, 256, is_log=True, is_whole=True)),
         ("plugins[2].parameters.affinityThreshold", Range(0, 1)),
     ]
+
+
+DISAGGREGATED = """\
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- type: queue-scorer
+- type: running-requests-size-scorer
+- type: prefill-filter
+- type: decode-filter
+- type: disagg-profile-handler
+  parameters:
+    profiles: {prefill: default, decode: answers}
+schedulingProfiles:
+- name: default
+  plugins:
+  - pluginRef: prefill-filter
+  - {pluginRef: queue-scorer, weight: 1}
+  - {pluginRef: running-requests-size-scorer, weight: 1}
+- name: answers
+  plugins:
+  - pluginRef: decode-filter
+  - {pluginRef: queue-scorer, weight: 1}
+  - {pluginRef: running-requests-size-scorer, weight: 1}
+"""
+
+
+def test_the_profile_that_chooses_the_server_varies_whatever_its_name() -> None:
+    found = default_parameters(load_text(DISAGGREGATED, "c"))
+    assert [each.place.path for each in found] == [
+        "schedulingProfiles[1].plugins[1].weight",
+        "schedulingProfiles[1].plugins[2].weight",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("handler", "primary"),
+    [
+        ("{type: header-profile-handler, parameters: {defaultProfile: answers}}", "answers"),
+        ("{type: header-profile-handler, parameters: {defaultProfile: default}}", "default"),
+    ],
+)
+def test_the_handler_says_which_profile_is_primary(handler: str, primary: str) -> None:
+    text = DISAGGREGATED.replace("{type: disagg", "type: disagg")
+    begin, end = text.index("- type: disagg"), text.index("schedulingProfiles")
+    graph = make_builder().build(load_text(text[:begin] + f"- {handler}\n" + text[end:], "c"))
+    try:
+        assert primary_profile(graph.scheduler) == primary
+    finally:
+        close_all(graph.plugins.values())
 
 
 def test_without_weights_and_thresholds_there_is_nothing_to_vary_by_default() -> None:

@@ -2,15 +2,17 @@
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lab.simulation.simulated import ENGINE, scenario
 
-from epp.config import LoadedConfig, load_file, load_text
+from epp.config import LoadedConfig, default_config, load_file, load_text
 from epp.lab.results import Verdict
-from epp.lab.scenarios import Scenario
+from epp.lab.scenarios import Scenario, load_scenario
+from epp.lab.simulation import Contender, RunSettings, run
 from epp.lab.tuning import (
     GOODPUT,
     P90_TTFT,
@@ -24,6 +26,7 @@ from epp.lab.tuning import (
     parse_variation,
     plan_rungs,
 )
+from tools import REPOSITORY
 
 FAVOURITE = """
 from epp.scheduling import Scorer
@@ -156,6 +159,36 @@ def test_a_weight_that_was_missing_is_found() -> None:
 def test_without_a_difference_none_is_claimed() -> None:
     found = search(load_text(WEIGHTS, "w"), [f"{PREFIX_WEIGHT}=0,1,3"], scenario())
     assert found.winner is None
+    checked = found.finalists[0].checked
+    assert checked is not None
+    assert (checked.low or 2) <= 1 <= (checked.high or 0)
+    assert list(found.records) == ["base", found.finalists[0].candidate.contender.name]
+
+
+def test_a_single_configuration_cannot_be_searched() -> None:
+    config = load_text(WEIGHTS, "w")
+    parameters = [parse_variation(f"{PREFIX_WEIGHT}=0,1", config)]
+    alone = make_candidates(config, "base", parameters, 2, 1)[:1]
+    run = Search(scenario=scenario(), objective=P90_TTFT, progress=lambda *_: None)
+    with pytest.raises(TuningError, match="no value differs"):
+        run.find(alone, plan_rungs(10, 5))
+
+
+@pytest.mark.timeout(60)
+def test_the_optimum_of_the_scenario_made_for_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("structlog.PrintLogger.info", lambda *_, **__: None)
+    planted = load_scenario(REPOSITORY / "deploy" / "lab" / "planted-optimum.yaml")
+    settings = RunSettings(scenario=replace(planted.changed(requests=400), warm_up_seconds=4))
+    weight = "{pluginRef: kv-cache-utilization-scorer, weight: 2}"
+    text = default_config().text
+    assert weight in text
+    off = text.replace(weight, weight.replace("2", "0"))
+    times = []
+    for each in (text, off):
+        done = run(settings, Contender.of_text("c", each), 1)
+        assert done.summary.ttft_ms is not None
+        times.append(done.summary.ttft_ms.p90)
+    assert times[1] < 0.7 * times[0]
 
 
 def test_a_gain_that_was_chance_is_not_claimed() -> None:

@@ -52,18 +52,29 @@ def comparison_page(
         title,
         comparison_headline(comparison),
         comparison_remarks(comparison),
-        [
-            section(
-                f"Ratios to {comparison.baseline}",
-                _explanation(comparison),
-                _overview(comparison),
-                *(_metric(comparison, number) for number in range(len(comparison.metrics))),
-            ),
-            section("Distributions", _charts(records)),
-            definitions("What the terms mean", _TERMS),
-            definitions("Settings", settings or {}),
-        ],
+        [*comparison_sections(comparison, records), definitions("Settings", settings or {})],
     )
+
+
+def comparison_sections(
+    comparison: Comparison, records: Mapping[str, Sequence[Record]]
+) -> list[Markup]:
+    """Return the sections of a page that show a comparison: ratios, distributions, terms.
+
+    Args:
+        comparison: The comparison.
+        records: Finished requests by policy, of one seed.
+    """
+    return [
+        section(
+            f"Ratios to {comparison.baseline}",
+            _explanation(comparison),
+            _overview(comparison),
+            *(_metric(comparison, number) for number in range(len(comparison.metrics))),
+        ),
+        section("Distributions", _charts(records)),
+        definitions("What the terms mean", _TERMS),
+    ]
 
 
 def _explanation(comparison: Comparison) -> Markup:

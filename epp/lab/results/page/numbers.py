@@ -52,7 +52,8 @@ def ceiling(value: float) -> float:
 def linear_ticks(most: float, count: int = 4) -> list[float]:
     """Return ticks from 0 to at least `most`, about `count` steps."""
     step = ceiling(most / count)
-    return [number * step for number in range(math.ceil(round(most / step, 6)) + 1)]
+    steps = max(1, math.ceil(round(most / step, 6)))  # one, too, if all values are 0
+    return [number * step for number in range(steps + 1)]
 
 
 def log_ticks(low: float, high: float) -> list[float]:

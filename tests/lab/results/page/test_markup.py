@@ -65,10 +65,11 @@ def test_a_ceiling_is_a_round_number(value: float, above: float) -> None:
     assert ceiling(value) == pytest.approx(above)
 
 
-@given(st.floats(1e-6, 1e9))
+@given(st.just(0.0) | st.floats(1e-6, 1e9))
 def test_linear_ticks_reach_the_largest_value(most: float) -> None:
     ticks = linear_ticks(most)
     assert ticks[-1] >= most * 0.999
+    assert ticks[-1] > 0
     assert len(ticks) <= 6
 
 
