@@ -11,6 +11,7 @@ from epp.lab.simulation import Contender, RunSettings, run, run_virtual
 from epp.lab.simulation.forecasts import Forecast
 from epp.lab.simulation.prompts import PromptBlocks, SimulatedRequest
 from epp.lab.simulation.servers import Exchange, SimulatedServer
+from epp.lab.simulation.virtual_loop import running_virtual_loop
 from epp.lab.traffic import Segment, TrafficRequest
 
 SERIAL = {"preset": "study-a", "num_blocks": 4000, "max_model_len": 64_000}
@@ -41,7 +42,7 @@ def after(
     """Return the forecast for a request behind others, and its time to first token."""
 
     async def measure() -> tuple[Forecast, float]:
-        loop = asyncio.get_running_loop()
+        loop = running_virtual_loop()
         server = SimulatedServer(0, config, loop)
         came = asyncio.Event()
 
