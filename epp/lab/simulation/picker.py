@@ -8,6 +8,8 @@ made here, as far as the gateway's mode lets the endpoint picker see the respons
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
+from math import ceil
+from pathlib import Path
 from typing import ClassVar
 
 from epp.admin import ExplainSettings
@@ -50,6 +52,9 @@ _START_STEPS, _START_STEP_SECONDS = 100, 0.01
 """A run begins when all servers have been scraped, or after a second."""
 _PREFILLER = "x-prefiller-host-port"
 """Header in which a profile handler names the server for the prompt, to llm-d's routing sidecar."""
+_RESPONSE_SECONDS = 1e-6
+"""A response to a second try does not come in the moment of the try, or it would be taken for one
+to a retry."""
 _EVICTED = Refusal(429, "evicted by flow control")
 _RESPONSE_HEADERS = {"content-type": "text/event-stream; charset=utf-8"}
 _CAUSES: Mapping[End, EndCause] = {
@@ -163,6 +168,8 @@ class PickerRouter(Router):
         seed: Seed of its random choices.
         mode: What the gateway shows it of a response.
         scrape_interval_seconds: As ``--refresh-metrics-interval``.
+        hedging_budget_percent: As ``--hedging-budget``; 0 for a gateway without hedging.
+        objects: Files or folders of objectives and rewrites, as ``--objects``.
         defers_scrapes: Whether a scrape is made when its result may be seen, not when it is due.
             With flow control it never is: each scrape may dispatch a request.
 
@@ -180,6 +187,8 @@ class PickerRouter(Router):
         seed: int,
         mode: Mode = Mode.LEAN,
         scrape_interval_seconds: float = 0.05,
+        hedging_budget_percent: int = 0,
+        objects: Sequence[Path] = (),
         defers_scrapes: bool = True,
     ) -> None:
         self.mode = mode
@@ -199,7 +208,10 @@ class PickerRouter(Router):
             refresh_metrics_interval_seconds=scrape_interval_seconds,
             explain=ExplainSettings(explain_decisions=0),
             seed=seed,
+            objects=tuple(objects),
+            hedging_budget_percent=hedging_budget_percent,
         )
+        self._hedges = hedging_budget_percent > 0
         self.sample_usage = settings.ext_proc.sample_usage
         """Share of the responses that are read in adaptive mode."""
         self.runtime = PoolRuntime(
@@ -225,7 +237,12 @@ class PickerRouter(Router):
         return None if not given else self._index[given.partition(",")[0].strip()]
 
     async def start(self) -> None:
-        """Start discovery, scrapes and outlier detection, and wait for the first metrics."""
+        """Start discovery, scrapes and outlier detection, and wait for the first metrics.
+
+        Raises:
+            ObjectFileError: A file of objectives or rewrites is invalid.
+        """
+        await self.runtime.load()
         # The checks see nothing of a server whose scrapes succeed; scrapes themselves see to the
         # age of metrics.
         self._loop.unseeing_tasks = frozenset({"outlier detection", "objects", "scraper"})
@@ -273,6 +290,10 @@ class PickerRouter(Router):
         if len(addresses) <= RETRIES:
             addresses += [each.address for each in fallbacks(outcome.decision, RETRIES)]
         route = PickerRoute(self, outcome, [self._index[each] for each in addresses])
+        if self._hedges and outcome.request.stream:
+            seconds = outcome.hedge_seconds(len(addresses) - 1)
+            if seconds is not None:  # Envoy gets milliseconds
+                route.hedge_seconds = ceil(seconds * 1e3) / 1e3 + _RESPONSE_SECONDS
         outcome.body_sent()
         receive(route)
 
