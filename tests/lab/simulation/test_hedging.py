@@ -27,25 +27,27 @@ def _hung(budget: int, **more: Any) -> Outcome:
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_request_to_a_server_that_hangs_is_answered_by_another_one() -> None:
-    without, hedged = _hung(0), _hung(20)
-    lost = [each.index for each in without.records if each.error is ErrorKind.TIMEOUT]
-    assert lost
-    saved = hedged.records[lost[0]]
-    assert saved.succeeded
+    without, hedged = _hung(0), _hung(100)
+    lost = next(each.index for each in without.records if each.error is ErrorKind.TIMEOUT)
+    assert all(each.succeeded for each in hedged.records)
+    saved, ordinary = hedged.records[lost], hedged.records[lost - 1]
     assert saved.served_by != "worker-1"
     assert saved.ttft_seconds is not None
+    assert ordinary.ttft_seconds is not None
     # The least delay of hedging, since all responses began at once, and up to a step of the engine.
-    ordinary = hedged.records[lost[0] - 1].ttft_seconds
-    assert ordinary is not None
-    assert 0.01 <= saved.ttft_seconds - ordinary < 0.03
-    assert sum(not each.succeeded for each in hedged.records) < len(lost)
+    assert 0.01 <= saved.ttft_seconds - ordinary.ttft_seconds < 0.03
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_budget_limits_second_tries() -> None:
-    lost = [sum(not each.succeeded for each in _hung(budget).records) for budget in (0, 1, 20)]
-    assert lost[0] >= lost[1] >= lost[2]
-    assert lost[0] > lost[2]
+    # One percent of some ninety requests pays for one second try, not for those that follow.
+    without, hedged = _hung(0), _hung(1)
+    first, later = (
+        next(each.index for each in result.records if not each.succeeded)
+        for result in (without, hedged)
+    )
+    assert hedged.records[first].succeeded
+    assert later > first
 
 
 def test_a_request_that_is_answered_at_once_is_sent_once() -> None:
