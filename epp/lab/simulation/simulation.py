@@ -10,10 +10,11 @@ from time import process_time
 from epp.lab.fleet import EngineConfig
 from epp.lab.fleet.faults import FaultPlan
 from epp.lab.results import Record
-from epp.lab.simulation.gateway import ClientRequest, Timeouts
+from epp.lab.simulation.gateway import ClientRequest
 from epp.lab.simulation.prompts import PromptBlocks, SimulatedRequest
 from epp.lab.simulation.routing import Router
 from epp.lab.simulation.servers import SimulatedServer, simulated_servers
+from epp.lab.simulation.timeouts import Timeouts
 from epp.lab.simulation.virtual_loop import VirtualLoop, run_virtual, running_virtual_loop
 from epp.lab.traffic import TrafficRequest, Workload
 
