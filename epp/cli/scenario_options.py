@@ -24,7 +24,7 @@ Requests = Annotated[
 TimeScale = Annotated[
     float | None,
     scenario_options(
-        help="Factor on the times of the traffic; 0.5 doubles the rate.", metavar="FACTOR"
+        help="Factor on the times of traffic and faults; 0.5 doubles the rate.", metavar="FACTOR"
     ),
 ]
 Rates = Annotated[

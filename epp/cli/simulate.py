@@ -66,6 +66,23 @@ def simulate(
         ),
     ] = None,
     mode: GatewayMode = Mode.LEAN,
+    hedging_budget: Annotated[
+        int,
+        compared_options(
+            help="A gateway with hedging sends at most this share of the requests to a second"
+            " server; 0 for a gateway without.",
+            metavar="PERCENT",
+            min=0,
+            max=100,
+        ),
+    ] = 0,
+    objects: Annotated[
+        list[Path] | None,
+        compared_options(
+            help="File or directory of InferenceObjectives and InferenceModelRewrites; repeatable.",
+            metavar="PATH",
+        ),
+    ] = None,
     trace: Trace = None,
     workers: Workers = None,
     requests: Requests = None,
@@ -121,7 +138,13 @@ def simulate(
         contenders = _chosen(config or (), policy or (), chosen)
         for each in contenders:
             each.check()
-        settings = RunSettings(scenario=chosen, mode=mode, has_oracle=regret)
+        settings = RunSettings(
+            scenario=chosen,
+            mode=mode,
+            hedging_budget_percent=hedging_budget,
+            objects=tuple(objects or ()),
+            has_oracle=regret,
+        )
         numbers = range(first_seed, first_seed + seeds)
         processes = jobs or os.cpu_count() or 1
         if len(rates) > 1:

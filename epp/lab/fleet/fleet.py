@@ -56,7 +56,8 @@ class Fleet:
             for index in range(config.endpoints)
         )
         """The servers, by index."""
-        schedule = (faults or FaultPlan()).schedule(workers=config.endpoints, seed=config.seed)
+        plan = (faults or FaultPlan()).scaled(config.time_scale)
+        schedule = plan.schedule(workers=config.endpoints, seed=config.seed)
         self.injector = FaultInjector(schedule, self.servers)
         """Applies the faults."""
         self.control = ControlServer(self.stats, self.log, host=config.host, port=control_port)

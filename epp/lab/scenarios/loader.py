@@ -48,6 +48,7 @@ class ScenarioFields(msgspec.Struct, frozen=True, kw_only=True):
     faults: list[Any] = []
     slo: SloFields = SloFields()
     warm_up: DurationField = 0.0
+    network_delay: DurationField = 0.0
     timeout: DurationField = 600.0
     policies: list[str] = []
 
@@ -101,6 +102,7 @@ def scenario_of(
                 latency_seconds=_limit(slo.latency, f"{where}: slo.latency"),
             ),
             warm_up_seconds=seconds(fields.warm_up, f"{where}: warm_up"),
+            network_delay_seconds=seconds(fields.network_delay, f"{where}: network_delay"),
             timeout_seconds=_positive(fields.timeout, f"{where}: timeout"),
             policies=tuple(fields.policies),
         )

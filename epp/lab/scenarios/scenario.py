@@ -39,6 +39,8 @@ class Scenario:
     """What a request must meet to count towards the goodput."""
     warm_up_seconds: float = 0.0
     """Requests sent before are not counted."""
+    network_delay_seconds: float = 0.0
+    """Time of the network from client to server and back together."""
     timeout_seconds: float = 600.0
     """After that time a client gives up."""
     policies: Sequence[str] = ()
@@ -67,7 +69,8 @@ class Scenario:
             workers: Number of workers; further ones are like the last one.
             trace: Trace file in place of the source of its traffic.
             requests: Send so many requests at most.
-            time_scale: Factor on the times of the traffic; below 1, requests come faster.
+            time_scale: Factor on the times of the traffic and of the faults; below 1, requests
+                come faster.
             rate: Arrivals a second, with the process of its own arrivals; of a trace they replace
                 the recorded times.
 
@@ -91,6 +94,7 @@ class Scenario:
             traffic=traffic,
             engines=_resized(self.engines, workers),
             labels=_resized(self.labels, workers),
+            faults=self.faults if time_scale is None else self.faults.scaled(time_scale),
         )
 
     def _arrivals(self, rate: float) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """Simulated runs: the endpoint picker's own decisions, modelled servers, a virtual clock.
 
 `virtual_loop` is the clock. `simulation` sends the requests of a workload through `gateway`, which
-asks a router (`routing`) for a server: `picker` is the endpoint picker itself, `policies` and
-`oracles` are its opponents, `contenders` names all of them. `servers` drives the engines of
-`epp.lab.fleet`, `scraping` lets the endpoint picker read them. `runs` repeats a run with every
-contender and seed.
+asks a router (`routing`) for a server: `picker` is the endpoint picker itself, whose decisions are
+in `picker_route`, `policies` and `oracles` are its opponents, `contenders` names all of them.
+`servers` drives the engines of `epp.lab.fleet`; `scraping` is what the endpoint picker reads of
+them, and `engine_scrapes` is when. `runs` repeats a run with every contender and seed.
 """
 
 from epp.lab.simulation.contenders import NAMES, ORACLES, Contender

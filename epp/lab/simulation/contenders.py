@@ -106,6 +106,8 @@ class Contender:
         seed: int,
         mode: Mode,
         scrape_interval_seconds: float,
+        hedging_budget_percent: int = 0,
+        objects: Sequence[Path] = (),
     ) -> Router:
         """Create the router.
 
@@ -121,6 +123,8 @@ class Contender:
                 seed=seed,
                 mode=mode,
                 scrape_interval_seconds=scrape_interval_seconds,
+                hedging_budget_percent=hedging_budget_percent,
+                objects=objects,
             )
         if self.name == HOLDING_ORACLE:
             return HoldingOracle(servers, loop)

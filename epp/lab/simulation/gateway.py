@@ -1,10 +1,10 @@
 """The simulated gateway: passes requests to a router and to servers, as Envoy does, and records.
 
-Modelled are Envoy's retries on refused connections, its own 503, and the client's timeout; the
-network takes no time.
+Modelled are Envoy's retries on refused connections, hedging, its own 503, and the client's timeout.
+The network takes the same time in both directions, all of it between client and gateway.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
 from epp.lab.results import EppChoice, ErrorKind, OracleChoice, Record, ServerAccount
@@ -21,42 +21,42 @@ from epp.lab.simulation.virtual_loop import Timer, VirtualLoop
 _ERROR = 400
 
 
-class Timeouts:
-    """The time limit of all requests; one timer serves them, because they have the same limit."""
+class _Attempt:
+    """One try of a request, at one server."""
 
-    def __init__(self, seconds: float, loop: VirtualLoop) -> None:
-        self._seconds = seconds
-        self._loop = loop
-        self._deadlines: dict[ClientRequest, float] = {}
-        self._timer: Timer | None = None
+    __slots__ = ("_client", "exchange", "is_hedge", "server")
 
-    def add(self, client: "ClientRequest") -> None:
-        """Begin with a request that is sent now."""
-        deadline = self._loop.time() + self._seconds
-        self._deadlines[client] = deadline
-        if self._timer is None:
-            self._timer = self._loop.set_timer(deadline, self._check)
+    def __init__(
+        self,
+        client: "ClientRequest",
+        server: SimulatedServer,
+        prefiller: SimulatedServer | None,
+        *,
+        is_hedge: bool,
+    ) -> None:
+        self._client = client
+        self.server = server
+        self.is_hedge = is_hedge
+        request = client.request
+        self.exchange = Exchange(
+            request=request,
+            output_tokens=request.traffic.output_tokens,
+            prefiller=prefiller,
+            head=self._head,
+            first_token=client.first_token,
+            end=client.end,
+            cut=self._cut,
+        )
 
-    def remove(self, client: "ClientRequest") -> None:
-        """End with a request that has ended."""
-        self._deadlines.pop(client, None)
+    def abort(self) -> None:
+        """End it: the client has left, or another server has responded."""
+        self.server.abort(self.exchange)
 
-    def stop(self) -> None:
-        """Stop the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _head(self, status: int) -> None:
+        self._client.head(self, status)
 
-    def _check(self) -> None:
-        self._timer = None
-        now = self._loop.time()
-        while self._deadlines:
-            client, deadline = next(iter(self._deadlines.items()))
-            if deadline > now:
-                self._timer = self._loop.set_timer(deadline, self._check)
-                return
-            del self._deadlines[client]
-            client.time_out()
+    def _cut(self) -> None:
+        self._client.cut(self)
 
 
 class ClientRequest:
@@ -68,6 +68,7 @@ class ClientRequest:
         servers: All servers, by index.
         loop: The virtual loop.
         began_at: Time of the beginning of the run, from which the record counts.
+        network_seconds: Time of the network in each direction.
         has_oracle: Record what the best choice would have been.
         finished: Gets the record and the headers of the response that the client keeps.
     """
@@ -75,15 +76,17 @@ class ClientRequest:
     __slots__ = (
         "_account",
         "_arrived_at",
+        "_attempts",
         "_began_at",
         "_cancel",
         "_choice",
-        "_exchange",
         "_finished",
         "_first_token_at",
         "_has_oracle",
+        "_hedge_timer",
         "_kept_headers",
         "_loop",
+        "_network_seconds",
         "_oracle",
         "_request",
         "_route",
@@ -91,6 +94,7 @@ class ClientRequest:
         "_server",
         "_servers",
         "_status",
+        "_untried",
     )
 
     def __init__(
@@ -101,6 +105,7 @@ class ClientRequest:
         *,
         loop: VirtualLoop,
         began_at: float,
+        network_seconds: float,
         has_oracle: bool,
         finished: "Callable[[ClientRequest, Record], None]",
     ) -> None:
@@ -110,6 +115,7 @@ class ClientRequest:
         self._loop = loop
         self._finished: Callable[[ClientRequest, Record], None] | None = finished
         self._began_at = began_at
+        self._network_seconds = network_seconds
         self._has_oracle = has_oracle
         self._arrived_at = loop.time() - began_at
         self._first_token_at: float | None = None
@@ -118,7 +124,9 @@ class ClientRequest:
         self._choice: EppChoice | None = None
         self._oracle: OracleChoice | None = None
         self._server: SimulatedServer | None = None
-        self._exchange: Exchange | None = None
+        self._attempts: list[_Attempt] = []
+        self._untried: Iterator[int] = iter(())
+        self._hedge_timer: Timer | None = None
         self._route: Route | None = None
         self._cancel: Callable[[], None] | None = None
         self._kept_headers: dict[str, str] = {}
@@ -135,7 +143,11 @@ class ClientRequest:
 
     def send(self) -> None:
         """Send the request to the gateway."""
-        self._cancel = self._router.route(self._request, self._routed)
+        if self._network_seconds:
+            at = self._loop.time() + self._network_seconds
+            self._cancel = self._loop.set_timer(at, self._reach_gateway).cancel
+        else:
+            self._reach_gateway()
 
     def time_out(self) -> None:
         """Give the request up."""
@@ -143,6 +155,46 @@ class ClientRequest:
             self._cancel()
         self._abort()
         self._close(End.CLIENT_LEFT, None, ErrorKind.TIMEOUT, "the client gave up")
+
+    def head(self, attempt: _Attempt, status: int) -> None:
+        """Take the head of a response, the first one."""
+        route = self._route
+        assert route is not None  # noqa: S101 - the server has the request from it
+        self._stop_hedging()
+        if len(self._attempts) > 1:
+            for other in self._attempts:
+                if other is not attempt:
+                    other.abort()
+            self._attempts = [attempt]
+            self._server = attempt.server
+        if attempt.is_hedge:
+            route.served_by(attempt.server.index)
+        self._status = status
+        route.on_revoked = None
+        self._kept_headers.update(route.head(status))
+        if status >= _ERROR:
+            self._close(End.COMPLETED, None, ErrorKind.STATUS, "the server answered with an error")
+
+    def first_token(self) -> None:
+        """Take the first token."""
+        self._first_token_at = self._loop.time() - self._began_at + self._network_seconds
+        if self._route is not None:
+            self._route.first_chunk()
+
+    def end(self, tokens: Tokens, account: ServerAccount) -> None:
+        """Take the end of the response."""
+        self._account = account
+        self._close(End.COMPLETED, tokens)
+
+    def cut(self, attempt: _Attempt) -> None:
+        """Take the end of a connection amid the response, or before it."""
+        self._attempts.remove(attempt)
+        if not self._attempts:
+            self._close(End.CUT, None, ErrorKind.RESET, "the server closed the connection")
+
+    def _reach_gateway(self) -> None:
+        self._cancel = None
+        self._cancel = self._router.route(self._request, self._routed)
 
     def _routed(self, outcome: Outcome) -> None:
         self._cancel = None
@@ -154,34 +206,52 @@ class ClientRequest:
         if self._has_oracle:
             self._oracle = self._best_choice()
         outcome.on_revoked = self._revoked
-        prefiller = None if outcome.prefiller is None else self._servers[outcome.prefiller]
-        for number, index in enumerate(outcome.servers[: 1 + RETRIES]):
+        self._untried = iter(outcome.servers[: 1 + RETRIES])
+        if not self._try_next():
+            self._server = None
+            self._status = UNAVAILABLE
+            outcome.head(UNAVAILABLE, from_gateway=True)
+            self._close(End.GATEWAY, None, ErrorKind.STATUS, "no server could be reached")
+        elif outcome.hedge_seconds is not None and not self._status:
+            self._await_hedge(outcome.hedge_seconds)
+
+    def _try_next(self, *, is_hedge: bool = False) -> bool:
+        """Send the request to the next server that accepts the connection, if there is one."""
+        route = self._route
+        assert route is not None  # noqa: S101 - it names the servers
+        prefiller = None if route.prefiller is None else self._servers[route.prefiller]
+        for index in self._untried:
             server = self._servers[index]
-            exchange = Exchange(
-                request=self._request,
-                output_tokens=self._request.traffic.output_tokens,
-                prefiller=prefiller,
-                head=self._head,
-                first_token=self._first_token,
-                end=self._end,
-                cut=self._cut,
-            )
-            self._server, self._exchange = server, exchange
-            if number:
-                outcome.served_by(index)
+            attempt = _Attempt(self, server, prefiller, is_hedge=is_hedge)
+            self._attempts.append(attempt)
+            if not is_hedge:
+                self._server = server
+                if index != route.servers[0]:
+                    route.served_by(index)
             try:
-                server.submit(exchange)
+                server.submit(attempt.exchange)
             except ConnectionRefusedByServerError:
-                continue
-            return
-        self._server = self._exchange = None
-        self._status = UNAVAILABLE
-        outcome.head(UNAVAILABLE, from_gateway=True)
-        self._close(End.GATEWAY, None, ErrorKind.STATUS, "no server could be reached")
+                self._attempts.remove(attempt)
+            else:
+                return True
+        return False
+
+    def _await_hedge(self, seconds: float) -> None:
+        self._hedge_timer = self._loop.set_timer(self._loop.time() + seconds, self._hedge, seconds)
+
+    def _hedge(self, seconds: float) -> None:
+        """Try a further server, because no response has begun."""
+        if self._try_next(is_hedge=True) and not self._status:
+            self._await_hedge(seconds)
+
+    def _stop_hedging(self) -> None:
+        if self._hedge_timer is not None:
+            self._hedge_timer.cancel()
+            self._hedge_timer = None
 
     def _best_choice(self) -> OracleChoice | None:
         now = self._loop.time()
-        waited = now - self._began_at - self._arrived_at
+        waited = now - self._began_at - self._arrived_at + self._network_seconds
         seconds, best = min(
             (server.forecast(self._request, now).first_token, server.index)
             for server in self._servers
@@ -189,27 +259,6 @@ class ClientRequest:
         if seconds == inf:
             return None
         return OracleChoice(worker=self._servers[best].name, ttft_seconds=waited + seconds)
-
-    def _head(self, status: int) -> None:
-        route = self._route
-        assert route is not None  # noqa: S101 - the server has the request from it
-        self._status = status
-        route.on_revoked = None
-        self._kept_headers.update(route.head(status))
-        if status >= _ERROR:
-            self._close(End.COMPLETED, None, ErrorKind.STATUS, "the server answered with an error")
-
-    def _first_token(self) -> None:
-        self._first_token_at = self._loop.time() - self._began_at
-        if self._route is not None:
-            self._route.first_chunk()
-
-    def _end(self, tokens: Tokens, account: ServerAccount) -> None:
-        self._account = account
-        self._close(End.COMPLETED, tokens)
-
-    def _cut(self) -> None:
-        self._close(End.CUT, None, ErrorKind.RESET, "the server closed the connection")
 
     def _refused(self, refusal: Refusal) -> None:
         self._status = refusal.status
@@ -221,8 +270,10 @@ class ClientRequest:
         self._refused(refusal)
 
     def _abort(self) -> None:
-        if self._server is not None and self._exchange is not None:
-            self._server.abort(self._exchange)
+        self._stop_hedging()
+        attempts, self._attempts = self._attempts, []
+        for attempt in attempts:
+            attempt.abort()
 
     def _close(
         self, end: End, tokens: Tokens | None, error: ErrorKind | None = None, message: str = ""
@@ -237,7 +288,8 @@ class ClientRequest:
         if finished is None:
             return
         traffic = self._request.traffic
-        now, first = self._loop.time() - self._began_at, self._first_token_at
+        delay = 0.0 if error is ErrorKind.TIMEOUT else self._network_seconds
+        now, first = self._loop.time() - self._began_at + delay, self._first_token_at
         record = Record(
             index=traffic.index,
             scheduled_at=self._arrived_at,
@@ -262,4 +314,7 @@ class ClientRequest:
             error=error,
             message=message,
         )
-        finished(self, record)
+        if delay:
+            self._loop.set_timer(self._loop.time() + delay, finished, self, record)
+        else:
+            finished(self, record)

@@ -1,41 +1,38 @@
 """The endpoint picker itself as the router of a simulation.
 
 A :class:`~epp.pool_runtime.PoolRuntime` is built as in ``epp serve``, on the virtual clock.
-Requests enter at the director, and the calls that an ext_proc stream makes on a routed request are
-made here, as far as the gateway's mode lets the endpoint picker see the response.
+Requests enter at the director; `picker_route` makes the calls that an ext_proc stream makes on a
+routed request.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
+from math import ceil
+from pathlib import Path
 from typing import ClassVar
 
 from epp.admin import ExplainSettings
 from epp.building import InstalledPlugins
 from epp.config import LoadedConfig
 from epp.data_layer import Alone, EndpointDiscovery, EndpointSink, EndpointSpec
-from epp.ext_proc.response_body import is_worth_requesting
 from epp.lab.envoy import Mode
-from epp.lab.results import EppChoice
+from epp.lab.simulation.engine_scrapes import scraper_of
+from epp.lab.simulation.picker_route import GatewayView, PickerRoute
 from epp.lab.simulation.prompts import SimulatedRequest
 from epp.lab.simulation.routing import (
     RETRIES,
     Cancel,
-    End,
     Receive,
     Refusal,
-    Route,
     Router,
-    Tokens,
 )
-from epp.lab.simulation.scraping import page_opener, scraper_of
+from epp.lab.simulation.scraping import page_opener
 from epp.lab.simulation.servers import SimulatedServer
 from epp.lab.simulation.virtual_loop import VirtualLoop
 from epp.observability import Metrics
-from epp.parsing.plugins import Usage
 from epp.pool_runtime import PoolRuntime
 from epp.request_control import (
-    PREFIX_MATCHES,
     BodyLanes,
     EndCause,
     PendingDecision,
@@ -43,21 +40,15 @@ from epp.request_control import (
     RoutedRequest,
     fallbacks,
 )
-from epp.request_control.routed_request import AnsweredBy
 from epp.settings import ServeSettings
 
 _START_STEPS, _START_STEP_SECONDS = 100, 0.01
 """A run begins when all servers have been scraped, or after a second."""
 _PREFILLER = "x-prefiller-host-port"
 """Header in which a profile handler names the server for the prompt, to llm-d's routing sidecar."""
-_EVICTED = Refusal(429, "evicted by flow control")
-_RESPONSE_HEADERS = {"content-type": "text/event-stream; charset=utf-8"}
-_CAUSES: Mapping[End, EndCause] = {
-    End.COMPLETED: EndCause.COMPLETED,
-    End.CUT: EndCause.CLIENT_DISCONNECT,
-    End.GATEWAY: EndCause.COMPLETED,
-    End.CLIENT_LEFT: EndCause.CLIENT_DISCONNECT,
-}
+_RESPONSE_SECONDS = 1e-6
+"""A response to a second try does not come in the moment of the try, or it would be taken for one
+to a retry."""
 
 
 class ServerDiscovery(EndpointDiscovery):
@@ -80,80 +71,6 @@ class ServerDiscovery(EndpointDiscovery):
         await asyncio.Event().wait()
 
 
-class PickerRoute(Route):
-    """A decision of the endpoint picker."""
-
-    __slots__ = ("_began_at", "_picker", "_routed", "_sees_body")
-
-    def __init__(
-        self, picker: "PickerRouter", routed: RoutedRequest, servers: Sequence[int]
-    ) -> None:
-        super().__init__(servers)
-        self._picker = picker
-        self._routed = routed
-        self._began_at: float | None = None
-        self._sees_body = False
-        self.choice = _choice(routed)
-        self.prefiller = picker.prefiller(routed)
-        if routed.in_flight is not None:
-            routed.on_revoked = self._revoke
-
-    def served_by(self, server: int) -> None:
-        self._picker.catch_up()
-        self._routed.served_by(self._picker.addresses[server])
-
-    def head(self, status: int, *, from_gateway: bool = False) -> Mapping[str, str]:
-        routed, picker = self._routed, self._picker
-        picker.catch_up()
-        if from_gateway:
-            routed.answered_by = AnsweredBy.GATEWAY_FOR_SERVER
-        mode = picker.mode
-        self._sees_body = mode is Mode.FULL_DUPLEX or (
-            mode is Mode.ADAPTIVE
-            and is_worth_requesting(routed, routed.request.request_id, picker.sample_usage)
-        )
-        given = routed.response_started(
-            status,
-            _RESPONSE_HEADERS if routed.wants_response_headers else None,
-            routed.endpoint.address,
-        )
-        return {name: value for name, value in given.items() if value is not None}
-
-    def first_chunk(self) -> None:
-        self._began_at = self._picker.time()
-        if self._sees_body:
-            self._routed.body_began()
-
-    def end(self, end: End, tokens: Tokens | None) -> None:
-        routed = self._routed
-        cause = _CAUSES[end]
-        pipeline = routed.pipeline
-        if (
-            tokens is None
-            or pipeline.complete_without_usage
-            or (self._sees_body and pipeline.response_complete)
-        ):  # otherwise nothing sees the scrapes: the release of a reservation only counts
-            self._picker.catch_up()
-        if self._sees_body and self._began_at is not None:
-            reads = tokens is not None and routed.find_reader is not None
-            usage = Usage(tokens.prompt, tokens.output, tokens.cached) if tokens and reads else None
-            routed.answer_seen(
-                usage,
-                body_bytes=1 if tokens is None else tokens.output,
-                began_at=self._began_at,
-                ended_at=self._picker.time(),
-                is_whole=tokens is not None,
-            )
-        elif not self._sees_body and routed.status is not None:
-            cause = EndCause.ENDED
-        routed.close(cause)
-
-    def _revoke(self) -> None:
-        if self.on_revoked is not None:
-            self._routed.close(EndCause.EVICTED)
-            self.on_revoked(_EVICTED)
-
-
 class PickerRouter(Router):
     """Lets an endpoint picker choose.
 
@@ -165,6 +82,8 @@ class PickerRouter(Router):
         seed: Seed of its random choices.
         mode: What the gateway shows it of a response.
         scrape_interval_seconds: As ``--refresh-metrics-interval``.
+        hedging_budget_percent: As ``--hedging-budget``; 0 for a gateway without hedging.
+        objects: Files or folders of objectives and rewrites, as ``--objects``.
         defers_scrapes: Whether a scrape is made when its result may be seen, not when it is due.
             With flow control it never is: each scrape may dispatch a request.
 
@@ -182,16 +101,10 @@ class PickerRouter(Router):
         seed: int,
         mode: Mode = Mode.LEAN,
         scrape_interval_seconds: float = 0.05,
+        hedging_budget_percent: int = 0,
+        objects: Sequence[Path] = (),
         defers_scrapes: bool = True,
     ) -> None:
-        self.mode = mode
-        """What the gateway shows of a response."""
-        self.addresses = [server.address for server in servers]
-        """Addresses of the servers by index."""
-        self.time = loop.time
-        """The virtual clock."""
-        self.catch_up = loop.catch_up
-        """Makes the scrapes that are due; called before the endpoint picker may see them."""
         self._loop = loop
         self._index = {server.address: server.index for server in servers}
         by_address = {server.address: server for server in servers}
@@ -201,9 +114,17 @@ class PickerRouter(Router):
             refresh_metrics_interval_seconds=scrape_interval_seconds,
             explain=ExplainSettings(explain_decisions=0),
             seed=seed,
+            objects=tuple(objects),
+            hedging_budget_percent=hedging_budget_percent,
         )
-        self.sample_usage = settings.ext_proc.sample_usage
-        """Share of the responses that are read in adaptive mode."""
+        self._hedges = hedging_budget_percent > 0
+        self._view = GatewayView(
+            mode=mode,
+            sample_usage=settings.ext_proc.sample_usage,
+            addresses=[server.address for server in servers],
+            time=loop.time,
+            catch_up=loop.catch_up,
+        )
         self.runtime = PoolRuntime(
             settings,
             Metrics(),
@@ -211,6 +132,7 @@ class PickerRouter(Router):
             lanes=BodyLanes(),
             clock=loop.time,
             open_page=page_opener(by_address, loop.time),
+            discoveries=[ServerDiscovery(servers)],
             sharing=Alone(
                 scraper_of(
                     by_address,
@@ -218,18 +140,17 @@ class PickerRouter(Router):
                     may_defer=lambda: defers_scrapes and self.runtime.flow.active is None,
                 )
             ),
-            discoveries=[ServerDiscovery(servers)],
         )
         """All that serves the pool."""
         self._task: asyncio.Task[None] | None = None
 
-    def prefiller(self, routed: RoutedRequest) -> int | None:
-        """Return the server that is to compute the prompt of a request before."""
-        given = routed.decision.request_headers.get(_PREFILLER)
-        return None if not given else self._index[given.partition(",")[0].strip()]
-
     async def start(self) -> None:
-        """Start discovery, scrapes and outlier detection, and wait for the first metrics."""
+        """Start discovery, scrapes and outlier detection, and wait for the first metrics.
+
+        Raises:
+            ObjectFileError: A file of objectives or rewrites is invalid.
+        """
+        await self.runtime.load()
         # The checks see nothing of a server whose scrapes succeed; scrapes themselves see to the
         # age of metrics.
         self._loop.unseeing_tasks = frozenset({"outlier detection", "objects", "scraper"})
@@ -252,7 +173,7 @@ class PickerRouter(Router):
             self._task.result()
 
     def route(self, request: SimulatedRequest, receive: Receive) -> Cancel | None:
-        self.catch_up()
+        self._loop.catch_up()
         try:
             decision = self.runtime.director.handle(
                 request_id=request.id,
@@ -269,6 +190,11 @@ class PickerRouter(Router):
         self._decided(receive, decision)
         return None
 
+    def _prefiller(self, routed: RoutedRequest) -> int | None:
+        """Return the server that is to compute the prompt of a request before."""
+        given = routed.decision.request_headers.get(_PREFILLER)
+        return None if not given else self._index[given.partition(",")[0].strip()]
+
     def _decided(self, receive: Receive, outcome: RoutedRequest | RequestError) -> None:
         if isinstance(outcome, RequestError):
             receive(_refusal(outcome))
@@ -276,23 +202,14 @@ class PickerRouter(Router):
         addresses = outcome.decision.destination.split(",")
         if len(addresses) <= RETRIES:
             addresses += [each.address for each in fallbacks(outcome.decision, RETRIES)]
-        route = PickerRoute(self, outcome, [self._index[each] for each in addresses])
+        servers = [self._index[each] for each in addresses]
+        route = PickerRoute(self._view, outcome, servers, self._prefiller(outcome))
+        if self._hedges and outcome.request.stream:
+            seconds = outcome.hedge_seconds(len(addresses) - 1)
+            if seconds is not None:  # Envoy gets milliseconds
+                route.hedge_seconds = ceil(seconds * 1e3) / 1e3 + _RESPONSE_SECONDS
         outcome.body_sent()
         receive(route)
-
-
-def _choice(routed: RoutedRequest) -> EppChoice:
-    matches = routed.state.read(PREFIX_MATCHES)
-    decision = routed.decision
-    name = decision.endpoint.name
-    queued = routed.queued
-    return EppChoice(
-        endpoint=name,
-        predicted_cached_tokens=(
-            None if matches is None else matches.blocks.get(name, 0) * matches.block_size
-        ),
-        queue_seconds=None if queued is None else decision.decided_at - decision.received_at,
-    )
 
 
 def _refusal(error: RequestError) -> Refusal:

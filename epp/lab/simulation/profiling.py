@@ -12,7 +12,12 @@ T = TypeVar("T")
 _PARTS: Mapping[str, tuple[str, ...]] = {
     "engine": ("epp/lab/fleet",),
     "traffic": ("epp/lab/traffic", "simulation/prompts.py"),
-    "scrapes": ("epp/data_layer", "simulation/scraping.py", "epp/outlier_detection"),
+    "scrapes": (
+        "epp/data_layer",
+        "simulation/scraping.py",
+        "engine_scrapes.py",
+        "epp/outlier_detection",
+    ),
     "gateway and servers": ("epp/lab/simulation",),
     "loop": ("asyncio",),
     "endpoint picker": ("epp/", "epp_plugins"),

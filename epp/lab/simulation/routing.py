@@ -49,6 +49,8 @@ class Route:
     """Servers in the order in which the gateway tries them, at least one."""
     prefiller: int | None = field(default=None, init=False)
     """Server that computes the prompt before; None if the one that generates does."""
+    hedge_seconds: float | None = field(default=None, init=False)
+    """After so long without a response the next server is tried as well; None for never."""
     choice: EppChoice | None = field(default=None, init=False)
     """What the endpoint picker expected; None for other routers."""
     on_revoked: Callable[[Refusal], None] | None = field(default=None, init=False)

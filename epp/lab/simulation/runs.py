@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 
@@ -27,6 +28,10 @@ class RunSettings:
     """What the gateway shows the endpoint picker of a response."""
     scrape_interval_seconds: float = 0.05
     """As ``--refresh-metrics-interval``."""
+    hedging_budget_percent: int = 0
+    """As ``--hedging-budget``; 0 for a gateway without hedging."""
+    objects: Sequence[Path] = ()
+    """Files or folders of objectives and rewrites, as ``--objects``."""
     has_oracle: bool = False
     """Record what the best choice for each request would have been, from the present state."""
 
@@ -52,6 +57,7 @@ def simulate(settings: RunSettings, contender: Contender, seed: int) -> Outcome:
 
     Raises:
         ConfigError: The configuration is invalid.
+        ObjectFileError: A file of objects is invalid.
         TrafficError: The traffic is invalid.
         VirtualLoopError: A plugin needs a socket.
     """
@@ -66,11 +72,14 @@ def simulate(settings: RunSettings, contender: Contender, seed: int) -> Outcome:
             seed=seed,
             mode=settings.mode,
             scrape_interval_seconds=settings.scrape_interval_seconds,
+            hedging_budget_percent=settings.hedging_budget_percent,
+            objects=settings.objects,
         ),
         faults=scenario.faults,
         seed=seed,
         has_oracle=settings.has_oracle,
         make_servers=contender.make_servers,
+        network_delay_seconds=scenario.network_delay_seconds,
         timeout_seconds=scenario.timeout_seconds,
     ).run()
 

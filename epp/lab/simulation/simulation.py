@@ -10,10 +10,11 @@ from time import process_time
 from epp.lab.fleet import EngineConfig
 from epp.lab.fleet.faults import FaultPlan
 from epp.lab.results import Record
-from epp.lab.simulation.gateway import ClientRequest, Timeouts
+from epp.lab.simulation.gateway import ClientRequest
 from epp.lab.simulation.prompts import PromptBlocks, SimulatedRequest
 from epp.lab.simulation.routing import Router
 from epp.lab.simulation.servers import SimulatedServer, simulated_servers
+from epp.lab.simulation.timeouts import Timeouts
 from epp.lab.simulation.virtual_loop import VirtualLoop, run_virtual, running_virtual_loop
 from epp.lab.traffic import TrafficRequest, Workload
 
@@ -60,6 +61,8 @@ class Simulation:
     """Record what the best choice for each request would have been."""
     make_servers: MakeServers = simulated_servers
     """Creates the servers."""
+    network_delay_seconds: float = 0.0
+    """Time of the network from client to server and back together."""
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     """After that time a client gives up."""
 
@@ -123,6 +126,7 @@ class _Clients:
         """Of ended requests, in the order in which they ended."""
         self._timeouts = Timeouts(settings.timeout_seconds, loop)
         self._servers = servers
+        self._network_seconds = settings.network_delay_seconds / 2
         self._has_oracle = settings.has_oracle
         self._router = router
         self._loop = loop
@@ -167,6 +171,7 @@ class _Clients:
             self._servers,
             loop=self._loop,
             began_at=self._began,
+            network_seconds=self._network_seconds,
             has_oracle=self._has_oracle,
             finished=self._finish,
         )

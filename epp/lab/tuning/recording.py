@@ -1,6 +1,5 @@
 """Recorded traffic (`epp serve --explain-file`) as a scenario, and what the record does not say."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from epp.lab.envoy import Mode
 from epp.lab.fleet import EngineConfig
 from epp.lab.results import Distribution
 from epp.lab.scenarios import Scenario
-from epp.lab.simulation import Contender
+from epp.lab.simulation import Contender, VirtualLoop
 from epp.lab.simulation.policies import PolicyRouter
 from epp.lab.simulation.routing import Router
 from epp.lab.simulation.servers import SimulatedServer
@@ -30,13 +29,15 @@ class RecordedChoices(Contender):
     def make_router(
         self,
         servers: Sequence[SimulatedServer],
-        loop: asyncio.AbstractEventLoop,
+        loop: VirtualLoop,
         *,
         seed: int,
         mode: Mode,
         scrape_interval_seconds: float,
+        hedging_budget_percent: int = 0,
+        objects: Sequence[Path] = (),
     ) -> Router:
-        del loop, seed, mode, scrape_interval_seconds
+        del loop, seed, mode, scrape_interval_seconds, hedging_budget_percent, objects
         chosen = self.servers
 
         def choose(request_index: int, in_flight: Sequence[int]) -> int:

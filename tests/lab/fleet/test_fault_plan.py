@@ -254,3 +254,19 @@ def test_between_changes_nothing_changes(
             last = max(time for time in told if time <= moment + 1e-9)
             expected = plan.schedule(workers=3, seed=seed).state_at(worker, last)
             assert plan.schedule(workers=3, seed=seed).state_at(worker, moment) == expected
+
+
+def test_a_scaled_plan_has_the_same_course_in_another_time() -> None:
+    plan = FaultPlan.from_list(
+        [
+            fault("crash", loading="5s", every="1m", seconds="20s"),
+            fault("flapping", at=0, period="4s"),
+            fault("metrics-slow", at="3s", delay="2s"),
+        ]
+    )
+    slow = plan.schedule(workers=2)
+    fast = plan.scaled(0.1).schedule(workers=2)
+    for time in (0.5, 2.5, 5, 12, 31, 36, 71, 92, 96):
+        assert fast.state_at(1, time / 10) == slow.state_at(1, time)
+    times = [at for at, _ in islice(slow.changes(), 20)]
+    assert [at for at, _ in islice(fast.changes(), 20)] == pytest.approx([at / 10 for at in times])

@@ -11,8 +11,8 @@ from epp.config import load_file
 from epp.lab.envoy import Mode
 from epp.lab.scenarios import Scenario
 from epp.lab.simulation import Outcome, Simulation
+from epp.lab.simulation.engine_scrapes import EngineScrapeLoop
 from epp.lab.simulation.picker import PickerRouter
-from epp.lab.simulation.scraping import EngineScrapeLoop
 
 CONFIG = Path(__file__).parents[3] / "deploy" / "config"
 SHARED = {

@@ -1,5 +1,7 @@
 """The simulated gateway: what it does about servers that refuse, fail, hang or die."""
 
+from itertools import pairwise
+
 import pytest
 from lab.simulation.simulated import outcome, scenario
 
@@ -110,3 +112,41 @@ def test_a_closed_loop_keeps_its_number_of_requests_in_flight() -> None:
         open_now += change
         peak = max(peak, open_now)
     assert peak == 3
+
+
+@pytest.mark.parametrize("policy", ["round-robin", "reference-weighted"])
+def test_the_network_delays_what_the_client_sees_and_nothing_else(policy: str) -> None:
+    near = outcome(scenario(), policy)
+    far = outcome(scenario(network_delay="30ms"), policy)
+    for before, after in zip(near.records, far.records, strict=True):
+        assert before.ttft_seconds is not None
+        assert after.ttft_seconds is not None
+        assert after.started_at == before.started_at
+        assert after.ttft_seconds == pytest.approx(before.ttft_seconds + 0.03, abs=0.002)
+        assert after.latency_seconds == pytest.approx(before.latency_seconds + 0.03, abs=0.002)
+
+
+def test_the_next_turn_waits_for_the_network_too() -> None:
+    traffic = {"generator": "random", "arrivals": {"concurrency": 1}, "limit": 5}
+    records = outcome(scenario(traffic, network_delay="1s")).records
+    assert all(each.latency_seconds > 1.0 for each in records)
+    for earlier, later in pairwise(records):
+        assert later.started_at == pytest.approx(earlier.finished_at)
+
+
+def test_a_client_gives_up_while_its_request_is_on_the_way() -> None:
+    result = outcome(scenario(network_delay="4s", timeout="1s"))
+    assert {record.error for record in result.records} == {ErrorKind.TIMEOUT}
+    assert result.worker_requests == [0, 0, 0, 0]
+
+
+def test_faults_happen_sooner_in_faster_traffic() -> None:
+    faults = [{"kind": "crash", "at": "1s", "worker": "all", "for": "2s", "loading": "1s"}]
+    given = scenario({"generator": "random", "arrivals": {"rate": 20}, "limit": 100}, faults=faults)
+    slow, fast = (
+        [each.index for each in outcome(one).records if not each.succeeded]
+        for one in (given, given.changed(time_scale=0.1))
+    )
+    assert slow
+    assert set(slow) <= set(fast)  # and those whose generation the crash has cut
+    assert given.changed(time_scale=0.1).faults.faults[0].seconds == pytest.approx(0.3)

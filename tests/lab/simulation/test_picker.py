@@ -2,11 +2,12 @@
 
 import asyncio
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from lab.simulation.simulated import ENGINE, outcome, scenario
 
-from epp.data_layer import Page
+from epp.data_layer import ObjectFileError, Page
 from epp.lab.fleet import EngineConfig
 from epp.lab.simulation import Contender, RunSettings, run_virtual, simulate
 from epp.lab.simulation.prompts import PromptBlocks, SimulatedRequest
@@ -136,3 +137,39 @@ def test_a_run_may_end_just_after_a_server_has_rested() -> None:
     }
     records = outcome(scenario(traffic), "reference-weighted").records
     assert [record.error for record in records] == [None, None]
+
+
+QUEUED = {
+    "generator": "random",
+    "prompt_tokens": 1000,
+    "output_tokens": 100,
+    "arrivals": {"rate": 60},
+    "limit": 120,
+    "objectives": {"critical": 1, "": 3},
+}
+
+
+def _queued(objects: tuple[Path, ...]) -> dict[str, float]:
+    """Return the mean time in the queue by objective."""
+    given = scenario(QUEUED, workers=2, engine=ENGINE | {"max_num_seqs": 4})
+    contender = Contender.of_config(CONFIG / "flow-control.yaml")
+    records = simulate(RunSettings(scenario=given, objects=objects), contender, 1).records
+    waits: dict[str, list[float]] = {}
+    for each in records:
+        if each.epp is not None and each.epp.queue_seconds is not None:
+            waits.setdefault(each.objective, []).append(each.epp.queue_seconds)
+    return {objective: fmean(seconds) for objective, seconds in waits.items()}
+
+
+def test_requests_of_an_objective_with_priority_wait_less() -> None:
+    ranked = _queued((CONFIG.parent / "objects",))
+    assert ranked["critical"] < 0.5 * ranked[""]
+    equal = _queued(())
+    assert equal["critical"] > 0.7 * equal[""]
+
+
+def test_an_invalid_file_of_objects_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "objective.yaml"
+    path.write_text("kind: InferenceObjective\nspec: 3\n")
+    with pytest.raises(ObjectFileError, match=r"objective\.yaml"):
+        _queued((path,))

@@ -53,6 +53,11 @@ class Effect(ABC):
         """Return for how long a fault with the field `for: seconds` affects the server."""
         return seconds
 
+    def scaled(self, factor: float) -> Effect:
+        """Return the same effect with the times of its course multiplied."""
+        del factor
+        return self
+
     def changes(self, seconds: float) -> Iterator[float]:
         """Yield the seconds after the beginning at which something changes before the end."""
         del seconds
@@ -83,6 +88,9 @@ class Crash(Effect):
 
     def whole_seconds(self, seconds: float) -> float:
         return seconds + self.loading_seconds
+
+    def scaled(self, factor: float) -> Crash:
+        return Crash(self.loading_seconds * factor)
 
     def changes(self, seconds: float) -> Iterator[float]:
         if self.loading_seconds:
@@ -179,6 +187,9 @@ class Flapping(Effect):
     def apply(self, faults: Faults, elapsed: float, seconds: float) -> None:
         if (elapsed + TOLERANCE_SECONDS) % self.period < self.period * self.share:
             faults.health_status = _UNAVAILABLE
+
+    def scaled(self, factor: float) -> Flapping:
+        return Flapping(self.period * factor, self.share)
 
     def changes(self, seconds: float) -> Iterator[float]:
         for number in itertools.count():

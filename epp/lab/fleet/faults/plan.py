@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import count, groupby
 from math import floor, inf
@@ -74,6 +74,16 @@ class Fault:
             is_random=is_random,
         )
 
+    def scaled(self, factor: float) -> Fault:
+        """Return the same fault with all times of its course multiplied."""
+        return replace(
+            self,
+            effect=self.effect.scaled(factor),
+            at=self.at * factor,
+            seconds=self.seconds * factor,
+            every=self.every * factor,
+        )
+
     def begins(self) -> Iterator[float]:
         """Yield the times at which it begins."""
         if self.every == inf:
@@ -112,6 +122,10 @@ class FaultPlan:
         if not isinstance(document, list | tuple):
             raise ConfigError(f"{path}: must be a list of faults, got {document!r}")
         return cls([Fault.read(each, f"{path}[{index}]") for index, each in enumerate(document)])
+
+    def scaled(self, factor: float) -> FaultPlan:
+        """Return the plan in which everything happens in `factor` times the time."""
+        return FaultPlan([each.scaled(factor) for each in self.faults])
 
     def schedule(self, *, workers: int, seed: int = 0) -> FaultSchedule:
         """Return the schedule for a fleet.
