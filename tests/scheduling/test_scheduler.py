@@ -11,6 +11,7 @@ from epp.scheduling import (
     DroppedError,
     Endpoint,
     GuardRails,
+    LLMRequest,
     NoEndpointsError,
     PluginContractError,
     ProfileHandler,
@@ -81,6 +82,47 @@ def test_profiles_run_in_rounds_until_the_handler_names_none() -> None:
     assert handler.seen == [[], ["decode"], ["decode", "prefill"]]
     assert (list(result.profiles), result.primary) == (["decode", "prefill"], "prefill")
     assert result.endpoints[0].endpoint.name == "b"
+
+
+class AskedOnce(HandlerStub):
+    """Declares that it picks once, with the ``pick_profiles`` that it defines."""
+
+    picks_once = True
+
+    def pick_profiles(
+        self,
+        request: LLMRequest,
+        profiles: Profiles,
+        results: Results,
+        state: CycleState,
+    ) -> Profiles:
+        return super().pick_profiles(request, profiles, results, state)
+
+
+class AskedAgain(AskedOnce):
+    """Picks in its own way, which the declaration above does not cover."""
+
+    def pick_profiles(
+        self,
+        request: LLMRequest,
+        profiles: Profiles,
+        results: Results,
+        state: CycleState,
+    ) -> Profiles:
+        return super().pick_profiles(request, profiles, results, state)
+
+
+def test_a_handler_that_picks_once_is_asked_once() -> None:
+    handler, watcher = AskedOnce(["decode"], ["prefill"]), Watcher()
+    assert list(schedule(handler, watcher).profiles) == ["decode"]
+    assert handler.seen == [[]]
+    assert [point for point, _ in watcher.calls].count("ProfileHandler") == 2
+
+
+def test_a_subclass_that_picks_in_its_own_way_is_asked_until_it_picks_none() -> None:
+    handler = AskedAgain(["decode"], ["prefill"])
+    assert list(schedule(handler).profiles) == ["decode", "prefill"]
+    assert handler.seen == [[], ["decode"], ["decode", "prefill"]]
 
 
 def test_profiles_picked_together_run_in_that_order_and_on_the_same_endpoints() -> None:
