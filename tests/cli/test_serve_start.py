@@ -20,7 +20,7 @@ def test_what_is_loaded_is_exempt_from_garbage_collection_before_anything_is_mad
     gc.unfreeze()  # the run has exempted what was there before the tests
     exempt = []
 
-    def app(settings: object) -> None:
+    def app(settings: object, **_: object) -> None:
         exempt.append(gc.get_freeze_count())
         raise ConfigError("that is enough")
 
