@@ -84,6 +84,7 @@ from epp.ext_proc import ExtProcSettings
 from epp.kubernetes.settings import KubernetesSettings
 from epp.observability import configure
 from epp.outlier_detection import OutlierSettings
+from epp.replication import ReplicaSettings, ReplicaStateError
 from epp.tracing import TracingSettings
 from epp.transport import TlsSettings
 
@@ -100,7 +101,12 @@ _NO_ENDPOINTS = (
 
 
 @with_options_of(
-    ServeSettings, KubernetesSettings, OutlierSettings, ExtProcSettings, ExplainSettings
+    ServeSettings,
+    KubernetesSettings,
+    ReplicaSettings,
+    OutlierSettings,
+    ExtProcSettings,
+    ExplainSettings,
 )
 def serve(
     ctx: typer.Context,
@@ -172,6 +178,7 @@ def serve(
         queue_bytes = from_flag("--log-queue-bytes", size, log_queue_bytes)
         derived = read_options(ServeSettings, values)
         outliers = OutlierSettings(**read_options(OutlierSettings, values))
+        replicas = ReplicaSettings(**read_options(ReplicaSettings, values))
         explain = ExplainSettings(**read_options(ExplainSettings, values))
         has_endpoints = any(derived[each] for each in _ENDPOINTS)
         pods, derived["pool_name"] = pods_and_pool_name(
@@ -215,6 +222,7 @@ def serve(
             ext_proc=ext_proc,
             outliers=outliers,
             explain=explain,
+            replicas=replicas,
             transport_settings=limits,
             tls=tls,
         )
@@ -230,7 +238,7 @@ def serve(
 def _made(settings: ServeSettings) -> App:
     try:
         return App(settings)
-    except EndpointOptionError as error:
+    except (EndpointOptionError, ReplicaStateError) as error:
         fail(str(error))
 
 
