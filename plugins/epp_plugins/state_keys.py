@@ -75,7 +75,7 @@ class UncachedTokens:
 
 @dataclass(frozen=True, slots=True)
 class InFlightLoad:
-    """Requests and tokens in flight from this EPP to an endpoint."""
+    """Requests and tokens in flight on an endpoint, those of replicas that share theirs included."""
 
     requests: int = 0
     tokens: int = 0
