@@ -75,7 +75,7 @@ class UncachedTokens:
 
 @dataclass(frozen=True, slots=True)
 class InFlightLoad:
-    """Requests and tokens in flight on an endpoint, those of replicas that share theirs included."""
+    """Requests and tokens in flight on an endpoint, with those of replicas that share theirs."""
 
     requests: int = 0
     tokens: int = 0

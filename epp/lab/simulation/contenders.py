@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from random import Random
@@ -16,6 +16,7 @@ from epp.lab.simulation.lower_bound import ideal_servers
 from epp.lab.simulation.oracles import EarliestFirstToken, LeastDelay, Oracle
 from epp.lab.simulation.picker import PickerRouter
 from epp.lab.simulation.policies import POLICIES, PolicyRouter
+from epp.lab.simulation.replicas import ONE_REPLICA, ReplicaPlan, ReplicatedRouter
 from epp.lab.simulation.routing import Router
 from epp.lab.simulation.servers import SimulatedServer, simulated_servers
 from epp.lab.simulation.simulation import MakeServers
@@ -109,6 +110,7 @@ class Contender:
         seed: int,
         mode: Mode,
         scrape_interval_seconds: float,
+        replicas: ReplicaPlan = ONE_REPLICA,
     ) -> Router:
         """Create the router.
 
@@ -116,7 +118,8 @@ class Contender:
             ConfigError: The configuration is invalid.
         """
         if self.uses_picker:
-            return PickerRouter(
+            make_picker = partial(
+                PickerRouter,
                 self.load(),
                 servers,
                 loop,
@@ -125,6 +128,9 @@ class Contender:
                 mode=mode,
                 scrape_interval_seconds=scrape_interval_seconds,
             )
+            if replicas.count == 1:
+                return make_picker()
+            return ReplicatedRouter(replicas, lambda replica: make_picker(replica=replica), loop)
         if self.name in _ORACLES:
             return _ORACLES[self.name](servers, loop)
         rng = Random(f"{seed}/{self.name}")  # noqa: S311 - reproducible, not secret

@@ -31,6 +31,7 @@ from epp.lab.simulation.servers import SimulatedServer
 from epp.observability import Metrics
 from epp.parsing.plugins import Usage
 from epp.pool_runtime import PoolRuntime
+from epp.replication import Replica
 from epp.request_control import (
     PREFIX_MATCHES,
     BodyLanes,
@@ -128,6 +129,7 @@ class PickerRouter(Router):
         seed: Seed of its random choices.
         mode: What the gateway shows it of a response.
         scrape_interval_seconds: As ``--refresh-metrics-interval``.
+        replica: Exchanges its state with other replicas; None if it shares nothing.
 
     Raises:
         ConfigError: The configuration is invalid.
@@ -143,6 +145,7 @@ class PickerRouter(Router):
         seed: int,
         mode: Mode = Mode.LEAN,
         scrape_interval_seconds: float = 0.05,
+        replica: Replica | None = None,
     ) -> None:
         self.mode = mode
         """What the gateway shows of a response."""
@@ -168,6 +171,7 @@ class PickerRouter(Router):
             Metrics(),
             installed=installed,
             lanes=BodyLanes(),
+            replica=replica,
             clock=loop.time,
             open_page=page_opener(by_address, loop.time),
             make_scraper=scraper_of(by_address, seed),

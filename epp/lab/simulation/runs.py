@@ -12,6 +12,7 @@ from epp.lab.envoy import Mode
 from epp.lab.results import Record, Summary, summarise
 from epp.lab.scenarios import Scenario
 from epp.lab.simulation.contenders import Contender
+from epp.lab.simulation.replicas import ONE_REPLICA, ReplicaPlan
 from epp.lab.simulation.simulation import Outcome, Simulation
 
 _ERROR = 40
@@ -27,6 +28,8 @@ class RunSettings:
     """What the gateway shows the endpoint picker of a response."""
     scrape_interval_seconds: float = 0.05
     """As ``--refresh-metrics-interval``."""
+    replicas: ReplicaPlan = ONE_REPLICA
+    """How many replicas of the endpoint picker decide."""
     has_oracle: bool = False
     """Record what the best choice for each request would have been, from the present state."""
 
@@ -65,6 +68,7 @@ def simulate(settings: RunSettings, contender: Contender, seed: int) -> Outcome:
             seed=seed,
             mode=settings.mode,
             scrape_interval_seconds=settings.scrape_interval_seconds,
+            replicas=settings.replicas,
         ),
         faults=scenario.faults,
         seed=seed,

@@ -275,20 +275,7 @@ class ApproxPrefixCacheProducer(
         return b"" if self._facts is None else self._facts.take(max_bytes)
 
     def all_facts(self, max_bytes: int) -> Iterator[bytes]:
-        most = self.max_told_bytes // BYTES_PER_HASH // max(1, len(self._size_of))
-        for name, size in tuple(self._size_of.items()):
-            if (key := self._keys.get(name)) is None:
-                continue
-            part = bytearray()
-            for hashes in self.index.prompts(name, most):
-                fact = encode(PrefixFact(key, size, hashes))
-                if part and len(part) + len(fact) > max_bytes:
-                    yield bytes(part)
-                    part.clear()
-                if len(fact) <= max_bytes:
-                    part += fact
-            if part:
-                yield bytes(part)
+        return self._parts(max_bytes)
 
     def learn(self, facts: bytes) -> None:
         for fact in decode(facts):
@@ -304,6 +291,22 @@ class ApproxPrefixCacheProducer(
             "blocks_by_endpoint": self.index.largest(_DUMPED_ENDPOINTS),
             "endpoints_by_first_block": self.index.most_shared(_DUMPED_PROMPTS),
         }
+
+    def _parts(self, max_bytes: int) -> Iterator[bytes]:
+        most = self.max_told_bytes // BYTES_PER_HASH // max(1, len(self._size_of))
+        for name, size in tuple(self._size_of.items()):
+            if (key := self._keys.get(name)) is None:
+                continue
+            part = bytearray()
+            for hashes in self.index.prompts(name, most):
+                fact = encode(PrefixFact(key, size, hashes))
+                if part and len(part) + len(fact) > max_bytes:
+                    yield bytes(part)
+                    part.clear()
+                if len(fact) <= max_bytes:
+                    part += fact
+            if part:
+                yield bytes(part)
 
     def _match_each(
         self, request: LLMRequest, sizes: Sequence[int], state: CycleState
