@@ -69,11 +69,12 @@ class SocketCarrier(Carrier):
 
     async def run(self, inbox: Inbox) -> None:
         loop = asyncio.get_running_loop()
-        self._path.unlink(missing_ok=True)  # of an earlier process of this name
+        # An earlier process of this name may have left it.
+        await asyncio.to_thread(self._path.unlink, missing_ok=True)
         server = await loop.create_unix_server(
             lambda: _Incoming(inbox, self._incoming), str(self._path)
         )
-        self._path.chmod(0o600)
+        await asyncio.to_thread(self._path.chmod, 0o600)
         self._listens = True
         try:
             while True:
@@ -87,12 +88,12 @@ class SocketCarrier(Carrier):
                 link.close()
             for connection in tuple(self._incoming.values()):
                 connection.close()
-            self._path.unlink(missing_ok=True)
+            await asyncio.to_thread(self._path.unlink, missing_ok=True)
 
     async def _connect(self) -> bool:
         """Connect to replicas that have appeared; return whether there are any."""
         has_new = False
-        for entry in sorted(os.listdir(self._folder)):  # noqa: PTH208 - names, 30 us
+        for entry in await asyncio.to_thread(os.listdir, self._folder):
             path = self._folder / entry
             if not entry.endswith(_SUFFIX) or path == self._path or entry in self._links:
                 continue
@@ -105,7 +106,7 @@ class SocketCarrier(Carrier):
                 )
                 has_new = True
             except ConnectionRefusedError:
-                path.unlink(missing_ok=True)
+                await asyncio.to_thread(path.unlink, missing_ok=True)
             except OSError as error:
                 _log.debug("replica cannot be reached", socket=str(path), error=str(error))
         return has_new
@@ -145,9 +146,9 @@ class _Outgoing(asyncio.Protocol):
         return True
 
     def close(self) -> None:
-        """Close the connection; what is queued is sent."""
+        """Close the connection; what the other one has not read yet is lost."""
         if self._transport is not None:
-            self._transport.close()
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
