@@ -13,11 +13,14 @@ from epp.cli.running import fail, require_folder, write_whole
 from epp.cli.scenario_options import (
     GatewayMode,
     Jobs,
+    ReplicaDelay,
+    Replicas,
     Requests,
     TimeScale,
     Trace,
     Workers,
     compared_options,
+    replica_plan,
     scenario_options,
 )
 from epp.config import ConfigError
@@ -63,6 +66,8 @@ def simulate(
         ),
     ] = None,
     mode: GatewayMode = Mode.LEAN,
+    replicas: Replicas = 1,
+    replica_delay: ReplicaDelay = "1ms",
     trace: Trace = None,
     workers: Workers = None,
     requests: Requests = None,
@@ -117,7 +122,12 @@ def simulate(
         contenders = _chosen(config or (), policy or (), chosen)
         for each in contenders:
             each.check()
-        settings = RunSettings(scenario=chosen, mode=mode, has_oracle=regret)
+        settings = RunSettings(
+            scenario=chosen,
+            mode=mode,
+            replicas=replica_plan(replicas, replica_delay),
+            has_oracle=regret,
+        )
         numbers = range(first_seed, first_seed + seeds)
         done: list[Run] = []
 

@@ -4,12 +4,18 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from signal import SIGKILL
 
 import httpx
 import pytest
 import pytest_asyncio
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from epp.lab.envoy import Mode
 from epp.lab.fleet import FleetConfig
@@ -32,7 +38,7 @@ LONG_OUTPUT = 2000
 """Tokens of a response that does not end during a test."""
 SETTING = Setting(Mode.LEAN)
 # Scrapes would show the load of others, too: so late that they do not.
-UNSEEING = ("--refresh-metrics-interval", "1m", "--scrape", "fixed", "--outlier-detection=false")
+UNSEEING = ("--refresh-metrics-interval", "1h", "--scrape", "fixed", "--outlier-detection=false")
 
 
 @pytest_asyncio.fixture
@@ -212,20 +218,20 @@ async def test_no_request_is_lost_while_redis_is_away(redis: RedisServer, fault:
 
 
 async def test_password_and_tls(tmp_path: Path) -> None:
-    await asyncio.to_thread(write_certificate, tmp_path)
+    await asyncio.to_thread(write_certificates, tmp_path)
     password = tmp_path / "password"
     await asyncio.to_thread(password.write_text, "wrong\n")
     tls = (
-        f"tls-cert-file {tmp_path}/tls.crt",
-        f"tls-key-file {tmp_path}/tls.key",
-        f"tls-ca-cert-file {tmp_path}/tls.crt",
+        f"tls-cert-file {tmp_path}/server.crt",
+        f"tls-key-file {tmp_path}/server.key",
+        f"tls-ca-cert-file {tmp_path}/ca.crt",
     )
     async with redis_server("requirepass secret", *tls, is_plain=False) as redis:
         options = (
             *("--replica-state", f"rediss://localhost:{redis.port}/2?group=blue"),
             *("--replica-state-password-file", str(password)),
-            *("--replica-state-ca-file", f"{tmp_path}/tls.crt"),
-            *("--replica-state-cert-path", str(tmp_path)),
+            *("--replica-state-ca-file", f"{tmp_path}/ca.crt"),
+            *("--replica-state-cert-path", f"{tmp_path}/client"),
         )
         async with site(SETTING, QUICK, *options, pickers=2) as made, clients() as client:
             answer = await client.post(
@@ -237,11 +243,11 @@ async def test_password_and_tls(tmp_path: Path) -> None:
             # The file is read at each connect, so a new password needs no restart.
             await asyncio.to_thread(password.write_text, "secret\n")
             await acquainted(made.pickers)
-        log = [line for picker in made.pickers for line in await picker.log()]
-        assert "secret" not in str(log)
-        assert "replica state is out of reach, going on without it" in {
-            line["event"] for line in log
-        }
+            log = [line for picker in made.pickers for line in await picker.log()]
+            assert "secret" not in str(log)
+            assert "replica state is out of reach, going on without it" in {
+                line["event"] for line in log
+            }
 
 
 async def all_know(pickers: list[PickerProcess], requests: int) -> None:
@@ -254,7 +260,25 @@ async def all_know(pickers: list[PickerProcess], requests: int) -> None:
                 await asyncio.sleep(0.01)
 
 
-def write_certificate(folder: Path) -> None:
-    made = load_certificate(None)
-    (folder / "tls.crt").write_bytes(made.chain)
-    (folder / "tls.key").write_bytes(made.key)
+def write_certificates(folder: Path) -> None:
+    """Write those of a server, and of a client into the folder ``client``; each trusts both."""
+    server = load_certificate(None)
+    (folder / "server.crt").write_bytes(server.chain)
+    (folder / "server.key").write_bytes(server.key)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "endpoint picker")])
+    now = datetime.now(UTC)
+    client = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .sign(key, SHA256())
+    )
+    chain = client.public_bytes(Encoding.PEM)
+    (folder / "client").mkdir()
+    (folder / "client" / "tls.crt").write_bytes(chain)
+    (folder / "client" / "tls.key").write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
+    (folder / "ca.crt").write_bytes(server.chain + chain)
