@@ -12,7 +12,7 @@ import stat
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import structlog
 from xxhash import xxh3_64_hexdigest
@@ -132,8 +132,8 @@ class _Outgoing(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream's
-        self._transport = transport
+        # uvloop's transports are no subclass of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
         self.send(self._name.encode())
         self._made(self)
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from signal import SIGKILL
+from signal import SIGKILL, SIGTERM
 
 import httpx
 import pytest
@@ -154,6 +154,16 @@ async def test_a_killed_replica_frees_its_load_within_its_lease(redis: RedisServ
         await killed.wait()
         await left.until(PEERS, 0)
         assert await left.metric(SHARED) == 0
+
+
+async def test_a_replica_that_is_stopped_says_goodbye(redis: RedisServer) -> None:
+    options = (*over(redis, "10m"), "--drain-timeout", "0s", "--drain-delay-seconds", "0")
+    async with site(SETTING, QUICK, *options, pickers=2) as made:
+        await acquainted(made.pickers)
+        stopped, left = made.pickers
+        stopped.signal(SIGTERM)
+        assert await stopped.wait() == 0
+        await left.until(PEERS, 0)
 
 
 async def test_a_replica_that_joins_knows_the_prompts_of_the_others(redis: RedisServer) -> None:

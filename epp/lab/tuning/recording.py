@@ -11,6 +11,7 @@ from epp.lab.results import Distribution
 from epp.lab.scenarios import Scenario
 from epp.lab.simulation import Contender
 from epp.lab.simulation.policies import PolicyRouter
+from epp.lab.simulation.replicas import ONE_REPLICA, ReplicaPlan
 from epp.lab.simulation.routing import Router
 from epp.lab.simulation.servers import SimulatedServer
 from epp.lab.traffic.traces.decisions import DecisionRow, read_rows
@@ -35,8 +36,9 @@ class RecordedChoices(Contender):
         seed: int,
         mode: Mode,
         scrape_interval_seconds: float,
+        replicas: ReplicaPlan = ONE_REPLICA,
     ) -> Router:
-        del loop, seed, mode, scrape_interval_seconds
+        del loop, seed, mode, scrape_interval_seconds, replicas
         chosen = self.servers
 
         def choose(request_index: int, in_flight: Sequence[int]) -> int:
