@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from epp.replication import ReplicaStateError
 from epp.replication.sockets import SocketCarrier
@@ -80,6 +81,11 @@ async def test_messages_reach_all_others_or_one(folder: Path) -> None:
         assert heard_b.messages == [b"to all", long]
         assert heard_c.messages == [b"to all", b"to c", long]
         assert heard_a.messages == []
+
+
+def test_messages_reach_all_others_or_one_on_uvloop(folder: Path) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test_messages_reach_all_others_or_one(folder))
 
 
 async def test_the_end_of_a_replica_shows_at_once(folder: Path) -> None:
