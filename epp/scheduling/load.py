@@ -54,6 +54,7 @@ class EndpointLoad:
         "_shares",
         "in_flight",
         "kv_cache_usage",
+        "observers",
         "running_requests",
         "shared_in_flight",
         "slots",
@@ -79,6 +80,8 @@ class EndpointLoad:
         """The last result of :meth:`record`; None if it is no longer true."""
         self.waiting_for_requests: list[Callable[[], None]] = []
         """Called, and removed, when the next request is sent to the endpoint."""
+        self.observers: list[Callable[[], None]] = []
+        """Called after each scrape or load report has been applied; must not raise."""
         self._page_waiting: float = 0
         self._page_running: float = 0
         self._log: deque[tuple[float, int]] | None = None
@@ -172,6 +175,8 @@ class EndpointLoad:
         elif waiting > 0 and running > self.slots:  # an estimate is no evidence of slots
             self.slots = running
         self.assume(waiting=waiting, running=running, kv_cache_usage=kv_cache_usage)
+        for observed in self.observers:
+            observed()
         return running
 
     def assume(self, *, waiting: float, running: float, kv_cache_usage: float) -> None:
