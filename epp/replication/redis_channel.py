@@ -103,6 +103,7 @@ class RedisCarrier(Carrier):
                 if self._is_connected:
                     wait = _FIRST_WAIT_SECONDS
                 self._note_loss(fault)
+            _end_if_cancelled()
             # With jitter, so that not all replicas connect in the same moment.
             await asyncio.sleep(wait * self._rng.uniform(0.5, 1.0))
             wait = min(2 * wait, _MOST_WAIT_SECONDS)
@@ -151,6 +152,7 @@ class RedisCarrier(Carrier):
         while True:
             await self._has_queued.wait()
             await self._publish_queued(client)
+            _end_if_cancelled()
 
     async def _publish_queued(self, client: Redis) -> None:
         self._has_queued.clear()
@@ -166,6 +168,7 @@ class RedisCarrier(Carrier):
     async def _listen(self, subscription: PubSub, inbox: Inbox) -> None:
         while True:
             got = await subscription.get_message(timeout=self._silence_seconds)
+            _end_if_cancelled()
             if got is None:
                 raise TimeoutError(f"no message came for {self._silence_seconds:g} s")
             if got["type"] == "message":
@@ -199,6 +202,16 @@ class RedisCarrier(Carrier):
             "protocol": 2,  # all that publish and subscribe need; older servers have no other
             **tls,
         }
+
+
+def _end_if_cancelled() -> None:
+    """Raise CancelledError if this task was cancelled: a call of the client may have hidden that.
+
+    Cancelled while it sends commands, the client of Redis (8.1) returns, or raises another error.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _text(path: Path | None) -> str | None:
