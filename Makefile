@@ -32,9 +32,9 @@ up: $(GATEWAY) ## Run a whole gateway here: fake fleet, endpoint picker, Envoy
 test: $(INSTALLED) ## Run the tests, JOBS=3 files at a time (JOBS=0: one after the other, in this process)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
 
-test-system: $(INSTALLED) ## Run the tests with programs of Debian packages: other HTTP/2 clients, Prometheus, systemd-analyze, Chromium
-	@for program in h2load nghttp curl promtool systemd-analyze chromium; do command -v $$program >/dev/null || { \
-		echo "make test-system: $$program is missing: apt-get install nghttp2-client curl prometheus systemd chromium fonts-dejavu-core" >&2; exit 1; }; done
+test-system: $(INSTALLED) ## Run the tests with programs of Debian packages: other HTTP/2 clients, Prometheus, Redis, systemd-analyze, Chromium
+	@for program in h2load nghttp curl promtool redis-server systemd-analyze chromium; do command -v $$program >/dev/null || { \
+		echo "make test-system: $$program is missing: apt-get install nghttp2-client curl prometheus redis-server systemd chromium fonts-dejavu-core" >&2; exit 1; }; done
 	$(BIN)/pytest tests/system $(ARGS)
 
 test-kube: $(INSTALLED) ## Run the tests with a real kube-apiserver (KUBEBUILDER_ASSETS), helm and kustomize (CHART_TOOLS), docker-compose (COMPOSE_TOOLS), or build them with Go, once, in minutes

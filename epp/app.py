@@ -41,6 +41,7 @@ from epp.observability import (
 from epp.observability.log_level_calls import PATH as LOG_LEVEL_PATH
 from epp.pool_runtime import PoolRuntime
 from epp.port_servers import port_servers
+from epp.replication import Replica, ReplicaCollector, open_replica
 from epp.request_control import BodyLanes
 from epp.request_control.force_header import FORCE_HEADER
 from epp.request_control.force_keys import ForceKeys
@@ -81,6 +82,7 @@ class App:
             DataLayerError: There are no endpoints, or one is invalid.
             TracingError: Tracing cannot start.
             ForceKeyError: The file with the keys of forced endpoints cannot be used.
+            ReplicaStateError: The state of replicas cannot be exchanged as the settings say.
         """
         self.settings = settings
         self._sharing = sharing
@@ -98,6 +100,7 @@ class App:
         if self._decision_file is not None:
             self.metrics.registry.register(DecisionFileCollector(self._decision_file))
         self._force_keys = _force_keys(settings)
+        self._replica = self._open_replica()
         self._cluster = self._join_cluster()
         self.pools = self._make_pools()
         """What decides the requests."""
@@ -116,6 +119,23 @@ class App:
         # Here, as both read files.
         self._files = page_files()
         self._version = version("endpoint-picker")
+
+    def _open_replica(self) -> Replica | None:
+        """Return this process as one of several replicas; None if it shares no state.
+
+        Raises:
+            ReplicaStateError: The settings cannot be used.
+        """
+        settings, pods = self.settings, self.settings.pods
+        replica = open_replica(
+            settings.replicas,
+            group=pods.title if isinstance(pods, PoolsSource) else settings.pool_name,
+            grpc_port=settings.grpc_port,
+            socket_file=settings.socket_file,
+        )
+        if replica is not None:
+            self.metrics.registry.register(ReplicaCollector(replica))
+        return replica
 
     def _join_cluster(self) -> "Cluster | None":
         """Return the cluster with the endpoints; None if they come from elsewhere.
@@ -163,6 +183,7 @@ class App:
                 decision_file=self._decision_file,
                 tracer=self._tracer,
                 force_keys=self._force_keys,
+                replica=self._replica,
             )
         discover, plugin_objects = None, None
         if cluster is not None and source is not None:
@@ -179,6 +200,7 @@ class App:
                 tracer=self._tracer,
                 force_keys=self._force_keys,
                 sharing=self._sharing,
+                replica=self._replica,
             )
         )
 
@@ -329,6 +351,8 @@ class App:
             tasks["tracing"] = self._tracing.run
         if self._cluster is not None:
             tasks["cluster"] = self._cluster.run
+        if self._replica is not None:
+            tasks["replica"] = self._replica.run
         return tasks
 
     async def _until_there_are_endpoints(self) -> None:

@@ -51,6 +51,7 @@ from epp.flow_control import FlowController
 from epp.flow_control.controller import WakeOnPage
 from epp.flow_control.views.flow_views import debug_pages, flow_gauges
 from epp.graph_switch import ChooseFile, GraphSwitch, pipeline_of
+from epp.inputs import duration_seconds
 from epp.observability import (
     AdminAction,
     DebugPage,
@@ -62,6 +63,7 @@ from epp.observability import (
 )
 from epp.outlier_detection import OutlierDetector, OutlierSettings
 from epp.parsing import BodyLimits
+from epp.replication import PoolShare, Replica
 from epp.request_control import BodyLanes, BodyQueue, Director
 from epp.request_control.force_keys import ForceKeys
 from epp.request_control.forced_endpoint import ForcedEndpoints
@@ -100,6 +102,7 @@ class PoolRuntime:
         decision_file: Gets the recorded decisions; None for no file.
         tracer: Traces requests; None without tracing.
         force_keys: Keys of the header that forces an endpoint; None to ignore it.
+        replica: Exchanges the pool's state with other replicas; None if nothing is shared.
         is_one_of_several: Whether the process serves other pools, too: log lines name the pool.
         clock: Monotonic seconds.
         open_page: Gets pages of endpoints in place of HTTP; None for HTTP.
@@ -125,6 +128,7 @@ class PoolRuntime:
         types: PluginTypes | None = None,
         decision_file: DecisionFile | None = None,
         force_keys: ForceKeys | None = None,
+        replica: Replica | None = None,
         is_one_of_several: bool = False,
         tracer: Tracer | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -162,12 +166,9 @@ class PoolRuntime:
             experimental="allow" if settings.allow_experimental_plugins else "refuse",
         )
 
-        def whole_pool() -> Sequence[Endpoint]:
-            return self.store.serving
-
-        self.outliers = self._make_outlier_detector(whole_pool)
+        self.outliers = self._make_outlier_detector(self._serving)
         """None if outlier detection is off."""
-        pool = sharing.before(whole_pool if self.outliers is None else self.outliers.available)
+        pool = sharing.before(self._serving if self.outliers is None else self.outliers.available)
         self.flow = FlowController(
             pool=pool,
             clock=clock,
@@ -263,7 +264,7 @@ class PoolRuntime:
         self._reloader = self.graphs.make_reloader(choose_config)
         self.director = Director(
             pool=pool,
-            whole_pool=whole_pool,
+            whole_pool=self._serving,
             why_none_serves=self.store.why_none_serves,
             find_address=self.store.find_address,
             pipeline=pipeline_of(self.graph),
@@ -291,6 +292,10 @@ class PoolRuntime:
         )
         self.handler = BodyQueue(self.director, lanes)
         """Decides the pool's requests."""
+        self._share = None if replica is None else self._begin_sharing(replica)
+
+    def _serving(self) -> Sequence[Endpoint]:
+        return self.store.serving
 
     @property
     def graph(self) -> PluginGraph:
@@ -372,6 +377,8 @@ class PoolRuntime:
     def close(self) -> None:
         """Close the plugins, unless open requests still use them."""
         self.graphs.close()
+        if self._share is not None:
+            self._share.end()
 
     def _tasks(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
         tasks: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
@@ -438,6 +445,20 @@ class PoolRuntime:
     def _graph_swapped(self) -> None:
         if self.discovery is not None:
             self.discovery.populate()  # a feature gate may have changed
+        if self._share is not None:
+            self._share_plugins(self._share)
+
+    def _begin_sharing(self, replica: Replica) -> PoolShare:
+        share = replica.share(self.settings.pool_name)
+        self.store.add_listener(share)
+        self._share_plugins(share)
+        return share
+
+    def _share_plugins(self, share: PoolShare) -> None:
+        interval = self.graph.config.file.data_layer.cross_replica_sync_interval
+        share.use_plugins(
+            self.graph.plugins.values(), duration_seconds(interval) if interval else 0.0
+        )
 
     def _take_report(self, endpoint: Endpoint, report: LoadReport) -> None:
         self._scraper.take_report(endpoint, report)

@@ -12,6 +12,7 @@ from epp.inputs import MAX_PORT, Form, Option, Panel
 from epp.kubernetes.source import PodSource, PoolsSource
 from epp.observability import DEFAULT_PAGE_BYTES
 from epp.outlier_detection import OutlierSettings
+from epp.replication.settings import ReplicaSettings
 from epp.tracing import TracingSettings
 from epp.transport import TlsSettings, TransportSettings
 
@@ -269,6 +270,8 @@ class ServeSettings:
     """Which decisions are kept for explanations."""
     outliers: OutlierSettings = field(default_factory=OutlierSettings)
     """When endpoints are ejected; never with ``compat`` ``reference``."""
+    replicas: ReplicaSettings = field(default_factory=ReplicaSettings)
+    """Where replicas exchange their state."""
     eviction_staleness_seconds: float = 0.2
     """Part of the time that flow control waits for an eviction to show in the saturation."""
     max_scrape_cpu_percent: Annotated[

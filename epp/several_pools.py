@@ -29,6 +29,7 @@ from epp.ext_proc import MatchedPool, PoolMatcher, RequestHandler
 from epp.kubernetes.source import PodSource, PoolRef, PoolsSource
 from epp.observability import AdminAction, DebugPage, EventSource, Metrics, Registry
 from epp.pool_runtime import PoolRuntime
+from epp.replication import Replica
 from epp.request_control import BodyLanes, Refusals
 from epp.request_control.force_keys import ForceKeys
 from epp.served_pools import EVENTS
@@ -97,6 +98,7 @@ class SeveralPools:
         decision_file: Gets the recorded decisions; None for no file.
         tracer: Traces requests; None without tracing.
         force_keys: Keys of the header that forces an endpoint; None to ignore it.
+        replica: Exchanges the pools' state with other replicas; None if nothing is shared.
         clock: Monotonic seconds.
     """
 
@@ -112,6 +114,7 @@ class SeveralPools:
         decision_file: DecisionFile | None = None,
         tracer: Tracer | None = None,
         force_keys: ForceKeys | None = None,
+        replica: Replica | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         assert cluster.objects is not None  # noqa: S101 - it is made for several pools
@@ -124,6 +127,7 @@ class SeveralPools:
         self._decision_file = decision_file
         self._tracer = tracer
         self._force_keys = force_keys
+        self._replica = replica
         self._clock = clock
         self._shares: Shares | None = None
         self._running: dict[str, _Running] = {}
@@ -258,6 +262,7 @@ class SeveralPools:
             lanes=self._lanes,
             tracer=self._tracer,
             force_keys=self._force_keys,
+            replica=self._replica,
             discover=partial(self._cluster.discover, ref),
             plugin_objects=self._cluster.plugin_objects(),
             types=types,

@@ -4,8 +4,11 @@ from pathlib import Path
 from typing import Annotated
 
 from epp.cli import option_groups as groups
+from epp.cli.running import fail, from_flag
+from epp.cli.units import duration
 from epp.inputs import Panel
 from epp.lab.envoy import Mode
+from epp.lab.simulation import ReplicaPlan
 
 scenario_options = groups.panel(Panel.SCENARIO)
 compared_options = groups.panel(Panel.CONTENDERS)
@@ -38,8 +41,31 @@ Rates = Annotated[
 GatewayMode = Annotated[
     Mode, compared_options(help="Which parts of a response Envoy sends to the endpoint picker.")
 ]
+Replicas = Annotated[
+    int,
+    compared_options(
+        help="Replicas of the endpoint picker, which decide in turn.", metavar="N", min=1
+    ),
+]
+ReplicaDelay = Annotated[
+    str,
+    compared_options(
+        help="Time that a message between replicas takes; `off` if they share nothing.",
+        metavar="DURATION",
+    ),
+]
 Jobs = Annotated[int, groups.process(help="Processes; 0 for one per CPU core.", metavar="N", min=0)]
 Page = Annotated[
     Path | None,
     groups.results(help="Write a page with plots: one file that needs no network.", metavar="FILE"),
 ]
+
+
+def replica_plan(count: int, delay: str) -> ReplicaPlan:
+    """Return the replicas that the options ask for; end the command if they are invalid."""
+    try:
+        return ReplicaPlan(
+            count, None if delay == "off" else from_flag("--replica-delay", duration, delay)
+        )
+    except ValueError as error:
+        fail(str(error))

@@ -85,6 +85,7 @@ from epp.ext_proc import ExtProcSettings
 from epp.kubernetes.settings import KubernetesSettings
 from epp.observability import configure
 from epp.outlier_detection import OutlierSettings
+from epp.replication import ReplicaSettings, ReplicaStateError
 from epp.tracing import TracingSettings
 from epp.transport import TlsSettings
 from epp.workers import Place, Supervisor, WorkerError, WorkerSharing, check_workers, run_worker
@@ -102,7 +103,12 @@ _NO_ENDPOINTS = (
 
 
 @with_options_of(
-    ServeSettings, KubernetesSettings, OutlierSettings, ExtProcSettings, ExplainSettings
+    ServeSettings,
+    KubernetesSettings,
+    ReplicaSettings,
+    OutlierSettings,
+    ExtProcSettings,
+    ExplainSettings,
 )
 def serve(  # noqa: PLR0915 - one after the other, nothing nested
     ctx: typer.Context,
@@ -175,6 +181,7 @@ def serve(  # noqa: PLR0915 - one after the other, nothing nested
         queue_bytes = from_flag("--log-queue-bytes", size, log_queue_bytes)
         derived = read_options(ServeSettings, values)
         outliers = OutlierSettings(**read_options(OutlierSettings, values))
+        replicas = ReplicaSettings(**read_options(ReplicaSettings, values))
         explain = ExplainSettings(**read_options(ExplainSettings, values))
         has_endpoints = any(derived[each] for each in _ENDPOINTS)
         pods, derived["pool_name"] = pods_and_pool_name(
@@ -225,6 +232,7 @@ def serve(  # noqa: PLR0915 - one after the other, nothing nested
             ext_proc=ext_proc,
             outliers=outliers,
             explain=explain,
+            replicas=replicas,
             transport_settings=limits,
             tls=tls,
         )
@@ -255,7 +263,7 @@ def _shared_memory(place: Place | None, workers: int) -> int | None:
 def _made(settings: ServeSettings, sharing: WorkerSharing | None = None) -> App:
     try:
         return App(settings, sharing=sharing)
-    except EndpointOptionError as error:
+    except (EndpointOptionError, ReplicaStateError) as error:
         fail(str(error))
 
 

@@ -15,11 +15,14 @@ from epp.cli.scenario_options import (
     Jobs,
     Page,
     Rates,
+    ReplicaDelay,
+    Replicas,
     Requests,
     TimeScale,
     Trace,
     Workers,
     compared_options,
+    replica_plan,
     scenario_options,
 )
 from epp.cli.simulate_sweep import pace_text, scenario_settings, show_sweep, sweep
@@ -83,6 +86,8 @@ def simulate(
             metavar="PATH",
         ),
     ] = None,
+    replicas: Replicas = 1,
+    replica_delay: ReplicaDelay = "1ms",
     trace: Trace = None,
     workers: Workers = None,
     requests: Requests = None,
@@ -143,6 +148,7 @@ def simulate(
             mode=mode,
             hedging_budget_percent=hedging_budget,
             objects=tuple(objects or ()),
+            replicas=replica_plan(replicas, replica_delay),
             has_oracle=regret,
         )
         numbers = range(first_seed, first_seed + seeds)

@@ -63,7 +63,7 @@ def faults(file: Raw, references: Iterable[Reference]) -> Iterator[Fault]:
     if isinstance(syncer, str) and syncer in types:
         yield Fault(
             "dataLayer.crossReplicaSyncerPluginRef",
-            "syncing between replicas is not supported yet; remove it",
+            "no plugin syncs replicas; remove it, and use --replica-state",
         )
 
 
@@ -78,9 +78,8 @@ def warnings(file: Raw) -> Iterator[Fault]:
             yield Fault(f"{path}.type", f"type `{entry['type']}` is deprecated; {advice}")
     if file.get("parser") is not None:
         yield Fault("parser", "is deprecated; use `requestHandler.parsers`", on_key=True)
-    for field in ("peerDiscovery", "crossReplicaSyncInterval"):
-        if _section(file, "dataLayer").get(field) is not None:
-            yield Fault(f"dataLayer.{field}", "has no effect", on_key=True)
+    if _section(file, "dataLayer").get("peerDiscovery") is not None:
+        yield Fault("dataLayer.peerDiscovery", "has no effect", on_key=True)
     if file.get("saturationDetector") is not None:
         text = "is deprecated; use `flowControl.saturationDetector`"
         yield Fault("saturationDetector", text, on_key=True)

@@ -23,6 +23,7 @@ class Panel(StrEnum):
     CONFIGURATION = "Configuration"
     MODEL_SERVERS = "Model servers"
     KUBERNETES = "Kubernetes"
+    REPLICAS = "Replicas"
     OUTLIERS = "Outlier detection"
     ENDPOINT_PICKER = "Endpoint picker"
     CLIENTS = "Clients"

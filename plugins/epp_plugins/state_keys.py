@@ -78,7 +78,7 @@ class UncachedTokens:
 
 @dataclass(frozen=True, slots=True)
 class InFlightLoad:
-    """Requests and tokens in flight from this EPP to an endpoint."""
+    """Requests and tokens in flight on an endpoint, with those of replicas that share theirs."""
 
     requests: int = 0
     tokens: int = 0

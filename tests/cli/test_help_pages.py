@@ -16,6 +16,7 @@ GROUPED = {
         "Configuration",
         "Model servers",
         "Kubernetes",
+        "Replicas",
         "Outlier detection",
         "Ports",
         "Metrics",

@@ -116,7 +116,6 @@ def test_what_has_no_effect_is_warned_of_line_by_line() -> None:
     off = "is not in effect: the feature gate `flowControl` is off"
     assert warnings(load_text(WHOLE, "f")) == [
         "f:26:3: dataLayer.peerDiscovery: has no effect",
-        "f:27:3: dataLayer.crossReplicaSyncInterval: has no effect",
         f"f:29:3: flowControl.maxBytes: {off}",
         f"f:30:3: flowControl.maxRequests: {off}",
         f"f:31:3: flowControl.defaultRequestTTL: {off}",
@@ -412,8 +411,8 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
         HEAD + "plugins: [{type: a}]\ndataLayer: {crossReplicaSyncerPluginRef: a}\n",
         [
             (
-                "f:4:42: dataLayer.crossReplicaSyncerPluginRef: syncing between replicas is not"
-                " supported yet; remove it"
+                "f:4:42: dataLayer.crossReplicaSyncerPluginRef: no plugin syncs replicas; remove"
+                " it, and use --replica-state"
             )
         ],
     ),

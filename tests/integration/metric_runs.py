@@ -27,6 +27,7 @@ from epp.kubernetes.source import PodSelection, PodSource
 from epp.lab.envoy import Mode
 from epp.lab.fleet import Fleet, FleetConfig
 from epp.outlier_detection import HealthState, OutlierSettings
+from epp.replication import ReplicaSettings
 from epp.request_control.force_header import FORCE_HEADER, signed
 from epp.tracing import OtlpSettings, TracingSettings
 from epp.transport import TlsSettings
@@ -433,6 +434,24 @@ async def of_long_pages(folder: Path) -> list[str]:
         return [await page(picker)]
 
 
+async def of_replicas(folder: Path) -> list[str]:
+    """Share state with another replica, over sockets."""
+    shared = f"unix://{folder}/replicas"
+    async with (
+        Fleet(FleetConfig(endpoints=1)) as fleet,
+        _alone(
+            endpoints=fleet.addresses,
+            replicas=ReplicaSettings(replica_state=shared, replica_name="a"),
+        ) as picker,
+        _alone(
+            endpoints=fleet.addresses,
+            replicas=ReplicaSettings(replica_state=shared, replica_name="b"),
+        ),
+    ):
+        await until(has(picker, "llm_d_epp_replica_peer_age_seconds"))
+        return [await page(picker)]
+
+
 async def of_a_cluster(folder: Path) -> list[str]:
     """Take the endpoints from an API server, as the leader of the replicas."""
     async with fake_api() as api:
@@ -479,6 +498,7 @@ RUNS: Final[tuple[Run, ...]] = (
     of_stages,
     of_former_stages,
     of_long_pages,
+    of_replicas,
     of_a_cluster,
     of_workers,
 )

@@ -65,7 +65,13 @@ def test_the_sdist_holds_what_the_wheel_is_built_from(dist: Path) -> None:
 
 def test_the_metadata_has_the_extras_of_users_and_no_others(dist: Path) -> None:
     fields = metadata(dist)
-    assert fields.get_all("Provides-Extra") == ["dns", "gateway", "kubernetes", "kv-events"]
+    assert fields.get_all("Provides-Extra") == [
+        "dns",
+        "gateway",
+        "kubernetes",
+        "kv-events",
+        "redis",
+    ]
     assert fields["License-Expression"] == "Apache-2.0"
     assert fields["Requires-Python"] == ">=3.11"
     needed = fields.get_all("Requires-Dist", [])

@@ -10,6 +10,7 @@ PACKAGES = {
     "curl": "curl",
     "prometheus": "prometheus",
     "promtool": "prometheus",
+    "redis-server": "redis-server",
     "systemd-analyze": "systemd",
 }
 

@@ -10,6 +10,7 @@ from epp.admin import ExplainSettings
 from epp.app import App
 from epp.config import ConfigError, load_text
 from epp.kubernetes.source import PodSelection, PodSource, PoolsSource
+from epp.replication import ReplicaSettings
 from epp.settings import ServeSettings
 from epp.workers import Place, WorkerError, check_workers
 from epp.workers.worker import worker_settings
@@ -32,8 +33,12 @@ def settings(**more: Any) -> ServeSettings:
         ({"pods": PODS, "elects_leader": True}, "--ha-enable-leader-election lets one process"),
         ({"pods": PoolsSource("d", group="g")}, "one endpoint picker for each pool"),
         ({"transport": "grpcio"}, "--transport grpcio cannot share its port; leave it out"),
+        (
+            {"replicas": ReplicaSettings(replica_state="redis://127.0.0.1")},
+            "--replica-state is for processes without workers; leave one of the two out",
+        ),
     ],
-    ids=["leader election", "several pools", "grpcio"],
+    ids=["leader election", "several pools", "grpcio", "replicas"],
 )
 def test_what_needs_one_process_is_refused(more: dict[str, Any], why: str) -> None:
     with pytest.raises(WorkerError, match=f"^--workers 2: .*{why}"):

@@ -39,6 +39,7 @@ from epp.observability.metric_children import Histogram
 from epp.observability.metric_families import Family
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginLabels
 from epp.outlier_detection import OutlierDetector, OutlierSettings
+from epp.replication import Replica, ReplicaCollector
 from epp.scheduling import Plugin
 from epp.tracing.exporter import TracingCollector
 from epp.workers import LinksCollector, SupervisorMetrics
@@ -132,6 +133,7 @@ def _own() -> Iterator[Declared]:
         LogCollector(list),
         DecisionFileCollector(nothing),
         TracingCollector(nothing),
+        ReplicaCollector(Replica("", nothing, lease_seconds=1.0)),
         PortCollector(dict),
         FlowCollector("", lambda: nothing),
         TransportCollector(lambda: nothing),

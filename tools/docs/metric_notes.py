@@ -21,6 +21,8 @@ _SPANS: Final = "[spans are exported](tracing.md)"
 _WORKERS: Final = "`--workers` is more than 1"
 _CERTIFICATE: Final = "the ext_proc port has `--cert-path`"
 _CLUSTER: Final = "endpoints come from the Kubernetes API"
+_REPLICAS: Final = "`--replica-state`"
+_PEER: Final = "`--replica-state` and another replica is known"
 _PLUGIN: Final = "the plugin is configured"
 
 
@@ -216,6 +218,18 @@ SUBJECTS: Final = (
             "kubernetes_faulty": _CLUSTER,
             "kubernetes_relists_total": _CLUSTER,
             "leader_election_master_status": "`--ha-enable-leader-election`",
+        },
+    ),
+    Subject(
+        "Replicas",
+        {
+            "replica_connected": _REPLICAS,
+            "replica_peers": _REPLICAS,
+            "replica_peer_age_seconds": _PEER,
+            "replica_peer_inflight_requests": _PEER,
+            "replica_messages_total": _REPLICAS,
+            "replica_bytes_total": _REPLICAS,
+            "replica_messages_dropped_total": _REPLICAS,
         },
     ),
     Subject(

@@ -105,9 +105,14 @@ class PickerProcess:
 
     async def metric(self, name: str) -> float:
         """Return the sum of a metric over its labels."""
+        return sum((await self.samples(name)).values())
+
+    async def samples(self, name: str) -> dict[str, float]:
+        """Return the samples of a metric by their labels, as they are written."""
         page = (await self.page("/metrics")).text
         lines = [line for line in page.splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
-        return sum(float(line.rpartition(" ")[2]) for line in lines)
+        parts = (line.rpartition(" ") for line in lines)
+        return {labels: float(value) for labels, _, value in parts}
 
     async def until(self, metric: str, value: float) -> None:
         """Wait until a metric's sum has a value."""

@@ -16,7 +16,7 @@ FOLDER = ROOT / "requirements"
 OLDEST_PYTHON = "3.11"
 LOCKS = {
     "dev": ("pyproject.toml", "--all-extras", "--group=dev"),
-    "runtime": ("pyproject.toml", "--extra=dns", "--extra=kubernetes"),
+    "runtime": ("pyproject.toml", "--extra=dns", "--extra=kubernetes", "--extra=redis"),
     "gateway": ("pyproject.toml", "--extra=gateway", "--group=editable"),
     "docs": ("pyproject.toml", "--group=docs"),
     "fuzz": ("--group=fuzz",),

@@ -2,14 +2,16 @@
 
 `virtual_loop` is the clock. `simulation` sends the requests of a workload through `gateway`, which
 asks a router (`routing`) for a server: `picker` is the endpoint picker itself, whose decisions are
-in `picker_route`, `policies` and `oracles` are its opponents, `contenders` names all of them.
-`servers` drives the engines of `epp.lab.fleet`; `scraping` is what the endpoint picker reads of
-them, and `engine_scrapes` is when. `runs` repeats a run with every contender and seed.
+in `picker_route`, `policies` and `oracles` are its opponents, `contenders` names all of them,
+`replicas` lets several endpoint pickers decide. `servers` drives the engines of `epp.lab.fleet`;
+`scraping` is what the endpoint picker reads of them, and `engine_scrapes` is when. `runs` repeats a
+run with every contender and seed.
 """
 
 from epp.lab.simulation.contenders import NAMES, ORACLES, Contender
 from epp.lab.simulation.errors import SimulationError
 from epp.lab.simulation.profiling import profiled
+from epp.lab.simulation.replicas import ReplicaPlan
 from epp.lab.simulation.runs import (
     Run,
     RunSettings,
@@ -27,6 +29,7 @@ __all__ = [
     "ORACLES",
     "Contender",
     "Outcome",
+    "ReplicaPlan",
     "Run",
     "RunSettings",
     "Simulation",

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from random import Random
@@ -15,6 +15,7 @@ from epp.lab.simulation.lower_bound import ideal_servers
 from epp.lab.simulation.oracles import HoldingOracle
 from epp.lab.simulation.picker import PickerRouter
 from epp.lab.simulation.policies import POLICIES, PolicyRouter
+from epp.lab.simulation.replicas import ONE_REPLICA, ReplicaPlan, ReplicatedRouter
 from epp.lab.simulation.routing import Router
 from epp.lab.simulation.servers import SimulatedServer, simulated_servers
 from epp.lab.simulation.simulation import MakeServers
@@ -108,6 +109,7 @@ class Contender:
         scrape_interval_seconds: float,
         hedging_budget_percent: int = 0,
         objects: Sequence[Path] = (),
+        replicas: ReplicaPlan = ONE_REPLICA,
     ) -> Router:
         """Create the router.
 
@@ -115,7 +117,8 @@ class Contender:
             ConfigError: The configuration is invalid.
         """
         if self.uses_picker:
-            return PickerRouter(
+            make_picker = partial(
+                PickerRouter,
                 self.load(),
                 servers,
                 loop,
@@ -126,6 +129,9 @@ class Contender:
                 hedging_budget_percent=hedging_budget_percent,
                 objects=objects,
             )
+            if replicas.count == 1:
+                return make_picker()
+            return ReplicatedRouter(replicas, lambda replica: make_picker(replica=replica), loop)
         if self.name == HOLDING_ORACLE:
             return HoldingOracle(servers, loop)
         rng = Random(f"{seed}/{self.name}")  # noqa: S311 - reproducible, not secret

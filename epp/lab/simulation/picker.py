@@ -32,6 +32,7 @@ from epp.lab.simulation.servers import SimulatedServer
 from epp.lab.simulation.virtual_loop import VirtualLoop
 from epp.observability import Metrics
 from epp.pool_runtime import PoolRuntime
+from epp.replication import Replica
 from epp.request_control import (
     BodyLanes,
     EndCause,
@@ -85,7 +86,9 @@ class PickerRouter(Router):
         hedging_budget_percent: As ``--hedging-budget``; 0 for a gateway without hedging.
         objects: Files or folders of objectives and rewrites, as ``--objects``.
         defers_scrapes: Whether a scrape is made when its result may be seen, not when it is due.
-            With flow control it never is: each scrape may dispatch a request.
+            Never with flow control, where each scrape may dispatch a request, and with other
+            replicas, whose messages change the loads at any time.
+        replica: Exchanges its state with other replicas; None if it shares nothing.
 
     Raises:
         ConfigError: The configuration is invalid.
@@ -104,6 +107,7 @@ class PickerRouter(Router):
         hedging_budget_percent: int = 0,
         objects: Sequence[Path] = (),
         defers_scrapes: bool = True,
+        replica: Replica | None = None,
     ) -> None:
         self._loop = loop
         self._index = {server.address: server.index for server in servers}
@@ -130,6 +134,7 @@ class PickerRouter(Router):
             Metrics(),
             installed=installed,
             lanes=BodyLanes(),
+            replica=replica,
             clock=loop.time,
             open_page=page_opener(by_address, loop.time),
             discoveries=[ServerDiscovery(servers)],
@@ -137,7 +142,9 @@ class PickerRouter(Router):
                 scraper_of(
                     by_address,
                     seed,
-                    may_defer=lambda: defers_scrapes and self.runtime.flow.active is None,
+                    may_defer=lambda: (
+                        defers_scrapes and replica is None and self.runtime.flow.active is None
+                    ),
                 )
             ),
         )

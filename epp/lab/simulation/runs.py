@@ -13,6 +13,7 @@ from epp.lab.envoy import Mode
 from epp.lab.results import Record, Summary, summarise
 from epp.lab.scenarios import Scenario
 from epp.lab.simulation.contenders import Contender
+from epp.lab.simulation.replicas import ONE_REPLICA, ReplicaPlan
 from epp.lab.simulation.simulation import Outcome, Simulation
 
 _ERROR = 40
@@ -32,6 +33,8 @@ class RunSettings:
     """As ``--hedging-budget``; 0 for a gateway without hedging."""
     objects: Sequence[Path] = ()
     """Files or folders of objectives and rewrites, as ``--objects``."""
+    replicas: ReplicaPlan = ONE_REPLICA
+    """How many replicas of the endpoint picker decide."""
     has_oracle: bool = False
     """Record what the best choice for each request would have been, from the present state."""
 
@@ -74,6 +77,7 @@ def simulate(settings: RunSettings, contender: Contender, seed: int) -> Outcome:
             scrape_interval_seconds=settings.scrape_interval_seconds,
             hedging_budget_percent=settings.hedging_budget_percent,
             objects=settings.objects,
+            replicas=settings.replicas,
         ),
         faults=scenario.faults,
         seed=seed,

@@ -10,6 +10,7 @@ from epp.lab.results import Distribution
 from epp.lab.scenarios import Scenario
 from epp.lab.simulation import Contender, VirtualLoop
 from epp.lab.simulation.policies import PolicyRouter
+from epp.lab.simulation.replicas import ONE_REPLICA, ReplicaPlan
 from epp.lab.simulation.routing import Router
 from epp.lab.simulation.servers import SimulatedServer
 from epp.lab.traffic.traces.decisions import DecisionRow, read_rows
@@ -36,8 +37,9 @@ class RecordedChoices(Contender):
         scrape_interval_seconds: float,
         hedging_budget_percent: int = 0,
         objects: Sequence[Path] = (),
+        replicas: ReplicaPlan = ONE_REPLICA,
     ) -> Router:
-        del loop, seed, mode, scrape_interval_seconds, hedging_budget_percent, objects
+        del loop, seed, mode, scrape_interval_seconds, hedging_budget_percent, objects, replicas
         chosen = self.servers
 
         def choose(request_index: int, in_flight: Sequence[int]) -> int:

@@ -33,6 +33,10 @@ Eviction: the blocks sent longest ago are evicted first, and of each prompt its 
 its oldest blocks; if that endpoint has less than the average share, one with more loses them
 instead.
 
+Replicas (``--replica-state``): each tells the others which prompt it has sent to which endpoint, as
+hashes, within 0.1 s, so all of them have the same index but for what was sent since. A replica that
+joins gets the newest prompts, up to 2 MiB of hashes.
+
 Gauges: ``prefix_indexer_size`` (blocks, summed over the endpoints), ``prefix_indexer_bytes``,
 ``prefix_indexer_bytes_limit``. Histograms for the chosen endpoint: ``prefix_indexer_hit_ratio``
 (fraction of the prompt's blocks that it had) and ``prefix_indexer_hit_bytes`` (their length).
@@ -52,7 +56,7 @@ Example::
         parameters: {autoTune: false, blockSizeTokens: 128, maxIndexBytes: 268435456}
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from struct import iter_unpack
 from typing import Annotated, Any, ClassVar, Final
@@ -62,6 +66,7 @@ from xxhash import xxh3_64_intdigest
 
 from epp.data_layer.plugins import EndpointListener
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
+from epp.replication.plugins import FactSharer, replica_key
 from epp.request_control.plugins import (
     ANSWER_USAGE,
     DataProducer,
@@ -77,6 +82,13 @@ from epp.scheduling import (
     StateKey,
 )
 from epp_plugins.data_producers.media import BYTES_PER_TOKEN
+from epp_plugins.data_producers.prefix_facts import (
+    BYTES_PER_HASH,
+    PrefixFact,
+    PrefixFacts,
+    decode,
+    encode,
+)
 from epp_plugins.data_producers.prefix_index import DEFAULT_MAX_BYTES, PrefixIndex
 from epp_plugins.data_producers.prefix_predictions import PrefixPredictions
 from epp_plugins.data_producers.token_scale import GENEROUS, TokenScale
@@ -129,7 +141,9 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     prompts of 256 blocks, 120 in prompts of 4."""
 
 
-class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener, ResponseComplete):
+class ApproxPrefixCacheProducer(
+    DataProducer, PostSchedule, EndpointListener, ResponseComplete, FactSharer
+):
     """Records which prompt blocks were sent to which endpoint."""
 
     type: ClassVar[str] = "approx-prefix-cache-producer"
@@ -156,6 +170,11 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener, Re
         """All block sizes, ascending."""
         self._scales: dict[str, TokenScale] = {}
         """Scales of all endpoints that prompts were sent to."""
+        self._keys: dict[str, int] = {}
+        """Replica keys of the endpoints of the pool by name."""
+        self._by_key: dict[int, Endpoint] = {}
+        self._facts: PrefixFacts | None = None
+        """What other replicas have not been told; None if there are none to tell."""
         self._matches = prefix_matches_of(name)
         # An instance's own, unlike other plugins' keys: it comes from its name.
         self.writes: tuple[StateKey[Any], ...] = (self._matches,)  # type: ignore[misc]
@@ -240,11 +259,30 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener, Re
         return GENEROUS if scale is None else scale.factor
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
-        """Do nothing: an endpoint enters the index with the first prompt sent there."""
+        """Make it known by its key; it enters the index with the first prompt sent there."""
+        key = self._keys[endpoint.name] = replica_key(endpoint)
+        self._by_key[key] = endpoint
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
+        self._by_key.pop(self._keys.pop(endpoint.name, 0), None)
         self._forget(endpoint.name)
         self._scales.pop(endpoint.name, None)
+
+    def start_telling(self) -> None:
+        self._facts = PrefixFacts()
+
+    def new_facts(self, max_bytes: int) -> bytes:
+        return b"" if self._facts is None else self._facts.take(max_bytes)
+
+    def all_facts(self, max_bytes: int) -> Iterator[bytes]:
+        return self._parts(max_bytes)
+
+    def learn(self, facts: bytes) -> None:
+        for fact in decode(facts):
+            endpoint = self._by_key.get(fact.endpoint)
+            # With another block size, the hashes would never be asked for.
+            if endpoint is not None and fact.hashes and fact.block_size == self._size(endpoint):
+                self._record(endpoint, fact.hashes, fact.block_size)
 
     def dump_state(self) -> Mapping[str, object]:
         return {
@@ -253,6 +291,22 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener, Re
             "blocks_by_endpoint": self.index.largest(_DUMPED_ENDPOINTS),
             "endpoints_by_first_block": self.index.most_shared(_DUMPED_PROMPTS),
         }
+
+    def _parts(self, max_bytes: int) -> Iterator[bytes]:
+        most = self.max_told_bytes // BYTES_PER_HASH // max(1, len(self._size_of))
+        for name, size in tuple(self._size_of.items()):
+            if (key := self._keys.get(name)) is None:
+                continue
+            part = bytearray()
+            for hashes in self.index.prompts(name, most):
+                fact = encode(PrefixFact(key, size, hashes))
+                if part and len(part) + len(fact) > max_bytes:
+                    yield bytes(part)
+                    part.clear()
+                if len(fact) <= max_bytes:
+                    part += fact
+            if part:
+                yield bytes(part)
 
     def _match_each(
         self, request: LLMRequest, sizes: Sequence[int], state: CycleState
@@ -290,6 +344,12 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener, Re
             hashes = self._hashes(request, size, state)
         if not hashes:
             return
+        self._record(endpoint, hashes, size)
+        if self._facts is not None and (key := self._keys.get(endpoint.name)) is not None:
+            self._facts.add(PrefixFact(key, size, hashes))
+
+    def _record(self, endpoint: Endpoint, hashes: Sequence[int], size: int) -> None:
+        """Enter a prompt, sent from here or by another replica, into the index."""
         name, metrics = endpoint.name, endpoint.metrics
         if self._size_of.get(name) != size:
             self._forget(name)

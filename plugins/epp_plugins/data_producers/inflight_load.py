@@ -15,8 +15,11 @@ When the response headers arrive:
 * The primary profile's tokens are subtracted, too, unless ``addEstimatedOutputTokens`` is on or the
   response is streamed: headers of a stream are sent before the prompt has been computed.
 
-The rest is subtracted when the request ends, for whatever reason. Counts are local to this process
-and never below 0. A reload keeps them: the old and the new instance update the same record.
+The rest is subtracted when the request ends, for whatever reason. Counts are never below 0. A
+reload keeps them: the old and the new instance update the same record. Replicas
+(``--replica-state``) tell each other their counts, every 20 ms or every
+``dataLayer.crossReplicaSyncInterval``, and the attribute is the sum; the metrics are of this
+process alone.
 
 Reads:  ``TOKENIZED_PROMPT``; the prefix matches of ``prefixMatchInfoProducerName`` if present;
         ``PREFILL_PROFILE``.
@@ -43,6 +46,7 @@ import msgspec
 
 from epp.data_layer.plugins import EndpointListener
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
+from epp.replication.plugins import CrossReplicaContributor
 from epp.request_control.plugins import (
     DataKey,
     DataProducer,
@@ -60,6 +64,7 @@ from epp.scheduling import (
     SchedulingResult,
     StateKey,
 )
+from epp_plugins.data_producers.replica_loads import ReplicaLoads
 from epp_plugins.state_keys import (
     DEFAULT_PREFILL_PROFILE,
     IN_FLIGHT_LOAD,
@@ -100,7 +105,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     prefix_match_info_producer_name: str = ""
     """Prefix producer whose matches are used; "" for ``approx-prefix-cache-producer``."""
     sync_cross_replica_state: bool = True
-    """Accepted, without effect: each replica counts for itself."""
+    """Whether the counts of other replicas are added, if they share their state."""
 
 
 @dataclass(slots=True, eq=False)
@@ -118,7 +123,12 @@ class _Sent:
 
 
 class InflightLoadProducer(
-    DataProducer, PreRequest, ResponseHeader, ResponseComplete, EndpointListener
+    DataProducer,
+    PreRequest,
+    ResponseHeader,
+    ResponseComplete,
+    EndpointListener,
+    CrossReplicaContributor,
 ):
     """Counts requests and tokens in flight per endpoint."""
 
@@ -141,6 +151,8 @@ class InflightLoadProducer(
         self._by_flow = AttributeKey[dict[_Flow, list[int]]](f"in-flight-by-flow/{name}")
         """Requests and tokens of each flow."""
         self._endpoints: dict[str, Endpoint] = {}
+        self._replicas = ReplicaLoads(name, self._load)
+        self.contributes = params.sync_cross_replica_state
         labels = ("endpoint_name", "namespace", "producer_name", "fairness_id", "priority")
         metrics.gauge(
             self,
@@ -216,9 +228,20 @@ class InflightLoadProducer(
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
         self._endpoints[endpoint.name] = endpoint
+        self._replicas.added(endpoint)
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         self._endpoints.pop(endpoint.name, None)
+        self._replicas.removed(endpoint)
+
+    def contribution(self) -> bytes:
+        return self._replicas.encoded()
+
+    def receive(self, replica: str, contribution: bytes) -> None:
+        self._replicas.receive(replica, contribution)
+
+    def replica_left(self, replica: str) -> None:
+        self._replicas.left(replica)
 
     def requests_by_flow(self) -> dict[_Labels, float]:
         """Return the requests in flight, by the labels of their series."""
@@ -252,7 +275,7 @@ class InflightLoadProducer(
             namespace, _, name = full_name.rpartition("/")
             own = (name, namespace, self.name)
             if room < 0:
-                loads[*own, *_OTHER_FLOWS] = endpoint.attribute(self._load) or _NOTHING
+                loads[*own, *_OTHER_FLOWS] = self._replicas.own(endpoint)
                 continue
             loads[*own, *_DEFAULT_FLOW] = _NOTHING
             for (fairness_id, priority), held in tuple(

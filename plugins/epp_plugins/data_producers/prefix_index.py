@@ -242,6 +242,24 @@ class PrefixIndex:
         most = nlargest(count, begins, key=lambda run: run.held.bit_count())
         return {f"{run.hashes[0]:016x}": run.held.bit_count() for run in most}
 
+    def prompts(self, endpoint: str, max_blocks: int) -> list[Sequence[int]]:
+        """Return the prompts that an endpoint holds, oldest first.
+
+        Args:
+            endpoint: Its name.
+            max_blocks: Limit on the blocks of all prompts; the oldest are left out.
+        """
+        holder = self._holders.get(endpoint)
+        found: list[Sequence[int]] = []
+        for run in reversed(holder.ends) if holder is not None else ():
+            length = holder.cut if holder is not None and run.cut & holder.bit else run.end
+            max_blocks -= length
+            if max_blocks < 0:
+                break
+            found.append(self._tree.path(run)[:length])
+        found.reverse()
+        return found
+
     def _named(self, held: int) -> dict[str, int]:
         """Return a dict with the names of several holders as keys.
 

@@ -100,6 +100,17 @@ class PrefixTree:
             known = end
         return run, known
 
+    def path(self, run: Run) -> "array[int]":
+        """Return the blocks from the start of the prompt to the end of ``run``."""
+        runs = []
+        while run is not self.root:
+            runs.append(run)
+            run = run.parent
+        blocks = array("Q")
+        for each in reversed(runs):
+            blocks += each.hashes
+        return blocks
+
     def append(self, parent: Run, hashes: Sequence[int], bit: int) -> Run:
         """Add and return a run with one holder for the part of ``hashes`` after ``parent``.
 

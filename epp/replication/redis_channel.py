@@ -1,0 +1,218 @@
+"""Messages between replicas over Redis or Valkey, by publish and subscribe.
+
+One channel is for all replicas of a group, and each has one for messages to it alone. Nothing is
+stored, so there are no keys to expire, no memory limit or eviction policy matters, and a Redis that
+starts empty after a failure loses nothing. Streams, which keep messages, were not taken: a number
+of requests in flight is out of date before it could be read again, and a replica that joins needs
+what others know, not what they once sent. It asks for that, and gets it on its own channel.
+
+A replica hears its own messages, too. If it hears none for a while, the connection is dead, even
+if TCP does not know yet, and is made anew.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from epp.replication.carrier import Carrier, Inbox
+from epp.replication.settings import RedisAddress, ReplicaSettings
+
+_log = structlog.get_logger(__name__)
+
+MAX_QUEUED: Final = 256
+"""Messages that wait to be sent: 5 s of one every 20 ms."""
+MAX_QUEUED_BYTES: Final = 8 << 20
+CONNECT_SECONDS: Final = 2.0
+"""For connecting, and for each answer of Redis."""
+SILENCE_SECONDS: Final = 3.0
+"""Without any message, not even an own one: the connection is dead. At least half a lease."""
+_FIRST_WAIT_SECONDS: Final = 0.1
+_MOST_WAIT_SECONDS: Final = 2.0
+_LAST_SECONDS: Final = 0.5
+"""For sending the goodbye."""
+_FAULTS: Final = (RedisError, OSError)
+
+
+class RedisCarrier(Carrier):
+    """Carries messages over Redis.
+
+    Args:
+        address: The server.
+        settings: Password, certificates and lease.
+        name: Name of this replica.
+        group: Replicas with the same group share their state.
+        rng: Source of the jitter.
+    """
+
+    def __init__(
+        self,
+        address: RedisAddress,
+        settings: ReplicaSettings,
+        *,
+        name: str,
+        group: str,
+        rng: random.Random,
+    ) -> None:
+        self._address = address
+        self._settings = settings
+        self._all = f"epp:{address.database}:{group}"
+        self._own = self._channel(name)
+        self._rng = rng
+        self._silence_seconds = max(SILENCE_SECONDS, settings.replica_lease_seconds / 2)
+        self._queue: deque[tuple[str, bytes]] = deque()
+        self._queued_bytes = 0
+        self._has_queued = asyncio.Event()
+        self._is_connected = False
+        self._was_lost = False
+
+    @property
+    def is_connected(self) -> bool:
+        return self._is_connected
+
+    def send(self, message: bytes, recipient: str = "") -> bool:
+        is_full = (
+            len(self._queue) >= MAX_QUEUED or self._queued_bytes + len(message) > MAX_QUEUED_BYTES
+        )
+        if is_full or not self._is_connected:
+            return False
+        self._queue.append((self._channel(recipient) if recipient else self._all, message))
+        self._queued_bytes += len(message)
+        self._has_queued.set()
+        return True
+
+    async def run(self, inbox: Inbox) -> None:
+        wait = _FIRST_WAIT_SECONDS
+        while True:
+            try:
+                await self._serve(inbox)
+            except* _FAULTS as faults:
+                fault: BaseException = faults
+                while isinstance(fault, BaseExceptionGroup):
+                    fault = fault.exceptions[0]
+                if self._is_connected:
+                    wait = _FIRST_WAIT_SECONDS
+                self._note_loss(fault)
+            _end_if_cancelled()
+            # With jitter, so that not all replicas connect in the same moment.
+            await asyncio.sleep(wait * self._rng.uniform(0.5, 1.0))
+            wait = min(2 * wait, _MOST_WAIT_SECONDS)
+
+    def _note_loss(self, fault: BaseException) -> None:
+        self._is_connected = False
+        if not self._was_lost:
+            self._was_lost = True
+            _log.warning(
+                "replica state is out of reach, going on without it",
+                host=self._address.host,
+                port=self._address.port,
+                error=str(fault) or type(fault).__name__,
+            )
+
+    async def _serve(self, inbox: Inbox) -> None:
+        """Connect, and carry messages until that fails.
+
+        Raises:
+            OSError: The server, or the file of the password, is out of reach.
+            RedisError: The server refuses, or does not answer.
+        """
+        self._queue.clear()
+        self._queued_bytes = 0
+        client = Redis(**await asyncio.to_thread(self._arguments))
+        async with client, client.pubsub() as subscription:
+            async with asyncio.timeout(2 * CONNECT_SECONDS):
+                await subscription.subscribe(self._all, self._own)
+                await client.ping()
+            self._is_connected = True
+            if self._was_lost:
+                self._was_lost = False
+                _log.info("replica state is in reach again", host=self._address.host)
+            inbox.joined()
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._publish(client), name="replica publisher")
+                    tasks.create_task(self._listen(subscription, inbox), name="replica listener")
+            except asyncio.CancelledError:
+                with suppress(*_FAULTS):
+                    async with asyncio.timeout(_LAST_SECONDS):
+                        await self._publish_queued(client)
+                raise
+
+    async def _publish(self, client: Redis) -> None:
+        while True:
+            await self._has_queued.wait()
+            await self._publish_queued(client)
+            _end_if_cancelled()
+
+    async def _publish_queued(self, client: Redis) -> None:
+        self._has_queued.clear()
+        if not self._queue:
+            return
+        async with client.pipeline(transaction=False) as pipeline:
+            while self._queue:
+                channel, message = self._queue.popleft()
+                self._queued_bytes -= len(message)
+                pipeline.publish(channel, message)
+            await pipeline.execute()
+
+    async def _listen(self, subscription: PubSub, inbox: Inbox) -> None:
+        while True:
+            got = await subscription.get_message(timeout=self._silence_seconds)
+            _end_if_cancelled()
+            if got is None:
+                raise TimeoutError(f"no message came for {self._silence_seconds:g} s")
+            if got["type"] == "message":
+                inbox.received(got["data"])
+
+    def _channel(self, recipient: str) -> str:
+        return f"{self._all}:to:{recipient}"
+
+    def _arguments(self) -> Mapping[str, Any]:
+        """Return the arguments of a client; reads the password's file."""
+        address, settings = self._address, self._settings
+        password = None
+        if settings.replica_state_password_file is not None:
+            password = settings.replica_state_password_file.read_text(encoding="utf-8").strip()
+        tls: dict[str, object] = {}
+        if address.is_tls:
+            tls = {"ssl": True, "ssl_ca_certs": _text(settings.replica_state_ca_file)}
+            if (folder := settings.replica_state_cert_path) is not None:
+                tls |= {
+                    "ssl_certfile": str(folder / "tls.crt"),
+                    "ssl_keyfile": str(folder / "tls.key"),
+                }
+        return {
+            "host": address.host,
+            "port": address.port,
+            "username": address.username or None,
+            "password": password,
+            "socket_timeout": CONNECT_SECONDS,
+            "socket_connect_timeout": CONNECT_SECONDS,
+            "retry": Retry(NoBackoff(), 0),  # it is repeated here, with jitter
+            "protocol": 2,  # all that publish and subscribe need; older servers have no other
+            **tls,
+        }
+
+
+def _end_if_cancelled() -> None:
+    """Raise CancelledError if this task was cancelled: a call of the client may have hidden that.
+
+    Cancelled while it sends commands, the client of Redis (8.1) returns, or raises another error.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

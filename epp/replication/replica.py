@@ -1,0 +1,301 @@
+"""This process as one of several replicas: tells the others what it does, and hears them.
+
+Every 20 ms what has changed goes out, every second all requests in flight, so that lost messages
+heal. A replica that is silent for its lease counts as dead: what it had in flight is forgotten.
+What it has taught (facts) stays. One that joins, or that was cut off, asks; all answer with their
+requests in flight, and the one that has run the longest with all facts, in parts.
+
+The request path waits for nothing here. If the carrier is away, each replica goes on with what it
+knows; numbers of others are dropped when their leases end, and come back as total numbers.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+import structlog
+
+from epp.replication.carrier import Carrier, Inbox
+from epp.replication.messages import (
+    MAX_MESSAGE_BYTES,
+    VERSION,
+    Head,
+    Message,
+    PoolState,
+    encode,
+    read_head,
+    read_message,
+)
+from epp.replication.peers import Peer, Peers
+from epp.replication.pool_share import PoolShare
+from epp.replication.traffic import Dropped, PeerReading, Traffic
+
+_log = structlog.get_logger(__name__)
+
+TICK_SECONDS: Final = 0.02
+"""Between two messages, if there is something to tell."""
+WHOLE_SECONDS: Final = 1.0
+"""Between two messages with everything in flight."""
+HEARTBEATS: Final = 8
+"""Messages in the time of a lease, even if there is nothing to tell."""
+_RESTART_SECONDS: Final = 1.0
+"""Before a carrier that failed unexpectedly is started again."""
+
+
+class Replica(Inbox):
+    """One of several replicas.
+
+    Args:
+        name: Its name, different from those of the others, and best the same after a restart.
+        carrier: Carries the messages.
+        lease_seconds: Silence after which another replica counts as dead.
+        clock: The clock of the endpoints' loads, monotonic seconds.
+        incarnation: Larger than that of an earlier process of this name; None to take the time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        carrier: Carrier,
+        *,
+        lease_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        incarnation: int | None = None,
+    ) -> None:
+        self.name = name
+        self.incarnation = time.time_ns() if incarnation is None else incarnation
+        self.traffic = Traffic()
+        """Counts of messages."""
+        self.peers = Peers()
+        """The other replicas."""
+        self._carrier = carrier
+        self._lease_seconds = lease_seconds
+        self._clock = clock
+        self._pools: dict[str, PoolShare] = {}
+        self._sequence = 0
+        self._asks = True
+        self._whole_at = 0.0
+        self._heartbeat_at = 0.0
+        self._askers: dict[str, None] = {}
+        """Replicas that wait for facts, in order."""
+        self._answer: Iterator[PoolState] = iter(())
+        """What is left to send to the first of them."""
+        self._ignored: set[str] = set()
+        """Names of senders whose messages are ignored, and of whom the log says so."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether messages can be sent."""
+        return self._carrier.is_connected
+
+    def share(self, pool: str) -> PoolShare:
+        """Begin to share the state of a pool."""
+        share = self._pools[pool] = PoolShare(pool, self._end)
+        return share
+
+    def _end(self, share: PoolShare) -> None:
+        if self._pools.get(share.pool) is share:  # otherwise it was made anew meanwhile
+            del self._pools[share.pool]
+
+    def readings(self) -> Mapping[str, PeerReading]:
+        """Return the state of the other replicas by name; thread-safe."""
+        now, pools = self._clock(), tuple(self._pools.values())
+        return {
+            peer.name: PeerReading(
+                max(0.0, now - peer.heard_at), sum(each.in_flight_of(peer.name) for each in pools)
+            )
+            for peer in self.peers
+        }
+
+    async def run(self) -> None:
+        """Exchange state until cancelled; then say goodbye."""
+        async with asyncio.TaskGroup() as tasks:
+            carrier = tasks.create_task(self._carry(), name="replica carrier")
+            try:
+                while True:
+                    self.tick()
+                    await asyncio.sleep(TICK_SECONDS)
+            finally:
+                self._send(leaves=True)
+                carrier.cancel()
+
+    async def _carry(self) -> None:
+        while True:
+            try:
+                await self._carrier.run(self)
+            except Exception:
+                _log.exception("the exchange with other replicas failed, it is started again")
+            await asyncio.sleep(_RESTART_SECONDS)
+
+    # --- telling ----------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Tell what has changed; drop what is known of replicas that are silent."""
+        now = self._clock()
+        for peer in self.peers.expired(now, self._lease_seconds):
+            self._forget(peer, "it was silent for longer than its lease")
+        if not self._carrier.is_connected:
+            self._whole_at = now
+            return
+        is_whole = now >= self._whole_at
+        if is_whole:
+            self._whole_at = now + WHOLE_SECONDS
+        states = []
+        for share in self._pools.values():
+            if (state := share.changes(now, is_whole=is_whole)) is not None:
+                states.append(state)
+            if share.wants_facts:
+                share.wants_facts = False
+                self._asks = True
+        for state in states:
+            self._send(state)
+        if self._asks or (not states and now >= self._heartbeat_at):
+            self._send(asks=self._asks)
+            self._asks = False
+        if self._askers:
+            self._send_facts()
+
+    def _send(
+        self, *states: PoolState, recipient: str = "", asks: bool = False, leaves: bool = False
+    ) -> None:
+        if not recipient:
+            self._sequence += 1
+            self._heartbeat_at = self._clock() + self._lease_seconds / HEARTBEATS
+        message = encode(
+            Message(
+                VERSION,
+                self.name,
+                self.incarnation,
+                recipient,
+                0 if recipient else self._sequence,
+                TICK_SECONDS / 2,
+                asks,
+                leaves,
+                list(states),
+            )
+        )
+        traffic = self.traffic
+        if len(message) > MAX_MESSAGE_BYTES:
+            traffic.dropped[Dropped.TOO_LONG] += 1
+        elif self._carrier.send(message, recipient):
+            traffic.sent += 1
+            traffic.sent_bytes += len(message)
+        else:
+            traffic.dropped[Dropped.NOT_QUEUED] += 1
+
+    def _send_facts(self) -> None:
+        """Send one part of what is known to the first replica that waits for it."""
+        asker = next(iter(self._askers))
+        state = next(self._answer, None) if self.peers.get(asker) is not None else None
+        if state is not None:
+            self._send(state, recipient=asker)
+            return
+        del self._askers[asker]
+        self._answer = self._all_facts()
+
+    def _all_facts(self) -> Iterator[PoolState]:
+        for share in tuple(self._pools.values()):
+            yield from share.all_facts()
+
+    def _answers(self, asker: Peer) -> bool:
+        """Whether this replica has run longer than all others but ``asker``."""
+        return all(
+            (self.incarnation, self.name) < (each.incarnation, each.name)
+            for each in self.peers
+            if each is not asker
+        )
+
+    # --- hearing ----------------------------------------------------------------------------------
+
+    def joined(self) -> None:
+        self._asks = True
+        self._whole_at = 0.0
+
+    def left(self, replica: str) -> None:
+        if (peer := self.peers.get(replica)) is not None:
+            self._forget(peer, "its process has ended")
+
+    def received(self, message: bytes) -> None:
+        dropped = self._read(message)
+        if dropped is not None:
+            self.traffic.dropped[dropped] += 1
+
+    def _read(self, data: bytes) -> Dropped | None:
+        """Take a message; return why it was dropped, None if it was not."""
+        if len(data) > MAX_MESSAGE_BYTES:
+            return Dropped.TOO_LONG
+        try:
+            head = read_head(data)
+            if head.sender == self.name and head.incarnation == self.incarnation:
+                return None
+            if head.recipient not in {"", self.name}:
+                return None
+            if (dropped := self._ignores(head)) is not None:
+                return dropped
+            message = read_message(data)
+        except msgspec.MsgspecError:
+            return Dropped.MALFORMED
+        self.traffic.received += 1
+        self.traffic.received_bytes += len(data)
+        return self._hear(message)
+
+    def _ignores(self, head: Head) -> Dropped | None:
+        """Return why a sender is ignored; None if it is not."""
+        if head.version != VERSION:
+            self._note_ignored(head, "its messages have another version")
+            return Dropped.OTHER_VERSION
+        if head.sender == self.name:
+            self._note_ignored(head, "it has the name of this replica; see --replica-name")
+            return Dropped.SAME_NAME
+        peer = self.peers.get(head.sender)
+        if peer is not None and head.incarnation < peer.incarnation:
+            return Dropped.REPLACED
+        if peer is None and not self.peers.has_room():
+            return Dropped.TOO_MANY_REPLICAS
+        return None
+
+    def _note_ignored(self, head: Head, why: str) -> None:
+        if head.sender not in self._ignored:
+            self._ignored.add(head.sender)
+            _log.warning("replica is ignored", replica=head.sender, reason=why)
+
+    def _hear(self, message: Message) -> Dropped | None:
+        now = self._clock()
+        peer = self.peers.get(message.sender)
+        if peer is not None and message.incarnation > peer.incarnation:
+            self._forget(peer, "it was started again")
+            peer = None
+        if message.leaves:
+            if peer is not None:
+                self._forget(peer, "it has stopped")
+            return None
+        if peer is None:
+            peer = self.peers.add(message, now)
+            _log.info("replica joined", replica=peer.name, incarnation=peer.incarnation)
+        missed = 0
+        if message.sequence:
+            if message.sequence <= peer.sequence:
+                return Dropped.OVERTAKEN
+            missed = message.sequence - peer.sequence - 1
+            peer.sequence = message.sequence
+            self.traffic.dropped[Dropped.LOST] += missed
+        peer.heard_at = now
+        if message.asks:
+            self._whole_at = 0.0
+            if self._answers(peer) and peer.name not in self._askers:
+                if not self._askers:
+                    self._answer = self._all_facts()
+                self._askers[peer.name] = None
+        changed_at = None if missed else now - message.age_seconds
+        for state in message.pools:
+            if (share := self._pools.get(state.pool)) is not None:
+                share.apply(peer.name, state, changed_at)
+        return None
+
+    def _forget(self, peer: Peer, why: str) -> None:
+        self.peers.remove(peer.name)
+        for share in self._pools.values():
+            share.forget(peer.name)
+        _log.info("replica left", replica=peer.name, reason=why)

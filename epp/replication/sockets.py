@@ -1,0 +1,225 @@
+"""Messages between replicas of one host, over unix sockets in a directory.
+
+Each replica listens on a socket there, named by the hash of its name, and connects to those of the
+others, which it finds by listing the directory. A connection carries messages in one direction:
+from the one that connected. So the end of a replica shows at once, as the end of its connections;
+a socket that refuses connections is what a killed replica has left, and is removed.
+"""
+
+import asyncio
+import os
+import stat
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, cast
+
+import structlog
+from xxhash import xxh3_64_hexdigest
+
+from epp.replication.carrier import Carrier, Inbox
+from epp.replication.errors import ReplicaStateError
+from epp.replication.messages import MAX_MESSAGE_BYTES
+
+_log = structlog.get_logger(__name__)
+
+SCAN_SECONDS: Final = 0.25
+"""Between two looks into the directory."""
+MAX_QUEUED_BYTES: Final = 1 << 20
+"""A replica that has this much to read yet gets no further messages."""
+_LENGTH: Final = struct.Struct(">I")
+_SUFFIX: Final = ".sock"
+_MOST_PATH_BYTES: Final = 107
+"""Of the address of a unix socket on Linux, without the final zero."""
+
+
+class SocketCarrier(Carrier):
+    """Carries messages over unix sockets.
+
+    Args:
+        folder: The directory; made, for this user only, if it is missing.
+        name: Name of this replica.
+
+    Raises:
+        ReplicaStateError: The directory cannot be used.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._name = name
+        self._path = folder / _file_of(name)
+        self._links: dict[str, _Outgoing] = {}
+        """Connections to other replicas, by file name."""
+        self._incoming: dict[str, _Incoming] = {}
+        """The newest connection of each other replica, by its name."""
+        self._listens = False
+        _prepare(folder, self._path)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._listens
+
+    def send(self, message: bytes, recipient: str = "") -> bool:
+        links = tuple(self._links.values())
+        if recipient:
+            link = self._links.get(_file_of(recipient))
+            links = () if link is None else (link,)
+        queued = [link.send(message) for link in links]  # to all, even if one is full
+        return all(queued)
+
+    async def run(self, inbox: Inbox) -> None:
+        loop = asyncio.get_running_loop()
+        # An earlier process of this name may have left it.
+        await asyncio.to_thread(self._path.unlink, missing_ok=True)
+        server = await loop.create_unix_server(
+            lambda: _Incoming(inbox, self._incoming), str(self._path)
+        )
+        await asyncio.to_thread(self._path.chmod, 0o600)
+        self._listens = True
+        try:
+            while True:
+                if await self._connect():
+                    inbox.joined()
+                await asyncio.sleep(SCAN_SECONDS)
+        finally:
+            self._listens = False
+            server.close()
+            for link in tuple(self._links.values()):
+                link.close()
+            for connection in tuple(self._incoming.values()):
+                connection.close()
+            await asyncio.to_thread(self._path.unlink, missing_ok=True)
+
+    async def _connect(self) -> bool:
+        """Connect to replicas that have appeared; return whether there are any."""
+        has_new = False
+        for entry in await asyncio.to_thread(os.listdir, self._folder):
+            path = self._folder / entry
+            if not entry.endswith(_SUFFIX) or path == self._path or entry in self._links:
+                continue
+            try:
+                await asyncio.get_running_loop().create_unix_connection(
+                    lambda entry=entry: _Outgoing(  # type: ignore[misc] # entry has a default
+                        self._name, lambda link: self._enter(entry, link), self._links.pop, entry
+                    ),
+                    str(path),
+                )
+                has_new = True
+            except ConnectionRefusedError:
+                await asyncio.to_thread(path.unlink, missing_ok=True)
+            except OSError as error:
+                _log.debug("replica cannot be reached", socket=str(path), error=str(error))
+        return has_new
+
+    def _enter(self, entry: str, link: "_Outgoing") -> None:
+        self._links[entry] = link
+
+
+class _Outgoing(asyncio.Protocol):
+    """A connection to another replica."""
+
+    def __init__(
+        self,
+        name: str,
+        made: Callable[["_Outgoing"], None],
+        lost: Callable[[str, None], object],
+        entry: str,
+    ) -> None:
+        self._name = name
+        self._made = made
+        self._lost = lost
+        self._entry = entry
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclass of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+        self.send(self._name.encode())
+        self._made(self)
+
+    def send(self, message: bytes) -> bool:
+        """Queue a message; return whether there was room."""
+        transport = self._transport
+        if transport is None or transport.get_write_buffer_size() > MAX_QUEUED_BYTES:
+            return False
+        transport.write(_LENGTH.pack(len(message)) + message)
+        return True
+
+    def close(self) -> None:
+        """Close the connection; what the other one has not read yet is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._lost(self._entry, None)
+
+
+class _Incoming(asyncio.Protocol):
+    """A connection from another replica: its name, then its messages."""
+
+    def __init__(self, inbox: Inbox, newest: dict[str, "_Incoming"]) -> None:
+        self._inbox = inbox
+        self._newest = newest
+        self._name: str | None = None
+        self._buffer = bytearray()
+        self._transport: asyncio.BaseTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        buffer = self._buffer
+        buffer += data
+        while len(buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(buffer)
+            if length > MAX_MESSAGE_BYTES:
+                self.close()
+                return
+            end = _LENGTH.size + length
+            if len(buffer) < end:
+                return
+            message = bytes(buffer[_LENGTH.size : end])
+            del buffer[:end]
+            if self._name is None:
+                self._name = message.decode(errors="replace")
+                self._newest[self._name] = self
+            else:
+                self._inbox.received(message)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        # A process that has replaced this one may have connected already.
+        if self._name is not None and self._newest.get(self._name) is self:
+            del self._newest[self._name]
+            self._inbox.left(self._name)
+
+
+def _file_of(name: str) -> str:
+    return xxh3_64_hexdigest(name.encode()) + _SUFFIX
+
+
+def _prepare(folder: Path, path: Path) -> None:
+    """Make the directory, and check that no other user can put sockets into it."""
+    if len(os.fsencode(path)) > _MOST_PATH_BYTES:
+        raise ReplicaStateError(
+            f"--replica-state: the path {folder} is too long for sockets; use one of at most"
+            f" {_MOST_PATH_BYTES - len(path.name) - 1} bytes"
+        )
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError as error:
+        raise ReplicaStateError(
+            f"--replica-state: {folder} cannot be made: {error.strerror}"
+        ) from error
+    is_own = status.st_uid == os.geteuid()
+    if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ReplicaStateError(
+            f"--replica-state: other users can write to {folder}; use a directory that belongs to"
+            f" the user {os.geteuid()} and has mode 0700: chmod 0700 {folder}"
+        )

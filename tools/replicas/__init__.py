@@ -1,0 +1,1 @@
+"""Replicas of the endpoint picker that share their state through a real Redis, measured."""
