@@ -9,7 +9,6 @@ A parser is never disabled, because nothing could replace it. An error other tha
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
@@ -27,15 +26,19 @@ _DEFAULT_LIMITS = BodyLimits()
 _MAX_KNOWN_PATH_CHARS = 256
 
 
-@dataclass(slots=True)
 class ParsedRequest:
     """The result of parsing one request."""
 
-    request: LLMRequest
-    body: bytes
-    """Without its content encoding if a parser with claims read it."""
-    parser: Guard[Parser] | None = None
-    """The parser that read it; None if none did."""
+    __slots__ = ("body", "parser", "request")
+
+    def __init__(
+        self, request: LLMRequest, body: bytes, parser: Guard[Parser] | None = None
+    ) -> None:
+        self.request = request
+        self.body = body
+        """Without its content encoding if a parser with claims read it."""
+        self.parser = parser
+        """The parser that read it; None if none did."""
 
     def rewrite(self, model: str) -> bytes | None:
         """Return the body with another model name; None if it names none.

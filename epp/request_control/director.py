@@ -252,16 +252,16 @@ class Director:
                 request.fairness_id = DEFAULT_FAIRNESS_ID
             producer_run = ProducerRun(pipeline.producers, request, state)
             prepared = PreparedRequest(
-                pipeline,
-                producer_run,
-                parsed.parser,
-                rewritten,
-                received_at,
-                subset,
-                memory,
-                raw,
-                trace,
-                forced,
+                pipeline=pipeline,
+                producer_run=producer_run,
+                parser=parsed.parser,
+                rewritten=rewritten,
+                received_at=received_at,
+                subset=subset,
+                memory=memory,
+                raw=raw,
+                trace=trace,
+                forced=forced,
             )
             if steps := producer_run.advance():
                 prepared.begin_to_wait()

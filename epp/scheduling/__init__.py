@@ -36,12 +36,12 @@ from epp.scheduling.plugins import (
     ProfileHandler,
     Scorer,
     StageDecider,
+    WeightedScorer,
 )
 from epp.scheduling.profile import SchedulerProfile
 from epp.scheduling.result_check import ResultWatch
 from epp.scheduling.scheduler import Scheduler
-from epp.scheduling.scoring import WeightedScorer
-from epp.scheduling.shadow import ShadowPick, ShadowProfile
+from epp.scheduling.shadow import ShadowProfile
 from epp.scheduling.totals import scale_fault
 from epp.scheduling.types import (
     NEVER_SCRAPED,
@@ -54,6 +54,7 @@ from epp.scheduling.types import (
     ScoreColumns,
     ScoredEndpoint,
     ScoredEndpoints,
+    ShadowPick,
     scores_of,
 )
 

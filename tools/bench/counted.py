@@ -225,7 +225,14 @@ def _schedule(
             (),
         )
         run = ProducerRun((), request, state)
-        prepared = PreparedRequest(pipeline, run, None, None, now, None)
+        prepared = PreparedRequest(
+            pipeline=pipeline,
+            producer_run=run,
+            parser=None,
+            rewritten=None,
+            received_at=now,
+            subset=None,
+        )
         exchange = RoutedRequest(app.pool.director._live, decision, prepared, pipeline, metrics)
         exchange.response_started(200)
         decision.reservation.release(now)
