@@ -216,8 +216,8 @@ class ExtProcStream:
                     action(self, content, context)
             except RequestError as error:
                 self._send_error(error)  # may fail as well, if a plugin made the error
-        except Exception as error:
-            self._fail_on_bug(error)
+        except Exception as bug:
+            self._fail_on_bug(bug)
 
     def half_closed(self) -> None:
         """Envoy has no more messages: the HTTP stream is over."""

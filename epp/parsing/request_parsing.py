@@ -17,7 +17,15 @@ from epp.parsing.errors import NoParserError, ParseError, ParserFailedError
 from epp.parsing.json_density import MIN_VALUE_BYTES, check_values
 from epp.parsing.limits import BodyLimits
 from epp.parsing.plugins import AnswerReader, HttpCall, Parser
-from epp.scheduling import PLUGIN_FAULTS, Guard, GuardRails, LLMRequest, Plugin, without_request
+from epp.scheduling import (
+    PLUGIN_FAULTS,
+    Guard,
+    GuardRails,
+    LLMRequest,
+    Plugin,
+    caused_by,
+    without_request,
+)
 
 _PATH_HEADERS = (":path", "x-original-path", "x-forwarded-path")
 _DEFAULT_PATH = "/v1/completions"
@@ -205,4 +213,5 @@ def _failed(
     guard: Guard[Parser], error: BaseException, seconds: float | None = None
 ) -> ParserFailedError:
     guard.failed(error, seconds)
-    return ParserFailedError(f"parser {guard.plugin.name!r} failed: {without_request(error)}")
+    failed = ParserFailedError(f"parser {guard.plugin.name!r} failed: {without_request(error)}")
+    return caused_by(failed, error)

@@ -38,6 +38,7 @@ from epp.scheduling import (
     SchedulingResult,
     ShadowPick,
     UnknownProfileError,
+    caused_by,
 )
 
 _ANSWERS: Mapping[type[Exception], type[RequestError]] = {
@@ -158,7 +159,7 @@ class Decider:
             if self._no_endpoint.enabled and isinstance(error, NoEndpointsError):
                 self._no_endpoint.write(no_endpoint_fields, request, candidates, error)
             if answer := _ANSWERS.get(type(error)):
-                raise answer(str(error)) from error
+                raise caused_by(answer(str(error)), error) from error
             raise
         self._schedule_seconds(perf_counter() - began)
         return result

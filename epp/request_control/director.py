@@ -59,6 +59,7 @@ from epp.scheduling import (
     Endpoint,
     LLMRequest,
     bounded_id,
+    caused_by,
 )
 from epp.tracing import RequestTrace
 
@@ -237,8 +238,8 @@ class Director:
                 )
                 request = parsed.request
                 rewritten = apply_policies(self._policies, parsed)
-            except ParseError as error:
-                raise _as_answer(error) from error
+            except ParseError as fault:
+                raise caused_by(_as_answer(fault), fault) from fault
             if rewritten is not None:
                 memory.hold(len(rewritten))
                 if raw is not None:
@@ -281,7 +282,7 @@ class Director:
             try:
                 if answer is error:
                     raise
-                raise answer from error
+                raise caused_by(answer, error) from error
             finally:
                 del answer  # its traceback refers to this frame, and the frame to the body
 

@@ -18,6 +18,7 @@ from epp.scheduling.errors import (
     ReservationError,
     SchedulingError,
     UnknownProfileError,
+    caused_by,
     described,
     without_request,
 )
@@ -110,6 +111,7 @@ __all__ = [
     "WeightedScorer",
     "bounded_id",
     "call_each",
+    "caused_by",
     "decided_by",
     "decisive_term",
     "described",
