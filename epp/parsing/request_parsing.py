@@ -9,6 +9,7 @@ A parser is never disabled, because nothing could replace it. An error other tha
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
@@ -17,15 +18,7 @@ from epp.parsing.errors import NoParserError, ParseError, ParserFailedError
 from epp.parsing.json_density import MIN_VALUE_BYTES, check_values
 from epp.parsing.limits import BodyLimits
 from epp.parsing.plugins import AnswerReader, HttpCall, Parser
-from epp.scheduling import (
-    PLUGIN_FAULTS,
-    Guard,
-    GuardRails,
-    LLMRequest,
-    Plugin,
-    caused_by,
-    without_request,
-)
+from epp.scheduling import PLUGIN_FAULTS, Guard, GuardRails, LLMRequest, Plugin, without_request
 
 _PATH_HEADERS = (":path", "x-original-path", "x-forwarded-path")
 _DEFAULT_PATH = "/v1/completions"
@@ -34,19 +27,15 @@ _DEFAULT_LIMITS = BodyLimits()
 _MAX_KNOWN_PATH_CHARS = 256
 
 
+@dataclass(slots=True)
 class ParsedRequest:
     """The result of parsing one request."""
 
-    __slots__ = ("body", "parser", "request")
-
-    def __init__(
-        self, request: LLMRequest, body: bytes, parser: Guard[Parser] | None = None
-    ) -> None:
-        self.request = request
-        self.body = body
-        """Without its content encoding if a parser with claims read it."""
-        self.parser = parser
-        """The parser that read it; None if none did."""
+    request: LLMRequest
+    body: bytes
+    """Without its content encoding if a parser with claims read it."""
+    parser: Guard[Parser] | None = None
+    """The parser that read it; None if none did."""
 
     def rewrite(self, model: str) -> bytes | None:
         """Return the body with another model name; None if it names none.
@@ -213,5 +202,4 @@ def _failed(
     guard: Guard[Parser], error: BaseException, seconds: float | None = None
 ) -> ParserFailedError:
     guard.failed(error, seconds)
-    failed = ParserFailedError(f"parser {guard.plugin.name!r} failed: {without_request(error)}")
-    return caused_by(failed, error)
+    return ParserFailedError(f"parser {guard.plugin.name!r} failed: {without_request(error)}")

@@ -9,7 +9,6 @@ from epp.request_control.errors import CostlyBodiesError, RequestError
 from epp.request_control.pending import PendingDecision
 from epp.request_control.routed_request import RoutedRequest
 from epp.request_control.waiting_request import ReceivedRequest, WaitingRequest
-from epp.scheduling import caused_by
 
 SHORT_BODY_BYTES: Final = 16 << 10
 """A request with a body up to this waits only for others like it, and is never refused."""
@@ -103,7 +102,7 @@ class BodyWork:
                     self.turn.spend(self._cpu_clock() - began)
                 request.memory.hold(decoding.decoded_bytes)
         except Exception as error:
-            raise caused_by(self.refuse(request, error), error) from error
+            raise self.refuse(request, error) from error
 
     def decide(self, request: ReceivedRequest) -> RoutedRequest | PendingDecision:
         """Have the director decide, and count the time on this turn.
@@ -144,8 +143,8 @@ class BodyWork:
             waiting.end(self.decide(waiting.request))
         except RequestError as error:
             waiting.end(error)
-        except Exception as bug:  # the other requests must be served all the same
-            waiting.fail(self.refuse(waiting.request, bug))
+        except Exception as error:  # the other requests must be served all the same
+            waiting.fail(self.refuse(waiting.request, error))
 
     async def advance(self, waiting: WaitingRequest) -> float:
         """Decode a slice of a waiting request's body; decide the request after the last slice.

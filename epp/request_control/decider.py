@@ -38,7 +38,6 @@ from epp.scheduling import (
     SchedulingResult,
     ShadowPick,
     UnknownProfileError,
-    caused_by,
 )
 
 _ANSWERS: Mapping[type[Exception], type[RequestError]] = {
@@ -159,7 +158,7 @@ class Decider:
             if self._no_endpoint.enabled and isinstance(error, NoEndpointsError):
                 self._no_endpoint.write(no_endpoint_fields, request, candidates, error)
             if answer := _ANSWERS.get(type(error)):
-                raise caused_by(answer(str(error)), error) from error
+                raise answer(str(error)) from error
             raise
         self._schedule_seconds(perf_counter() - began)
         return result

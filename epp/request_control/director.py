@@ -59,7 +59,6 @@ from epp.scheduling import (
     Endpoint,
     LLMRequest,
     bounded_id,
-    caused_by,
 )
 from epp.tracing import RequestTrace
 
@@ -238,8 +237,8 @@ class Director:
                 )
                 request = parsed.request
                 rewritten = apply_policies(self._policies, parsed)
-            except ParseError as fault:
-                raise caused_by(_as_answer(fault), fault) from fault
+            except ParseError as error:
+                raise _as_answer(error) from error
             if rewritten is not None:
                 memory.hold(len(rewritten))
                 if raw is not None:
@@ -253,16 +252,16 @@ class Director:
                 request.fairness_id = DEFAULT_FAIRNESS_ID
             producer_run = ProducerRun(pipeline.producers, request, state)
             prepared = PreparedRequest(
-                pipeline=pipeline,
-                producer_run=producer_run,
-                parser=parsed.parser,
-                rewritten=rewritten,
-                received_at=received_at,
-                subset=subset,
-                memory=memory,
-                raw=raw,
-                trace=trace,
-                forced=forced,
+                pipeline,
+                producer_run,
+                parsed.parser,
+                rewritten,
+                received_at,
+                subset,
+                memory,
+                raw,
+                trace,
+                forced,
             )
             if steps := producer_run.advance():
                 prepared.begin_to_wait()
@@ -282,7 +281,7 @@ class Director:
             try:
                 if answer is error:
                     raise
-                raise caused_by(answer, error) from error
+                raise answer from error
             finally:
                 del answer  # its traceback refers to this frame, and the frame to the body
 

@@ -141,14 +141,7 @@ class DryRuns:
         producer_run = ProducerRun(pipeline.producers, request, state)
         if producer_run.advance():
             return None
-        return PreparedRequest(
-            pipeline=pipeline,
-            producer_run=producer_run,
-            parser=parsed.parser,
-            rewritten=rewritten,
-            received_at=0.0,
-            subset=raw.subset,
-        )
+        return PreparedRequest(pipeline, producer_run, parsed.parser, rewritten, 0.0, raw.subset)
 
     def _choose(self, prepared: PreparedRequest, endpoints: Sequence[Endpoint]) -> None:
         """Choose an endpoint, without the hooks that follow; raise if the request is refused."""

@@ -18,7 +18,7 @@ from epp.observability import Metrics
 from epp.request_control.errors import ForcedEndpointMissingError, ForceDeniedError
 from epp.request_control.force_header import FORCE_HEADER, verified
 from epp.request_control.force_keys import ForceKeys
-from epp.scheduling import Endpoint, ProfileResult, SchedulingResult, ScoredEndpoints, caused_by
+from epp.scheduling import Endpoint, ProfileResult, SchedulingResult, ScoredEndpoints
 
 FORCED: Final = "forced-endpoint"
 """Stands for the profile in the result of a forced decision."""
@@ -71,8 +71,7 @@ class ForcedEndpoints:
             endpoint = endpoint_named(wanted, self._pool())
         except (NoSuchEndpointError, AmbiguousNameError) as error:
             self._count("no-endpoint")
-            missing = ForcedEndpointMissingError(f"header {FORCE_HEADER}: {error}")
-            raise caused_by(missing, error) from error
+            raise ForcedEndpointMissingError(f"header {FORCE_HEADER}: {error}") from error
         self._count("routed")
         return endpoint
 

@@ -15,7 +15,7 @@ from time import perf_counter
 from epp.request_control.errors import RequestError
 from epp.request_control.plugins import EndCause
 from epp.request_control.prepared_request import PreparedRequest
-from epp.request_control.producer_plan import AsyncStep
+from epp.request_control.producer_run import AsyncStep
 from epp.request_control.refusals import Refusals
 from epp.request_control.routed_request import RoutedRequest
 

@@ -29,7 +29,7 @@ from epp.request_control.plugins import (
     ResponseHeader,
     Screener,
 )
-from epp.request_control.producer_plan import Step, plan
+from epp.request_control.producer_run import Step, plan
 from epp.scheduling import (
     PLUGIN_FAULTS,
     CycleState,
@@ -352,13 +352,7 @@ def _checked(facts: AnswerFacts) -> AnswerFacts:
 
 def _is_text(value: object) -> bool:
     """Return whether ``value`` is a text that UTF-8 can encode."""
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def _is_number(value: object) -> bool:

@@ -18,7 +18,6 @@ from epp.scheduling.errors import (
     ReservationError,
     SchedulingError,
     UnknownProfileError,
-    caused_by,
     described,
     without_request,
 )
@@ -37,12 +36,12 @@ from epp.scheduling.plugins import (
     ProfileHandler,
     Scorer,
     StageDecider,
-    WeightedScorer,
 )
 from epp.scheduling.profile import SchedulerProfile
 from epp.scheduling.result_check import ResultWatch
 from epp.scheduling.scheduler import Scheduler
-from epp.scheduling.shadow import ShadowProfile
+from epp.scheduling.scoring import WeightedScorer
+from epp.scheduling.shadow import ShadowPick, ShadowProfile
 from epp.scheduling.totals import scale_fault
 from epp.scheduling.types import (
     NEVER_SCRAPED,
@@ -55,7 +54,6 @@ from epp.scheduling.types import (
     ScoreColumns,
     ScoredEndpoint,
     ScoredEndpoints,
-    ShadowPick,
     scores_of,
 )
 
@@ -111,7 +109,6 @@ __all__ = [
     "WeightedScorer",
     "bounded_id",
     "call_each",
-    "caused_by",
     "decided_by",
     "decisive_term",
     "described",

@@ -1,9 +1,7 @@
 """Errors raised by the scheduling framework."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, TypeVar
-
-ErrorT = TypeVar("ErrorT", bound=BaseException)
+from typing import Final
 
 
 class SchedulingError(Exception):
@@ -78,12 +76,6 @@ class ReservationError(RuntimeError):
 
 PLUGIN_FAULTS: Final = (Exception, SystemExit)
 """Errors that a guarded call catches: sys.exit() in a plugin ends neither process nor request."""
-
-
-def caused_by(error: ErrorT, cause: BaseException) -> ErrorT:
-    """Return ``error`` with ``cause`` chained: mypyc drops the ``from`` of a ``raise``."""
-    error.__cause__ = cause
-    return error
 
 
 def described(error: BaseException) -> str:

@@ -16,9 +16,9 @@ from epp.scheduling.errors import (
 )
 from epp.scheduling.filtering import Blame, FilterChain
 from epp.scheduling.guards import GuardRails
-from epp.scheduling.plugins import Filter, Picker, WeightedScorer
+from epp.scheduling.plugins import Filter, Picker
 from epp.scheduling.result_check import is_candidate
-from epp.scheduling.scoring import ScorerSet
+from epp.scheduling.scoring import ScorerSet, WeightedScorer
 from epp.scheduling.types import (
     EndpointT,
     ProfileResult,

@@ -13,7 +13,6 @@ from epp.scheduling.errors import (
     ProfileLoopError,
     SchedulingError,
     UnknownProfileError,
-    caused_by,
     without_request,
 )
 from epp.scheduling.guards import GuardRails, call_each
@@ -171,8 +170,8 @@ class Scheduler(Generic[RequestT, EndpointT]):
         except SchedulingError:
             guard.passed(perf_counter() - began)  # the handler reports that no endpoint was found
             raise
-        except PLUGIN_FAULTS as bug:
-            self._handler_failed(bug, perf_counter() - began)
+        except PLUGIN_FAULTS as error:
+            self._handler_failed(error, perf_counter() - began)
         try:
             if not is_usual(result) and (fault := result_fault(result, endpoints)):
                 raise PluginContractError(  # noqa: TRY301 - counted like any other failure
@@ -188,7 +187,6 @@ class Scheduler(Generic[RequestT, EndpointT]):
         self._handler.failed(error, seconds)
         if isinstance(error, SchedulingError):
             raise error
-        failed = ProfileHandlerError(
+        raise ProfileHandlerError(
             f"profile handler {self.handler.name!r} failed: {without_request(error)}"
-        )
-        raise caused_by(failed, error) from error
+        ) from error

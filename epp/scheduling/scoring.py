@@ -7,15 +7,25 @@ raised.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Generic
 
 from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.errors import PLUGIN_FAULTS, PluginContractError
 from epp.scheduling.guards import Guard, GuardRails
-from epp.scheduling.plugins import Plugin, Scorer, WeightedScorer
+from epp.scheduling.plugins import Plugin, Scorer
 from epp.scheduling.totals import Scale, corrected, scale_of, weighted_totals
 from epp.scheduling.types import EndpointT, RequestT, ScoreColumns
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedScorer(Generic[RequestT, EndpointT]):
+    """A scorer and its weight in a profile."""
+
+    scorer: Scorer[RequestT, EndpointT]
+    weight: float = 1.0
+
 
 _Member = tuple[Guard[Scorer[Any, Any]], Scale | None, float]
 """A scorer, the scale of its scores, its weight."""

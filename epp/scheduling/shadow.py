@@ -8,19 +8,29 @@ the budget.
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Generic
 
 from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.profile import SchedulerProfile
-from epp.scheduling.types import (
-    EndpointT,
-    ProfileResult,
-    RequestT,
-    SchedulingResult,
-    ShadowPick,
-    name_of,
-)
+from epp.scheduling.types import EndpointT, ProfileResult, RequestT, SchedulingResult, name_of
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowPick:
+    """The pick of a shadow profile for one request."""
+
+    profile: str
+    endpoint: str
+    """Name of the picked endpoint; "" if the filters left none."""
+    score: float
+    """Weighted total of that endpoint."""
+    margin: float
+    """Its total minus the shadow's total of the endpoint that was really chosen; 0 if both are the
+    same, NaN if the shadow profile filtered out the latter."""
+    agrees: bool
+    """Whether it is the endpoint that was really chosen."""
 
 
 class ShadowProfile(Generic[RequestT, EndpointT]):

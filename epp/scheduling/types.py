@@ -254,22 +254,6 @@ class SchedulingResult(Generic[EndpointT]):
             profile.scores = NO_SCORES
 
 
-@dataclass(frozen=True, slots=True)
-class ShadowPick:
-    """The pick of a shadow profile for one request."""
-
-    profile: str
-    endpoint: str
-    """Name of the picked endpoint; "" if the filters left none."""
-    score: float
-    """Weighted total of that endpoint."""
-    margin: float
-    """Its total minus the shadow's total of the endpoint that was really chosen; 0 if both are the
-    same, NaN if the shadow profile filtered out the latter."""
-    agrees: bool
-    """Whether it is the endpoint that was really chosen."""
-
-
 def scores_of(result: SchedulingResult[EndpointT]) -> dict[str, dict[str, dict[str, float]]]:
     """Return each scorer's scores by profile, scorer and name of the endpoint.
 

@@ -225,14 +225,7 @@ def _schedule(
             (),
         )
         run = ProducerRun((), request, state)
-        prepared = PreparedRequest(
-            pipeline=pipeline,
-            producer_run=run,
-            parser=None,
-            rewritten=None,
-            received_at=now,
-            subset=None,
-        )
+        prepared = PreparedRequest(pipeline, run, None, None, now, None)
         exchange = RoutedRequest(app.pool.director._live, decision, prepared, pipeline, metrics)
         exchange.response_started(200)
         decision.reservation.release(now)
