@@ -25,7 +25,7 @@ COPY epp epp
 COPY plugins/epp_plugins plugins/epp_plugins
 # Seconds since 1970, the time of all files: two builds of a commit have the same /opt/epp. `make image` gives the commit's.
 ARG SOURCE_DATE_EPOCH=1577836800
-# The request path is compiled (docs/performance.md). The packages that it imports are in /build for its types alone.
+# The wheel is compiled in part (docs/releases.md); /build has the packages that it imports for their types.
 # Bytecode is written here, as the root file system may be read-only where the image runs. It is unchecked: Python then asks
 # for no source file at a start, and the bytecode holds no time.
 RUN EPP_COMPILED=1 /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation -w /dist . && \

@@ -39,7 +39,7 @@ up: $(GATEWAY) ## Run a whole gateway here: fake fleet, endpoint picker, Envoy
 	@$(if $(FRESH),,echo "» reusing $(VENV): installed already, and unchanged since")
 	@$(BIN)/epp up --objects deploy/objects $(ARGS)
 
-wheel: $(INSTALLED) ## Build the wheel into dist/ (COMPILED=1: with the request path compiled, for this Python and platform)
+wheel: $(INSTALLED) ## Build the wheel into dist/ (COMPILED=1: compiled in part, for this Python and platform)
 	PYTHONPATH= $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
 
 test: $(INSTALLED) $(RUN_TREE) ## Run the tests, JOBS=3 files at a time (JOBS=0: one after the other, in this process; COMPILED=1: of the compiled wheel)

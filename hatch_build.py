@@ -1,9 +1,8 @@
-"""Compiles the request path with mypyc if EPP_COMPILED=1; otherwise the wheel is pure Python.
+"""Compiles transport and ext_proc stream with mypyc if EPP_COMPILED=1; otherwise all is Python.
 
 The modules that pyproject.toml lists become one extension, ``epp__mypyc``, so that they call each
-other as C functions (with an extension for each package a request took a sixth more). Beside it is
-a small extension for each module, which Python imports instead of the source next to it. The
-sources are in both wheels: tracebacks show them.
+other as C functions. Beside it is a small extension for each module, which Python imports instead
+of the source next to it. The sources are in both wheels: tracebacks show them.
 """
 
 import contextlib

@@ -32,5 +32,7 @@ def register_process(
     built = (environment.get(name) or UNKNOWN for name in (COMMIT_VARIABLE, BUILD_REF_VARIABLE))
     info.labels(*built).set(1)
     make.gauge(
-        "compiled", "1 if the request path runs compiled code, 0 if it is interpreted.", ()
+        "compiled",
+        "1 if transport and ext_proc stream run compiled, 0 if they are interpreted.",
+        (),
     ).labels().set(int(IS_COMPILED))
