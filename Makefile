@@ -12,13 +12,23 @@ BIN       := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 GATEWAY   := $(VENV)/.installed-gateway
 DOCS      := $(VENV)/.installed-docs
+COMPILED_TREE := build/compiled/.built
 RELEASE_ENV := $(VENV)/release
 RELEASE   := $(RELEASE_ENV)/.installed
+PRODUCT    = $(shell find epp plugins/epp_plugins -name '*.py')
 PROTOS     = $(sort $(shell find proto -name '*.proto'))
+
+# With COMPILED=1 what runs is not this folder's epp but the compiled one. Python would look into the current folder first.
+ifeq ($(COMPILED),1)
+export EPP_COMPILED := 1
+export PYTHONPATH := $(CURDIR)/build/compiled
+export PYTHONSAFEPATH := 1
+RUN_TREE := $(COMPILED_TREE)
+endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help up test test-system test-kube test-release test-image lint format proto docs kustomize dashboards envoy bench bench-compare fuzz soak faults flow release image lock licences clean
+.PHONY: help up wheel test test-system test-kube test-release test-image lint format proto docs kustomize dashboards envoy bench bench-compare fuzz soak faults flow release image lock licences clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,7 +39,10 @@ up: $(GATEWAY) ## Run a whole gateway here: fake fleet, endpoint picker, Envoy
 	@$(if $(FRESH),,echo "» reusing $(VENV): installed already, and unchanged since")
 	@$(BIN)/epp up --objects deploy/objects $(ARGS)
 
-test: $(INSTALLED) ## Run the tests, JOBS=3 files at a time (JOBS=0: one after the other, in this process)
+wheel: $(INSTALLED) ## Build the wheel into dist/ (COMPILED=1: compiled in part, for this Python and platform)
+	PYTHONPATH= $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+
+test: $(INSTALLED) $(RUN_TREE) ## Run the tests, JOBS=3 files at a time (JOBS=0: one after the other, in this process; COMPILED=1: of the compiled wheel)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 test-system: $(INSTALLED) ## Run the tests with programs of Debian packages: other HTTP/2 clients, Prometheus, Redis, systemd-analyze, Chromium
@@ -78,13 +91,13 @@ dashboards: $(INSTALLED) ## Write the Grafana dashboards, deploy/grafana, their 
 envoy: $(INSTALLED) ## Write the Envoy configurations, deploy/envoy
 	$(BIN)/epp envoy-config --write-all deploy/envoy
 
-bench: $(INSTALLED) ## Run the benchmarks
+bench: $(INSTALLED) $(RUN_TREE) ## Run the benchmarks (COMPILED=1: of the compiled wheel)
 	$(BIN)/python -m tools.bench $(ARGS)
 
 bench-compare: $(INSTALLED) ## Compare the results of two commits, cell by cell: BEFORE=abc123 AFTER=def456, or files below build/bench
 	$(BIN)/python -m tools.bench.compare $(BEFORE) $(AFTER) $(ARGS)
 
-fuzz: $(INSTALLED) ## Fuzz for 10 minutes each (Linux on x86_64): TARGET=connection, parsers, stream, growth, cost
+fuzz: $(INSTALLED) $(RUN_TREE) ## Fuzz for 10 minutes each (Linux on x86_64): TARGET=connection, parsers, stream, growth, cost
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/fuzz.txt
 	@for target in $(TARGET); do \
 		$(BIN)/python -m tools.fuzz $$target -max_total_time=600 $(ARGS) || exit 1; done
@@ -156,6 +169,14 @@ $(INSTALLED): pyproject.toml requirements/dev.txt
 # The tests do without mkdocs.
 $(DOCS): pyproject.toml requirements/docs.txt
 	$(call install,docs,what the commands and the web site of the documentation need; half a minute)
+	@touch $@
+
+# What `make wheel COMPILED=1` has in it.
+$(COMPILED_TREE): $(INSTALLED) $(PRODUCT) pyproject.toml hatch_build.py
+	@echo "» compiling into build/compiled: two minutes"
+	@rm -rf build/compiled
+	@EPP_COMPILED=1 PYTHONPATH= $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+		--target build/compiled .
 	@touch $@
 
 # Less than a third of it, for a first look.

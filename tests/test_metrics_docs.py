@@ -199,4 +199,5 @@ async def test_no_created_series_and_the_process_is_told_of(exposed: Exposed) ->
         "process_start_time_seconds",
         "python_info",
         "llm_d_epp_info",
+        "llm_d_epp_compiled",
     } <= exposed.samples

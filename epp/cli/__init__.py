@@ -140,7 +140,8 @@ def _print_version(value: bool) -> None:
     if value:
         # Here, as it takes 20 ms.
         version = import_module("importlib.metadata").version("endpoint-picker")
-        print(f"epp {version}")  # noqa: T201 - a command's output
+        build = " (compiled)" if import_module("epp.compiled").IS_COMPILED else ""
+        print(f"epp {version}{build}")  # noqa: T201 - a command's output
         raise typer.Exit
 
 

@@ -6,6 +6,7 @@ input. An invalid header is therefore omitted and logged; the request continues 
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import structlog
 
@@ -29,7 +30,8 @@ def sendable(headers: Mapping[str, str | None], request_id: str) -> dict[str, st
         problem = f"headers must be a mapping of names to values, not {type(headers).__name__}"
         log.error("invalid headers of a plugin omitted", request_id=request_id, problem=problem)
         return result
-    for name, value in headers.items():
+    given: Mapping[Any, Any] = headers  # a plugin may return anything
+    for name, value in given.items():
         problem = _problem(name, value)
         if problem:
             log.error(

@@ -9,7 +9,6 @@ messages as a whole.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -51,8 +50,7 @@ RequestChunk = tuple[bytes | memoryview, bool]
 """The same for a request; a long chunk, which only a buffered body has, is a memoryview."""
 
 
-@dataclass(frozen=True, slots=True)
-class MessageContext:
+class MessageContext(NamedTuple):
     """The fields of a message besides ``request``."""
 
     body_modes: BodyModes | None

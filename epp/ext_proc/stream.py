@@ -2,7 +2,7 @@
 
 gRPC messages come in as bytes, and answers go out through the transport's stream at once. The first
 message carries ``protocol_config``: Envoy's body modes decide which message is answered when. What
-a message does depends on the state and on the kind of the message: ``TRANSITIONS``, at the end,
+a message does depends on the state and on the kind of the message: ``transitions``, at the end,
 has every pair that Envoy may send. The stream holds the two bodies (:mod:`.request_body`,
 :mod:`.response_body`), which answer their own chunks.
 
@@ -26,7 +26,7 @@ From the response's headers on, no answer may replace the response: whatever goe
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import structlog
 from google.protobuf.message import DecodeError
@@ -199,7 +199,6 @@ class ExtProcStream:
             return
         try:
             kind, content, context = processing_request.decode(data)
-            self._act(_TRANSITIONS[state].get(kind), kind, content, context)
         except DecodeError:
             log.error(  # noqa: TRY400 - the bytes are Envoy's, a traceback of ours says nothing
                 "ext_proc message unreadable",
@@ -208,6 +207,9 @@ class ExtProcStream:
                 state=state.name,
             )
             self._fail("Envoy sent a message that is no ProcessingRequest")
+            return
+        try:
+            self._act(_TRANSITIONS[state].get(kind), kind, content, context)
         except Exception as error:
             self._fail_on_bug(error)
 
@@ -682,34 +684,36 @@ class ExtProcStream:
 
     # --- what to do with each message -----------------------------------------------------------
 
-    TRANSITIONS: ClassVar[Transitions] = {
-        _REQUEST_HEADERS: {
-            "request_headers": _request_headers,
-            "response_headers": _unsent_response_headers,
-        },
-        _REQUEST_BODY: {
-            "request_body": _request_chunk,
-            "request_trailers": _request_trailers,
-            "response_headers": _early_response_headers,
-        },
-        _DECIDING: {
-            "request_body": _repeated_request_chunk,
-            "request_trailers": _early_request_trailers,
-            "response_headers": _early_response_headers,
-        },
-        _RESPONSE_HEADERS: {
-            "request_body": _repeated_request_chunk,
-            "request_trailers": _late_request_trailers,
-            "response_headers": _response_headers,
-        },
-        _RESPONSE_BODY: {
-            "request_body": _repeated_request_chunk,
-            "request_trailers": _late_request_trailers,
-            "response_body": _response_chunk,
-            "response_trailers": _response_trailers,
-        },
-    }
-    """Every message that Envoy may send in each state; any other one is out of order."""
+    @classmethod
+    def transitions(cls) -> Transitions:
+        """Return every message that Envoy may send in each state; any other is out of order."""
+        return {
+            _REQUEST_HEADERS: {
+                "request_headers": cls._request_headers,
+                "response_headers": cls._unsent_response_headers,
+            },
+            _REQUEST_BODY: {
+                "request_body": cls._request_chunk,
+                "request_trailers": cls._request_trailers,
+                "response_headers": cls._early_response_headers,
+            },
+            _DECIDING: {
+                "request_body": cls._repeated_request_chunk,
+                "request_trailers": cls._early_request_trailers,
+                "response_headers": cls._early_response_headers,
+            },
+            _RESPONSE_HEADERS: {
+                "request_body": cls._repeated_request_chunk,
+                "request_trailers": cls._late_request_trailers,
+                "response_headers": cls._response_headers,
+            },
+            _RESPONSE_BODY: {
+                "request_body": cls._repeated_request_chunk,
+                "request_trailers": cls._late_request_trailers,
+                "response_body": cls._response_chunk,
+                "response_trailers": cls._response_trailers,
+            },
+        }
 
 
-_TRANSITIONS = ExtProcStream.TRANSITIONS
+_TRANSITIONS = ExtProcStream.transitions()

@@ -5,6 +5,9 @@ and 3.5 us to encode the answer that sends it back, nearly all of it for creatin
 slicing at the lengths takes 0.5 us, and prepending the lengths 0.3 us. Headers are decoded by
 slicing names and values out of one string.
 
+Compiled, ``data[start:end]`` raises SystemError if ``end`` is less than ``start``, so lengths from
+the message are compared first.
+
 The decoders support only the shape that Envoy sends and return None for any other, which the caller
 decodes with protobuf. (Encoding: https://protobuf.dev/programming-guides/encoding/)
 """
@@ -105,7 +108,7 @@ def read_request_body(data: bytes, start: int, end: int) -> tuple[bytes | memory
     if found is None:
         return None
     body_start, body_end = found
-    if data[body_end:end] not in {b"", END_OF_STREAM}:
+    if body_end > end or data[body_end:end] not in {b"", END_OF_STREAM}:
         return None
     return memoryview(data)[body_start:body_end], body_end != end
 
@@ -156,7 +159,7 @@ def header_block(data: bytes, start: int, end: int) -> tuple[bytes, bool] | None
     if found is None:
         return None
     map_start, map_end = found
-    if map_end != end and data[map_end:end] != _HEADERS_END_STREAM:
+    if map_end > end or (map_end != end and data[map_end:end] != _HEADERS_END_STREAM):
         return None
     return data[map_start:map_end], map_end != end
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
+from epp.compiled import IS_COMPILED
 from epp.observability.metric_families import Maker
 
 COMMIT_VARIABLE = "EPP_COMMIT"
@@ -17,7 +18,7 @@ UNKNOWN = "unknown"
 def register_process(
     registry: CollectorRegistry, environment: Mapping[str, str] = os.environ
 ) -> None:
-    """Export ``process_*``, ``python_*`` and ``llm_d_epp_info``.
+    """Export ``process_*``, ``python_*``, ``llm_d_epp_info`` and ``llm_d_epp_compiled``.
 
     Args:
         registry: Registry for the collectors, which read their values at each scrape.
@@ -26,8 +27,12 @@ def register_process(
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
-    info = Maker(registry).gauge(
-        "info", "1; the labels say what was built.", ("commit", "build_ref")
-    )
+    make = Maker(registry)
+    info = make.gauge("info", "1; the labels say what was built.", ("commit", "build_ref"))
     built = (environment.get(name) or UNKNOWN for name in (COMMIT_VARIABLE, BUILD_REF_VARIABLE))
     info.labels(*built).set(1)
+    make.gauge(
+        "compiled",
+        "1 if transport and ext_proc stream run compiled, 0 if they are interpreted.",
+        (),
+    ).labels().set(int(IS_COMPILED))

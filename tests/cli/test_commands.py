@@ -22,6 +22,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from epp.cli import cli
+from epp.compiled import IS_COMPILED
 from epp.lab.envoy import Mode, validate
 
 pytestmark = pytest.mark.integration
@@ -73,7 +74,9 @@ def test_help_lists_the_commands() -> None:
 
 def test_the_version_is_that_of_the_package() -> None:
     result = epp_here("--version")
-    assert (result.exit_code, result.stdout) == (0, f"epp {version('endpoint-picker')}\n")
+    build = " (compiled)" if IS_COMPILED else ""
+    expected = f"epp {version('endpoint-picker')}{build}\n"
+    assert (result.exit_code, result.stdout) == (0, expected)
 
 
 @pytest.mark.parametrize("command", [(), ("serve",), ("config",), ("config", "check")])

@@ -141,6 +141,7 @@ SUBJECTS: Final = (
         "Configuration and process",
         {
             "info": ALWAYS,
+            "compiled": ALWAYS,
             "config_info": ALWAYS,
             "config_last_reload_successful": ALWAYS,
             "config_reloads_total": ALWAYS,

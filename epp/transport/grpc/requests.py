@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf
 from types import MappingProxyType
+from typing import NamedTuple
 
 from epp.transport.grpc.responses import http_status, trailers_only
 from epp.transport.http2 import Headers
@@ -17,8 +17,7 @@ _NOT_ALLOWED, _UNSUPPORTED = 405, 415
 _PLAIN = "identity"
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A call as described by its headers; calls with the same headers share one object."""
 
     opened: OpenStream | None

@@ -7,6 +7,7 @@ at its header and never buffered.
 
 from collections.abc import Callable, Mapping
 from sys import maxsize
+from typing import NoReturn
 
 from epp.transport.http2.constants import (
     ACK,
@@ -116,7 +117,7 @@ class FrameParser:
         blocks the event loop.
         """
         self._rules = ()
-        del self._headers, self._faulted, self._plain_data, self._parse
+        self._headers = self._faulted = self._plain_data = self._parse = _closed
 
     @property
     def is_mid_frame(self) -> bool:
@@ -272,3 +273,8 @@ def unpadded(payload: bytes) -> bytes:
 
 def _ignored(_flags: int, _stream_id: int, _payload: bytes) -> None:
     """Placeholder for PUSH_PROMISE, which no stream id allows."""
+
+
+def _closed(*_: object) -> NoReturn:
+    """Stand in for the handlers of a closed parser."""
+    raise RuntimeError("the parser is closed")
