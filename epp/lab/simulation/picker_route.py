@@ -85,6 +85,9 @@ class PickerRoute(Route):
 
     def first_chunk(self) -> None:
         self._began_at = self._view.time()
+        if self._sees_body:
+            self._view.catch_up()
+            self._routed.body_began()
 
     def end(self, end: End, tokens: Tokens | None) -> None:
         routed = self._routed
@@ -94,6 +97,7 @@ class PickerRoute(Route):
             tokens is None
             or pipeline.complete_without_usage
             or (self._sees_body and pipeline.response_complete)
+            or routed.endpoint.load.observers
         ):  # otherwise nothing sees the scrapes: the release of a reservation only counts
             self._view.catch_up()
         if self._sees_body and self._began_at is not None:
