@@ -88,12 +88,11 @@ class EngineScrapeLoop(ScrapeLoop):
     def run(self) -> None:
         """Make a scrape that was deferred."""
         self._deferred_to = None
-        engine, rest = self._server.engine, self._rest
-        if not (engine.num_running and self._reads_metrics):
+        engine, rest, scrape = self._server.engine, self._rest, self.scrape
+        if not (engine.num_running and self._reads_metrics) or scrape.endpoint.load.observers:
             self._begin()
             return
         # What `_begin` does, without what matters only to an idle endpoint.
-        scrape = self.scrape
         scrape.take(engine_metrics(self._server, self._at, scrape.endpoint.metrics))
         if rest is not None:
             rest.next_interval(0)
@@ -148,7 +147,8 @@ class EngineScrapeLoop(ScrapeLoop):
         else:  # the timetable would set a timer for each scrape as well
             self._at = at
             self._ticket = None  # that of a rest which a request has ended
-            if self._is_deferrable and not _is_unwell(self._server.faults):
+            is_seen = _is_unwell(self._server.faults) or self.scrape.endpoint.load.observers
+            if self._is_deferrable and not is_seen:
                 self._deferred_to = at
                 self._loop.defer(at, self)
             else:

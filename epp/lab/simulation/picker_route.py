@@ -97,6 +97,7 @@ class PickerRoute(Route):
             tokens is None
             or pipeline.complete_without_usage
             or (self._sees_body and pipeline.response_complete)
+            or routed.endpoint.load.observers
         ):  # otherwise nothing sees the scrapes: the release of a reservation only counts
             self._view.catch_up()
         if self._sees_body and self._began_at is not None:

@@ -63,6 +63,9 @@ def _run(
         pytest.param("lora.yaml", SHARED, {}, Mode.LEAN, id="adapters are scored"),
         pytest.param("load-reports.yaml", SHARED, {}, Mode.LEAN, id="load reports"),
         pytest.param(
+            "predicted-time.yaml", SHARED, {}, Mode.FULL_DUPLEX, id="a plugin observes scrapes"
+        ),
+        pytest.param(
             "default.yaml",
             SHARED | {"arrivals": {"rate": 40}},
             {"engine": ENGINE | {"max_num_seqs": 4}},
