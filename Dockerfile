@@ -6,7 +6,7 @@ ARG BASE=debian:bookworm-slim
 
 FROM ${BASE} AS build
 ARG DEBIAN_FRONTEND=noninteractive
-RUN apt-get update -qq && apt-get install -qq -y --no-install-recommends ca-certificates gcc libc6-dev python3-dev python3-venv
+RUN apt-get update -qq && apt-get install -qq -y --no-install-recommends ca-certificates python3-venv
 WORKDIR /src
 COPY requirements requirements
 ARG PIP_INDEX_URL
@@ -15,8 +15,7 @@ ARG PIP_INDEX_URL
 RUN --mount=type=secret,id=ca \
     if [ -f /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi && \
     python3 -m venv /build && \
-    /build/bin/pip install --no-cache-dir --only-binary :all: --require-hashes \
-        -r requirements/release.txt -r requirements/runtime.txt && \
+    /build/bin/pip install --no-cache-dir --only-binary :all: --require-hashes -r requirements/release.txt && \
     python3 -m venv --without-pip /opt/epp && \
     /build/bin/pip --python /opt/epp install --no-cache-dir --no-compile --only-binary :all: \
         --require-hashes -r requirements/runtime.txt
@@ -25,10 +24,9 @@ COPY epp epp
 COPY plugins/epp_plugins plugins/epp_plugins
 # Seconds since 1970, the time of all files: two builds of a commit have the same /opt/epp. `make image` gives the commit's.
 ARG SOURCE_DATE_EPOCH=1577836800
-# The wheel is compiled in part (docs/releases.md); /build has the packages that it imports for their types.
 # Bytecode is written here, as the root file system may be read-only where the image runs. It is unchecked: Python then asks
 # for no source file at a start, and the bytecode holds no time.
-RUN EPP_COMPILED=1 /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation -w /dist . && \
+RUN /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation -w /dist . && \
     /build/bin/pip --python /opt/epp install --no-cache-dir --no-compile --no-deps /dist/*.whl && \
     mkdir /opt/epp/share && \
     /build/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type application --output-reproducible \
