@@ -27,6 +27,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Port of ext_proc."""
     is_port_shared: bool
     """Whether all workers listen on that port."""
+    name: str
+    """Of the endpoint picker among replicas; those of the workers begin so."""
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> "Place | None":
@@ -52,6 +54,20 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """Return the value of the variable."""
         return msgspec.json.encode(self).decode()
+
+    def replica_name(self, index: int) -> str:
+        """Return the name of a worker among replicas."""
+        return f"{self.name}/{index}"
+
+    @property
+    def siblings(self) -> frozenset[str]:
+        """Names of all workers among replicas."""
+        return frozenset(map(self.replica_name, range(self.count)))
+
+    @property
+    def replica_folder(self) -> Path:
+        """Where workers exchange the state of plugins, unless they do so with other replicas."""
+        return Path(self.folder) / "replicas"
 
     @property
     def metrics_socket(self) -> Path:

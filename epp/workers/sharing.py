@@ -8,6 +8,7 @@ from epp.data_layer import EndpointSpec, EndpointStore, ScrapeObserver, Scraper
 from epp.scheduling import Endpoint, EndpointLoad
 from epp.workers.leadership import Leadership
 from epp.workers.links import Links
+from epp.workers.place import Place
 from epp.workers.shared_load import SharedLoads
 from epp.workers.shared_scraping import LeaderOnly, SharedScraper
 
@@ -21,16 +22,15 @@ class WorkerSharing:
         memory: The shared memory with a row for each worker.
         links: The connections to the other workers.
         leadership: Whether this worker scrapes.
-        index: Number of this worker.
-        count: Number of all workers.
+        place: The worker's place.
     """
 
     def __init__(
-        self, memory: memoryview, links: Links, leadership: Leadership, *, index: int, count: int
+        self, memory: memoryview, links: Links, leadership: Leadership, place: Place
     ) -> None:
         self._links = links
         self._leadership = leadership
-        self._loads = SharedLoads(memory, index, count)
+        self._loads = SharedLoads(memory, place.index, place.count, place.siblings)
 
     def make_load(self, spec: EndpointSpec) -> EndpointLoad:
         return self._loads.make(spec)

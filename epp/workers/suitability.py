@@ -27,7 +27,5 @@ def check_workers(settings: ServeSettings) -> None:
         )
     elif settings.transport == "grpcio":
         why = "--transport grpcio cannot share its port; leave it out"
-    elif settings.replicas.replica_state:
-        why = "--replica-state is for processes without workers; leave one of the two out"
     if why:
         raise WorkerError(f"--workers {settings.workers}: {why}")

@@ -114,14 +114,18 @@ class Supervisor:
     def _worker(
         self, index: int, folder: Path, rows: memoryview, ports: ReservedPorts
     ) -> WorkerProcess:
+        settings = self._settings
         place = Place(
             index=index,
-            count=self._settings.workers,
+            count=settings.workers,
             memory=self._memory,
             control=-1,
             folder=str(folder),
             grpc_port=ports.numbers[index],
             is_port_shared=ports.is_shared,
+            name=settings.replicas.name_of(
+                grpc_port=ports.numbers[0], socket_file=settings.socket_file
+            ),
         )
         return WorkerProcess(
             place,

@@ -21,7 +21,7 @@ from epp.workers.worker_metrics import LinksCollector
 def worker_settings(settings: ServeSettings, place: Place) -> ServeSettings:
     """Return the settings of one worker: its own sockets, files and random choices."""
     index, transport = place.index, settings.transport_settings
-    seed, explain = settings.seed, settings.explain
+    seed, explain, replicas = settings.seed, settings.explain, settings.replicas
     return replace(
         settings,
         worker=index,
@@ -34,6 +34,12 @@ def worker_settings(settings: ServeSettings, place: Place) -> ServeSettings:
         health_socket=place.health_socket,
         metrics_tls=None,
         explain=replace(explain, explain_file=_own(explain.explain_file, index)),
+        # What plugins share, such as the prefix index, goes the way of replicas.
+        replicas=replace(
+            replicas,
+            replica_name=place.replica_name(index),
+            replica_state=replicas.replica_state or f"unix://{place.replica_folder}",
+        ),
         writes_object_status=settings.writes_object_status and index == 0,
         seed=None if seed is None else seed * MAX_WORKERS + index,
     )
@@ -60,7 +66,7 @@ async def run_worker(
     leadership = Leadership()
     links = Links(place.folder_path, place.index, place.count)
     memory = memoryview(mmap.mmap(place.memory, place.count * ROW_BYTES))
-    sharing = WorkerSharing(memory, links, leadership, index=place.index, count=place.count)
+    sharing = WorkerSharing(memory, links, leadership, place)
     app = make(worker_settings(settings, place), sharing)
     app.metrics.registry.register(LinksCollector(lambda: links.lost))
     control = ControlStream(place.control, leadership, stop)

@@ -88,6 +88,18 @@ async def test_a_burst_over_both_workers_is_spread_evenly(gateway: Site) -> None
     await gateway.picker.until_idle()
 
 
+async def test_prompts_of_one_worker_are_known_to_the_other(gateway: Site) -> None:
+    async def blocks(worker: int) -> float:
+        return await metric(gateway, "llm_d_epp_prefix_indexer_size", worker)
+
+    await load(gateway, 20, prompt_chars=2000, seed=99)
+    # Each tells the other within 0.1 s.
+    async with asyncio.timeout(20):
+        while await blocks(0) != await blocks(1):  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.05)
+    assert await blocks(0) > 0
+
+
 async def test_decisions_of_both_are_found(gateway: Site) -> None:
     await load(gateway, 10)
     page = (await gateway.picker.page("/debug/decisions?limit=10")).json()

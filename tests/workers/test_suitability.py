@@ -33,12 +33,8 @@ def settings(**more: Any) -> ServeSettings:
         ({"pods": PODS, "elects_leader": True}, "--ha-enable-leader-election lets one process"),
         ({"pods": PoolsSource("d", group="g")}, "one endpoint picker for each pool"),
         ({"transport": "grpcio"}, "--transport grpcio cannot share its port; leave it out"),
-        (
-            {"replicas": ReplicaSettings(replica_state="redis://127.0.0.1")},
-            "--replica-state is for processes without workers; leave one of the two out",
-        ),
     ],
-    ids=["leader election", "several pools", "grpcio", "replicas"],
+    ids=["leader election", "several pools", "grpcio"],
 )
 def test_what_needs_one_process_is_refused(more: dict[str, Any], why: str) -> None:
     with pytest.raises(WorkerError, match=f"^--workers 2: .*{why}"):
@@ -67,6 +63,7 @@ def place(index: int) -> Place:
         folder="/run/x",
         grpc_port=9002,
         is_port_shared=True,
+        name="host:9002",
     )
 
 
@@ -84,6 +81,15 @@ def test_each_worker_has_its_own_sockets_files_and_random_choices() -> None:
     assert [each.writes_object_status for each in made] == [True, False]
     assert all(each.transport_settings.reuse_port for each in made)
     assert worker_settings(settings(), place(1)).seed is None
+
+
+def test_workers_share_the_state_of_plugins_like_replicas_do() -> None:
+    alone = worker_settings(settings(), place(1)).replicas
+    assert alone.replica_state == "unix:///run/x/replicas"
+    assert alone.replica_name == "host:9002/1"
+    elsewhere = settings(replicas=ReplicaSettings(replica_state="redis://redis:6379"))
+    assert worker_settings(elsewhere, place(0)).replicas.replica_state == "redis://redis:6379"
+    assert place(0).siblings == {"host:9002/0", "host:9002/1"}
 
 
 def test_a_place_is_read_once_from_the_environment() -> None:
