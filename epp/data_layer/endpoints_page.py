@@ -38,6 +38,7 @@ class EndpointLine(msgspec.Struct, frozen=True, kw_only=True):
     drain_ends_in_seconds: float | None
     """Time until the command that drains it ends; None for no command or no end."""
     in_flight: int
+    """Requests in flight there, those of other EPPs included as far as known."""
 
 
 class EndpointsPage(msgspec.Struct, frozen=True, kw_only=True):

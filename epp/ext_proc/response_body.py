@@ -167,7 +167,10 @@ class ResponseBody:
     def _begin(self, now: float) -> None:
         self._began_at = self._last_at = now
         routed = self._routed
-        if routed is not None and routed.request.stream:
+        if routed is None:
+            return
+        routed.body_began()
+        if routed.request.stream:
             self._observe_interval = routed.metrics.answer.between_chunks.observe
 
     def _send_back(self, data: bytes, reported: bytes = b"", *, end_of_stream: bool) -> None:

@@ -75,7 +75,7 @@ class PoolCollector(Collector):
                     code_class = f"{digit}xx" if digit else "none"
                     responses.add_metric([*labels, code_class], count)
             queue.add_metric(labels, endpoint.metrics.waiting_requests)
-            flight.add_metric(labels, endpoint.load.in_flight)
+            flight.add_metric(labels, endpoint.load.own_in_flight)
             waiting.add_metric(labels, endpoint.load.waiting_requests)
             if (requested_at := endpoint.metrics.requested_at) is not None:
                 age.add_metric(labels, max(0.0, now - requested_at))

@@ -142,7 +142,7 @@ class OutlierDetector:
     def _is_quiet(self) -> bool:
         """Whether no request or scrape is on its way, and all endpoints are healthy."""
         return next(iter(self._waiting()), None) is None and not any(
-            endpoint.load.in_flight or health.state is not HealthState.HEALTHY
+            endpoint.load.own_in_flight or health.state is not HealthState.HEALTHY
             for endpoint, health in self._health.items()
         )
 

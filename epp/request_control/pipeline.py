@@ -23,6 +23,7 @@ from epp.request_control.plugins import (
     EndCause,
     PreRequest,
     RequestHeaderProcessor,
+    ResponseBodyStart,
     ResponseComplete,
     ResponseHead,
     ResponseHeader,
@@ -80,6 +81,7 @@ class Pipeline:
         shadows: Sequence[ShadowProfile] = (),
         pre_request: Sequence[Guard[PreRequest]] = (),
         response_header: Sequence[Guard[ResponseHeader]] = (),
+        body_start: Sequence[Guard[ResponseBodyStart]] = (),
         answer_reporters: Sequence[Guard[AnswerReporter]] = (),
         response_complete: Sequence[Guard[ResponseComplete]] = (),
         admission: SheddingAdmission | None = None,
@@ -100,6 +102,7 @@ class Pipeline:
         self.pre_request = pre_request
         self._checks_chosen = not all(guard.plugin.keeps_result for guard in pre_request)
         self.response_header = response_header
+        self.body_start = body_start
         self.answer_reporters = answer_reporters
         self.response_complete = response_complete
         """For a request whose answer reported its tokens."""
@@ -145,6 +148,7 @@ class Pipeline:
             shadows=tuple(shadows),
             pre_request=guards.guards("PreRequest", PreRequest, known),
             response_header=guards.guards("ResponseHeader", ResponseHeader, known),
+            body_start=guards.guards("ResponseBodyStart", ResponseBodyStart, known),
             answer_reporters=guards.guards("AnswerReporter", AnswerReporter, known),
             response_complete=guards.guards("ResponseComplete", ResponseComplete, known),
             admission=None if detector is None else SheddingAdmission(detector, guards),
@@ -269,6 +273,12 @@ class Pipeline:
             self.response_header,
             lambda hook: hook.response_headers(request, head, served_by, state),
             check=lambda hook: _check_head(hook, head),
+        )
+
+    def body_began(self, request: LLMRequest, served_by: Endpoint, state: CycleState) -> None:
+        """Run the ``ResponseBodyStart`` hooks on the first bytes of an answer's body."""
+        call_each(
+            self.body_start, lambda hook: hook.response_body_started(request, served_by, state)
         )
 
     def reported(

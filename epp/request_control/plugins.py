@@ -35,6 +35,7 @@ __all__ = [
     "ProducerFailure",
     "RequestError",
     "RequestHeaderProcessor",
+    "ResponseBodyStart",
     "ResponseComplete",
     "ResponseHead",
     "ResponseHeader",
@@ -218,6 +219,19 @@ class ResponseHeader(Plugin):
         self, request: LLMRequest, response: ResponseHead, served_by: Endpoint, state: CycleState
     ) -> None:
         """Process the answer's head; write headers to set or remove to ``response.set_headers``."""
+
+
+class ResponseBodyStart(Plugin):
+    """Called with the first bytes of each answer's body, where bodies pass here.
+
+    In lean mode none do; in adaptive mode those that are read for their usage or renamed.
+    """
+
+    @abstractmethod
+    def response_body_started(
+        self, request: LLMRequest, served_by: Endpoint, state: CycleState
+    ) -> None:
+        """Process the beginning of the body; of a streamed answer, that is its first token."""
 
 
 class ResponseComplete(Plugin):

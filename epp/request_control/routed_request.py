@@ -295,6 +295,11 @@ class RoutedRequest:
         """
         return self.pipeline.reported(self.request, usage, self.endpoint, self.state)
 
+    def body_began(self) -> None:
+        """Run the plugins that process the first bytes of an answer's body."""
+        if self.pipeline.body_start and self._lifecycle is not None:
+            self.pipeline.body_began(self.request, self.endpoint, self.state)
+
     def answer_seen(
         self,
         usage: Usage | None,

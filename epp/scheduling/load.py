@@ -1,24 +1,30 @@
-"""The effective load of an endpoint: the last scrape corrected by this EPP's own requests.
+"""The effective load of an endpoint: the last scrape corrected by the requests of all EPPs.
 
 A scrape is out of date when it arrives. Requests sent since are missing from it, and a burst that
 is scheduled by the scrape alone lands on one endpoint (the thundering herd). So each endpoint keeps
-the balance of requests started and ended here since shortly before the last scrape was requested,
-and scorers read the scraped values corrected by it. All updates are made by events (reserve,
-release, scrape), so that a read is two attributes.
+the balance of requests started and ended since shortly before the last scrape was requested, and
+scorers read the scraped values corrected by it. All updates are made by events (reserve, release,
+scrape, a report of another EPP), so that a read is two attributes.
 
 With the scraped ``waiting`` and ``running`` and the balance ``started - ended`` since t - 20 ms,
 where t is the time at which the scrape's GET was sent::
 
-    total  = max(in flight from here, waiting + running + started - ended)
+    total  = max(in flight, waiting + running + started - ended)
     unseen = total - (waiting + running)          # negative: taken from waiting first
     free   = slots - running                      # 0 while slots is unknown
 
     effective waiting = waiting + max(0, unseen - free)
     effective running = running + min(unseen, free)
+
+Other EPPs, such as replicas or worker processes, may send requests to the same endpoint. Their
+numbers come through :meth:`EndpointLoad.share`, one for each source, and count like requests from
+here. Who receives messages calls it for each message; who shares memory calls it for the values
+that have changed, before each decision. Without other EPPs it costs nothing: ``in_flight`` is
+already the sum.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from epp.scheduling.errors import ReservationError
 
@@ -33,6 +39,9 @@ _MAX_LOG_ENTRIES = 4096
 """Above this many starts and ends since a scrape, neighbours in the log are merged. Its sum stays
 exact, and only the resolution in time is lost. This happens if an endpoint is never scraped."""
 
+_NO_SHARES: dict[Hashable, int] = {}
+"""Shared by all loads without other EPPs, and never modified."""
+
 
 class EndpointLoad:
     """The effective load of one endpoint; times are seconds of one monotonic clock."""
@@ -42,9 +51,12 @@ class EndpointLoad:
         "_log",
         "_page_running",
         "_page_waiting",
+        "_shares",
         "in_flight",
         "kv_cache_usage",
+        "observers",
         "running_requests",
+        "shared_in_flight",
         "slots",
         "values",
         "waiting_for_requests",
@@ -53,7 +65,9 @@ class EndpointLoad:
 
     def __init__(self) -> None:
         self.in_flight = 0
-        """Requests that this EPP has sent there and that have not ended."""
+        """Requests that were sent there, by this EPP or another one, and that have not ended."""
+        self.shared_in_flight = 0
+        """Those of them that other EPPs have sent, see :meth:`share`."""
         self.waiting_requests: float = 0
         """Effective number of requests queued in the server."""
         self.running_requests: float = 0
@@ -66,12 +80,21 @@ class EndpointLoad:
         """The last result of :meth:`record`; None if it is no longer true."""
         self.waiting_for_requests: list[Callable[[], None]] = []
         """Called, and removed, when the next request is sent to the endpoint."""
+        self.observers: list[Callable[[], None]] = []
+        """Called after each scrape or load report has been applied; must not raise."""
         self._page_waiting: float = 0
         self._page_running: float = 0
         self._log: deque[tuple[float, int]] | None = None
         """Starts and ends since shortly before the scrape; None without any, as an empty deque
         takes 620 bytes."""
         self._balance = 0
+        self._shares = _NO_SHARES
+        """Requests in flight by source, without zeros."""
+
+    @property
+    def own_in_flight(self) -> int:
+        """Requests that this EPP has sent there and that have not ended."""
+        return self.in_flight - self.shared_in_flight
 
     def record(self) -> LoadValues:
         """Return waiting requests, running requests, KV-cache usage and requests in flight."""
@@ -90,14 +113,40 @@ class EndpointLoad:
         self.in_flight += 1
         self._note(now, 1)
         if self.waiting_for_requests:
-            waiting, self.waiting_for_requests = self.waiting_for_requests, []
-            for wake in waiting:
-                wake()
+            self._wake()
 
     def end(self, now: float) -> None:
         """Count the end of a request."""
         self.in_flight -= 1
         self._note(now, -1)
+
+    def share(self, source: Hashable, in_flight: int, at: float | None = None) -> None:
+        """Count the requests that another EPP has in flight there, in place of its last number.
+
+        Args:
+            source: The EPP. To remove its requests when it ends, share 0.
+            in_flight: Its requests in flight; a negative number counts as 0.
+            at: When the number changed, about: the next scrape requested after that has the
+                change, and until then the scraped values are corrected by it. None if that is
+                unknown, for example for the first number of a source: then the scraped values stay,
+                and only the lower bound of the effective load changes.
+        """
+        in_flight = max(in_flight, 0)
+        change = in_flight - self._shares.get(source, 0)
+        if not change:
+            return
+        if in_flight:
+            self._shares = {**self._shares, source: in_flight}
+        else:
+            self._shares = {key: n for key, n in self._shares.items() if key != source}
+        self.in_flight += change
+        self.shared_in_flight += change
+        if at is None:
+            self._update()
+        else:
+            self._note_late(at, change)
+        if change > 0 and self.waiting_for_requests:
+            self._wake()
 
     def observe(
         self, *, waiting: float, running: float | None, kv_cache_usage: float, requested_at: float
@@ -126,6 +175,8 @@ class EndpointLoad:
         elif waiting > 0 and running > self.slots:  # an estimate is no evidence of slots
             self.slots = running
         self.assume(waiting=waiting, running=running, kv_cache_usage=kv_cache_usage)
+        for observed in self.observers:
+            observed()
         return running
 
     def assume(self, *, waiting: float, running: float, kv_cache_usage: float) -> None:
@@ -141,6 +192,21 @@ class EndpointLoad:
         self.values = None
         is_fraction = 0.0 <= usage <= 1.0
         self.kv_cache_usage = usage if is_fraction else float(not usage < 0.0)
+
+    def _wake(self) -> None:
+        waiting, self.waiting_for_requests = self.waiting_for_requests, []
+        for wake in waiting:
+            wake()
+
+    def _note_late(self, at: float, change: int) -> None:
+        """Note a change of which this EPP hears after others that are newer."""
+        log, newer = self._log, []
+        while log and log[-1][0] > at:
+            newer.append(log.pop())
+        self._note(at, change)
+        if newer:
+            assert self._log is not None  # noqa: S101 - it has the change
+            self._log.extend(reversed(newer))
 
     def _note(self, now: float, change: int) -> None:
         log = self._log

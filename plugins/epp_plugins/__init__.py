@@ -8,6 +8,7 @@ from epp_plugins.data_producers.approx_prefix_cache import ApproxPrefixCacheProd
 from epp_plugins.data_producers.burst_prefix_cache import BurstPrefixCacheProducer
 from epp_plugins.data_producers.inflight_load import InflightLoadProducer
 from epp_plugins.data_producers.mm_embeddings_cache import MmEmbeddingsCacheProducer
+from epp_plugins.data_producers.predicted_time import PredictedTimeProducer
 from epp_plugins.data_producers.session_id import SessionIdProducer
 from epp_plugins.data_producers.token import TokenProducer
 from epp_plugins.data_sources.core_metrics import CoreMetricsExtractor
@@ -99,6 +100,7 @@ from epp_plugins.scorers.load_aware import LoadAwareScorer
 from epp_plugins.scorers.lora_affinity import LoraAffinityScorer
 from epp_plugins.scorers.mm_embeddings_cache import MmEmbeddingsCacheScorer
 from epp_plugins.scorers.no_hit_lru import NoHitLruScorer
+from epp_plugins.scorers.predicted_time import PredictedTimeScorer
 from epp_plugins.scorers.prefix_cache import PrefixCacheScorer
 from epp_plugins.scorers.queue_depth import QueueScorer
 from epp_plugins.scorers.running_requests import RunningRequestsScorer
@@ -172,6 +174,8 @@ PLUGINS: tuple[type[Plugin], ...] = (
     OrcaLoadMetricsReader,
     PassthroughParser,
     PdProfileHandler,
+    PredictedTimeProducer,
+    PredictedTimeScorer,
     PrefillFilter,
     PrefixBasedPdDecider,
     PrefixCacheAffinityFilter,

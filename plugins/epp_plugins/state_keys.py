@@ -8,9 +8,12 @@ producer reads the key with the producer's name; "" stands for the default produ
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from epp.scheduling import AttributeKey, Endpoint, StateKey
+
+if TYPE_CHECKING:
+    from epp_plugins.predicted_time import RequestForecast
 
 Modality = Literal["image", "video", "audio"]
 
@@ -118,6 +121,8 @@ LATENCY_PREDICTIONS = StateKey[Mapping[str, LatencyPrediction]](
 )
 """Predictions by endpoint name; no plugin writes them yet."""
 
+PREDICTED_TIME = StateKey["RequestForecast"]("PredictedTime/predicted-time-producer")
+"""What the learned model of the fleet says about a request."""
 TOPOLOGY = AttributeKey[Topology]("Topology/topology-extractor")
 GPU_UTILIZATION = AttributeKey[float]("GPUUtilization/dcgm-extractor")
 """0.0 to 1.0."""
@@ -137,6 +142,7 @@ profile."""
 DEFAULT_PREFILL_PROFILE: Final = "prefill"
 """Name of the prefill profile if no handler has written it."""
 
+_DEFAULT_TIME_PRODUCER = "predicted-time-producer"
 _DEFAULT_MATCH_PRODUCER = "approx-prefix-cache-producer"
 _DEFAULT_ENCODER_PRODUCER = "mm-embeddings-cache-producer"
 _DEFAULT_LOAD_PRODUCER = "inflight-load-producer"
@@ -180,3 +186,8 @@ def attribute_of(attribute: str, producer: str | None) -> AttributeKey[float]:
     if producer is None and "/" in attribute:
         return AttributeKey(attribute)
     return AttributeKey(f"{attribute}/{'core-metrics-extractor' if producer is None else producer}")
+
+
+def predicted_time_of(producer: str) -> "StateKey[RequestForecast]":
+    """Return the key of the forecasts of one producer."""
+    return StateKey(f"PredictedTime/{producer or _DEFAULT_TIME_PRODUCER}")

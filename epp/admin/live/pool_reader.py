@@ -131,7 +131,7 @@ class PoolReader:
         return EndpointReading(
             endpoint,
             endpoint.metrics,
-            endpoint.load.in_flight,
+            endpoint.load.own_in_flight,
             endpoint.load.waiting_requests,
             state,
             reason,

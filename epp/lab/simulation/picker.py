@@ -93,6 +93,8 @@ class PickerRoute(Route):
 
     def first_chunk(self) -> None:
         self._began_at = self._picker.time()
+        if self._sees_body:
+            self._routed.body_began()
 
     def end(self, end: End, tokens: Tokens | None) -> None:
         routed = self._routed

@@ -50,6 +50,19 @@ _NO_LIMIT = maxsize
 
 _unpack = FRAME_HEADER.unpack_from
 
+_TLS_HANDSHAKE = b"\x16\x03"
+"""First bytes of a TLS record of type handshake, any version (RFC 8446 §5.1)."""
+_HTTP1_METHODS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS ", b"CONNECT ")
+
+
+def _why_no_preface(data: bytes) -> str:
+    """Say what a peer speaks that does not begin with the preface of HTTP/2."""
+    if data.startswith(_TLS_HANDSHAKE):
+        return "a TLS handshake on a port without TLS: use TLS on both sides or on neither"
+    if data.startswith(_HTTP1_METHODS):
+        return "an HTTP/1 request on a port for gRPC, which is HTTP/2"
+    return "no HTTP/2 preface"
+
 
 class FrameParser:
     """Calls a handler for each complete frame; HEADERS with the complete header block."""
@@ -134,7 +147,7 @@ class FrameParser:
 
     def _parse_preface(self, data: bytes) -> int:
         if not PREFACE.startswith(data[: len(PREFACE)]):
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "no HTTP/2 preface")
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, _why_no_preface(data))
         if len(data) < len(PREFACE):
             return 0
         self._parse = self._parse_first_frame

@@ -125,18 +125,20 @@ def test_it_is_established_by_the_preface_with_the_head_of_its_settings() -> Non
 
 
 @pytest.mark.parametrize(
-    "octets",
+    ("octets", "reason"),
     [
-        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", id="HTTP/1.1"),
-        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", id="a TLS hello"),
-        pytest.param(PREFACE[:-2] + b"\n\n", id="a preface with a wrong end"),
-        pytest.param(b"PRI * HTTP/2.0\r\n\r\nSN", id="a preface wrong in the middle"),
-        pytest.param(b"\x00", id="one wrong byte"),
-        pytest.param(serialized([settings()]), id="no preface"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "an HTTP/1 request", id="HTTP/1.1"),
+        pytest.param(
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "a TLS handshake", id="a TLS hello"
+        ),
+        pytest.param(PREFACE[:-2] + b"\n\n", "no HTTP/2 preface", id="a preface with a wrong end"),
+        pytest.param(b"PRI * HTTP/2.0\r\n\r\nSN", "no HTTP/2 preface", id="wrong in the middle"),
+        pytest.param(b"\x00", "no HTTP/2 preface", id="one wrong byte"),
+        pytest.param(serialized([settings()]), "no HTTP/2 preface", id="no preface"),
     ],
 )
-def test_a_wrong_preface_is_a_connection_error(octets: bytes) -> None:
-    Client().assert_failed(ErrorCode.PROTOCOL_ERROR, octets)
+def test_a_wrong_preface_is_a_connection_error(octets: bytes, reason: str) -> None:
+    assert Client().assert_failed(ErrorCode.PROTOCOL_ERROR, octets).startswith(reason)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,389 @@
+"""``predicted-time-producer``: learns when each server would send a request's first token.
+
+Prompts, queues and servers differ; what matters to a client is when the first token comes. This
+producer learns it from the requests that pass, in one model for the fleet: the time that a prompt
+takes by its uncached tokens, how much slower than the others each server is, and what is ahead of a
+further request there. [Predicted time](../predicted-time.md) has the formulae. It also excludes a
+server that fails before the first token, for a time that doubles with each failure.
+
+What it learns from:
+
+* Requests sent, and their ends, in every mode of Envoy.
+* First tokens: from the first bytes of a streamed answer where its body passes here (full duplex;
+  in adaptive mode the answers that are read or renamed). Of all others, from the server's own
+  counter of first tokens on the metrics page (vLLM, SGLang), which is as exact as the scrape
+  interval. With ``headersAreFirstToken`` from the head of a streamed answer. vLLM sends that before
+  the prompt is computed, so it is off by default.
+* Waiting and running requests and KV-cache usage of the metrics pages.
+
+Without any first tokens nothing is learned, and ``predicted-time-scorer`` gives the scores of the
+default profile. It also does while predictions are worse than a constant would be.
+
+The model survives a reload, also if parameters change. With ``stateFile`` it survives a restart,
+too: the file is read at the start, and replaced every ``stateIntervalSeconds`` and at the end. One
+that is damaged or of another version is left alone and reported; learning then starts anew, and the
+file is replaced by the next write.
+
+Each process learns for itself. Of requests from other processes it sees only the load that servers
+report.
+
+Gauges: ``predicted_time_slowness`` (by endpoint), ``predicted_time_error_ratio`` (error of the
+predictions over that of a constant), ``predicted_time_trusted`` (1 while predictions are used).
+
+Reads:  ``TOKENIZED_PROMPT``; the prefix matches of ``prefixMatchInfoProducerName``;
+        ``endpoint.metrics``.
+Writes: ``PREDICTED_TIME``; an instance with a name other than its type writes its own key.
+Example::
+
+    plugins:
+      - type: predicted-time-producer
+        parameters: {stateFile: /var/lib/epp/predicted-time.json}
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from heapq import nlargest
+from typing import Annotated, ClassVar, Final
+
+import msgspec
+import structlog
+
+from epp.data_layer.plugins import EndpointListener
+from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
+from epp.request_control.plugins import (
+    DataKey,
+    DataProducer,
+    EndCause,
+    PreRequest,
+    ResponseBodyStart,
+    ResponseComplete,
+    ResponseHead,
+    ResponseHeader,
+)
+from epp.scheduling import (
+    AttributeKey,
+    CycleState,
+    Endpoint,
+    LLMRequest,
+    SchedulingResult,
+    StateKey,
+)
+from epp_plugins.predicted_time import (
+    NO_TOKENS,
+    Constants,
+    CountedTokens,
+    FleetModel,
+    InFlight,
+    RequestForecast,
+    StateFile,
+)
+from epp_plugins.predicted_time.summary import endpoint_summary, fleet_summary
+from epp_plugins.state_keys import (
+    DEFAULT_PREFILL_PROFILE,
+    PREDICTED_TIME,
+    PREFILL_PROFILE,
+    PREFIX_MATCHES,
+    TOKENIZED_PROMPT,
+    predicted_time_of,
+    prefix_matches_of,
+)
+
+_log = structlog.get_logger(__name__)
+
+_WHOLE = frozenset({EndCause.COMPLETED, EndCause.ENDED})
+_ERROR = 400
+_SERVER_ERROR = 500
+_DUMPED_ENDPOINTS: Final = 100
+"""How many endpoints the state names."""
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``predicted-time-producer``."""
+
+    prefix_match_info_producer_name: str = ""
+    """Prefix producer whose matches are used; "" for ``approx-prefix-cache-producer``."""
+    headers_are_first_token: bool = False
+    """Whether servers send the head of a streamed answer with its first token."""
+    state_file: str = ""
+    """File that keeps what was learned over a restart; "" for none."""
+    state_interval_seconds: Annotated[float, msgspec.Meta(ge=1.0, le=1e6)] = 60.0
+    """Time from one write of the file to the next, while there are requests."""
+    constants: Constants = Constants()
+    """Constants of the algorithm."""
+
+
+class _Tracked:
+    """One endpoint of the pool: what observes its scrapes, and for which instance."""
+
+    __slots__ = ("counted", "endpoint", "model", "owner")
+
+    def __init__(self, endpoint: Endpoint, model: FleetModel, owner: object) -> None:
+        self.endpoint = endpoint
+        self.model = model
+        self.counted = CountedTokens(model.endpoint(endpoint.name))
+        self.owner = owner
+        endpoint.load.observers.append(self.scraped)
+
+    def scraped(self) -> None:
+        """Learn from the endpoint's new metrics."""
+        metrics, model = self.endpoint.metrics, self.model
+        if metrics.requested_at is None:
+            return
+        self.counted.page(metrics.prompts, metrics.requested_at, model.first_token)
+        model.scraped(
+            self.endpoint.name,
+            waiting=metrics.waiting_requests,
+            running=metrics.running_requests,
+            kv_usage=self.endpoint.load.kv_cache_usage,
+            now=metrics.requested_at,
+        )
+
+    def release(self) -> None:
+        """Cease to observe."""
+        observers = self.endpoint.load.observers
+        if self.scraped in observers:
+            observers.remove(self.scraped)
+
+
+class _Sent:
+    """One request on its way."""
+
+    __slots__ = ("is_ok", "request", "serves_answer", "tracked")
+
+    def __init__(self, tracked: _Tracked, request: InFlight, *, serves_answer: bool) -> None:
+        self.tracked = tracked
+        self.request = request
+        self.serves_answer = serves_answer
+        """Whether the endpoint that computes the prompt also sends the answer."""
+        self.is_ok = False
+        """Whether the head of its answer says that it succeeds."""
+
+
+class PredictedTimeProducer(
+    DataProducer,
+    PreRequest,
+    ResponseHeader,
+    ResponseBodyStart,
+    ResponseComplete,
+    EndpointListener,
+):
+    """Learns a model of the fleet, and gives each request its forecast."""
+
+    type: ClassVar[str] = "predicted-time-producer"
+    keeps_result: ClassVar[bool] = True
+    reads: ClassVar[tuple[DataKey, ...]] = (TOKENIZED_PROMPT, PREFIX_MATCHES)
+    writes: ClassVar[tuple[DataKey, ...]] = (PREDICTED_TIME,)
+    default_for: ClassVar[tuple[DataKey, ...]] = (PREDICTED_TIME,)
+
+    def __init__(
+        self,
+        name: str,
+        params: Params,
+        *,
+        clock: Callable[[], float],
+        metrics: PluginMetrics = NO_PLUGIN_METRICS,
+    ) -> None:
+        self.name = name
+        self.model = FleetModel(params.constants)
+        """The learned model."""
+        self._params = params
+        self._clock = clock
+        self._matches = prefix_matches_of(params.prefix_match_info_producer_name)
+        self._forecast = predicted_time_of(name)
+        # An instance's own, unlike other plugins' keys: they come from its name and parameters.
+        self.reads = (TOKENIZED_PROMPT, self._matches)  # type: ignore[misc]
+        self.writes = (self._forecast,)  # type: ignore[misc]
+        self._sent = StateKey[_Sent](f"predicted-time-sent/{name}")
+        self._tracked = AttributeKey[_Tracked](f"predicted-time/{name}")
+        self._endpoints: dict[str, Endpoint] = {}
+        self._file = StateFile(params.state_file) if params.state_file else None
+        self._write_at = clock() + params.state_interval_seconds
+        self._restore()
+        self._use(self.model)
+        metrics.gauge(
+            self,
+            "predicted_time_slowness",
+            "Service time of an endpoint relative to the fleet's median.",
+            self.slowness_by_endpoint,
+            ("endpoint_name",),
+        )
+        metrics.gauge(
+            self,
+            "predicted_time_error_ratio",
+            "Error of the predicted times to the first token, relative to that of a constant.",
+            self.error_ratio,
+        )
+        metrics.gauge(
+            self,
+            "predicted_time_trusted",
+            "1 while predicted times decide, 0 while the default scores do.",
+            self.is_trusted,
+        )
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def prepare(self, request: LLMRequest, state: CycleState) -> None:
+        """Do nothing: the forecast depends on the endpoints, see :meth:`attach`."""
+
+    def attach(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
+        prompt, matches = state.read(TOKENIZED_PROMPT), state.read(self._matches)
+        total = prompt.count if prompt is not None else 0
+        tokens: Mapping[str, float] = NO_TOKENS
+        if matches is not None and (size := matches.block_size):
+            blocks = matches.total_blocks
+            total = max(total, blocks * size)
+            if matches.blocks:
+                tokens = {
+                    name: total - (held if held < blocks else blocks) * size
+                    for name, held in matches.blocks.items()
+                }
+        state.write(self._forecast, RequestForecast(self.model, self._clock(), total, tokens))
+
+    def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+        forecast = state.read(self._forecast)
+        if forecast is None:
+            return
+        prefill = result.profiles.get(state.read(PREFILL_PROFILE) or DEFAULT_PREFILL_PROFILE)
+        chosen = (
+            prefill.endpoints if prefill is not None and prefill.endpoints else result.endpoints
+        )
+        endpoint = chosen[0].endpoint
+        tracked = endpoint.attribute(self._tracked)
+        if tracked is None:  # it is in no pool of this process, or has just left it
+            return
+        now = self._clock()
+        in_flight = self.model.sent(endpoint.name, forecast.tokens_of(endpoint), now)
+        tracked.counted.sent()
+        serves_answer = endpoint is result.endpoints[0].endpoint
+        state.write(self._sent, _Sent(tracked, in_flight, serves_answer=serves_answer))
+        if self._file is not None and now >= self._write_at:
+            self._write_at = now + self._params.state_interval_seconds
+            self._file.write_in_thread(self.model.state())
+
+    def response_headers(
+        self, request: LLMRequest, response: ResponseHead, served_by: Endpoint, state: CycleState
+    ) -> None:
+        sent = state.read(self._sent)
+        if sent is None:
+            return
+        now, tracked = self._clock(), sent.tracked
+        model = tracked.model
+        if (
+            served_by is not tracked.endpoint
+            and sent.serves_answer
+            and (other := served_by.attribute(self._tracked)) is not None
+        ):
+            # The gateway gave up the first one before it answered.
+            tokens = sent.request.tokens
+            model.failed(sent.request, now)
+            sent.tracked = tracked = other
+            sent.request = model.sent(served_by.name, tokens, now)
+            other.counted.sent()
+        if response.status >= _SERVER_ERROR:
+            model.failed(sent.request, now)
+        elif response.status >= _ERROR or not response.status:
+            model.ended(sent.request, now)
+        else:
+            sent.is_ok = True
+            if request.stream and self._params.headers_are_first_token:
+                self._first_token(sent, now)
+
+    def response_body_started(
+        self, request: LLMRequest, served_by: Endpoint, state: CycleState
+    ) -> None:
+        sent = state.read(self._sent)
+        if sent is not None and sent.is_ok and request.stream:
+            self._first_token(sent, self._clock())
+
+    def response_complete(
+        self, request: LLMRequest, served_by: Endpoint, cause: EndCause, state: CycleState
+    ) -> None:
+        sent = state.read(self._sent)
+        if sent is None:
+            return
+        if sent.is_ok and cause in _WHOLE and sent.request.is_pending:
+            # Its first token came since the last page, which will count it.
+            sent.tracked.counted.told()
+        sent.tracked.model.ended(sent.request, self._clock())
+
+    def _first_token(self, sent: _Sent, now: float) -> None:
+        if sent.request.is_pending:
+            sent.tracked.counted.told()
+            sent.tracked.model.first_token(sent.request, now)
+
+    # --- the pool -----------------------------------------------------------------------------
+
+    def endpoint_added(self, endpoint: Endpoint) -> None:
+        self._endpoints[endpoint.name] = endpoint
+        tracked = endpoint.attribute(self._tracked)
+        if tracked is None:
+            endpoint.attributes[self._tracked] = _Tracked(endpoint, self.model, self)
+            return
+        tracked.owner = self
+        if tracked.model is not self.model:  # of the instance before a reload
+            self._use(tracked.model)
+
+    def endpoint_removed(self, endpoint: Endpoint) -> None:
+        self._endpoints.pop(endpoint.name, None)
+        tracked = endpoint.attributes.pop(self._tracked, None)
+        if tracked is not None:
+            tracked.release()
+            self.model.remove(endpoint.name)
+
+    def close(self) -> None:
+        for endpoint in self._endpoints.values():
+            tracked = endpoint.attribute(self._tracked)
+            if tracked is not None and tracked.owner is self:
+                tracked.release()
+                del endpoint.attributes[self._tracked]
+        if self._file is not None:
+            self._file.finish(self.model.state())
+
+    def _use(self, model: FleetModel) -> None:
+        self.model = model
+        model.use(self._params.constants)
+        model.learner.on_trust = self._trust_changed
+
+    def _restore(self) -> None:
+        if self._file is None:
+            return
+        state = self._file.read()
+        if state is not None:
+            self.model.restore(state, self._clock())
+
+    # --- for operators ------------------------------------------------------------------------
+
+    def slowness_by_endpoint(self) -> dict[tuple[str, ...], float]:
+        """Return the slowness of each endpoint."""
+        model = self.model
+        return {
+            (key,): model.slowness(endpoint)
+            for key, endpoint in tuple(model.endpoints.items())  # read in another thread
+        }
+
+    def error_ratio(self) -> dict[tuple[str, ...], float]:
+        """Return the error of the predictions over that of a constant, once known."""
+        ratio = self.model.trust.ratio
+        return {} if ratio is None else {(): ratio}
+
+    def is_trusted(self) -> dict[tuple[str, ...], float]:
+        """Return 1 while predictions decide."""
+        return {(): float(self.model.trust.is_given)}
+
+    def dump_state(self) -> Mapping[str, object]:
+        model = self.model
+        busiest = nlargest(
+            _DUMPED_ENDPOINTS, model.endpoints.values(), key=lambda each: len(each.requests)
+        )
+        return {
+            **fleet_summary(model),
+            "endpoints": {each.key: endpoint_summary(model, each) for each in busiest},
+        }
+
+    def _trust_changed(self, is_given: bool) -> None:
+        trust = self.model.trust
+        _log.info(
+            "predicted times are used" if is_given else "predicted times are not used",
+            producer=self.name,
+            error=round(trust.error, 3),
+            constant_error=round(trust.constant_error, 3),
+        )

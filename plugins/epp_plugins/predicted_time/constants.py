@@ -1,0 +1,91 @@
+"""The constants of the predicted-time model, with defaults that need no tuning.
+
+They come from a study on a discrete-event simulator with two kinds of engine; see
+docs/predicted-time.md for what each of them does to a prediction.
+"""
+
+from typing import Annotated, Final
+
+import msgspec
+
+UNIT_TOKENS: Final = 1000.0
+"""Tokens of a unit, u0."""
+
+Fraction = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+Decay = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
+Positive = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
+AtLeastOne = Annotated[float, msgspec.Meta(ge=1.0, le=1e6)]
+
+
+class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Constants of one :class:`~epp_plugins.predicted_time.FleetModel`."""
+
+    prior_base_seconds: NotNegative = 0.02
+    """Service time of an empty prompt before anything is learned."""
+    prior_unit_seconds: NotNegative = 0.06
+    """Service time of 1000 tokens before anything is learned."""
+    prior_weight: Positive = 0.3
+    """Weight of the prior, in samples; a heavy one that is ten times too high is ruinous."""
+    forgetting: Decay = 0.998
+    """Factor on the weight of older samples, per sample."""
+    weight_floor_seconds: Positive = 0.1
+    """A sample weighs 1 / (this + its prediction)."""
+    clip_factor: AtLeastOne = 4.0
+    """A sample counts as at most this many times its prediction, plus ``clip_seconds``."""
+    clip_seconds: NotNegative = 0.2
+    """See ``clip_factor``."""
+    slowness_decay: Decay = 0.97
+    """Factor on the weight of older samples in an endpoint's slowness, per sample."""
+    slowness_half_life_seconds: Positive = 30.0
+    """Time in which evidence about an endpoint's slowness loses half its weight."""
+    slowness_pseudo_services: Positive = 3.0
+    """Services of the fleet's speed that an endpoint's slowness starts with."""
+    slowness_threshold: NotNegative = 0.1
+    """Slowness within this much of 1, on the natural logarithm, counts as 1."""
+    most_slowness: AtLeastOne = 16.0
+    """Slowness is at most this, and at least 0.25."""
+    decode_share: Decay = 0.1
+    """Share of the latest sample in the mean time a decode holds its slot."""
+    kv_full: Fraction = 0.9
+    """KV-cache usage above which requests are expected to wait for blocks."""
+    kv_range: Positive = 0.05
+    """KV-cache usage beyond ``kv_full`` at which all of them do."""
+    mean_wait_weight: NotNegative = 0.5
+    """Weight of the fleet's mean wait in what a request delays others by."""
+    own_wait_weight: NotNegative = 0.5
+    """Weight of the endpoint's own wait in it."""
+    most_delayed: NotNegative = 8.0
+    """Most requests that count as delayed, in each of the two terms."""
+    mode_share: Decay = 0.05
+    """Share of the latest sample in the error of each mode."""
+    overdue_share: Decay = 0.1
+    """The same for a request whose first token is overdue."""
+    mode_difference: AtLeastOne = 1.3
+    """The modes are compared where their predictions differ by this factor."""
+    mode_enter: Positive = 0.6
+    """The mode changes to slots when its error is below this much of the other's."""
+    mode_leave: Positive = 0.85
+    """It changes back when its error is above this much of the other's."""
+    room_seconds: NotNegative = 0.15
+    """An endpoint in serial mode has room while its wait is at most this."""
+    probe_always: Annotated[int, msgspec.Meta(ge=0)] = 20
+    """Scrapes of a full endpoint without a queue that allow one request more, at first."""
+    probe_share: Fraction = 0.02
+    """The share of them that do afterwards."""
+    breaker_seconds: Positive = 0.5
+    """Time for which a first failure before the first token excludes an endpoint; it doubles with
+    each further one."""
+    breaker_most_seconds: Positive = 30.0
+    """Most of that time."""
+    trust_samples: Annotated[int, msgspec.Meta(ge=0)] = 16
+    """First tokens before predictions are used at all."""
+    trust_share: Decay = 0.03
+    """Share of the latest sample in the errors that decide whether predictions are used."""
+    distrust_above: Positive = 1.1
+    """Predictions are not used when their error is above this much of a constant's error."""
+    trust_below: Positive = 0.95
+    """They are used again when it is below this much."""
+
+
+DEFAULTS = Constants()

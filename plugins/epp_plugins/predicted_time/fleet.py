@@ -1,0 +1,303 @@
+"""The learned model of a fleet: when would each server send a request's first token?
+
+The model is a state machine without I/O. It is told of every request that is sent, of first tokens,
+ends and failures, and of scrapes, and it predicts from that. All times are seconds of one clock.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import Final
+
+from epp_plugins.predicted_time.constants import DEFAULTS, UNIT_TOKENS, Constants
+from epp_plugins.predicted_time.endpoint import EndpointModel, InFlight
+from epp_plugins.predicted_time.learner import Learner
+from epp_plugins.predicted_time.prediction import Prediction
+from epp_plugins.predicted_time.state_file import FleetState
+from epp_plugins.predicted_time.trust import Trust
+
+NO_TOKENS: Final[Mapping[str, float]] = {}
+
+
+class FleetModel:
+    """Predicts times to the first token, and learns from those that were.
+
+    Args:
+        constants: Of the algorithm.
+    """
+
+    def __init__(self, constants: Constants = DEFAULTS) -> None:
+        self.constants = constants
+        self.learner = Learner(constants)
+        """What is learned of the whole fleet."""
+        self._endpoints: dict[str, EndpointModel] = {}
+        self._excluded: list[EndpointModel] = []
+        self._reserved: list[EndpointModel] = []
+
+    @property
+    def trust(self) -> Trust:
+        """Whether predictions are good enough to choose by."""
+        return self.learner.trust
+
+    @property
+    def is_serial(self) -> bool:
+        """Whether the fleet's engines compute one prompt after the other."""
+        return self.learner.mode.is_serial
+
+    # --- the pool -----------------------------------------------------------------------------
+
+    @property
+    def endpoints(self) -> Mapping[str, EndpointModel]:
+        """All endpoints by key."""
+        return self._endpoints
+
+    def endpoint(self, key: str) -> EndpointModel:
+        """Return the endpoint ``key``; it begins with the fleet's speed if it is new."""
+        found = self._endpoints.get(key)
+        if found is None:
+            found = self._endpoints[key] = EndpointModel(key, self.constants)
+        return found
+
+    def remove(self, key: str) -> None:
+        """Forget an endpoint; its requests in flight may still end."""
+        self._endpoints.pop(key, None)
+
+    def slowness(self, endpoint: EndpointModel) -> float:
+        """Return how much slower than the fleet an endpoint is, in the present mode."""
+        each = endpoint.serial if self.is_serial else endpoint.slots_slowness
+        return each.factor
+
+    # --- decisions ----------------------------------------------------------------------------
+
+    def costs(
+        self,
+        keys: Sequence[str],
+        total_tokens: float,
+        now: float,
+        tokens: Mapping[str, float] = NO_TOKENS,
+    ) -> list[float]:
+        """Return the cost of a request at each endpoint; inf where it is excluded.
+
+        Args:
+            keys: N endpoints.
+            total_tokens: Its uncached tokens at endpoints that ``tokens`` lacks.
+            now: Seconds of the clock.
+            tokens: Its uncached tokens by endpoint.
+        """
+        waits, services = self._times(keys, total_tokens, now, tokens)
+        constants = self.constants
+        factor = 1.0 + self._delay_by_mean(waits)
+        weight, mean = constants.own_wait_weight, self.learner.mean_service
+        per_second, most_wait = weight / mean, constants.most_delayed * mean
+        most = weight * constants.most_delayed
+        return [
+            wait + service * (factor + (wait * per_second if wait < most_wait else most))
+            for wait, service in zip(waits, services, strict=True)
+        ]
+
+    def predict(
+        self,
+        keys: Sequence[str],
+        total_tokens: float,
+        now: float,
+        tokens: Mapping[str, float] = NO_TOKENS,
+    ) -> list[Prediction]:
+        """Return the parts of :meth:`costs`."""
+        waits, services = self._times(keys, total_tokens, now, tokens)
+        by_mean, constants = self._delay_by_mean(waits), self.constants
+        mean, weight, most = (
+            self.learner.mean_service,
+            constants.own_wait_weight,
+            constants.most_delayed,
+        )
+        return [
+            Prediction(
+                wait,
+                service,
+                service * (by_mean + weight * min(most, wait / mean)),
+                tokens.get(key, total_tokens),
+                self.slowness(self.endpoint(key)),
+            )
+            for key, wait, service in zip(keys, waits, services, strict=True)
+        ]
+
+    def least_service(self, total_tokens: float, tokens: Mapping[str, float] = NO_TOKENS) -> float:
+        """Return the least service time of a request over all endpoints, in seconds.
+
+        Args:
+            total_tokens: Its uncached tokens at endpoints that ``tokens`` lacks.
+            tokens: Its uncached tokens by endpoint.
+        """
+        learner = self.learner
+        model = learner.serial if self.is_serial else learner.slots
+        return min(
+            (
+                self.slowness(endpoint)
+                * model.predict(tokens.get(key, total_tokens) / UNIT_TOKENS, 0.0)
+                for key, endpoint in self._endpoints.items()
+            ),
+            default=model.predict(total_tokens / UNIT_TOKENS, 0.0),
+        )
+
+    def wait(self, key: str, now: float) -> float:
+        """Return the seconds until an endpoint would begin with a further request."""
+        return self._times((key,), 0.0, now, NO_TOKENS)[0][0]
+
+    def has_room(self, key: str, now: float) -> bool:
+        """Return whether a held request may be sent to the endpoint."""
+        if self.is_serial:
+            return self.wait(key, now) <= self.constants.room_seconds
+        endpoint = self.endpoint(key)
+        slots = endpoint.slots
+        return endpoint.open_until <= now and (
+            not slots or len(endpoint.requests) < slots + endpoint.probes
+        )
+
+    def reserve(self, key: str, uncached_tokens: float, now: float) -> float:
+        """Add a held request's work to the wait of the endpoint that it waits for.
+
+        Returns:
+            The seconds that it adds.
+        """
+        endpoint = self.endpoint(key)
+        seconds = self._times((key,), uncached_tokens, now, NO_TOKENS)[1][0]
+        if not self.is_serial and endpoint.slots:
+            seconds = (seconds + endpoint.decode_seconds) / endpoint.slots
+        endpoint.reserved_seconds += seconds
+        endpoint.is_dirty = True
+        self._reserved.append(endpoint)
+        return seconds
+
+    def release_reservations(self) -> None:
+        """Remove the work of all reservations."""
+        for endpoint in self._reserved:
+            endpoint.reserved_seconds = 0.0
+            endpoint.is_dirty = True
+        self._reserved.clear()
+
+    # --- events -------------------------------------------------------------------------------
+
+    def sent(self, key: str, uncached_tokens: float, now: float) -> InFlight:
+        """Return a request that is sent to the endpoint now."""
+        endpoint = self.endpoint(key)
+        request = InFlight(endpoint, max(0.0, uncached_tokens) / UNIT_TOKENS, now)
+        self.learner.sent(request, now)
+        endpoint.add(request)
+        return request
+
+    def first_token(self, request: InFlight, at: float) -> None:
+        """Learn from a request's first token; later ones are ignored."""
+        endpoint = request.endpoint
+        if not request.is_pending:
+            return
+        has_changed = self.learner.first_token(request, at, len(self._endpoints))
+        endpoint.begin(request, at)
+        endpoint.failures = 0
+        if has_changed:
+            self._compare(at)
+
+    def ended(self, request: InFlight, now: float) -> None:
+        """Note the end of a request, however it ended; later ones are ignored."""
+        request.endpoint.remove(request, now)
+
+    def failed(self, request: InFlight, now: float) -> None:
+        """Note the end of a request with which its endpoint has failed.
+
+        Before the first token, that excludes the endpoint from decisions for a while.
+        """
+        endpoint, was_pending = request.endpoint, request.is_pending
+        endpoint.remove(request, now)
+        if was_pending:
+            endpoint.exclude(now)
+            if endpoint not in self._excluded:
+                self._excluded.append(endpoint)
+
+    def scraped(
+        self, key: str, *, waiting: float, running: float, kv_usage: float, now: float
+    ) -> None:
+        """Learn from the load that a server reports."""
+        endpoint = self.endpoint(key)
+        endpoint.scraped(waiting, running, kv_usage)
+        head = endpoint.head
+        if head is not None and self.learner.overdue(head, now):
+            self._compare(now)
+
+    # --- what was learned ---------------------------------------------------------------------
+
+    def use(self, constants: Constants) -> None:
+        """Continue with other constants; what was learned stays."""
+        self.constants = constants
+        self.learner.use(constants)
+        for endpoint in self._endpoints.values():
+            endpoint.constants = constants
+            endpoint.is_dirty = True
+
+    def state(self) -> FleetState:
+        """Return what was learned, without the requests in flight."""
+        learner = self.learner
+        return FleetState(
+            version=FleetState.current_version(),
+            serial=learner.serial.state(),
+            in_slots=learner.slots.state(),
+            is_serial=learner.mode.is_serial,
+            serial_error=learner.mode.serial_error,
+            slots_error=learner.mode.slots_error,
+            mean_service=learner.mean_service,
+            endpoints={key: endpoint.state() for key, endpoint in self._endpoints.items()},
+        )
+
+    def restore(self, state: FleetState, now: float) -> None:
+        """Continue from what :meth:`state` returned."""
+        self.learner.restore(state)
+        for key, known in state.endpoints.items():
+            self.endpoint(key).restore(known, now)
+        self._compare(now)
+
+    # --- helpers ------------------------------------------------------------------------------
+
+    def _times(
+        self, keys: Sequence[str], total_tokens: float, now: float, tokens: Mapping[str, float]
+    ) -> tuple[list[float], list[float]]:
+        """Return the waits and the service times at ``keys``, in seconds."""
+        if self._excluded:
+            self._readmit(now)
+        models, learner, own_tokens = self._endpoints, self.learner, tokens.get
+        serial, slots, is_serial = learner.serial, learner.slots, learner.mode.is_serial
+        unit, total_units = UNIT_TOKENS, total_tokens / UNIT_TOKENS
+        waits, services = [], []
+        for key in keys:
+            endpoint = models.get(key)
+            if endpoint is None:
+                endpoint = self.endpoint(key)
+            if endpoint.is_dirty:
+                endpoint.refresh(serial, slots, now, is_serial=is_serial)
+            wait, least = endpoint.ready_at - now, endpoint.least_wait
+            waits.append(wait if wait > least else least)
+            uncached = own_tokens(key)
+            units = total_units if uncached is None else uncached / unit
+            services.append(endpoint.base + endpoint.per_unit * units)
+        return waits, services
+
+    def _delay_by_mean(self, waits: Sequence[float]) -> float:
+        total, count = sum(waits), len(waits)
+        if total == inf:
+            finite = [wait for wait in waits if wait < inf]
+            total, count = sum(finite), len(finite)
+        constants = self.constants
+        if not count:
+            return 0.0
+        requests = constants.mean_wait_weight * total / count / self.learner.mean_service
+        return min(constants.most_delayed, requests)
+
+    def _compare(self, now: float) -> None:
+        self.learner.compare(self._endpoints.values(), now)
+        for endpoint in self._endpoints.values():
+            endpoint.is_dirty = True
+
+    def _readmit(self, now: float) -> None:
+        still = []
+        for endpoint in self._excluded:
+            if endpoint.open_until > now:
+                still.append(endpoint)
+            else:
+                endpoint.is_dirty = True
+        self._excluded = still

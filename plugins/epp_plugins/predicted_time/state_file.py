@@ -1,0 +1,128 @@
+"""What the model has learned, in a file."""
+
+import contextlib
+import os
+import tempfile
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import structlog
+
+_log = structlog.get_logger(__name__)
+
+_VERSION = 1
+_MOST_BYTES = 16 * 1024 * 1024
+
+Sum = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
+Moment = Annotated[float, msgspec.Meta(ge=0.0, le=1e12)]
+Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
+
+
+class ServiceState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Sums of a :class:`~epp_plugins.predicted_time.service.ServiceModel`."""
+
+    moments: tuple[Moment, Moment, Moment, Moment, Moment, Moment]
+    right: tuple[Moment, Moment, Moment]
+    samples: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class EndpointState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was learned about one endpoint."""
+
+    serial: tuple[Moment, Moment]
+    """Measured and predicted seconds in serial mode."""
+    in_slots: tuple[Moment, Moment]
+    """The same in slots mode."""
+    slots: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
+    decode_seconds: Seconds
+
+
+class FleetState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a model has learned."""
+
+    version: Annotated[int, msgspec.Meta(ge=_VERSION, le=_VERSION)]
+    serial: ServiceState
+    in_slots: ServiceState
+    is_serial: bool
+    serial_error: Annotated[float, msgspec.Meta(ge=0.0, le=100.0)]
+    slots_error: Annotated[float, msgspec.Meta(ge=0.0, le=100.0)]
+    mean_service: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
+    endpoints: dict[str, EndpointState]
+
+    @staticmethod
+    def current_version() -> int:
+        """Return the version that is written."""
+        return _VERSION
+
+
+class StateFile:
+    """Reads and writes one file; a write replaces it in one step.
+
+    Args:
+        path: Of the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._has_failed = False
+        self._writer: threading.Thread | None = None
+
+    def read(self) -> FleetState | None:
+        """Return what the file has; None if there is none or it cannot be used, which is logged."""
+        try:
+            with self._path.open("rb") as file:
+                content = file.read(_MOST_BYTES + 1)
+            if len(content) > _MOST_BYTES:
+                raise ValueError(f"longer than {_MOST_BYTES} bytes")  # noqa: TRY301 - one message
+            return msgspec.json.decode(content, type=FleetState)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            _log.warning(
+                "learned state refused, learning starts anew",
+                file=str(self._path),
+                reason=str(error),
+                remedy="move the file away to keep it; the next write replaces it",
+            )
+            return None
+
+    def write_in_thread(self, state: FleetState) -> None:
+        """Write ``state`` in a thread; does nothing while a write is in progress."""
+        if self._writer is not None and self._writer.is_alive():
+            return
+        self._writer = threading.Thread(
+            target=self.write, args=(state,), name="predicted-time state", daemon=True
+        )
+        self._writer.start()
+
+    def finish(self, state: FleetState) -> None:
+        """Write ``state``, after a write in progress."""
+        if self._writer is not None:
+            self._writer.join()
+        self.write(state)
+
+    def write(self, state: FleetState) -> None:
+        """Replace the file; a failure is logged once until a write succeeds."""
+        try:
+            self._replace(msgspec.json.encode(state))
+        except OSError as error:
+            if not self._has_failed:
+                _log.warning("learned state not written", file=str(self._path), reason=str(error))
+            self._has_failed = True
+        else:
+            self._has_failed = False
+
+    def _replace(self, content: bytes) -> None:
+        handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(self._path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                Path(name).unlink()
+            raise
