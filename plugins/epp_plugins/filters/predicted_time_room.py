@@ -1,8 +1,9 @@
 """``predicted-time-room-filter``: holds a request back until its best endpoint has room for it.
 
-The best endpoint is that of the least cost, see ``predicted-time-scorer``. If it has room, only it
-is kept. If not, none is kept: flow control holds the request, and the other endpoints stay free for
-requests that they suit better. An endpoint has room while ::
+The best endpoint is that of the least cost, see ``predicted-time-scorer``. If it has room, all
+endpoints pass, so that the scorer chooses it and the others remain as fallbacks. If not, none
+passes: flow control holds the request, and the other endpoints stay free for requests that they
+suit better. Have ``predicted-time-scorer`` in the same profile. An endpoint has room while ::
 
     serial mode:  W <= roomSeconds (0.15)
     slots mode:   requests in flight < K, or <= K while the model probes for more
@@ -51,7 +52,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class PredictedTimeRoomFilter(Filter, SessionListener):
-    """Keeps the endpoint of the least cost, or none while it has no room."""
+    """Lets all endpoints pass, or none while that of the least cost has no room."""
 
     type: ClassVar[str] = "predicted-time-room-filter"
     reads: ClassVar[tuple[StateKey[Any], ...]] = (PREDICTED_TIME,)
@@ -76,7 +77,7 @@ class PredictedTimeRoomFilter(Filter, SessionListener):
             return list(endpoints)
         best, model = endpoints[costs.index(least)], forecast.model
         if model.has_room(best.name, forecast.now):
-            return [best]
+            return list(endpoints)
         if self._is_in_session:
             model.reserve(best.name, forecast.tokens_of(best), forecast.now)
             self._reserved_in = model
