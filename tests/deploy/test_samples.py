@@ -17,6 +17,7 @@ from .harness import BATCH, DEPLOY, PROMPT, Epp, graph_of
 
 CONFIGS = sorted((DEPLOY / "config").glob("*.yaml"))
 WELL_KNOWN = {
+    *("predicted-time", "predicted-time-holding"),
     *(
         "approx-prefix-cache",
         "context-length",
@@ -34,6 +35,7 @@ WELL_KNOWN = {
     *("shadow", "utilization-limits", "weighted-random"),
 }
 OURS = {
+    *("predicted-time", "predicted-time-holding"),
     *("decision-tree", "dns", "flow-control-batch", "flow-control-spot", "load-reports"),
     *("pd-joint", "shadow"),
 }
@@ -67,6 +69,7 @@ def test_a_sample_says_what_it_is_for_and_what_is_ours(path: Path) -> None:
     ours = (
         *("extensions:", "joint:"),
         *("decision-tree-filter", "dns-discovery", "orca-load-metrics-reader"),
+        "predicted-time-producer",
     )
     is_ours = any(word in text for word in ours)
     assert is_ours is (path.stem in OURS)

@@ -39,12 +39,15 @@ READERS: Final = (
     "multicluster-approx-prefix-cache-producer",
     "multicluster-prefix-cache-scorer",
     "no-hit-lru-scorer",
+    "predicted-time-producer",
+    "predicted-time-scorer",
     "prefix-cache-affinity-filter",
     "prefix-cache-scorer",
     "session-id-producer",
     "token-load-scorer",
     "token-producer",
     "utilization-filter",
+    "predicted-time-room-filter",
 )
 """Those in profiles and around them that read or write keys without a further plugin's help."""
 TEXT: Final = {"type": "text", "text": "Once upon a time. " * 40}
@@ -104,13 +107,15 @@ def test_every_plugin_that_declares_keys_of_requests_is_among_them() -> None:
         for each in PLUGINS
         if issubclass(each, Producer) or keys(each, "reads") or each.type in PARAMETERS
     }
-    # The deciders are asked by a handler, the scorers of clusters need an extractor, and a request
-    # waits for a burst.
+    # The deciders are asked by a handler, flow control's policies by flow control, the scorers of
+    # clusters need an extractor, and a request waits for a burst.
     elsewhere = {
         "always-disagg-multimodal-decider",
         "burst-prefix-cache-producer",
         "multicluster-kv-cache-utilization-scorer",
         "multicluster-queue-scorer",
+        "predicted-time-detector",
+        "predicted-time-ordering-policy",
         "prefix-based-pd-decider",
     }
     assert declaring - elsewhere <= {*READERS}

@@ -136,7 +136,7 @@ def cases(*, is_coarse: bool) -> Iterator[Case]:
     fleets = ("equal", "one slow", "slow mid-run") if is_coarse else tuple(FLEETS)
     for engine in ENGINES:
         for fleet in fleets:
-            for traffic in ("agents",) if is_coarse else ("agents", "prefixes"):
+            for traffic in ("agents", "prefixes"):
                 yield Case(engine, fleet, traffic)
         for traffic in PARITY:
             yield Case(engine, "equal", traffic)

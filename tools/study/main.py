@@ -11,7 +11,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -97,9 +96,9 @@ def _tasks(policies: Iterable[str], *, is_coarse: bool) -> list[Task]:
     requests = _COARSE_REQUESTS if is_coarse else _REQUESTS
     return [
         (case, load, policy, seed, requests)
+        for seed in seeds
         for case in cases(is_coarse=is_coarse)
         for load in loads(case, is_coarse=is_coarse)
-        for seed in seeds
         for policy in policies
     ]
 
@@ -129,4 +128,3 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
     for table in tables(measured):
         console.print(table)
     return 0
-
