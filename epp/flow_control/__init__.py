@@ -17,6 +17,7 @@ from epp.flow_control.plugins import (
     FairnessPolicy,
     OrderingPolicy,
     SaturationDetector,
+    SessionListener,
     UsageLimitPolicy,
 )
 from epp.flow_control.pressure.saturation import SheddingAdmission
@@ -41,6 +42,7 @@ __all__ = [
     "Revocable",
     "RevocationObserver",
     "SaturationDetector",
+    "SessionListener",
     "SheddingAdmission",
     "UsageLimitPolicy",
 ]

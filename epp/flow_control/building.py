@@ -16,6 +16,7 @@ from epp.flow_control.plugins import (
     FairnessPolicy,
     OrderingPolicy,
     SaturationDetector,
+    SessionListener,
     UsageLimitPolicy,
 )
 from epp.flow_control.session_plugins import session_plan
@@ -75,6 +76,7 @@ def flow_settings(
         plugins=plan.plugins,
         actions=plan.actions,
         slow_call_seconds=graph.effective.extensions.guard_rails.slow_call_ms / 1000,
+        listeners=graph.guards.guards("SessionListener", SessionListener, graph.plugins.values()),
         eviction=_eviction(make, graph.effective.extensions.flow_control.eviction, grace)
         if section.enable_eviction
         else None,

@@ -12,7 +12,14 @@ from itertools import count
 from typing import Any, Final, Protocol
 
 from epp.flow_control.sessions import Job, Node, Queue, Task
-from epp.scheduling import PLUGIN_FAULTS, Endpoint, LLMRequest, SchedulingResult, bounded_id
+from epp.scheduling import (
+    PLUGIN_FAULTS,
+    CycleState,
+    Endpoint,
+    LLMRequest,
+    SchedulingResult,
+    bounded_id,
+)
 
 POLICY, FALLBACK = 0, 1
 """First elements of keys: those of policies sort before those that replace a failed policy's."""
@@ -52,6 +59,10 @@ class Candidate(Protocol):
     @property
     def held_bytes(self) -> int:
         """Bytes of memory that its body uses while it waits."""
+
+    def state(self) -> CycleState:
+        """Return the state that its data producers have filled, for the present pool."""
+        return CycleState()
 
     @abstractmethod
     def choose(
@@ -181,6 +192,10 @@ class QueuedRequest(Job):
         self.candidate = candidate
         self.result: SchedulingResult | None = None
         """The scheduling result, between the choice and the commit of a session."""
+
+    def state(self) -> CycleState:
+        """Return the state that its data producers have filled, for the present pool."""
+        return self.candidate.state()
 
     @property
     def has_waited(self) -> bool:

@@ -16,6 +16,7 @@ __all__ = [
     "OrderingPolicy",
     "QueuedRequest",
     "SaturationDetector",
+    "SessionListener",
     "Share",
     "UsageLimitPolicy",
 ]
@@ -53,8 +54,25 @@ class OrderingPolicy(Plugin):
         """Return the key of ``queued``: the smallest is first, then the earliest.
 
         Called once, when the request is enqueued; keys of one band are compared with ``<``, also
-        between flows.
+        between flows. ``queued.state()`` has what data producers say about the present pool.
         """
+
+
+class SessionListener(Plugin):
+    """Is told of the sessions that dispatch waiting requests.
+
+    All plugins that implement it are called, whatever their other extension points. A session tries
+    waiting requests one after the other, in the order of the bands and their policies; each try is
+    a scheduling cycle.
+    """
+
+    @abstractmethod
+    def session_began(self, now: float) -> None:
+        """Note that a session begins, at ``now`` seconds of the event loop's clock."""
+
+    @abstractmethod
+    def session_ended(self) -> None:
+        """Note that it ends; in the same step of the event loop."""
 
 
 class Share(NamedTuple):

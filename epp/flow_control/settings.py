@@ -1,6 +1,6 @@
 """The settings of flow control: limits, timeouts and policies."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from epp.flow_control.plugins import (
@@ -9,6 +9,7 @@ from epp.flow_control.plugins import (
     FairnessPolicy,
     OrderingPolicy,
     SaturationDetector,
+    SessionListener,
     UsageLimitPolicy,
 )
 from epp.flow_control.sessions import SessionPlugin
@@ -77,6 +78,8 @@ class FlowSettings:
     """Actions of a session, in the order of their execution."""
     slow_call_seconds: float = 0.05
     """Calls of session plugins that take longer are counted."""
+    listeners: Sequence[Guard[SessionListener]] = ()
+    """Plugins that are told of sessions."""
     eviction: EvictionSettings | None = None
     """None if requests in flight are not evicted."""
 

@@ -19,7 +19,7 @@ from epp.request_control.plugins import EndCause
 from epp.request_control.prepared_request import PreparedRequest
 from epp.request_control.refusals import Refusals
 from epp.request_control.routed_request import RoutedRequest
-from epp.scheduling import Endpoint, LLMRequest, SchedulingResult
+from epp.scheduling import CycleState, Endpoint, LLMRequest, SchedulingResult
 
 TTL_HEADER: Final = "x-llm-d-request-ttl-ms"
 """Maximum wait of a request in whole milliseconds; the band's own limit also applies."""
@@ -110,6 +110,11 @@ class QueuedDecision(PendingDecision):
         self._prepared.pipeline.request_ended()
 
     # --- the Candidate ----------------------------------------------------------------------------
+
+    def state(self) -> CycleState:
+        producer_run = self._prepared.producer_run
+        producer_run.attach(self._flow.pool())
+        return producer_run.state
 
     def choose(
         self, endpoints: Sequence[Endpoint], preference: Mapping[Endpoint, float] | None

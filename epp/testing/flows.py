@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from epp.scheduling import Endpoint, LLMRequest, SchedulingResult
+from epp.scheduling import CycleState, Endpoint, LLMRequest, SchedulingResult
 
 if TYPE_CHECKING:  # epp.testing by itself imports only the standard library and epp.scheduling
     from epp.flow_control import Outcome, QueuedRequest
@@ -19,6 +19,9 @@ class _Kept:
         self.request = request
         self.received_at = received_at
         self.held_bytes = request.body_bytes
+
+    def state(self) -> CycleState:
+        return CycleState()
 
     def choose(
         self, endpoints: Sequence[Endpoint], preference: Mapping[Endpoint, float] | None

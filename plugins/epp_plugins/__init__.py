@@ -37,6 +37,7 @@ from epp_plugins.filters.least_kv_cache import LeastKvCacheFilter
 from epp_plugins.filters.least_queue import LeastQueueFilter
 from epp_plugins.filters.lora_affinity import LoraAffinityFilter
 from epp_plugins.filters.low_queue import LowQueueFilter
+from epp_plugins.filters.predicted_time_room import PredictedTimeRoomFilter
 from epp_plugins.filters.prefill import PrefillFilter
 from epp_plugins.filters.prefix_cache_affinity import PrefixCacheAffinityFilter
 from epp_plugins.filters.session_affinity import SessionAffinityFilter
@@ -45,6 +46,7 @@ from epp_plugins.filters.utilization import UtilizationFilter
 from epp_plugins.flow_control.edf_ordering import EdfOrderingPolicy
 from epp_plugins.flow_control.fcfs_ordering import FcfsOrderingPolicy
 from epp_plugins.flow_control.global_strict_fairness import GlobalStrictFairnessPolicy
+from epp_plugins.flow_control.predicted_time_ordering import PredictedTimeOrderingPolicy
 from epp_plugins.flow_control.priority_holdback import PriorityHoldbackPolicy
 from epp_plugins.flow_control.priority_then_time_eviction import (
     PriorityThenTimeEvictionOrder,
@@ -90,6 +92,7 @@ from epp_plugins.profile_handlers.single_profile import SingleProfileHandler
 from epp_plugins.reporters.destination_endpoint_served import DestinationEndpointServedVerifier
 from epp_plugins.reporters.request_attributes import RequestAttributeReporter
 from epp_plugins.saturation_detectors.concurrency import ConcurrencyDetector
+from epp_plugins.saturation_detectors.predicted_time import PredictedTimeDetector
 from epp_plugins.saturation_detectors.utilization import UtilizationDetector
 from epp_plugins.scorers.active_request import ActiveRequestScorer
 from epp_plugins.scorers.context_length import ContextLengthAware
@@ -176,6 +179,9 @@ PLUGINS: tuple[type[Plugin], ...] = (
     PdProfileHandler,
     PredictedTimeProducer,
     PredictedTimeScorer,
+    PredictedTimeDetector,
+    PredictedTimeOrderingPolicy,
+    PredictedTimeRoomFilter,
     PrefillFilter,
     PrefixBasedPdDecider,
     PrefixCacheAffinityFilter,

@@ -17,6 +17,7 @@ from .harness import BATCH, DEPLOY, PROMPT, Epp, graph_of
 
 CONFIGS = sorted((DEPLOY / "config").glob("*.yaml"))
 WELL_KNOWN = {
+    *("predicted-time", "predicted-time-holding"),
     *(
         "approx-prefix-cache",
         "context-length",
@@ -35,6 +36,7 @@ WELL_KNOWN = {
     *("shadow", "utilization-limits", "weighted-random"),
 }
 OURS = {
+    *("predicted-time", "predicted-time-holding"),
     *("decision-tree", "dns", "flow-control-batch", "flow-control-spot", "load-reports"),
     *("pd-joint", "predicted-time", "shadow"),
 }

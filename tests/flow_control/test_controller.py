@@ -20,7 +20,7 @@ HIGH, LOW = 10, -1
 def driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driven]:
     """Return an active controller with one endpoint and no capacity."""
     # Tries take no time: after slow ones, parked requests wait.
-    monkeypatch.setattr("epp.flow_control.dispatch.dispatch_order.perf_counter", lambda: 0.0)
+    monkeypatch.setattr("epp.flow_control.dispatch.dispatch_order.thread_time", lambda: 0.0)
     made = Driven()
     with made.loop.running():
         made.use()
@@ -403,7 +403,7 @@ def test_many_that_fit_nowhere_are_tried_in_turns_as_time_allows(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = iter(range(10**6))
-    monkeypatch.setattr(dispatch_order, "perf_counter", lambda: next(ticks) * 0.001)  # 1 ms a try
+    monkeypatch.setattr(dispatch_order, "thread_time", lambda: next(ticks) * 0.001)  # 1 ms a try
     driven.world.unfit = {"x"}
     queue(driven, *(f"x{place}" for place in range(30)), fairness_id="x")
     free(driven, 100)
@@ -420,7 +420,7 @@ def test_those_that_missed_a_try_have_theirs_before_others_have_a_second(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = iter(range(10**6))
-    monkeypatch.setattr(dispatch_order, "perf_counter", lambda: next(ticks) * 0.001)
+    monkeypatch.setattr(dispatch_order, "thread_time", lambda: next(ticks) * 0.001)
     driven.world.unfit = {"x"}
     queue(driven, *(f"x{place}" for place in range(20)), fairness_id="x")
     free(driven, 100)

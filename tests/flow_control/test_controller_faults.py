@@ -50,7 +50,7 @@ class Watched(Driven):
 @pytest.fixture
 def driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     # Tries take no time: after slow ones, parked requests wait.
-    monkeypatch.setattr("epp.flow_control.dispatch.dispatch_order.perf_counter", lambda: 0.0)
+    monkeypatch.setattr("epp.flow_control.dispatch.dispatch_order.thread_time", lambda: 0.0)
     made = Watched()
     with made.loop.running(), capture_logs():
         made.use()

@@ -47,6 +47,7 @@ READERS: Final = (
     "token-load-scorer",
     "token-producer",
     "utilization-filter",
+    "predicted-time-room-filter",
 )
 """Those in profiles and around them that read or write keys without a further plugin's help."""
 TEXT: Final = {"type": "text", "text": "Once upon a time. " * 40}
@@ -106,13 +107,15 @@ def test_every_plugin_that_declares_keys_of_requests_is_among_them() -> None:
         for each in PLUGINS
         if issubclass(each, Producer) or keys(each, "reads") or each.type in PARAMETERS
     }
-    # The deciders are asked by a handler, the scorers of clusters need an extractor, and a request
-    # waits for a burst.
+    # The deciders are asked by a handler, flow control's policies by flow control, the scorers of
+    # clusters need an extractor, and a request waits for a burst.
     elsewhere = {
         "always-disagg-multimodal-decider",
         "burst-prefix-cache-producer",
         "multicluster-kv-cache-utilization-scorer",
         "multicluster-queue-scorer",
+        "predicted-time-detector",
+        "predicted-time-ordering-policy",
         "prefix-based-pd-decider",
     }
     assert declaring - elsewhere <= {*READERS}

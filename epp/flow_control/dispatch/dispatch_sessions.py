@@ -24,7 +24,7 @@ from epp.flow_control.sessions import (
 from epp.flow_control.sessions.contracts import PluginFault
 from epp.flow_control.settings import FlowSettings
 from epp.observability import FaultLog
-from epp.scheduling import Endpoint
+from epp.scheduling import Endpoint, call_each
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +51,7 @@ class DispatchSessions:
         """Whether session plugins take part, also in requests that need not wait."""
         self.sees_all = self._evicts or self.has_plugins
         """Whether sessions must know all requests, also those that need not wait."""
+        self._listeners = settings.listeners
         self._policy = RequestPolicy(parts)
         self._binder = RequestBinder(parts, keeps_in_flight=self.sees_all)
         self._actions = [self._action(name) for name in settings.actions]
@@ -114,11 +115,14 @@ class DispatchSessions:
         ledger.parking.requeue_due(now, is_news=is_news)
         first = self._first = self._capacity.next_band()
         if first is not None or self._may_evict():
+            call_each(self._listeners, lambda each: each.session_began(now))
             try:
                 self.dispatcher.run(self._actions)
             except Exception as error:  # a bug of ours must not lose the waiting requests
                 self._failed("a dispatch session failed; what waits is tried again", error)
                 ledger.requeue_all(now)
+            finally:
+                call_each(self._listeners, lambda each: each.session_ended())
         if not self._evicts:
             self._evict_without_session()
         self._host.observer.session_ended(perf_counter() - began)

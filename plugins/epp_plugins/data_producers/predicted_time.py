@@ -127,6 +127,21 @@ class _Sent:
         """Whether the head of its answer says that it succeeds."""
 
 
+def model_at(endpoint: Endpoint, producer: str = "") -> FleetModel | None:
+    """Return the model of a producer that knows ``endpoint``; None if it does not.
+
+    Args:
+        endpoint: An endpoint of its pool.
+        producer: Name of the producer; "" for ``predicted-time-producer``.
+    """
+    tracked = endpoint.attribute(_tracked_by(producer or PredictedTimeProducer.type))
+    return None if tracked is None else tracked.model
+
+
+def _tracked_by(producer: str) -> AttributeKey[TrackedEndpoint]:
+    return AttributeKey(f"predicted-time/{producer}")
+
+
 class PredictedTimeProducer(
     DataProducer,
     PreRequest,
@@ -162,7 +177,7 @@ class PredictedTimeProducer(
         self.reads = (TOKENIZED_PROMPT, self._matches)  # type: ignore[misc]
         self.writes = (self._forecast,)  # type: ignore[misc]
         self._sent = StateKey[_Sent](f"predicted-time-sent/{name}")
-        self._tracked = AttributeKey[TrackedEndpoint](f"predicted-time/{name}")
+        self._tracked = _tracked_by(name)
         self._endpoints: dict[str, Endpoint] = {}
         self._file = StateFile(params.state_file) if params.state_file else None
         self._has_sent = False

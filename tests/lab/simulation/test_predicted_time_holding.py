@@ -1,0 +1,94 @@
+"""Holding by predicted times, in whole simulated runs: who wins, and what happens to the held."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab.simulation.simulated import scenario
+
+from epp.lab.results import Record
+from epp.lab.simulation import Contender, Run, RunSettings, run
+
+CONFIG = Path("deploy/config/predicted-time-holding.yaml").absolute()
+ENGINE = {"preset": "study-a", "num_blocks": 4000, "max_model_len": 64_000}
+TRAFFIC = {
+    "generator": "shared-prefix",
+    "groups": 20,
+    "system_tokens": 1500,
+    "question_tokens": "lognormal:600:4000",
+    "output_tokens": 20,
+    "arrivals": {"rate": 5},
+    "limit": 400,
+}
+SLOW = [{"kind": "straggler", "at": 0, "worker": 0, "speed": 0.33}]
+
+
+def outcome(contender: Contender | None = None, **changes: Any) -> Run:
+    """Return a run of the configuration, or of another contender, on serial engines."""
+    given = scenario(changes.pop("traffic", TRAFFIC), engine=ENGINE, **changes)
+    return run(RunSettings(scenario=given), contender or Contender.of_config(CONFIG), 1)
+
+
+def queued(records: Sequence[Record]) -> list[float]:
+    """Return how long each request was held, of those that were dispatched."""
+    return [each.epp.queue_seconds or 0.0 for each in records if each.epp is not None]
+
+
+def p(ended: Run, percent: int) -> float:
+    """Return a percentile of the times to first token."""
+    assert ended.summary.ttft_ms is not None
+    value = getattr(ended.summary.ttft_ms, f"p{percent}")
+    assert isinstance(value, float)
+    return value
+
+
+def test_it_beats_the_references_default_with_a_slow_server() -> None:
+    default = outcome(Contender.of_policy("reference-weighted"), faults=SLOW)
+    holding = outcome(faults=SLOW)
+    assert max(queued(holding.records)) > 0.1
+    assert holding.summary.failed == 0
+    assert p(holding, 90) < 0.9 * p(default, 90)
+    assert p(holding, 99) < 0.9 * p(default, 99)
+
+
+def test_nothing_is_held_at_a_low_load() -> None:
+    ended = outcome(traffic=TRAFFIC | {"arrivals": {"rate": 1}, "limit": 100})
+    assert sum(each > 0 for each in queued(ended.records)) <= 5
+
+
+def test_all_requests_are_served_in_overload() -> None:
+    ended = outcome(traffic=TRAFFIC | {"arrivals": {"rate": 30}, "limit": 250})
+    assert ended.summary.failed == 0
+    assert max(queued(ended.records)) > 2
+
+
+def test_held_requests_whose_clients_leave_make_room_for_others() -> None:
+    traffic = TRAFFIC | {"arrivals": {"rate": 30}, "limit": 250, "output_tokens": 2}
+    ended = outcome(traffic=traffic, timeout="3s")
+    assert {each.error_label for each in ended.records if not each.succeeded} == {"timeout"}
+    assert ended.summary.succeeded > 30
+
+
+def test_requests_held_for_a_server_that_dies_go_elsewhere() -> None:
+    crash = [{"kind": "crash", "at": 10, "for": 30, "worker": 1}]
+    ended = outcome(faults=crash, traffic=TRAFFIC | {"arrivals": {"rate": 6}})
+    lost = [each for each in ended.records if not each.succeeded]
+    assert len(lost) < 10  # those whose answers it cut off
+    later = [each for each in ended.records if 11 < each.started_at < 35]
+    assert later
+    assert all(each.succeeded and each.worker != "worker-1" for each in later)
+
+
+@pytest.mark.parametrize("ttl", ["1s"])
+def test_a_held_request_is_refused_when_its_time_to_live_ends(ttl: str) -> None:
+    text = CONFIG.read_text(encoding="utf-8").replace(
+        "flowControl:\n", f"flowControl:\n  defaultRequestTTL: {ttl}\n"
+    )
+    ended = outcome(
+        Contender.of_text("ttl", text), traffic=TRAFFIC | {"arrivals": {"rate": 30}, "limit": 250}
+    )
+    refused = [each for each in ended.records if not each.succeeded]
+    assert refused
+    assert {each.status for each in refused} == {429}
+    assert max(queued(ended.records)) <= 1.001

@@ -1,0 +1,60 @@
+"""``predicted-time-ordering-policy``: arrival plus the least predicted time."""
+
+from flow_control.candidates import NotingCandidate
+
+from epp.flow_control.plugins import QueuedRequest
+from epp.scheduling import CycleState
+from epp.testing import check, make_flow, make_plugin, make_request, make_state
+from epp_plugins.flow_control.predicted_time_ordering import PredictedTimeOrderingPolicy
+from epp_plugins.predicted_time import Constants, FleetModel, RequestForecast
+from epp_plugins.state_keys import PREDICTED_TIME
+
+
+class Forecast(NotingCandidate):
+    """A request with a forecast."""
+
+    def __init__(self, received_at: float, forecast: RequestForecast | None) -> None:
+        super().__init__(make_request(), received_at)
+        self._state = make_state({} if forecast is None else {PREDICTED_TIME: forecast})
+
+    def state(self) -> CycleState:
+        return self._state
+
+
+def key(received_at: float, tokens: float, cached_at: str = "", trust_samples: int = 0) -> float:
+    model = FleetModel(
+        Constants(prior_base_seconds=0.0, prior_unit_seconds=0.1, trust_samples=trust_samples)
+    )
+    model.endpoint("a")
+    model.endpoint("b")
+    cached = {cached_at: 100.0} if cached_at else {}
+    return key_of(received_at, RequestForecast(model, received_at, tokens, cached))
+
+
+def key_of(received_at: float, forecast: RequestForecast | None) -> float:
+    queued = QueuedRequest(
+        Forecast(received_at, forecast),
+        flow=make_flow(),
+        sequence=1,
+        enqueued_at=received_at,
+        ttl_seconds=None,
+    )
+    return make_plugin(PredictedTimeOrderingPolicy).key(queued)
+
+
+def test_the_class_is_sound() -> None:
+    check(PredictedTimeOrderingPolicy)
+
+
+def test_a_short_request_goes_before_a_long_one_that_came_a_little_earlier() -> None:
+    assert key(10.0, 20_000.0) > key(11.9, 500.0)  # 2 s and 0.05 s
+    assert key(10.0, 20_000.0) < key(12.0, 500.0)
+
+
+def test_the_endpoint_with_the_longest_cached_prefix_counts() -> None:
+    assert key(10.0, 20_000.0, cached_at="b") < key(10.0, 500.0)
+
+
+def test_the_order_is_that_of_receipt_while_nothing_is_known() -> None:
+    assert key(10.0, 20_000.0, trust_samples=16) == 10.0
+    assert key_of(10.0, None) == 10.0
