@@ -41,7 +41,8 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
     made: list[ServeSettings] = []
     levels: list[str] = []
 
-    def app(settings: ServeSettings) -> None:
+    def app(settings: ServeSettings, *, sharing: object = None) -> None:
+        del sharing
         made.append(settings)
         raise ConfigError("enough")
 
