@@ -13,7 +13,7 @@ from epp.lab.simulation.routing import Tokens
 from epp.lab.simulation.virtual_loop import Timer, VirtualLoop
 
 UNAVAILABLE = 503
-_OK, _ERROR, _BAD_GATEWAY = 200, 400, 502
+_OK, _ERROR, _BAD_REQUEST, _BAD_GATEWAY = 200, 400, 400, 502
 
 
 class ConnectionRefusedByServerError(Exception):
@@ -127,6 +127,8 @@ class SimulatedServer:
         elif faults.cut_responses:
             exchange.head(_OK)
             exchange.cut()
+        elif not self._fits(exchange):
+            exchange.head(_BAD_REQUEST)
         else:
             self._open[exchange] = None
             if exchange.prefiller is None:
@@ -169,6 +171,11 @@ class SimulatedServer:
         if self._awaiting:
             self._announce_first_tokens()
         self._arm()
+
+    def _fits(self, exchange: Exchange) -> bool:
+        """Return whether the model has room for prompt and output, else vLLM answers 400."""
+        prompt_tokens = exchange.request.traffic.prompt_tokens
+        return prompt_tokens + exchange.output_tokens <= self._config.max_model_len
 
     def _prefill(self, exchange: Exchange, prefiller: "SimulatedServer") -> None:
         """Let another server compute the prompt, as llm-d's routing sidecar does, then respond."""

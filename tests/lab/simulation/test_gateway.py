@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from lab.simulation.simulated import outcome, scenario
+from lab.simulation.simulated import ENGINE, outcome, scenario
 
 from epp.lab.results import ErrorKind
 
@@ -45,6 +45,12 @@ def test_an_error_of_a_server_reaches_the_client() -> None:
     failed = [record for record in records if not record.succeeded]
     assert {(record.status, record.served_by) for record in failed} == {(500, "worker-1")}
     assert len(failed) == 10
+
+
+@pytest.mark.parametrize(("max_model_len", "status"), [(531, 400), (532, 200)])
+def test_a_prompt_that_does_not_fit_the_model_is_refused(max_model_len: int, status: int) -> None:
+    records = outcome(scenario(engine={**ENGINE, "max_model_len": max_model_len})).records
+    assert [record.status for record in records] == [status] * 40
 
 
 def test_a_crash_cuts_the_responses_in_progress_and_empties_the_cache() -> None:
