@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from epp.lab.results import Record
 from tools.study import main as study
 from tools.study.cases import Case, cases, loads
+from tools.study.learning import seconds_until_it_fits
 from tools.study.table import METRICS, Measured, mean, ratios, tables
 
 
@@ -71,3 +73,32 @@ def test_a_study_runs_and_continues_where_it_ended(
     assert study.main(options, Console(file=shown, width=160)) == 0
     assert sorted(results.read_text(encoding="utf-8").splitlines()) == sorted(first.splitlines())
     assert "2 of 2 runs" in shown.getvalue()
+
+
+def records_of(workers: list[int]) -> list[Record]:
+    """Return one request a second, each served by one of the workers."""
+    return [
+        Record(
+            index=at,
+            scheduled_at=at,
+            started_at=float(at),
+            finished_at=float(at),
+            served_by=f"worker-{worker}",
+        )
+        for at, worker in enumerate(workers)
+    ]
+
+
+def test_a_share_fits_once_it_stays_nearer_to_where_it_settles() -> None:
+    even = [0, 1, 2, 3] * 50
+    learned = [1, 2, 3, 1] * 45
+    # 200 s even, then 20 s as before, then no request goes to worker 0.
+    records = records_of([*even, *even[:20], *learned])
+    seconds = seconds_until_it_fits(records, 200.0, 400.0)
+    assert seconds is not None
+    assert 0 <= seconds <= 20
+
+
+def test_a_share_that_never_changes_for_good_does_not_fit() -> None:
+    records = records_of([*([1, 2] * 100), *([0] * 60), *([1, 2] * 20)])
+    assert seconds_until_it_fits(records, 900.0, 1000.0) is None
