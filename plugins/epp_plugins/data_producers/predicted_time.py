@@ -223,8 +223,10 @@ class PredictedTimeProducer(
                     for name, held in matches.blocks.items()
                 }
         forecast = RequestForecast(self.model, self._clock(), total, tokens)
+        earlier = state.read(self._forecast)  # of a request that is tried again after a wait
+        notes = [note for note in state.read(DECISION_NOTES) or () if note is not earlier]
         state.write(self._forecast, forecast)
-        state.write(DECISION_NOTES, (*(state.read(DECISION_NOTES) or ()), forecast))
+        state.write(DECISION_NOTES, (*notes, forecast))
 
     def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
         forecast = state.read(self._forecast)

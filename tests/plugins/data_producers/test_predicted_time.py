@@ -32,6 +32,13 @@ from epp_plugins.state_keys import (
 TYPE = "predicted-time-producer"
 
 
+class Note:
+    """What another plugin notes on a decision."""
+
+    def sentences(self) -> list[str]:
+        return []
+
+
 class Pool:
     """Two endpoints, a producer and a clock."""
 
@@ -371,6 +378,17 @@ def test_the_note_says_that_predictions_are_not_trusted() -> None:
     pool.producer.attach(make_request(), (pool.a, pool.b), state)
     (note,) = state.read(DECISION_NOTES) or ()
     assert "not trusted" in note.sentences()[0]
+
+
+def test_a_request_that_is_tried_again_has_the_note_of_the_last_try() -> None:
+    pool = Pool()
+    state = make_state({TOKENIZED_PROMPT: TokenizedPrompt(b"", 5200)})
+    of_another = Note()
+    state.write(DECISION_NOTES, (of_another,))
+    for _ in range(3):
+        pool.now += 1
+        pool.producer.attach(make_request(), (pool.a, pool.b), state)
+    assert state.read(DECISION_NOTES) == (of_another, state.read(PREDICTED_TIME))
 
 
 def test_an_unknown_constant_is_refused() -> None:
