@@ -144,8 +144,10 @@ class ResponseBody:
         """Answer a chunk, then read it."""
         if not self.size:
             self._begin(now)
-            if data and self._routed is not None:
-                self._routed.body_began()
+            if data:
+                self.is_plain = self.is_duplex and self._names is None
+                if self._routed is not None:
+                    self._routed.body_began()
         elif data and self._observe_interval is not None:
             self._observe_interval(now - self._last_at)
             self._last_at = now
@@ -190,7 +192,6 @@ class ResponseBody:
 
     def _begin(self, now: float) -> None:
         self._began_at = self._last_at = now
-        self.is_plain = self.is_duplex and self._names is None
         routed = self._routed
         if routed is not None and routed.request.stream:
             self._observe_interval = routed.metrics.answer.between_chunks.observe

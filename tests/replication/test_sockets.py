@@ -158,8 +158,8 @@ async def test_a_client_that_sends_nonsense_is_cut_off(folder: Path) -> None:
 
 
 def test_the_directory_is_made_for_this_user_alone(folder: Path) -> None:
-    SocketCarrier(folder / "deeper", "a")
-    assert (folder / "deeper").stat().st_mode & 0o777 == 0o700
+    SocketCarrier(folder, "a")
+    assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_directory_that_others_can_write_to_is_refused(folder: Path) -> None:

@@ -32,6 +32,7 @@ SCORERS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("multicluster-prefix-cache-scorer", {}),
     ("multicluster-queue-scorer", {}),
     ("no-hit-lru-scorer", {}),
+    ("predicted-time-scorer", {}),
     ("prefix-cache-scorer", {}),
     ("prefix-cache-scorer", {"matchLengthWeight": 0.5}),
     ("queue-scorer", {}),
