@@ -121,6 +121,10 @@ kind: InferenceObjective
 metadata: {name: batch}
 spec: {priority: -1, poolRef: {name: default}}
 """
+PREDICTING_CONFIG: Final = HEAD + (
+    "plugins: [{type: predicted-time-producer}, {type: predicted-time-scorer}]\n"
+    "schedulingProfiles: [{name: default, plugins: [{pluginRef: predicted-time-scorer}]}]\n"
+)
 CROWDED_CONFIG: Final = HEAD + (
     "featureGates: [flowControl]\n"
     "plugins:\n"
@@ -419,6 +423,21 @@ def _write_certificate(folder: Path) -> None:
     (folder / "tls.key").write_bytes(made.key)
 
 
+async def of_predicted_times(folder: Path) -> list[str]:
+    """Learn how long a server takes to answer."""
+    body = {"model": "tiny", "prompt": "Hello", "max_tokens": 2, "stream": True}
+    async with running(
+        Mode.FULL_DUPLEX,
+        fleet=FleetConfig(endpoints=1, time_scale=0.05),
+        config=PREDICTING_CONFIG,
+    ) as gateway:
+        for _ in range(20):
+            answer = await gateway.client.post(f"{gateway.url}/v1/completions", json=body)
+            assert answer.status_code == 200
+        await until(has(gateway, "llm_d_epp_predicted_time_error_ratio"))
+        return [await page(gateway)]
+
+
 async def of_long_pages(folder: Path) -> list[str]:
     """Scrape servers whose pages are too long, with a certificate in files."""
     await asyncio.to_thread(_write_certificate, folder)
@@ -497,6 +516,7 @@ RUNS: Final[tuple[Run, ...]] = (
     of_a_crowd,
     of_stages,
     of_former_stages,
+    of_predicted_times,
     of_long_pages,
     of_replicas,
     of_a_cluster,

@@ -33,7 +33,7 @@ class Live:
                 self.labels.setdefault(name, set()).update(sample.labels.keys() - {"le"})
 
 
-@pytest.mark.timeout(180)  # these are seven runs
+@pytest.mark.timeout(180)  # these are nine runs
 async def test_every_metric_of_the_table_is_live_and_every_live_one_is_in_it(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
