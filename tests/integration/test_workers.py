@@ -82,11 +82,12 @@ async def test_a_burst_over_both_workers_is_spread_evenly(gateway: Site) -> None
 
 async def test_requests_are_shared_out_and_counted_once(gateway: Site) -> None:
     name = "llm_d_epp_request_total"
-    before = await metric(gateway, name)
+    before = [await metric(gateway, name, worker) for worker in (0, 1)]
     await load(gateway, 100)
-    await gateway.picker.until(name, before + 100)
+    await gateway.picker.until(name, sum(before) + 100)
     # Envoy's only thread has a connection to each worker, and takes turns.
-    assert [await metric(gateway, name, worker) for worker in (0, 1)] == [50, 50]
+    after = [await metric(gateway, name, worker) for worker in (0, 1)]
+    assert after == [before[0] + 50, before[1] + 50]
 
 
 async def test_prompts_of_one_worker_are_known_to_the_other(gateway: Site) -> None:

@@ -14,6 +14,7 @@ from epp_plugins.session_plugins import BUILDERS
 NOT_DUMPED: Final[Mapping[str, str]] = {
     "DisaggProfileHandler": "which log lines were written; disagg_degraded_total counts them",
     "PdProfileHandler": "the same",
+    "PredictedTimeRoomFilter": "which session its reservations, which end with it, belong to",
     "RoundRobinFairnessPolicy": "the next place in line; /debug/session has the order of flows",
 }
 """Classes that keep something that says nothing to an operator, and what it is."""

@@ -36,6 +36,7 @@ FILTERS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("lora-affinity-filter", {"threshold": 0.5}),
     ("low-queue-filter", {}),
     ("multicluster-session-affinity-filter", {}),
+    ("predicted-time-room-filter", {}),
     ("prefill-filter", {}),
     ("prefix-cache-affinity-filter", {"affinityThreshold": 0.5}),
     ("prefix-cache-affinity-filter", {"explorationProbability": 0.5}),
