@@ -103,7 +103,6 @@ class RedisCarrier(Carrier):
                 if self._is_connected:
                     wait = _FIRST_WAIT_SECONDS
                 self._note_loss(fault)
-            _end_if_cancelled()
             # With jitter, so that not all replicas connect in the same moment.
             await asyncio.sleep(wait * self._rng.uniform(0.5, 1.0))
             wait = min(2 * wait, _MOST_WAIT_SECONDS)
