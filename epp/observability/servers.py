@@ -53,6 +53,30 @@ class PortError(Exception):
     """A port cannot be opened."""
 
 
+def listen_for_metrics(host: str, port: int, path: Path | None = None) -> list[socket.socket]:
+    """Open the metrics port; blocks: it resolves the host.
+
+    Args:
+        host: Address to listen on.
+        port: Port to listen on; 0 for any free one.
+        path: Socket file to listen on instead.
+
+    Raises:
+        PortError: It cannot be opened.
+    """
+    try:
+        return listen_on(
+            socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            if path is None
+            else [(socket.AF_UNIX, socket.SOCK_STREAM, 0, "", str(path))]
+        )
+    except OSError as error:
+        raise PortError(
+            f"cannot serve metrics on {host} port {port}: {error.strerror};"
+            " stop the other process, or give another --metrics-port or --host"
+        ) from error
+
+
 class _Form(NamedTuple):
     """Variant of the page that a client requests."""
 
@@ -123,17 +147,7 @@ class MetricsServer:
         self._feeds: EventFeeds | None = None
         self._metrics_queue: PageQueue[bytes] = PageQueue(_MAX_WAITING_PAGES)
         self._debug_queue: PageQueue[Response] = PageQueue(_MAX_WAITING_PAGES)
-        try:
-            listening = listen_on(
-                socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-                if path is None
-                else [(socket.AF_UNIX, socket.SOCK_STREAM, 0, "", str(path))]
-            )
-        except OSError as error:
-            raise PortError(
-                f"cannot serve metrics on {host} port {port}: {error.strerror};"
-                " stop the other process, or give another --metrics-port or --host"
-            ) from error
+        listening = listen_for_metrics(host, port, path)
         self.port: int = listening[0].getsockname()[1] if path is None else 0
         """The port number; 0 for a socket file."""
         self._server = HttpServer(

@@ -207,6 +207,8 @@ def _end_if_cancelled() -> None:
     """Raise CancelledError if this task was cancelled: a call of the client may have hidden that.
 
     Cancelled while it sends commands, the client of Redis (8.1) returns, or raises another error.
+    For the tasks of a group only: Python 3.11 leaves the task around a group that has failed marked
+    as cancelled.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():

@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import socket
 import ssl
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from http import HTTPStatus
@@ -14,13 +13,13 @@ import structlog
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
 from epp.listening import make_metrics_tls
-from epp.observability import HttpLimits, PortError, Registry, Response
+from epp.observability import HttpLimits, Registry, Response
 from epp.observability.exposition import Exposition
 from epp.observability.http_connection import Request
 from epp.observability.http_server import HttpServer
 from epp.observability.page_queue import PageQueue
+from epp.observability.servers import listen_for_metrics
 from epp.settings import ServeSettings
-from epp.sockets import listen_on
 from epp.workers.merged_decisions import PATH as DECISIONS
 from epp.workers.merged_decisions import merged_decisions
 from epp.workers.merged_metrics import MergedMetrics, Page, read_page, written
@@ -106,16 +105,7 @@ class Front:
 
     def _listen(self, tls: ssl.SSLContext | None) -> None:
         settings = self._settings
-        host, port = settings.host, settings.metrics_port
-        try:
-            listening = listen_on(
-                socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            )
-        except OSError as error:
-            raise PortError(
-                f"cannot serve metrics on {host} port {port}: {error.strerror};"
-                " stop the other process, or give another --metrics-port or --host"
-            ) from error
+        listening = listen_for_metrics(settings.host, settings.metrics_port)
         self.port = listening[0].getsockname()[1]
         self._server = HttpServer(
             "metrics",
