@@ -152,9 +152,9 @@ class WorkerProcess:
                 start_new_session=True,
             )
         self.lives += 1
-        reader, self._writer = await asyncio.open_connection(sock=ours)
-        self._heard_at, self._has_spoken = time.monotonic(), False
         try:
+            reader, self._writer = await asyncio.open_connection(sock=ours)
+            self._heard_at, self._has_spoken = time.monotonic(), False
             async with asyncio.TaskGroup() as tasks:
                 listening = tasks.create_task(self._listen(reader), name="reports of a worker")
                 watching = tasks.create_task(self._watch(), name="silence of a worker")
@@ -163,7 +163,8 @@ class WorkerProcess:
                 watching.cancel()
         finally:
             self.signal(signal.SIGKILL)
-            self._writer.close()
+            await process.wait()  # at once; otherwise its transport would be left open
+            (self._writer or ours).close()
             self._writer = self._process = None
             self.report = Report()
             self.has_reported.set()
