@@ -57,7 +57,15 @@ def test_the_sdist_holds_what_the_wheel_is_built_from(dist: Path) -> None:
     with tarfile.open(dist / SDIST) as file:
         names = {name.removeprefix(f"{STEM}/") for name in file.getnames()}
     assert {name for name in names if "/" not in name} == {
-        *("PKG-INFO", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", ".gitignore")
+        *(
+            "PKG-INFO",
+            "pyproject.toml",
+            "README.md",
+            "LICENSE",
+            "CHANGELOG.md",
+            ".gitignore",
+            "hatch_build.py",
+        )
     }
     assert {name.split("/")[0] for name in names if "/" in name} == {"epp", "plugins", "proto"}
     assert {name.split("/")[1] for name in names if name.startswith("plugins/")} == {"epp_plugins"}
