@@ -5,6 +5,7 @@ live run of it, and there are several simulated ones, in which requests come a f
 later. Their range is the noise: what so little does to a result, no model can predict.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -13,6 +14,8 @@ from statistics import median
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
+
+from epp.lab.results import Record, summarise
 
 AIM = 0.15
 """Most that the live p90 may differ from the simulated one, as a share of the latter."""
@@ -29,6 +32,22 @@ class Reading:
     hit_rate: float
     """Share of prompt tokens that came from a cache."""
 
+    @classmethod
+    def of(cls, records: Sequence[Record], warm_up_seconds: float = 0.0) -> "Reading":
+        """Summarise requests; a percentile is infinite if none got a token.
+
+        Args:
+            records: Finished requests.
+            warm_up_seconds: Those sent before are left out.
+        """
+        summary = summarise([each for each in records if each.started_at >= warm_up_seconds])
+        ttft = summary.ttft_ms
+        return cls(
+            ttft_p50_ms=math.inf if ttft is None else ttft.p50,
+            ttft_p90_ms=math.inf if ttft is None else ttft.p90,
+            hit_rate=summary.hit_rate or 0.0,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveReading(Reading):
@@ -39,6 +58,10 @@ class LiveReading(Reading):
     outside_p90_ms: float
     lag_p99_ms: float
     """How late 99 % of the engines' steps ended at most."""
+    late_p99_ms: float
+    """How late 99 % of the requests were sent at most."""
+    load_average: float
+    """Processes of the whole machine that used or wanted a core in its last minute."""
     cpu_shares: Mapping[str, float]
     """Share of one core of each process."""
     why_invalid: str = ""
@@ -151,7 +174,9 @@ def table(measured: Sequence[Agreement]) -> Group:
         "hit rate live, simulated",
         "TTFT outside the server p50, p90, ms",
         "steps late p99, ms",
-        "CPU of fleet, EPP, Envoy",
+        "sent late p99, ms",
+        "load average",
+        "CPU",
     ):
         machine.add_column(name, justify="right")
     for scenario, policies in by_scenario(measured).items():
@@ -199,8 +224,11 @@ def _machine(each: Agreement) -> list[str]:
         ", ".join(f"{median(run.hit_rate for run in runs):.1%}" for runs in (live, simulated)),
         ", ".join(f"{value:.1f}" for value in outside),
         f"{median(run.lag_p99_ms for run in live):.0f}",
+        f"{median(run.late_p99_ms for run in live):.0f}",
+        f"{median(run.load_average for run in live):.1f}",
         ", ".join(
-            f"{median(run.cpu_shares[name] for run in live):.0%}" for name in live[0].cpu_shares
+            f"{name} {median(run.cpu_shares[name] for run in live):.0%}"
+            for name in live[0].cpu_shares
         ),
     ]
 

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from epp.lab.envoy import EnvoyProcess, GatewayConfig, Mode
-from epp.lab.envoy.bootstrap import render_yaml
+from epp.lab.envoy.bootstrap import bootstrap, render_yaml
 from epp.lab.load import LoadPlan, Report, run
 from tools.bench import processes
 
@@ -19,6 +20,9 @@ CONCURRENCY = 16
 PROMPT_BYTES = 500
 # Scraping is measured by itself (idle); rare scrapes keep its noise out of the request's cost.
 SLOW_SCRAPES = ("--refresh-metrics-interval", "1s")
+
+
+_EXT_PROC = "envoy.filters.http.ext_proc"
 
 
 class Server(Enum):
@@ -99,6 +103,21 @@ def gateway(
         mode=mode, endpoints=tuple(endpoints), listen_port=0, epp_port=server.ready["grpc"]
     )
     return EnvoyProcess(render_yaml(config))
+
+
+def without_ext_proc(endpoints: Sequence[str], mode: Mode) -> str:
+    """Return the configuration of a gateway without the filter; its fallback policy stays."""
+    config = GatewayConfig(mode=mode, endpoints=tuple(endpoints), listen_port=0, epp_port=1)
+    document: dict[str, Any] = bootstrap(config)
+    for listener in document["static_resources"]["listeners"]:
+        for chain in listener["filter_chains"]:
+            manager = chain["filters"][0]["typed_config"]
+            filters = manager["http_filters"]
+            manager["http_filters"] = [each for each in filters if each["name"] != _EXT_PROC]
+            for host in manager["route_config"]["virtual_hosts"]:
+                for route in host["routes"]:
+                    route.get("typed_per_filter_config", {}).pop(_EXT_PROC, None)
+    return json.dumps(document)
 
 
 async def url_of(envoy: EnvoyProcess) -> str:

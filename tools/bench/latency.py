@@ -8,23 +8,27 @@ on one machine, so the rates are those of the machine; their ratios are not.
 """
 
 import contextlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count
 from statistics import median
-from typing import Any
 
 from rich.console import Group
 from rich.text import Text
 
-from epp.lab.envoy import EnvoyProcess, GatewayConfig, Mode
-from epp.lab.envoy.bootstrap import bootstrap
+from epp.lab.envoy import EnvoyProcess, Mode
 from epp.lab.load import Arrivals, LoadPlan, Report, run
 from epp.lab.results.distribution import percentile
-from tools.bench.gateways import PROMPT_BYTES, Server, load_errors, set_up, url_of
+from tools.bench.gateways import (
+    PROMPT_BYTES,
+    Server,
+    load_errors,
+    set_up,
+    url_of,
+    without_ext_proc,
+)
 from tools.bench.tables import new_table
 
 RATE = 100.0
@@ -38,7 +42,6 @@ RATE_SECONDS = 1.5
 RATE_RUNS = 3
 MOST_FAILURES = 2
 """A rate is too high if the next one is, too: one alone may be the neighbours'."""
-_EXT_PROC = "envoy.filters.http.ext_proc"
 _seeds = count(1)
 
 
@@ -113,25 +116,10 @@ async def measure(
 async def _urls(
     stack: contextlib.AsyncExitStack, endpoints: Sequence[str], mode: Mode
 ) -> dict[Gateway, str]:
-    alone = await stack.enter_async_context(EnvoyProcess(_without_ext_proc(endpoints, mode)))
+    alone = await stack.enter_async_context(EnvoyProcess(without_ext_proc(endpoints, mode)))
     bare = await set_up(stack, endpoints, mode, Server.BARE)
     epp = await set_up(stack, endpoints, mode, Server.EPP)
     return {Gateway.ALONE: await url_of(alone), Gateway.BARE: bare.url, Gateway.EPP: epp.url}
-
-
-def _without_ext_proc(endpoints: Sequence[str], mode: Mode) -> str:
-    """Return the configuration of a gateway without the filter; its fallback policy stays."""
-    config = GatewayConfig(mode=mode, endpoints=tuple(endpoints), listen_port=0, epp_port=1)
-    document: dict[str, Any] = bootstrap(config)
-    for listener in document["static_resources"]["listeners"]:
-        for chain in listener["filter_chains"]:
-            manager = chain["filters"][0]["typed_config"]
-            filters = manager["http_filters"]
-            manager["http_filters"] = [each for each in filters if each["name"] != _EXT_PROC]
-            for host in manager["route_config"]["virtual_hosts"]:
-                for route in host["routes"]:
-                    route.get("typed_per_filter_config", {}).pop(_EXT_PROC, None)
-    return json.dumps(document)
 
 
 def _plan(url: str, rate: float, seconds: float) -> LoadPlan:
