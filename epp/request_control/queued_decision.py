@@ -17,6 +17,7 @@ from epp.request_control.errors import (
 from epp.request_control.pending import PendingDecision
 from epp.request_control.plugins import EndCause
 from epp.request_control.prepared_request import PreparedRequest
+from epp.request_control.producer_run import ProducerRun
 from epp.request_control.refusals import Refusals
 from epp.request_control.routed_request import RoutedRequest
 from epp.scheduling import CycleState, Endpoint, LLMRequest, SchedulingResult
@@ -62,7 +63,15 @@ class QueuedDecision(PendingDecision):
         refusals: Reports a request that is refused or abandoned.
     """
 
-    __slots__ = ("_decider", "_flow", "_prepared", "_queued", "_refusals", "request")
+    __slots__ = (
+        "_decider",
+        "_flow",
+        "_known_pipeline",
+        "_prepared",
+        "_queued",
+        "_refusals",
+        "request",
+    )
 
     def __init__(
         self,
@@ -78,6 +87,8 @@ class QueuedDecision(PendingDecision):
         self._flow = flow
         self._refusals = refusals
         self._queued: QueuedRequest | None = None
+        self._known_pipeline = prepared.pipeline
+        """The last pipeline for which :meth:`_follow_reload` has prepared it, or could not."""
         prepared.pipeline.request_began()
 
     @property
@@ -122,10 +133,37 @@ class QueuedDecision(PendingDecision):
         try:
             return self._decider.choose(self._prepared, endpoints, preference)
         except AllFilteredError as error:
-            if self._flow.holds_filtered:
+            if not self._flow.holds_filtered:
+                raise
+            if not self._follow_reload():
                 self._refusals.held(error, self._prepared)
                 raise NoPlaceError(str(error)) from error
-            raise
+        return self.choose(endpoints, preference)
+
+    def _follow_reload(self) -> bool:
+        """Prepare the request for the pipeline in use; return whether that was another one.
+
+        Filters that a reload has removed must not hold a request for ever. A request to which an
+        asynchronous producer of the pipeline in use applies is not prepared: that would have to
+        wait within a session.
+        """
+        prepared, pipeline = self._prepared, self._decider.pipeline
+        if pipeline is self._known_pipeline:
+            return False
+        self._known_pipeline = pipeline
+        request, state = prepared.request, CycleState()
+        if pipeline.header_processors:
+            fairness_id = request.fairness_id
+            pipeline.request_came(request, state)
+            request.fairness_id = fairness_id  # it waits in the queue of this flow
+        producer_run = ProducerRun(pipeline.producers, request, state)
+        if producer_run.advance():
+            return False
+        pipeline.request_began()
+        previous, prepared.pipeline = prepared.pipeline, pipeline
+        prepared.producer_run = producer_run
+        previous.request_ended()
+        return True
 
     def dispatch(
         self, queued: QueuedRequest, result: SchedulingResult, attributes: Mapping[str, str]

@@ -10,7 +10,7 @@ from rich.console import Console
 from epp.lab.load import LoadPlan, Report
 from epp.lab.scenarios import load_scenario
 from epp.lab.simulation import quiet_logs
-from tools.bench import agreement_runs
+from tools.bench import agreement_runs, live_runs
 from tools.bench.agreement import Agreement, LiveReading, Reading, Round, swapped, table, verdict
 from tools.bench.result_cells import cells_of
 
@@ -32,6 +32,8 @@ def made(
                 outside_p50_ms=2.0,
                 outside_p90_ms=3.0,
                 lag_p99_ms=4.0,
+                late_p99_ms=5.0,
+                load_average=1.5,
                 cpu_shares={"fleet": 0.1, "EPP": 0.2},
                 why_invalid=why,
             ),
@@ -119,15 +121,14 @@ def test_why_a_live_run_is_not_valid(stats: str | None, failed: int, why: str) -
     report = Report.from_records(plan, [], sent=9, elapsed_seconds=1.0, peak_in_flight=1)
     object.__setattr__(report, "failed", failed)
     page: dict[str, Any] = {"bottleneck": stats}
-    assert agreement_runs.why_invalid(report, page) == why
+    assert live_runs.why_invalid(report, page) == why
 
 
-def test_simulated_runs_differ_by_the_arrivals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulated_runs_differ_by_the_arrivals_alone() -> None:
     quiet_logs()
-    monkeypatch.setattr(agreement_runs, "SIMULATED_RUNS", 2)
     scenario = load_scenario(agreement_runs.FOLDER / "straggler.yaml").changed(requests=60)
     for contender in agreement_runs.CONTENDERS:
-        one, again = (agreement_runs.simulate(scenario, contender, 1) for _ in range(2))
+        one, again = (agreement_runs.simulate(scenario, contender, 1, 2) for _ in range(2))
         assert one == again
         assert one[0].ttft_p90_ms != one[1].ttft_p90_ms
     due = [each.arrives_at for each in scenario.workload(1)]

@@ -57,6 +57,9 @@ class FleetState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return _VERSION
 
 
+_THREAD = "predicted-time state"
+
+
 class StateFile:
     """Reads and writes one file; a write replaces it in one step.
 
@@ -92,16 +95,24 @@ class StateFile:
         """Write ``state`` in a thread; does nothing while a write is in progress."""
         if self._writer is not None and self._writer.is_alive():
             return
-        self._writer = threading.Thread(
-            target=self.write, args=(state,), name="predicted-time state", daemon=True
-        )
+        self._writer = threading.Thread(target=self.write, args=(state,), name=_THREAD, daemon=True)
         self._writer.start()
 
     def finish(self, state: FleetState) -> None:
-        """Write ``state``, after a write in progress."""
-        if self._writer is not None:
-            self._writer.join()
-        self.write(state)
+        """Write ``state`` after a write in progress, in a thread for which the process waits.
+
+        A reload that removes the producer calls it on the event loop, which must not wait for the
+        disk.
+        """
+        earlier = self._writer
+
+        def write() -> None:
+            if earlier is not None:
+                earlier.join()
+            self.write(state)
+
+        self._writer = threading.Thread(target=write, name=_THREAD, daemon=False)
+        self._writer.start()
 
     def write(self, state: FleetState) -> None:
         """Replace the file; a failure is logged once until a write succeeds."""

@@ -1,12 +1,12 @@
 """``predicted-time-producer`` tells its model what the hooks and pages say."""
 
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from plugins.predicted_time.fleets import state_written
 from structlog.testing import capture_logs
 
 from epp.request_control.plugins import DECISION_NOTES, EndCause, ResponseHead
@@ -322,6 +322,7 @@ def test_a_state_file_continues_after_a_restart(tmp_path: Path) -> None:
         flight.body()
         flight.end()
     pool.producer.close()
+    state_written()
     again = Pool(parameters)
     assert again.learned() == 50
     assert again.producer.model.learner.serial.predict(1.0, 0) == pytest.approx(0.4, rel=0.05)
@@ -402,9 +403,7 @@ def test_the_state_file_is_written_while_there_are_requests(tmp_path: Path) -> N
     Flight(pool, pool.a)
     pool.now += 10.0
     Flight(pool, pool.a)
-    for each in threading.enumerate():
-        if each.name == "predicted-time state":
-            each.join()
+    state_written()
     assert path.exists()
 
 

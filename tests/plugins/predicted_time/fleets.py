@@ -1,6 +1,7 @@
 """A fleet of serial or parallel servers whose times are known, driven by a model of it."""
 
 import heapq
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
@@ -105,3 +106,10 @@ class Fleet:
                 kv_usage=0.0,
                 now=self.now,
             )
+
+
+def state_written() -> None:
+    """Wait until no state file is being written."""
+    for each in threading.enumerate():
+        if each.name == "predicted-time state":
+            each.join()

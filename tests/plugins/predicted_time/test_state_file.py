@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from plugins.predicted_time.fleets import Fleet
+from plugins.predicted_time.fleets import Fleet, state_written
 from structlog.testing import capture_logs
 
 from epp_plugins.predicted_time import FleetModel, StateFile
@@ -21,6 +21,7 @@ def test_what_is_written_is_read_again(tmp_path: Path, learned: FleetModel) -> N
     file = StateFile(str(tmp_path / "state.json"))
     file.write_in_thread(learned.state())
     file.finish(learned.state())
+    state_written()
     assert file.read() == learned.state()
     assert [each.name for each in tmp_path.iterdir()] == ["state.json"]
 
@@ -62,6 +63,7 @@ def test_a_damaged_file_is_refused_and_replaced(
     assert reason in log["reason"]
     assert log["file"] == str(path)
     file.finish(learned.state())
+    state_written()
     assert file.read() == learned.state()
 
 
@@ -71,9 +73,11 @@ def test_a_file_that_cannot_be_written_is_reported_once(
     folder = tmp_path / "missing"
     file = StateFile(str(folder / "state.json"))
     with capture_logs() as logs:
-        file.finish(learned.state())
-        file.finish(learned.state())
+        for _ in range(2):
+            file.finish(learned.state())
+            state_written()
     assert [log["event"] for log in logs] == ["learned state not written"]
     folder.mkdir()
     file.finish(learned.state())
+    state_written()
     assert file.read() == learned.state()
