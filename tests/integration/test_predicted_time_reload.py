@@ -182,7 +182,8 @@ async def test_a_producer_that_is_removed_writes_its_file_and_one_that_is_added_
             assert not kept.exists()  # the request that hangs still uses the producer
         await until(kept.exists)
         document = json.loads(await asyncio.to_thread(kept.read_text))
-        assert document["serial"]["samples"] == samples
+        # The server's counter tells of the two as well, by which the one that hangs seems to begin.
+        assert samples <= document["serial"]["samples"] <= samples + 1
         assert len(endpoint.load.observers) == observers - 1
         await reload(gateway, path, holding_config())
         assert producer(gateway).model.learner.serial.samples == 0
