@@ -168,7 +168,7 @@ class Recorder:
             decision.destination,
             result.primary,
             packed,
-            routed.parsed_by.outlines,
+            routed.decided_by.outlines,
             routed.state.read(PREFIX_MATCHES),
             decision.shadow,
             [(name, each.name) for name, each in stages.items()] if stages else (),

@@ -30,7 +30,7 @@ class PreparedRequest:
     """A parsed request whose data producers have run, or are running."""
 
     pipeline: Pipeline
-    """The pipeline that parsed it."""
+    """The pipeline whose producers have run, and whose profiles decide."""
     producer_run: ProducerRun
     """Holds the request and its cycle state."""
     parser: Guard[Parser] | None
@@ -51,6 +51,8 @@ class PreparedRequest:
     """The endpoint that it must go to (:mod:`.forced_endpoint`); "" for any."""
     candidates: Sequence[Endpoint] = ()
     """Endpoints of the last choice."""
+    parsed_by: Pipeline | None = None
+    """The pipeline that parsed it, if a reload came while it waited; None for `pipeline`."""
     is_waiting: bool = False
     """Whether :meth:`begin_to_wait` was called."""
 

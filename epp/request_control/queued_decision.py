@@ -118,7 +118,7 @@ class QueuedDecision(PendingDecision):
             queued, self._queued = self._queued, None  # it refers to this decision
             self._flow.cancel(queued, _CANCELLED.get(cause, Outcome.EVICTED_OTHER))
         self._refusals.abandoned(self._prepared, cause)
-        self._prepared.pipeline.request_ended()
+        self._leave_pipelines()
 
     # --- the Candidate ----------------------------------------------------------------------------
 
@@ -160,9 +160,11 @@ class QueuedDecision(PendingDecision):
         if producer_run.advance():
             return False
         pipeline.request_began()
-        previous, prepared.pipeline = prepared.pipeline, pipeline
-        prepared.producer_run = producer_run
-        previous.request_ended()
+        if prepared.parsed_by is None:
+            prepared.parsed_by = prepared.pipeline  # its parser will read the answer
+        else:
+            prepared.pipeline.request_ended()
+        prepared.pipeline, prepared.producer_run = pipeline, producer_run
         return True
 
     def dispatch(
@@ -193,11 +195,17 @@ class QueuedDecision(PendingDecision):
     def turn_away(self, outcome: Outcome, why: str, *, pool_is_empty: bool) -> None:
         self._refused(_refusal(outcome, why, pool_is_empty=pool_is_empty))
 
+    def _leave_pipelines(self) -> None:
+        prepared = self._prepared
+        prepared.pipeline.request_ended()
+        if prepared.parsed_by is not None:
+            prepared.parsed_by.request_ended()
+
     def _refused(self, error: Exception) -> None:
         self._end(self._refusals.refused_request(error, self._prepared))
 
     def _end(self, outcome: RoutedRequest | RequestError) -> None:
-        self._prepared.pipeline.request_ended()
+        self._leave_pipelines()
         self._queued = None  # it refers to this decision
         self.settle(outcome)
 

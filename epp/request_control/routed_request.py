@@ -98,6 +98,7 @@ class RoutedRequest:
         "_lifecycle",
         "answered_by",
         "body",
+        "decided_by",
         "decision",
         "endpoint",
         "find_reader",
@@ -131,8 +132,10 @@ class RoutedRequest:
         self.decision = decision
         self.request: LLMRequest = decision.request
         self.pipeline = pipeline
-        self.parsed_by = prepared.pipeline
-        """The pipeline that parsed the request: another one if a reload came while it waited."""
+        self.decided_by = prepared.pipeline
+        """The pipeline whose profiles decided: another one if a reload came while it waited."""
+        self.parsed_by = prepared.parsed_by or prepared.pipeline
+        """The pipeline that parsed the request; likewise."""
         self.state: CycleState = prepared.producer_run.state
         self.metrics = metrics
         self.body = prepared.rewritten

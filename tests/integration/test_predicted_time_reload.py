@@ -129,6 +129,40 @@ async def test_requests_that_remain_held_keep_their_order_and_their_deadlines(
         assert_nothing_reserved(gateway)
 
 
+async def test_a_held_request_follows_several_reloads_and_leaves_none_of_their_graphs_in_use(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "config.yaml"
+    renamed = (
+        holding_config()
+        .replace(
+            "- type: predicted-time-room-filter", "- {type: predicted-time-room-filter, name: room}"
+        )
+        .replace("pluginRef: predicted-time-room-filter", "pluginRef: room")
+    )
+    async with followed(path, holding_config()) as gateway:
+        director = gateway.app.pool.director
+        pipelines = [director.pipeline]
+        async with hanging(gateway, gateway.fleet.servers[0]):
+            first, second, third = await queued(gateway, 3)
+            for config in (renamed, holding_config(), renamed):
+                await reload(gateway, path, config)
+                pipelines.append(director.pipeline)
+                tried = asyncio.Event()
+                endpoint = gateway.app.pool.store.snapshot[0]
+                endpoint.load.observers.append(tried.set)
+                await tried.wait()  # a page, by which they are tried again
+                await waiting(gateway, 3)
+            first.cancel()
+            await waiting(gateway, 2)
+            await reload(gateway, path, WITHOUT_PRODUCER)
+            pipelines.append(director.pipeline)
+            answers = await asyncio.gather(second, third)
+            assert [answer.status_code for answer in answers] == [200, 200]
+        await gateway.settled()
+        await until(lambda: not any(each.open_requests for each in pipelines))
+
+
 async def test_a_client_that_leaves_after_the_reload_is_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     async with followed(path, holding_config()) as gateway:
