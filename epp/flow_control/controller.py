@@ -12,7 +12,7 @@ from functools import partial
 
 from epp.data_layer.scrape_observers import NullScrapeObserver
 from epp.flow_control.control import FlowControl
-from epp.flow_control.flows import InFlight, Outcome, QueuedRequest
+from epp.flow_control.flows import Candidate, InFlight, Outcome, QueuedRequest
 from epp.flow_control.interfaces import FlowObserver, NoRevocations, RevocationObserver
 from epp.flow_control.pressure.eviction import Evictions
 from epp.flow_control.settings import FlowSettings
@@ -105,6 +105,24 @@ class FlowController:
     def waiting(self) -> int:
         """The number of waiting requests."""
         return 0 if self.control is None else self.control.ledger.bands.waiting
+
+    def lets_pass(self, request: LLMRequest) -> bool:
+        """Return whether ``request`` need not be submitted: nobody waits, and there is capacity."""
+        control = self.active
+        return control is not None and not control.sees_all and control.lets_pass(request)
+
+    def submit(self, candidate: Candidate, ttl_seconds: float | None) -> QueuedRequest | None:
+        """Dispatch, enqueue or refuse a request while flow control is on.
+
+        Args:
+            candidate: The request; it learns its outcome, perhaps before this returns.
+            ttl_seconds: The request's own TTL; None if it has none.
+
+        Returns:
+            The waiting request; None if it does not wait.
+        """
+        assert self.active is not None  # noqa: S101 - see above
+        return self.active.submit(candidate, ttl_seconds)
 
     def passed(self, request: LLMRequest) -> None:
         """Note that ``request`` was sent to an endpoint without waiting."""

@@ -1,0 +1,250 @@
+"""One worker owns the queues: limits, turns and priorities hold for the requests of all."""
+
+from pathlib import Path
+
+from tools.harness.controls import control_of
+from tools.harness.gateway import until
+
+from .flow_workers import Worker, settings, went, workers
+
+
+def waiting(owner: Worker) -> int:
+    """Return the number of requests in the owner's queues."""
+    return control_of(owner.flow).ledger.bands.waiting
+
+
+def in_flight(worker: Worker) -> int:
+    """Return what a worker knows to be in flight, of all workers."""
+    return sum(each.load.in_flight for each in worker.flow.pool())
+
+
+async def test_a_request_of_another_worker_goes_at_once_if_there_is_room(tmp_path: Path) -> None:
+    async with workers(tmp_path, settings(2)) as (owner, other):
+        client = other.ask("a")
+        assert client.outcome == ""  # it asks the owner
+        await went(client)
+        assert not client.has_waited
+        await until(lambda: ("passed", "a") in owner.observer.seen)
+        assert other.observer.seen == []
+        assert in_flight(owner) == in_flight(other) == 1
+        client.end()
+        assert in_flight(owner) == 0
+
+
+async def test_the_slots_of_the_pool_are_given_away_once(tmp_path: Path) -> None:
+    async with workers(tmp_path, settings(3)) as (owner, other):
+        clients = [(owner, other)[n % 2].ask(f"{n}") for n in range(8)]
+        await until(lambda: len(owner.order) == 3 and waiting(owner) == 5)
+        for sent in range(3, 8):
+            next(each for each in clients if each.outcome == "sent").end()
+            await until(lambda sent=sent: len(owner.order) == sent + 1)
+        assert waiting(owner) == 0
+        for each in clients:
+            if each.outcome == "sent":
+                each.end()
+        assert in_flight(owner) == 0
+
+
+async def test_tenants_take_turns_wherever_their_requests_come(tmp_path: Path) -> None:
+    async with workers(tmp_path, settings(1)) as (owner, other):
+        first = owner.ask("first")
+        flood = [other.ask(f"a{n}", "alice") for n in range(4)]
+        await until(lambda: waiting(owner) == 4)
+        few = [owner.ask(f"b{n}", "bob") for n in range(2)]
+        first.end()
+        for client in (flood[0], few[0], flood[1], few[1], flood[2], flood[3]):
+            await went(client)
+            client.end()
+        assert owner.order == ["first", "a0", "b0", "a1", "b1", "a2", "a3"]
+
+
+async def test_a_higher_priority_of_another_worker_goes_first(tmp_path: Path) -> None:
+    async with workers(tmp_path, settings(1)) as (owner, other):
+        first, low = owner.ask("first"), owner.ask("low")
+        high = other.ask("high", priority=5)
+        await until(lambda: waiting(owner) == 2)
+        first.end()
+        await went(high)
+        assert low.outcome == ""
+        high.end()
+        await went(low)
+        assert high.has_waited
+
+
+async def test_limits_on_waiting_requests_hold_for_all_workers_together(tmp_path: Path) -> None:
+    async with workers(tmp_path, settings(1, max_requests=3, displaces=False)) as (owner, other):
+        owner.ask("first")
+        kept = [worker.ask(worker.observer.__class__.__name__) for worker in (owner, other, other)]
+        await until(lambda: waiting(owner) == 3)
+        over = other.ask("one too many")
+        await until(lambda: over.outcome != "")
+        assert (over.outcome, over.why) == (
+            "RejectedCapacity",
+            "3 requests wait, which is the limit",
+        )
+        assert owner.ask("here, too").outcome == "RejectedCapacity"
+        assert [each.outcome for each in kept] == ["", "", ""]
+
+
+async def test_a_request_that_is_displaced_is_told_so_at_its_worker(tmp_path: Path) -> None:
+    async with workers(tmp_path, settings(1, max_requests=2)) as (owner, other):
+        owner.ask("first")
+        flood = [other.ask(f"{n}", "alice") for n in range(2)]
+        await until(lambda: waiting(owner) == 2)
+        owner.ask("new", "bob")
+        await until(lambda: flood[1].outcome != "")
+        assert flood[1].outcome == "RejectedCapacity"
+        assert "displaced by one of a flow that uses less" in flood[1].why
+
+
+async def test_a_ttl_ends_at_the_owner_with_its_reason(tmp_path: Path) -> None:
+    async with workers(tmp_path, settings(1)) as (owner, other):
+        owner.ask("first")
+        client = other.ask("late", ttl=0.05)
+        await until(lambda: client.outcome != "")
+        assert client.outcome == "EvictedTTL"
+        assert "the pool's saturation is 1.00" in client.why
+
+
+async def test_a_client_that_leaves_is_taken_out_of_the_queue(tmp_path: Path) -> None:
+    async with workers(tmp_path, settings(1)) as (owner, other):
+        first, gone, stays = owner.ask("first"), other.ask("gone"), other.ask("stays")
+        await until(lambda: waiting(owner) == 2)
+        gone.leave()
+        await until(lambda: waiting(owner) == 1)
+        first.end()
+        await went(stays)
+        assert gone.tries == 0
+        assert ("EvictedContextCancelled", "gone") in owner.observer.seen
+
+
+async def test_the_end_of_a_request_elsewhere_lets_the_next_one_go(tmp_path: Path) -> None:
+    async with workers(tmp_path, settings(1), count=3) as (owner, other, third):
+        first = other.ask("first")
+        await went(first)
+        waits = [third.ask("second"), owner.ask("third")]
+        await until(lambda: waiting(owner) == 2)
+        first.end()
+        await went(waits[0])
+        waits[0].end()
+        await went(waits[1])
+
+
+async def test_a_request_for_which_no_endpoint_is_found_is_parked(tmp_path: Path) -> None:
+    async with workers(tmp_path, settings(4)) as (owner, other):
+        unfit = other.ask("unfit", fits=False)
+        await until(lambda: bool(control_of(owner.flow).ledger.parking.requests))
+        (parked,) = control_of(owner.flow).ledger.parking.requests
+        assert (parked.reasons, parked.tries) == (("the filters leave none",), 1)
+        assert in_flight(owner) == 0
+        fits = other.ask("fits")
+        await went(fits)
+        unfit.fits = True
+        owner.flow.wake()
+        await went(unfit)
+        await until(lambda: ("Dispatched", "unfit") in owner.observer.seen)
+        about_unfit = [how for how, name in owner.observer.seen if name == "unfit"]
+        assert about_unfit == ["enqueued", "Dispatched"]
+        assert waiting(owner) == 0
+
+
+async def test_a_failure_to_send_ends_the_request_and_frees_the_slot(tmp_path: Path) -> None:
+    async with workers(tmp_path, settings(1)) as (owner, other):
+        first, broken, second = owner.ask("first"), other.ask("broken"), other.ask("second")
+
+        def fail(*_: object) -> None:
+            raise ValueError("no profile of that name")
+
+        broken.choose = fail  # type: ignore[method-assign,assignment] # for the test
+        await until(lambda: waiting(owner) == 2)
+        first.end()
+        await went(second)
+        assert (broken.outcome, broken.why) == ("failed", "no profile of that name")
+
+
+async def test_a_low_request_of_another_worker_is_evicted_for_a_high_one(tmp_path: Path) -> None:
+    async with workers(tmp_path, settings(2, evicts=True)) as (owner, other):
+        answered, low = other.ask("answered", priority=-1), other.ask("low", priority=-1)
+        await went(answered, low)
+        answered.begin_response()
+        high = owner.ask("high", priority=1)
+        await went(high)
+        assert low.outcome == "evicted"
+        assert answered.outcome == "sent"
+
+
+# --- ends of workers ------------------------------------------------------------------------------
+
+
+async def test_requests_of_a_worker_that_dies_leave_the_queue(tmp_path: Path) -> None:
+    async with workers(tmp_path, settings(1)) as (owner, other):
+        await went(first := other.ask("in flight"))
+        lost = other.ask("waits")
+        await until(lambda: waiting(owner) == 1)
+        mine = owner.ask("mine")
+        await other.die()
+        await went(mine)
+        assert waiting(owner) == 0
+        assert (first.outcome, lost.outcome) == ("sent", "")
+        assert in_flight(owner) == 1
+
+
+async def test_the_next_owner_has_the_requests_that_wait_with_their_times(tmp_path: Path) -> None:
+    async with workers(tmp_path, settings(1), count=3) as (owner, second, third):
+        owner.ask("dies with it")
+        waits = [third.ask("third's"), second.ask("second's"), third.ask("third's, too", ttl=60.0)]
+        await until(lambda: waiting(owner) == 3)
+        since = [each.queued.enqueued_at for each in waits if each.queued is not None]
+        await owner.die()
+        second.leadership.take()
+        await went(waits[0])
+        await until(lambda: waiting(second) == 2)
+        assert [each.enqueued_at for each in control_of(second.flow).ledger.waiting] == since[1:]
+        waits[0].end()
+        await went(waits[1])
+        waits[1].end()
+        await went(waits[2])
+
+
+async def test_a_request_whose_ttl_ended_meanwhile_is_refused_by_the_next_owner(
+    tmp_path: Path,
+) -> None:
+    async with workers(tmp_path, settings(1), count=2) as (owner, other):
+        owner.ask("first")
+        late = other.ask("late", ttl=30.0)
+        await until(lambda: waiting(owner) == 1)
+        assert late.queued is not None
+        late.queued.enqueued_at -= 60.0
+        other.endpoints[0].load.start(0.0)  # it would go at once
+        await owner.die()
+        other.leadership.take()
+        await until(lambda: late.outcome != "")
+        assert late.outcome == "EvictedTTL"
+
+
+async def test_the_next_owner_can_evict_what_the_first_one_could(tmp_path: Path) -> None:
+    async with workers(tmp_path, settings(2, evicts=True), count=3) as (owner, second, third):
+        clients = [each.ask(f"of {each.index}", priority=-1) for each in (second, third)]
+        await went(*clients)
+        await owner.die()
+        second.leadership.take()
+        high = [third.ask(f"{n}", priority=1) for n in range(2)]
+        await went(*high)
+        assert [each.outcome for each in clients] == ["evicted", "evicted"]
+
+
+async def test_without_an_owner_requests_wait_and_then_are_refused_as_if_full(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr("epp.workers.flow_requester.OWNERLESS_SECONDS", 0.05)
+    async with workers(tmp_path, settings(1)) as (owner, other):
+        owner.ask("first")
+        waits = other.ask("waits")
+        await until(lambda: waiting(owner) == 1)
+        await owner.die()
+        await until(lambda: waits.outcome != "")
+        assert waits.outcome == other.ask("another").outcome == "RejectedCapacity"
+        assert "the worker that owns the queues has been away" in waits.why
+        assert [how for how, _ in other.observer.seen] == ["RejectedCapacity"] * 2
+        other.leadership.take()
+        await went(other.ask("served again"))
