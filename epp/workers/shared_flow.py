@@ -140,8 +140,8 @@ class SharedFlowController(FlowController):
 
     def _lost(self, worker: int) -> None:
         self._shared.lost(worker)
+        self.accounts.left(self._place.replica_name(worker))
         if self.is_owner:
-            self.accounts.left(self._place.replica_name(worker))
             self._owner.lost(worker)
         else:
             self._requester.lost(worker)
@@ -195,6 +195,11 @@ class SharedFlowController(FlowController):
             super().wake()
         elif self._requester.owner_waits:
             self._requester.report_news()
+
+    def look(self) -> None:
+        """Open a session if requests wait: counts of other workers may have changed."""
+        if self.is_owner and self.waiting:
+            self.wake()
 
     def continue_soon(self) -> None:
         """Open a session in the next turn of the event loop, although nothing has happened."""

@@ -79,7 +79,7 @@ class SharedLoads:
         index: Number of this worker.
         count: Number of all workers.
         siblings: Their names among replicas.
-        changed: Called when others have changed their numbers, without decisions here.
+        looked: Called after each look of :meth:`run`.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class SharedLoads:
         index: int,
         count: int,
         siblings: frozenset[Hashable] = frozenset(),
-        changed: Callable[[], None] = lambda: None,
+        looked: Callable[[], None] = lambda: None,
     ) -> None:
         self._siblings = siblings
-        self._changed = changed
+        self._looked = looked
         self._row = OwnRow(memory, index)
         self._peers = [PeerRow(memory, each) for each in range(count) if each != index]
         self._loads: dict[int, SharedLoad] = {}
@@ -127,16 +127,14 @@ class SharedLoads:
             load.share(peer.index, 0)
         load.leave()
 
-    def look(self, *, is_thorough: bool = False) -> bool:
-        """Take over what the other workers have changed; return whether they have."""
-        loads, has_changed = self._loads, False
+    def look(self, *, is_thorough: bool = False) -> None:
+        """Take over what the other workers have changed."""
+        loads = self._loads
         for peer in self._peers:
             for key, in_flight, at in peer.changes(is_thorough=is_thorough):
                 load = loads.get(key)
                 if load is not None:
                     load.share(peer.index, in_flight, at)
-                    has_changed = True
-        return has_changed
 
     def before(self, read: Callable[[], T]) -> Callable[[], T]:
         """Return ``read`` with a :meth:`look` before each call."""
@@ -150,6 +148,6 @@ class SharedLoads:
     async def run(self) -> None:
         """Look from time to time until cancelled."""
         while True:
-            if self.look(is_thorough=True):
-                self._changed()
+            self.look(is_thorough=True)
+            self._looked()
             await asyncio.sleep(_LOOK_SECONDS)

@@ -34,7 +34,7 @@ class WorkerSharing:
         self._place = place
         self._flow: SharedFlowController | None = None
         self._loads = SharedLoads(
-            memory, place.index, place.count, place.siblings, changed=self._loads_changed
+            memory, place.index, place.count, place.siblings, looked=self._looked
         )
 
     def make_load(self, spec: EndpointSpec) -> EndpointLoad:
@@ -57,9 +57,9 @@ class WorkerSharing:
         if self._flow is not None:
             self._flow.use_plugins(plugins, guards)
 
-    def _loads_changed(self) -> None:
-        if self._flow is not None and self._flow.is_owner:
-            self._flow.wake()
+    def _looked(self) -> None:
+        if self._flow is not None:
+            self._flow.look()
 
     def only_once(self, observer: ScrapeObserver) -> ScrapeObserver:
         return LeaderOnly(observer, self._leadership)

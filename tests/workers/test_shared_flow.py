@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tools.harness.controls import control_of
 from tools.harness.gateway import until
 
@@ -16,6 +18,11 @@ def waiting(owner: Worker) -> int:
 def in_flight(worker: Worker) -> int:
     """Return what a worker knows to be in flight, of all workers."""
     return sum(each.load.in_flight for each in worker.flow.pool())
+
+
+async def sent_in_all(worker: Worker, number: int) -> None:
+    """Wait until so many requests of all workers are sent."""
+    await until(lambda: len(worker.order) == number)
 
 
 async def test_a_request_of_another_worker_goes_at_once_if_there_is_room(tmp_path: Path) -> None:
@@ -37,7 +44,7 @@ async def test_the_slots_of_the_pool_are_given_away_once(tmp_path: Path) -> None
         await until(lambda: len(owner.order) == 3 and waiting(owner) == 5)
         for sent in range(3, 8):
             next(each for each in clients if each.outcome == "sent").end()
-            await until(lambda sent=sent: len(owner.order) == sent + 1)
+            await sent_in_all(owner, sent + 1)
         assert waiting(owner) == 0
         for each in clients:
             if each.outcome == "sent":
@@ -135,7 +142,7 @@ async def test_a_request_for_which_no_endpoint_is_found_is_parked(tmp_path: Path
         unfit = other.ask("unfit", fits=False)
         await until(lambda: bool(control_of(owner.flow).ledger.parking.requests))
         (parked,) = control_of(owner.flow).ledger.parking.requests
-        assert (parked.reasons, parked.tries) == (("the filters leave none",), 1)
+        assert parked.reasons == ("the filters leave none",)
         assert in_flight(owner) == 0
         fits = other.ask("fits")
         await went(fits)
@@ -173,6 +180,31 @@ async def test_a_low_request_of_another_worker_is_evicted_for_a_high_one(tmp_pat
         assert answered.outcome == "sent"
 
 
+# --- reloads --------------------------------------------------------------------------------------
+
+
+async def test_waiting_requests_are_kept_when_a_reload_makes_room(tmp_path: Path) -> None:
+    async with workers(tmp_path, settings(1)) as (owner, other):
+        first, second = owner.ask("first"), other.ask("second")
+        await until(lambda: waiting(owner) == 1)
+        other.flow.use(settings(2))  # it may reload first
+        owner.flow.use(settings(2))
+        await went(second)
+        assert first.outcome == "sent"
+
+
+async def test_flow_control_that_is_off_at_the_owner_lets_new_requests_go(tmp_path: Path) -> None:
+    async with workers(tmp_path, settings(1)) as (owner, other):
+        first, waits = owner.ask("first"), other.ask("waits")
+        await until(lambda: waiting(owner) == 1)
+        owner.flow.use(None)
+        await went(new := other.ask("new"))
+        assert waits.outcome == ""  # the previous settings hold for it
+        new.end()
+        first.end()
+        await went(waits)
+
+
 # --- ends of workers ------------------------------------------------------------------------------
 
 
@@ -191,19 +223,19 @@ async def test_requests_of_a_worker_that_dies_leave_the_queue(tmp_path: Path) ->
 
 async def test_the_next_owner_has_the_requests_that_wait_with_their_times(tmp_path: Path) -> None:
     async with workers(tmp_path, settings(1), count=3) as (owner, second, third):
+        await went(stays := third.ask("stays in flight"))
         owner.ask("dies with it")
         waits = [third.ask("third's"), second.ask("second's"), third.ask("third's, too", ttl=60.0)]
-        await until(lambda: waiting(owner) == 3)
+        await until(lambda: waiting(owner) == 4)
         since = [each.queued.enqueued_at for each in waits if each.queued is not None]
         await owner.die()
         second.leadership.take()
-        await went(waits[0])
-        await until(lambda: waiting(second) == 2)
-        assert [each.enqueued_at for each in control_of(second.flow).ledger.waiting] == since[1:]
-        waits[0].end()
-        await went(waits[1])
-        waits[1].end()
-        await went(waits[2])
+        await until(lambda: waiting(second) == 3)
+        queued = control_of(second.flow).ledger.waiting
+        assert sorted(each.enqueued_at for each in queued) == since
+        for before, client in zip([stays, *waits], waits, strict=False):
+            before.end()
+            await went(client)
 
 
 async def test_a_request_whose_ttl_ended_meanwhile_is_refused_by_the_next_owner(
@@ -234,7 +266,7 @@ async def test_the_next_owner_can_evict_what_the_first_one_could(tmp_path: Path)
 
 
 async def test_without_an_owner_requests_wait_and_then_are_refused_as_if_full(
-    tmp_path: Path, monkeypatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("epp.workers.flow_requester.OWNERLESS_SECONDS", 0.05)
     async with workers(tmp_path, settings(1)) as (owner, other):
