@@ -16,6 +16,7 @@ from epp.flow_control.flows import Candidate, InFlight, Outcome, QueuedRequest
 from epp.flow_control.interfaces import FlowObserver, NoRevocations, RevocationObserver
 from epp.flow_control.pressure.eviction import Evictions
 from epp.flow_control.settings import FlowSettings
+from epp.parsing.plugins import Usage
 from epp.scheduling import Endpoint, LLMRequest, Plugin
 
 _RETRY_SECONDS = 0.01
@@ -134,13 +135,22 @@ class FlowController:
             self.control.ledger.leave(queued, outcome)
             self.wake()  # the next request may fit
 
-    def ended(self, queued: QueuedRequest | None, in_flight: InFlight | None = None) -> None:
+    def ended(
+        self,
+        queued: QueuedRequest | None,
+        in_flight: InFlight | None = None,
+        cause: str = "",
+        usage: Usage | None = None,
+    ) -> None:
         """Note the end of a request that was sent to an endpoint.
 
         Args:
             queued: The argument of ``Candidate.dispatch``; None if it was sent without waiting.
             in_flight: The result of ``evictions.keep``.
+            cause: How it ended, for the worker that owns the queues, if it is another one.
+            usage: The tokens of its response, also for that worker; None if unknown.
         """
+        del cause, usage  # here, plugins have been told
         if in_flight is not None:
             self.evictions.ended(in_flight)
         if (control := self.control) is None:

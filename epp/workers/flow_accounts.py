@@ -4,6 +4,11 @@ A saturation detector may read what a plugin counts (requests or tokens in fligh
 shared rows. Replicas tell each other these counts 50 times a second, which is too late for the next
 request: so a worker sends its part with each report, and the owner counts a request itself from its
 grant to that report.
+
+A policy, such as one that shares out tokens, counts what each request uses. At the owner it is told
+of the requests of all workers, from the grant to the end. What data producers say of a request
+stays at its own worker, so the policy estimates from the length of the body until the response has
+reported its tokens.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -11,14 +16,22 @@ from typing import Final
 
 import structlog
 
+from epp.flow_control import (
+    FairnessPolicy,
+    OrderingPolicy,
+    SaturationDetector,
+    UsageLimitPolicy,
+)
+from epp.parsing.plugins import Usage
 from epp.replication.plugins import CrossReplicaContributor
 from epp.request_control.forced_endpoint import forced_result
-from epp.request_control.plugins import EndCause, PreRequest, ResponseComplete
+from epp.request_control.plugins import ANSWER_USAGE, EndCause, PreRequest, ResponseComplete
 from epp.scheduling import CycleState, Endpoint, Guard, GuardRails, LLMRequest, Plugin, call_each
 
 _log = structlog.get_logger(__name__)
 _GRANTS: Final = "requests granted to other workers"
 """The source of these requests in the loads of endpoints."""
+_POLICIES: Final = (FairnessPolicy, OrderingPolicy, SaturationDetector, UsageLimitPolicy)
 
 
 class Grant:
@@ -44,20 +57,29 @@ class FlowAccounts:
         self._contributors: Mapping[str, CrossReplicaContributor] = {}
         self._pre_request: Collection[Guard[PreRequest]] = ()
         self._complete: Collection[Guard[ResponseComplete]] = ()
+        self._counting_pre_request: Collection[Guard[PreRequest]] = ()
+        self._counting_complete: Collection[Guard[ResponseComplete]] = ()
         self._told: dict[str, bytes] = {}
         self._granted: dict[Endpoint, int] = {}
 
     def use(self, plugins: Iterable[Plugin], guards: GuardRails) -> None:
         """Take the plugins of a configuration in place of those before."""
-        counting = [
-            each
-            for each in plugins
-            if isinstance(each, CrossReplicaContributor) and each.contributes
+        known = tuple(plugins)
+        contributing = [
+            each for each in known if isinstance(each, CrossReplicaContributor) and each.contributes
         ]
-        self._contributors = {each.name: each for each in counting}
-        self._pre_request = guards.guards("PreRequest", PreRequest, counting)
-        self._complete = guards.guards("ResponseComplete", ResponseComplete, counting)
+        self._contributors = {each.name: each for each in contributing}
+        self._pre_request = guards.guards("PreRequest", PreRequest, contributing)
+        self._complete = guards.guards("ResponseComplete", ResponseComplete, contributing)
+        counting = [each for each in known if isinstance(each, _POLICIES)]
+        self._counting_pre_request = guards.guards("PreRequest", PreRequest, counting)
+        self._counting_complete = guards.guards("ResponseComplete", ResponseComplete, counting)
         self._told.clear()
+
+    @property
+    def has_policies(self) -> bool:
+        """Whether a policy counts what requests use."""
+        return bool(self._counting_complete)
 
     # --- at the owner -----------------------------------------------------------------------------
 
@@ -65,18 +87,32 @@ class FlowAccounts:
         """Count a request that another worker may send."""
         self._share(grant.endpoint, 1, now)
         result = forced_result(grant.endpoint)
-        call_each(
-            self._pre_request, lambda hook: hook.pre_request(grant.request, result, grant.state)
-        )
+        for hooks in (self._pre_request, self._counting_pre_request):
+            call_each(hooks, lambda hook: hook.pre_request(grant.request, result, grant.state))
 
-    def end(self, grant: Grant, now: float) -> None:
-        """Count it no more: its worker counts it, or it was not sent."""
+    def settle(self, grant: Grant, now: float) -> None:
+        """Let the report of its worker count in its place."""
         self._share(grant.endpoint, -1, now)
+        self._completed(self._complete, grant, EndCause.REFUSED)
+
+    def finish(self, grant: Grant, cause: EndCause, usage: Usage | None = None) -> None:
+        """Tell policies of its end.
+
+        Args:
+            grant: The request.
+            cause: Why it ended.
+            usage: The tokens of its response; None if unknown.
+        """
+        if usage is not None:
+            grant.state.write(ANSWER_USAGE, usage)
+        self._completed(self._counting_complete, grant, cause)
+
+    def _completed(
+        self, hooks: Collection[Guard[ResponseComplete]], grant: Grant, cause: EndCause
+    ) -> None:
         call_each(
-            self._complete,
-            lambda hook: hook.response_complete(
-                grant.request, grant.endpoint, EndCause.REFUSED, grant.state
-            ),
+            hooks,
+            lambda hook: hook.response_complete(grant.request, grant.endpoint, cause, grant.state),
         )
 
     def receive(self, worker: str, loads: Mapping[str, bytes]) -> None:

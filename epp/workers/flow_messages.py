@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
+from epp.parsing.plugins import Usage
 from epp.scheduling import LLMRequest
 
 LEADS: Final = "flow owner"
@@ -76,6 +77,16 @@ class Declined(NamedTuple):
     """CPU time of the try."""
 
 
+class Ended(NamedTuple):
+    """A request that was granted, and has ended at its endpoint or before it was sent."""
+
+    number: int
+    cause: str
+    """A value of :class:`~epp.request_control.plugins.EndCause`."""
+    usage: Usage | None
+    """The tokens of its response; None if unknown."""
+
+
 class Report(NamedTuple):
     """What has happened at a worker."""
 
@@ -86,6 +97,8 @@ class Report(NamedTuple):
     settled: Sequence[int] = ()
     """Numbers of requests that were sent to an endpoint, or have failed."""
     declined: Sequence[Declined] = ()
+    ended: Sequence[Ended] = ()
+    """Only if a policy counts what requests use."""
 
 
 class Kept(NamedTuple):

@@ -14,6 +14,7 @@ import structlog
 from epp.flow_control import Candidate, FlowControl, FlowObserver, Outcome, QueuedRequest
 from epp.flow_control.plugins import Flow
 from epp.request_control.forced_endpoint import forced_result
+from epp.request_control.plugins import EndCause
 from epp.scheduling import Endpoint, LLMRequest, SchedulingResult
 from epp.workers.flow_accounts import FlowAccounts, Grant
 from epp.workers.flow_messages import (
@@ -144,6 +145,8 @@ class FlowOwner:
         self._observer = observer
         self._requests: dict[int, dict[int, RemoteRequest]] = {}
         """By worker and number: those that wait or were granted."""
+        self._sent: dict[int, dict[int, Grant]] = {}
+        """Those that were sent, while policies count them."""
         self._reporting: set[int] = set()
         """Workers that know that requests wait."""
 
@@ -190,8 +193,11 @@ class FlowOwner:
         for number in report.settled:
             remote = known.pop(number, None)
             if remote is not None and remote.is_granted:
-                self._end_grant(remote)
-                self._count(remote, Outcome.DISPATCHED)
+                self._sent_by(remote)
+        for ended in report.ended:
+            grant = self._sent.get(worker, {}).pop(ended.number, None)
+            if grant is not None:
+                self._accounts.finish(grant, EndCause(ended.cause), ended.usage)
         for declined in report.declined:
             remote = known.get(declined.number)
             if remote is not None and remote.is_granted:
@@ -209,6 +215,8 @@ class FlowOwner:
         self._reporting.discard(worker)
         for remote in self._requests.pop(worker, {}).values():
             self._drop(remote, Outcome.EVICTED_OTHER)
+        for grant in self._sent.pop(worker, {}).values():
+            self._accounts.finish(grant, EndCause.ERROR)
         self._host.wake()
 
     def has_waiting(self, others: Iterable[int]) -> None:
@@ -283,11 +291,24 @@ class FlowOwner:
         elif remote.queued is not None:
             self._host.cancel(remote.queued, outcome)
 
+    def _sent_by(self, remote: RemoteRequest) -> None:
+        grant = self._settle(remote)
+        if grant is not None and self._accounts.has_policies:
+            self._sent.setdefault(remote.worker, {})[remote.number] = grant
+        self._count(remote, Outcome.DISPATCHED)
+
     def _end_grant(self, remote: RemoteRequest) -> None:
+        """Undo the grant of a request that was not sent."""
+        grant = self._settle(remote)
+        if grant is not None:
+            self._accounts.finish(grant, EndCause.REFUSED)
+
+    def _settle(self, remote: RemoteRequest) -> Grant | None:
         grant, remote.grant = remote.grant, None
         remote.is_granted = False
         if grant is not None:
-            self._accounts.end(grant, self._host.now())
+            self._accounts.settle(grant, self._host.now())
+        return grant
 
 
 class CountedOnce(FlowObserver):

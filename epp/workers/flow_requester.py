@@ -13,6 +13,8 @@ from typing import Final, Protocol
 import structlog
 
 from epp.flow_control import Candidate, FlowControl, NoPlaceError, Outcome, QueuedRequest
+from epp.parsing.plugins import Usage
+from epp.request_control.plugins import EndCause
 from epp.scheduling import Endpoint
 from epp.workers.flow_accounts import FlowAccounts
 from epp.workers.flow_messages import (
@@ -21,6 +23,7 @@ from epp.workers.flow_messages import (
     REPORTED,
     Asked,
     Declined,
+    Ended,
     Report,
     facts_of,
 )
@@ -84,6 +87,7 @@ class FlowRequester:
         self._open: dict[int, _Open] = {}
         self._settled: list[int] = []
         self._declined: list[Declined] = []
+        self._ended: list[Ended] = []
         self._is_due = False
         self._has_news = False
 
@@ -140,7 +144,7 @@ class FlowRequester:
         self._owner, self.owner_waits, self._has_given_up = None, False, False
         self._stop_waiting()
         opened, self._open = self._open, {}
-        self._settled, self._declined = [], []
+        self._settled, self._declined, self._ended = [], [], []
         for each in sorted(opened.values(), key=lambda each: each.queued.enqueued_at):
             each.queued.queue.running -= 1
             yield each.queued
@@ -184,7 +188,7 @@ class FlowRequester:
             return
         except Exception as error:
             self._end(number)
-            candidate.fail(error)
+            self._failed(candidate, queued, error)
             return
         if has_waited:
             queued.key = number
@@ -192,7 +196,7 @@ class FlowRequester:
         try:
             candidate.dispatch(queued, result, {})
         except Exception as error:
-            candidate.fail(error)
+            self._failed(candidate, queued, error)
 
     def refused(self, worker: int, message: tuple[int, str, str, bool]) -> None:
         """End a request that the owner refuses."""
@@ -218,12 +222,23 @@ class FlowRequester:
     def _report(self) -> None:
         self._is_due = False
         has_news, self._has_news = self._has_news, False
-        settled, declined, self._settled, self._declined = self._settled, self._declined, [], []
+        settled, declined, ended = self._settled, self._declined, self._ended
+        self._settled, self._declined, self._ended = [], [], []
         if self._owner is not None:
-            report = Report(self._accounts.news(), has_news, settled, declined)
+            report = Report(self._accounts.news(), has_news, settled, declined, ended)
             self._links.send(self._owner, REPORTED, report)
 
     # --- ends -------------------------------------------------------------------------------------
+
+    def ended(self, queued: QueuedRequest, cause: str, usage: Usage | None) -> None:
+        """Report the end of a request that was sent, if the owner's policies count it."""
+        if self._accounts.has_policies:
+            self._ended.append(Ended(queued.sequence, cause, usage))
+            self.report_news()
+
+    def _failed(self, candidate: Candidate, queued: QueuedRequest, error: Exception) -> None:
+        self.ended(queued, EndCause.ERROR.value, None)
+        candidate.fail(error)
 
     def _end(self, number: int) -> None:
         """Forget a request that is being sent; it is reported afterwards."""

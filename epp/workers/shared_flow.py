@@ -20,6 +20,7 @@ from epp.flow_control import (
     RevocationObserver,
 )
 from epp.flow_control.interfaces import NoRevocations
+from epp.parsing.plugins import Usage
 from epp.scheduling import Endpoint, GuardRails, LLMRequest, Plugin
 from epp.workers.flow_accounts import FlowAccounts
 from epp.workers.flow_messages import (
@@ -182,9 +183,17 @@ class SharedFlowController(FlowController):
         if not self._requester.cancel(queued, outcome):
             super().cancel(queued, outcome)
 
-    def ended(self, queued: QueuedRequest | None, in_flight: InFlight | None = None) -> None:
+    def ended(
+        self,
+        queued: QueuedRequest | None,
+        in_flight: InFlight | None = None,
+        cause: str = "",
+        usage: Usage | None = None,
+    ) -> None:
         super().ended(queued, in_flight)
         if not self.is_owner:
+            if queued is not None:
+                self._requester.ended(queued, cause, usage)
             self.wake()
 
     # --- events -----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from epp.flow_control import FlowControlError, FlowSettings
 from epp.kubernetes.source import PoolsSource
-from epp.request_control.plugins import PreRequest, ResponseComplete
+from epp.request_control.plugins import ResponseBodyStart, ResponseHeader
 from epp.scheduling import StateKey
 from epp.settings import ServeSettings
 from epp.workers.errors import WorkerError
@@ -39,8 +39,8 @@ def check_workers(settings: ServeSettings) -> None:
 def check_flow_control(settings: FlowSettings, workers: int) -> None:
     """Refuse plugins of flow control that must see the requests of all workers.
 
-    The worker that owns the queues sees when a request of another worker goes and ends, but not
-    what data producers say of it, nor where it goes.
+    The worker that owns the queues knows when a request of another worker goes and ends, and with
+    how many tokens, but neither what data producers say of it nor where it goes.
 
     Raises:
         FlowControlError: There are some.
@@ -70,7 +70,7 @@ def _unsuitable(settings: FlowSettings) -> Iterator[str]:
         keys = [key for key in getattr(policy, "reads", ()) if isinstance(key, StateKey)]
         if keys:
             yield f"plugin {policy.name!r} reads {keys[0].name!r}, which a data producer computes"
-    for band in bands:
-        fairness = band.fairness.plugin
-        if isinstance(fairness, PreRequest | ResponseComplete):
-            yield f"plugin {fairness.name!r} counts what each request uses"
+    fairness = (band.fairness.plugin for band in bands)
+    for policy in (*policies, settings.limits.plugin, *fairness):
+        if isinstance(policy, ResponseHeader | ResponseBodyStart):
+            yield f"plugin {policy.name!r} is told when each response begins"

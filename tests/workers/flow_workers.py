@@ -9,7 +9,7 @@ from typing import Any
 from flow_control.driven import Observer
 from flow_control.evicting import LOWEST_THEN_NEWEST, SHEDDABLE, Slots
 
-from epp.data_layer import EndpointSpec
+from epp.data_layer import EndpointListener, EndpointSpec
 from epp.flow_control import (
     BandSettings,
     EvictionSettings,
@@ -19,14 +19,19 @@ from epp.flow_control import (
     Outcome,
     QueuedRequest,
     Revocable,
+    SaturationDetector,
 )
 from epp.flow_control.flows import Candidate
+from epp.parsing.plugins import Usage
 from epp.request_control.forced_endpoint import forced_result
+from epp.request_control.plugins import EndCause, PreRequest, ResponseComplete
 from epp.scheduling import (
+    CycleState,
     Endpoint,
     GuardRails,
     LLMRequest,
     NullObserver,
+    Plugin,
     Reservation,
     SchedulingResult,
 )
@@ -44,7 +49,9 @@ from tools.harness.gateway import until
 GUARDS = GuardRails(observer=NullObserver(), disable_after=0)
 
 
-def settings(slots: int, *, evicts: bool = False, **more: Any) -> FlowSettings:
+def settings(
+    slots: int, *, evicts: bool = False, detector: SaturationDetector | None = None, **more: Any
+) -> FlowSettings:
     """Return settings of a pool that takes ``slots`` requests; flows take turns."""
     band = BandSettings(
         ordering=GUARDS.guard("OrderingPolicy", make_plugin(FcfsOrderingPolicy)),
@@ -57,7 +64,7 @@ def settings(slots: int, *, evicts: bool = False, **more: Any) -> FlowSettings:
         grace_seconds=0.0,
     )
     return FlowSettings(
-        detector=GUARDS.guard("SaturationDetector", Slots(slots)),
+        detector=GUARDS.guard("SaturationDetector", detector or Slots(slots)),
         limits=GUARDS.guard("UsageLimitPolicy", make_plugin(StaticUsageLimitPolicy)),
         default_band=band,
         negative_band=band,
@@ -76,6 +83,7 @@ class Client(Candidate, Revocable):
         self._queued: QueuedRequest | None = None
         self._in_flight: InFlight | None = None
         self._reservation: Reservation | None = None
+        self._state = CycleState()
         self.fits = True
         """Whether the filters leave an endpoint."""
         self.tries = 0
@@ -118,6 +126,9 @@ class Client(Candidate, Revocable):
         flow = self._worker.flow
         self._reservation = Reservation(endpoint.load, flow.now())
         self._in_flight = flow.evictions.keep(self)
+        for hook in self._worker.hooks:
+            if isinstance(hook, PreRequest):
+                hook.pre_request(self._request, forced_result(endpoint), self._state)
         self.outcome = "sent"
         self._worker.order.append(self._request.request_id)
 
@@ -135,12 +146,16 @@ class Client(Candidate, Revocable):
         if self._in_flight is not None:
             self._worker.flow.evictions.spare(self._in_flight)
 
-    def end(self, outcome: str = "ended") -> None:
+    def end(self, outcome: str = "ended", usage: Usage | None = None) -> None:
         """End its stream."""
+        for hook in self._worker.hooks:
+            if isinstance(hook, ResponseComplete):
+                served_by = self._worker.endpoints[0]
+                hook.response_complete(self._request, served_by, EndCause.ENDED, self._state)
         assert self._reservation is not None
         self.outcome = outcome
         self._reservation.release(self._worker.flow.now())
-        self._worker.flow.ended(self._queued, self._in_flight)
+        self._worker.flow.ended(self._queued, self._in_flight, EndCause.ENDED.value, usage)
 
     def leave(self) -> None:
         """Have the client disconnect while it waits."""
@@ -183,6 +198,7 @@ class Worker:
             clock=asyncio.get_running_loop().time,
             observer=self.observer,
         )
+        self.hooks: Sequence[Plugin] = ()
         self._clients: list[Client] = []
         self._running: asyncio.Task[None] | None = None
 
@@ -191,6 +207,15 @@ class Worker:
         for endpoint in self.endpoints:
             self.sharing.endpoint_added(endpoint)
         self._running = asyncio.create_task(self.sharing.run())
+
+    def use_plugins(self, *plugins: Plugin) -> None:
+        """Use plugins that count requests."""
+        self.hooks = plugins
+        for each in plugins:
+            if isinstance(each, EndpointListener):
+                for endpoint in self.endpoints:
+                    each.endpoint_added(endpoint)
+        self.sharing.use_plugins(plugins, GUARDS)
 
     async def die(self) -> None:
         """End without a word, as a process that is killed does."""

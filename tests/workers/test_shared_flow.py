@@ -1,9 +1,15 @@
 """One worker owns the queues: limits, turns and priorities hold for the requests of all."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from epp.parsing.plugins import Usage
+from epp.testing import make_plugin
+from epp_plugins.data_producers.inflight_load import InflightLoadProducer
+from epp_plugins.flow_control.program_aware_fairness import ProgramAwareFairness
+from epp_plugins.saturation_detectors.concurrency import ConcurrencyDetector
 from tools.harness.controls import control_of
 from tools.harness.gateway import until
 
@@ -178,6 +184,51 @@ async def test_a_low_request_of_another_worker_is_evicted_for_a_high_one(tmp_pat
         await went(high)
         assert low.outcome == "evicted"
         assert answered.outcome == "sent"
+
+
+# --- what plugins count ---------------------------------------------------------------------------
+
+
+async def test_a_detector_sees_what_a_plugin_counts_at_all_workers(tmp_path: Path) -> None:
+    detector = make_plugin(ConcurrencyDetector, {"maxConcurrency": 1})  # two endpoints
+    async with workers(tmp_path, settings(0, detector=detector), count=3) as made:
+        owner = made[0]
+        for each in made:
+            each.use_plugins(make_plugin(InflightLoadProducer, name=InflightLoadProducer.type))
+        clients = [made[n % 3].ask(f"{n}") for n in range(9)]
+        for ended in range(8):
+            await until(lambda ended=ended: len(owner.order) >= min(9, ended + 2))  # type: ignore[misc]
+            assert sum(each.outcome == "sent" for each in clients) == 2
+            assert detector.saturation(owner.endpoints) >= 1.0
+            next(each for each in clients if each.outcome == "sent").end()
+        next(each for each in clients if each.outcome == "sent").end()
+        # Ends are not reported while nobody waits: replicas tell of them, and the owner asks when
+        # a request has to wait.
+        await went(made[1].ask("last"))
+
+
+async def test_a_policy_counts_the_tokens_of_all_workers(tmp_path: Path) -> None:
+    async with workers(tmp_path, settings(4)) as made:
+        _, other = made
+        policies = [make_plugin(ProgramAwareFairness) for _ in made]
+        for each, policy in zip(made, policies, strict=True):
+            each.use_plugins(policy)
+
+        def known(tenant: str) -> dict[str, Any]:
+            return policies[0].dump_state()["most_served"][tenant]  # type: ignore[no-any-return,index]
+
+        first, second = other.ask("first", "alice"), other.ask("second", "alice")
+        await went(first, second)
+        assert known("alice")["in_flight"] == 2
+        first.end(usage=Usage(prompt_tokens=10, completion_tokens=5))
+        await until(lambda: known("alice")["in_flight"] == 1)
+        assert known("alice")["service_tokens"] == pytest.approx(10 + 2 * 5, rel=0.1)
+        unfit = other.ask("unfit", "bob", fits=False)
+        await until(lambda: unfit.tries > 0)
+        await until(lambda: known("bob")["in_flight"] == 0)
+        assert known("bob")["service_tokens"] == 0.0
+        await other.die()
+        await until(lambda: known("alice")["in_flight"] == 0)
 
 
 # --- reloads --------------------------------------------------------------------------------------
