@@ -13,6 +13,7 @@ import structlog
 
 from epp.flow_control import Candidate, FlowControl, FlowObserver, Outcome, QueuedRequest
 from epp.flow_control.plugins import Flow
+from epp.flow_control.pressure.saturation import serves_decode
 from epp.request_control.forced_endpoint import forced_result
 from epp.request_control.plugins import EndCause
 from epp.scheduling import Endpoint, LLMRequest, SchedulingResult
@@ -123,7 +124,9 @@ class RemoteRequest(Candidate):
 
 
 def _least_loaded(endpoints: Sequence[Endpoint]) -> Endpoint:
-    return min(endpoints, key=lambda each: each.load.in_flight)
+    """Return the endpoint where a grant counts; one that generates responses, if there is one."""
+    decoding = [each for each in endpoints if serves_decode(each)]
+    return min(decoding or endpoints, key=lambda each: each.load.in_flight)
 
 
 class FlowOwner:
@@ -241,7 +244,9 @@ class FlowOwner:
         if endpoint is not None:
             remote.grant = Grant(remote.request, endpoint)
             self._accounts.begin(remote.grant, now)
-        self._links.send(remote.worker, GRANTED, (remote.number, has_waited))
+        queued = remote.queued if has_waited else None
+        reasons = None if queued is None else tuple(queued.reasons)
+        self._links.send(remote.worker, GRANTED, (remote.number, reasons))
 
     def refuse(
         self, remote: RemoteRequest, outcome: Outcome, why: str, *, pool_is_empty: bool

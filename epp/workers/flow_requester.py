@@ -167,16 +167,14 @@ class FlowRequester:
             if self._open:
                 self._await_owner()
 
-    def granted(self, worker: int, message: tuple[int, bool]) -> None:
-        """Choose an endpoint for a request that may go."""
-        number, has_waited = message
+    def granted(self, worker: int, message: tuple[int, Sequence[str] | None]) -> None:
+        """Send a request that may go to an endpoint, or report that none takes it."""
+        number, reasons = message
         opened = self._open.get(number) if worker == self._owner else None
-        if opened is not None:
-            self.accept(opened.candidate, opened.queued, has_waited=has_waited)
-
-    def accept(self, candidate: Candidate, queued: QueuedRequest, *, has_waited: bool) -> None:
-        """Send an open request to an endpoint, or report that none takes it."""
-        number, began, pool = queued.sequence, thread_time(), self._host.pool()
+        if opened is None:
+            return
+        candidate, queued = opened.candidate, opened.queued
+        began, pool = thread_time(), self._host.pool()
         self.report_soon()
         if not pool:
             self._declined.append(Declined(number, "the pool has no endpoint", 0.0))
@@ -190,8 +188,8 @@ class FlowRequester:
             self._end(number)
             self._failed(candidate, queued, error)
             return
-        if has_waited:
-            queued.key = number
+        if reasons is not None:
+            queued.key, queued.reasons = number, reasons
         self._end(number)
         try:
             candidate.dispatch(queued, result, {})
