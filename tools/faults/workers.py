@@ -16,6 +16,8 @@ from tools.faults.traffic import Verdict
 from tools.faults.trial import Outcome, Pace, Scenario, after, judge, running, under_way
 
 _WORKERS = 2
+_SERVERS = 3
+_TOKEN_SECONDS = 0.05
 _ENQUEUED = "llm_d_epp_flow_control_request_enqueue_duration_seconds_count"
 _QUEUES = """
 apiVersion: llm-d.ai/v1alpha1
@@ -23,11 +25,11 @@ kind: EndpointPickerConfig
 featureGates: [flowControl]
 plugins:
 - {type: queue-scorer}
-- {type: concurrency-detector, parameters: {maxConcurrency: 2}}
+- {type: concurrency-detector, parameters: {{maxConcurrency: {slots}}}}
 flowControl:
   saturationDetector: {pluginRef: concurrency-detector}
 """
-"""Three servers take six requests, fewer than come at once."""
+"""Flow control over three servers."""
 
 
 async def each_worker_killed(setting: Setting, pace: Pace) -> Outcome:
@@ -40,7 +42,7 @@ async def each_worker_killed_with_queues(setting: Setting, pace: Pace) -> Outcom
 
     def prepared(folder: Path) -> tuple[str, ...]:
         config = folder / "queues.yaml"
-        config.write_text(_QUEUES)
+        config.write_text(_QUEUES.format(slots=_slots(pace)))
         return "--config-file", str(config)
 
     name = "each worker killed, with queues"
@@ -135,6 +137,12 @@ async def supervisor_killed(setting: Setting, pace: Pace) -> Outcome:
     outcome.expect("what was under way ends well", holds=set(before) <= {Verdict.WHOLE})
     outcome.expect("the last requests succeed", holds=set(later) <= {Verdict.WHOLE})
     return outcome
+
+
+def _slots(pace: Pace) -> int:
+    """Return how many requests each server takes, such that some wait, and none for long."""
+    seconds = (2 * pace.short_tokens + pace.long_tokens) / 3 * _TOKEN_SECONDS
+    return max(1, round(pace.rate * seconds / _SERVERS))
 
 
 async def _until_shared_is_idle(picker: PickerProcess) -> None:
