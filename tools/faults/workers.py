@@ -25,7 +25,7 @@ kind: EndpointPickerConfig
 featureGates: [flowControl]
 plugins:
 - {type: queue-scorer}
-- {type: concurrency-detector, parameters: {{maxConcurrency: {slots}}}}
+- {type: concurrency-detector, parameters: {maxConcurrency: SLOTS}}
 flowControl:
   saturationDetector: {pluginRef: concurrency-detector}
 """
@@ -42,7 +42,7 @@ async def each_worker_killed_with_queues(setting: Setting, pace: Pace) -> Outcom
 
     def prepared(folder: Path) -> tuple[str, ...]:
         config = folder / "queues.yaml"
-        config.write_text(_QUEUES.format(slots=_slots(pace)))
+        config.write_text(_QUEUES.replace("SLOTS", str(_slots(pace))))
         return "--config-file", str(config)
 
     name = "each worker killed, with queues"

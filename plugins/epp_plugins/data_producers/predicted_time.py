@@ -42,8 +42,7 @@ Example::
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from heapq import nlargest
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar
 
 import msgspec
 import structlog
@@ -73,11 +72,11 @@ from epp_plugins.predicted_time import (
     NO_TOKENS,
     Constants,
     FleetModel,
-    InFlight,
     RequestForecast,
-    StateFile,
+    StateKeeper,
 )
-from epp_plugins.predicted_time.summary import endpoint_summary, fleet_summary
+from epp_plugins.predicted_time.sent_request import SentRequest
+from epp_plugins.predicted_time.summary import ModelGauges, model_summary
 from epp_plugins.predicted_time.tracked import TrackedEndpoint
 from epp_plugins.state_keys import (
     DEFAULT_PREFILL_PROFILE,
@@ -90,12 +89,6 @@ from epp_plugins.state_keys import (
 )
 
 _log = structlog.get_logger(__name__)
-
-_WHOLE = frozenset({EndCause.COMPLETED, EndCause.ENDED})
-_ERROR = 400
-_SERVER_ERROR = 500
-_DUMPED_ENDPOINTS: Final = 100
-"""How many endpoints the state names."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -111,20 +104,6 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Time from one write of the file to the next, while there are requests."""
     constants: Constants = Constants()
     """Constants of the algorithm."""
-
-
-class _Sent:
-    """One request on its way."""
-
-    __slots__ = ("is_ok", "request", "serves_answer", "tracked")
-
-    def __init__(self, tracked: TrackedEndpoint, request: InFlight, *, serves_answer: bool) -> None:
-        self.tracked = tracked
-        self.request = request
-        self.serves_answer = serves_answer
-        """Whether the endpoint that computes the prompt also sends the answer."""
-        self.is_ok = False
-        """Whether the head of its answer says that it succeeds."""
 
 
 def model_at(endpoint: Endpoint, producer: str = "") -> FleetModel | None:
@@ -176,34 +155,16 @@ class PredictedTimeProducer(
         # An instance's own, unlike other plugins' keys: they come from its name and parameters.
         self.reads = (TOKENIZED_PROMPT, self._matches)  # type: ignore[misc]
         self.writes = (self._forecast,)  # type: ignore[misc]
-        self._sent = StateKey[_Sent](f"predicted-time-sent/{name}")
+        self._sent = StateKey[SentRequest](f"predicted-time-sent/{name}")
         self._tracked = _tracked_by(name)
         self._endpoints: dict[str, Endpoint] = {}
-        self._file = StateFile(params.state_file) if params.state_file else None
-        self._has_sent = False
-        """Whether there was a request: an instance that checks a configuration writes nothing."""
-        self._write_at = clock() + params.state_interval_seconds
-        self._restore()
+        self._keeper = StateKeeper(params.state_file, params.state_interval_seconds, clock())
+        state = self._keeper.read()
+        if state is not None:
+            self.model.restore(state, clock())
+        self.gauges = ModelGauges(self, metrics, self.model)
+        """What is learned, for the metrics page."""
         self._use(self.model)
-        metrics.gauge(
-            self,
-            "predicted_time_slowness",
-            "Service time of an endpoint relative to the fleet's median.",
-            self.slowness_by_endpoint,
-            ("endpoint_name",),
-        )
-        metrics.gauge(
-            self,
-            "predicted_time_error_ratio",
-            "Error of the predicted times to the first token, relative to that of a constant.",
-            self.error_ratio,
-        )
-        metrics.gauge(
-            self,
-            "predicted_time_trusted",
-            "1 while predicted times decide, 0 while the default scores do.",
-            self.is_trusted,
-        )
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -237,18 +198,18 @@ class PredictedTimeProducer(
             prefill.endpoints if prefill is not None and prefill.endpoints else result.endpoints
         )
         endpoint = chosen[0].endpoint
-        tracked = endpoint.attribute(self._tracked)
+        tracked = self._tracked_endpoint(endpoint)
         if tracked is None:  # it is in no pool of this process, or has just left it
             return
-        self._has_sent = True
         now = self._clock()
-        in_flight = self.model.sent(endpoint.name, forecast.tokens_of(endpoint), now)
-        tracked.counted.sent()
-        serves_answer = endpoint is result.endpoints[0].endpoint
-        state.write(self._sent, _Sent(tracked, in_flight, serves_answer=serves_answer))
-        if self._file is not None and now >= self._write_at:
-            self._write_at = now + self._params.state_interval_seconds
-            self._file.write_in_thread(self.model.state())
+        sent = SentRequest(
+            tracked,
+            forecast.tokens_of(endpoint),
+            now,
+            serves_answer=endpoint is result.endpoints[0].endpoint,
+        )
+        state.write(self._sent, sent)
+        self._keeper.sent(self.model.state, now)
 
     def response_headers(
         self, request: LLMRequest, response: ResponseHead, served_by: Endpoint, state: CycleState
@@ -256,56 +217,31 @@ class PredictedTimeProducer(
         sent = state.read(self._sent)
         if sent is None:
             return
-        now, tracked = self._clock(), sent.tracked
-        model = tracked.model
-        if (
-            served_by is not tracked.endpoint
-            and sent.serves_answer
-            and (other := served_by.attribute(self._tracked)) is not None
-        ):
-            # The gateway gave up the first one before it answered.
-            tokens = sent.request.tokens
-            model.failed(sent.request, now)
-            sent.tracked = tracked = other
-            sent.request = model.sent(served_by.name, tokens, now)
-            other.counted.sent()
-        if response.status >= _SERVER_ERROR:
-            model.failed(sent.request, now)
-        elif response.status >= _ERROR or not response.status:
-            model.ended(sent.request, now)
-        else:
-            sent.is_ok = True
-            if request.stream and self._params.headers_are_first_token:
-                self._first_token(sent, now)
+        now = self._clock()
+        sent.served_by(served_by, self._tracked_endpoint, now)
+        sent.answered(response.status, now)
+        if sent.is_ok and request.stream and self._params.headers_are_first_token:
+            sent.first_token(now)
 
     def response_body_started(
         self, request: LLMRequest, served_by: Endpoint, state: CycleState
     ) -> None:
         sent = state.read(self._sent)
         if sent is not None and sent.is_ok and request.stream:
-            self._first_token(sent, self._clock())
+            sent.first_token(self._clock())
 
     def response_complete(
         self, request: LLMRequest, served_by: Endpoint, cause: EndCause, state: CycleState
     ) -> None:
         sent = state.read(self._sent)
-        if sent is None:
-            return
-        if sent.is_ok and cause in _WHOLE and sent.request.is_pending:
-            # Its first token came since the last page, which will count it.
-            sent.tracked.counted.told()
-        sent.tracked.model.ended(sent.request, self._clock())
-
-    def _first_token(self, sent: _Sent, now: float) -> None:
-        if sent.request.is_pending:
-            sent.tracked.counted.told()
-            sent.tracked.model.first_token(sent.request, now)
+        if sent is not None:
+            sent.ended(cause, self._clock())
 
     # --- the pool -----------------------------------------------------------------------------
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
         self._endpoints[endpoint.name] = endpoint
-        tracked = endpoint.attribute(self._tracked)
+        tracked = self._tracked_endpoint(endpoint)
         # A server that changes its address is a new endpoint with the attributes of the former one.
         if tracked is None or tracked.endpoint is not endpoint:
             endpoint.attributes[self._tracked] = TrackedEndpoint(endpoint, self.model, self)
@@ -323,53 +259,24 @@ class PredictedTimeProducer(
 
     def close(self) -> None:
         for endpoint in self._endpoints.values():
-            tracked = endpoint.attribute(self._tracked)
+            tracked = self._tracked_endpoint(endpoint)
             if tracked is not None and tracked.owner is self:
                 tracked.release()
                 del endpoint.attributes[self._tracked]
-        if self._file is not None and self._has_sent:
-            self._file.finish(self.model.state())
+        self._keeper.close(self.model.state)
+
+    def _tracked_endpoint(self, endpoint: Endpoint) -> TrackedEndpoint | None:
+        return endpoint.attribute(self._tracked)
 
     def _use(self, model: FleetModel) -> None:
-        self.model = model
+        self.model = self.gauges.model = model
         model.use(self._params.constants)
         model.learner.on_trust = self._trust_changed
 
-    def _restore(self) -> None:
-        if self._file is None:
-            return
-        state = self._file.read()
-        if state is not None:
-            self.model.restore(state, self._clock())
-
     # --- for operators ------------------------------------------------------------------------
 
-    def slowness_by_endpoint(self) -> dict[tuple[str, ...], float]:
-        """Return the slowness of each endpoint."""
-        model = self.model
-        return {
-            (key,): model.slowness(endpoint)
-            for key, endpoint in tuple(model.endpoints.items())  # read in another thread
-        }
-
-    def error_ratio(self) -> dict[tuple[str, ...], float]:
-        """Return the error of the predictions over that of a constant, once known."""
-        ratio = self.model.trust.ratio
-        return {} if ratio is None else {(): ratio}
-
-    def is_trusted(self) -> dict[tuple[str, ...], float]:
-        """Return 1 while predictions decide."""
-        return {(): float(self.model.trust.is_given)}
-
     def dump_state(self) -> Mapping[str, object]:
-        model = self.model
-        busiest = nlargest(
-            _DUMPED_ENDPOINTS, model.endpoints.values(), key=lambda each: len(each.requests)
-        )
-        return {
-            **fleet_summary(model),
-            "endpoints": {each.key: endpoint_summary(model, each) for each in busiest},
-        }
+        return model_summary(self.model)
 
     def _trust_changed(self, is_given: bool) -> None:
         trust = self.model.trust

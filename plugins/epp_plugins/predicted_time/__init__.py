@@ -6,7 +6,7 @@ from epp_plugins.predicted_time.counted import CountedTokens
 from epp_plugins.predicted_time.endpoint import EndpointModel, InFlight
 from epp_plugins.predicted_time.fleet import NO_TOKENS, FleetModel
 from epp_plugins.predicted_time.forecast import RequestForecast
-from epp_plugins.predicted_time.state_file import FleetState, StateFile
+from epp_plugins.predicted_time.state_file import FleetState, StateFile, StateKeeper
 
 __all__ = [
     "DEFAULTS",
@@ -21,4 +21,5 @@ __all__ = [
     "Prediction",
     "RequestForecast",
     "StateFile",
+    "StateKeeper",
 ]

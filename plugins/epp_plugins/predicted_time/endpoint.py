@@ -1,32 +1,13 @@
-"""The requests of one endpoint, and the wait that a further one would have there.
-
-Everything a decision reads is kept as four numbers, which events change::
-
-    wait(now)  = max(ready_at - now, least_wait)
-    service(v) = base + per_unit * v
-
-In serial mode an endpoint computes one prompt after the other; in slots mode it serves up to K
-requests at once, each with its prompt and its decode.
-"""
+"""The requests of one endpoint, and what was learned about it."""
 
 from collections import OrderedDict
-from heapq import heapify, heappop, heappush
 from math import inf
 
 from epp_plugins.predicted_time.constants import UNIT_TOKENS, Constants
-from epp_plugins.predicted_time.service import ServiceModel
 from epp_plugins.predicted_time.slot_count import SlotCount
 from epp_plugins.predicted_time.slowness import Slowness
 from epp_plugins.predicted_time.state_file import EndpointState
 
-_MOST_SIMULATED = 32
-"""With more requests in flight, the wait for a slot is a mean instead of a simulation."""
-
-
-_LATE_FACTOR, _LATE_SECONDS = 2.0, 0.3
-"""A prompt is late when it takes this many times its prediction, and these seconds more."""
-_MOST_LATENESS = 64.0
-"""Most by which the prompts behind a late one count as slower."""
 _MOST_DECODE_FACTOR, _MOST_DECODE_SECONDS = 4.0, 60.0
 """A decode counts as at most this many times the mean, plus these seconds."""
 _MOST_REQUESTS = 1e6
@@ -160,11 +141,15 @@ class EndpointModel:
         self.reserved_seconds = 0.0
         """Work that held requests have reserved."""
         self.is_dirty = True
-        """Whether the four numbers are out of date."""
+        """Whether the four numbers below are out of date, see ``waits.py``."""
         self.ready_at = 0.0
+        """When a further request would begin."""
         self.least_wait = 0.0
+        """Least seconds until then, whatever the time is."""
         self.base = 0.0
+        """Seconds that an empty prompt takes here."""
         self.per_unit = 0.0
+        """Seconds that a unit of tokens takes here."""
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -242,94 +227,6 @@ class EndpointModel:
             self.idle_at = idle_at
         self.is_dirty = True
 
-    # --- predictions --------------------------------------------------------------------------
-
-    def refresh(
-        self, serial: ServiceModel, slots: ServiceModel, now: float, *, is_serial: bool
-    ) -> None:
-        """Bring the four numbers up to date."""
-        self.is_dirty = False
-        if is_serial:
-            k, beside, model = self.serial.factor, self.decoding, serial
-        else:
-            k, beside, model = self.slots_slowness.factor, len(self.requests), slots
-        self.base, self.per_unit = k * model.base, k * model.per_unit(beside)
-        further = self._cache_wait() + self.reserved_seconds
-        if self.open_until > now:
-            self.ready_at = inf
-        elif is_serial:
-            self.ready_at, self.least_wait = self.serial_wait(serial, now)
-            self.ready_at += further
-            self.least_wait += further
-        else:
-            self.ready_at = self.slot_free_at(slots, now) + further
-            self.least_wait = self._lateness_of_slots(slots, now) + further
-
-    def serial_wait(self, model: ServiceModel, now: float) -> tuple[float, float]:
-        """Return when all pending prompts are done, and the least wait from now on.
-
-        The second applies when the present prompt takes longer than predicted. If it takes much
-        longer, the prompts behind it count as slow, too.
-        """
-        head = self.head
-        if head is None:
-            return -inf, 0.0
-        k, per_unit = self.serial.factor, model.per_unit(self.decoding)
-        total = k * (len(self.pending) * model.base + self.pending_units * per_unit)
-        own = k * (model.base + head.units * per_unit)
-        began_at = head.sent_at if head.sent_at > self.idle_at else self.idle_at
-        rest = total - own if total > own else 0.0
-        late = _lateness(now - began_at, own)
-        if late:
-            most = (1.0 + late / own) if own > late / _MOST_LATENESS else _MOST_LATENESS
-            return -inf, rest * most + late
-        return began_at + total, rest
-
-    def slot_free_at(self, model: ServiceModel, now: float) -> float:
-        """Return when a further request would get a slot; -inf if there is a free one."""
-        count, slots = len(self.requests), self.slots
-        if not slots or count < slots:
-            return -inf
-        k, hold = self.slots_slowness.factor, self.decode_seconds
-        base, per_unit = k * model.base, k * model.per_unit(count)
-        if count > _MOST_SIMULATED:
-            pending = len(self.pending)
-            mean = hold + (base + self.pending_units / pending * per_unit if pending else 0.0)
-            return now + (count + 1 - slots) * mean / slots
-        ends, queue = [], []
-        for request in self.requests:
-            if request.first_at is not None:
-                ends.append(max(now, request.first_at + hold))
-            elif request.slot_at is not None:
-                takes = base + request.units * per_unit + hold
-                ends.append(max(now, request.slot_at + takes))
-            else:
-                queue.append(base + request.units * per_unit + hold)
-        heapify(ends)
-        while len(ends) > slots:  # K became less
-            heappop(ends)
-        for takes in queue:
-            free_at = heappop(ends) if len(ends) >= slots else now
-            heappush(ends, free_at + takes)
-        return ends[0] if len(ends) >= slots else -inf
-
-    def _lateness_of_slots(self, model: ServiceModel, now: float) -> float:
-        """Return how late the oldest prompt is that has a slot, in seconds."""
-        head = self.head
-        if head is None or head.slot_at is None:
-            return 0.0
-        own = self.slots_slowness.factor * model.predict(head.units, head.slot_beside)
-        return _lateness(now - head.slot_at, own)
-
-    def _cache_wait(self) -> float:
-        constants = self.constants
-        above = self.kv_usage - constants.kv_full
-        if above <= 0.0:
-            return 0.0
-        share = min(1.0, above / constants.kv_range)
-        ahead = self.waiting + self.sent_since_scrape + 1
-        return share * ahead * self.decode_seconds / max(1, self.decoding)
-
     # --- what was learned ---------------------------------------------------------------------
 
     def state(self) -> EndpointState:
@@ -347,8 +244,3 @@ class EndpointModel:
         self.slots_slowness.restore(*state.in_slots, now)
         self.slots, self.decode_seconds = state.slots, state.decode_seconds
         self.is_dirty = True
-
-
-def _lateness(passed: float, predicted: float) -> float:
-    """Return how much later than predicted a prompt is, if late; it may take as long again."""
-    return passed - predicted if passed > _LATE_FACTOR * predicted + _LATE_SECONDS else 0.0

@@ -13,6 +13,7 @@ from epp_plugins.predicted_time.endpoint import EndpointModel, InFlight
 from epp_plugins.predicted_time.learner import Learner
 from epp_plugins.predicted_time.state_file import FleetState
 from epp_plugins.predicted_time.trust import Trust
+from epp_plugins.predicted_time.waits import refresh
 
 NO_TOKENS: Final[Mapping[str, float]] = {}
 
@@ -93,7 +94,7 @@ class FleetModel:
             if endpoint is None:
                 endpoint = self.endpoint(key)
             if endpoint.is_dirty:
-                endpoint.refresh(serial, slots, now, is_serial=is_serial)
+                refresh(endpoint, serial, slots, now, is_serial=is_serial)
             wait, least = endpoint.ready_at - now, endpoint.least_wait
             waits.append(wait if wait > least else least)
             uncached = own_tokens(key)

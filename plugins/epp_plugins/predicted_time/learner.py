@@ -9,6 +9,7 @@ from epp_plugins.predicted_time.service import ServiceModel
 from epp_plugins.predicted_time.slowness import Slowness, compare
 from epp_plugins.predicted_time.state_file import FleetState
 from epp_plugins.predicted_time.trust import Trust
+from epp_plugins.predicted_time.waits import serial_wait, slot_free_at
 
 _MEAN_SHARE = 0.02
 """Share of the latest request in the mean service."""
@@ -66,12 +67,12 @@ class Learner:
         """Note what both modes predict for a request that is about to be added."""
         endpoint, units = request.endpoint, request.units
         k, serial = endpoint.serial.factor, self.serial
-        ready_at, least = endpoint.serial_wait(serial, now)
+        ready_at, least = serial_wait(endpoint, serial, now)
         wait = ready_at - now
         service = k * serial.predict(units, endpoint.decoding)
         request.predicted_serial = (wait if wait > least else least) + service
         k, slots = endpoint.slots_slowness.factor, self.slots
-        wait = endpoint.slot_free_at(slots, now) - now
+        wait = slot_free_at(endpoint, slots, now) - now
         in_slots = k * slots.predict(units, len(endpoint.requests))
         request.predicted_slots = in_slots + wait if wait > 0.0 else in_slots
         request.serial_logarithm = logarithm(request.predicted_serial)

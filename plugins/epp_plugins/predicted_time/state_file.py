@@ -4,6 +4,7 @@ import contextlib
 import os
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -126,3 +127,39 @@ class StateFile:
             with contextlib.suppress(OSError):
                 Path(name).unlink()
             raise
+
+
+class StateKeeper:
+    """Writes the state of a model from time to time, and at the end.
+
+    An instance that has sent nothing writes nothing: it may only check a configuration.
+
+    Args:
+        path: Of the file; "" to keep nothing.
+        interval_seconds: From one write to the next.
+        now: Seconds of the clock.
+    """
+
+    __slots__ = ("_file", "_has_sent", "_interval_seconds", "_write_at")
+
+    def __init__(self, path: str, interval_seconds: float, now: float) -> None:
+        self._file = StateFile(path) if path else None
+        self._interval_seconds = interval_seconds
+        self._write_at = now + interval_seconds
+        self._has_sent = False
+
+    def read(self) -> FleetState | None:
+        """Return what the file has; None if there is none or it cannot be used."""
+        return None if self._file is None else self._file.read()
+
+    def sent(self, state: Callable[[], FleetState], now: float) -> None:
+        """Note a request; write what ``state`` returns if it is time."""
+        self._has_sent = True
+        if self._file is not None and now >= self._write_at:
+            self._write_at = now + self._interval_seconds
+            self._file.write_in_thread(state())
+
+    def close(self, state: Callable[[], FleetState]) -> None:
+        """Write what ``state`` returns for the last time."""
+        if self._file is not None and self._has_sent:
+            self._file.finish(state())

@@ -1,12 +1,80 @@
-"""The state of a model for operators."""
+"""The state of a model for operators: gauges, and a dump."""
 
+from collections.abc import Mapping
+from heapq import nlargest
+from typing import Final
+
+from epp.observability.plugins import PluginMetrics
+from epp.scheduling import Plugin
 from epp_plugins.predicted_time.constants import UNIT_TOKENS
 from epp_plugins.predicted_time.endpoint import EndpointModel
 from epp_plugins.predicted_time.fleet import FleetModel
 
+_SUMMARISED_ENDPOINTS: Final = 100
+"""How many endpoints a summary names."""
 
-def fleet_summary(model: FleetModel) -> dict[str, object]:
-    """Return what is learned of the whole fleet."""
+
+class ModelGauges:
+    """The gauges of a plugin's model; they end with this object.
+
+    Args:
+        plugin: The plugin.
+        metrics: Where to declare them.
+        model: Its present model.
+    """
+
+    def __init__(self, plugin: Plugin, metrics: PluginMetrics, model: FleetModel) -> None:
+        self.model = model
+        metrics.gauge(
+            plugin,
+            "predicted_time_slowness",
+            "Service time of an endpoint relative to the fleet's median.",
+            self.slowness_by_endpoint,
+            ("endpoint_name",),
+        )
+        metrics.gauge(
+            plugin,
+            "predicted_time_error_ratio",
+            "Error of the predicted times to the first token, relative to that of a constant.",
+            self.error_ratio,
+        )
+        metrics.gauge(
+            plugin,
+            "predicted_time_trusted",
+            "1 while predicted times decide, 0 while the default scores do.",
+            self.is_trusted,
+        )
+
+    def slowness_by_endpoint(self) -> dict[tuple[str, ...], float]:
+        """Return the slowness of each endpoint."""
+        model = self.model
+        return {
+            (key,): model.slowness(endpoint)
+            for key, endpoint in tuple(model.endpoints.items())  # read in another thread
+        }
+
+    def error_ratio(self) -> dict[tuple[str, ...], float]:
+        """Return the error of the predictions over that of a constant, once known."""
+        ratio = self.model.trust.ratio
+        return {} if ratio is None else {(): ratio}
+
+    def is_trusted(self) -> dict[tuple[str, ...], float]:
+        """Return 1 while predictions decide."""
+        return {(): float(self.model.trust.is_given)}
+
+
+def model_summary(model: FleetModel) -> Mapping[str, object]:
+    """Return what is learned of the fleet, and of its busiest endpoints."""
+    busiest = nlargest(
+        _SUMMARISED_ENDPOINTS, model.endpoints.values(), key=lambda each: len(each.requests)
+    )
+    return {
+        **_fleet_summary(model),
+        "endpoints": {each.key: _endpoint_summary(model, each) for each in busiest},
+    }
+
+
+def _fleet_summary(model: FleetModel) -> dict[str, object]:
     learner = model.learner
     mode, trust = learner.mode, learner.trust
     service = learner.serial if mode.is_serial else learner.slots
@@ -26,8 +94,7 @@ def fleet_summary(model: FleetModel) -> dict[str, object]:
     }
 
 
-def endpoint_summary(model: FleetModel, endpoint: EndpointModel) -> dict[str, object]:
-    """Return what is learned of one endpoint, and what it does."""
+def _endpoint_summary(model: FleetModel, endpoint: EndpointModel) -> dict[str, object]:
     return {
         "slowness": round(model.slowness(endpoint), 3),
         "in_flight": len(endpoint.requests),

@@ -1,12 +1,13 @@
-"""What observes the scrapes of an endpoint."""
+"""One endpoint of the pool: passes its scrapes, and requests sent to it, to the model."""
 
 from epp.scheduling import Endpoint
 from epp_plugins.predicted_time.counted import CountedTokens
+from epp_plugins.predicted_time.endpoint import InFlight
 from epp_plugins.predicted_time.fleet import FleetModel
 
 
 class TrackedEndpoint:
-    """Passes the scrapes of one endpoint of the pool to the model.
+    """Passes what happens at one endpoint of the pool to the model.
 
     It belongs to the model rather than to an instance of the producer, so that a page counts once
     while a reload keeps the previous instance.
@@ -25,6 +26,11 @@ class TrackedEndpoint:
         self.counted = CountedTokens(model.endpoint(endpoint.name))
         self.owner = owner
         endpoint.load.observers.append(self.scraped)
+
+    def sent(self, uncached_tokens: float, now: float) -> InFlight:
+        """Return a request that is sent to the endpoint now."""
+        self.counted.sent()
+        return self.model.sent(self.endpoint.name, uncached_tokens, now)
 
     def scraped(self) -> None:
         """Learn from the endpoint's new metrics."""

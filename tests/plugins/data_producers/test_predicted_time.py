@@ -344,9 +344,10 @@ def test_its_state_and_metrics_are_for_operators() -> None:
     assert isinstance(endpoints, dict)
     assert endpoints["a"]["in_flight"] == 3
     assert endpoints["a"]["before_first_token"] == 0
-    assert pool.producer.is_trusted() == {(): 1.0}
-    assert pool.producer.error_ratio()[()] < 1.0
-    assert pool.producer.slowness_by_endpoint() == {("a",): 1.0, ("b",): 1.0}
+    gauges = pool.producer.gauges
+    assert gauges.is_trusted() == {(): 1.0}
+    assert gauges.error_ratio()[()] < 1.0
+    assert gauges.slowness_by_endpoint() == {("a",): 1.0, ("b",): 1.0}
 
 
 def test_the_note_says_what_was_predicted() -> None:

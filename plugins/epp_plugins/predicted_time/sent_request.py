@@ -1,0 +1,76 @@
+"""What the gateway says of one request that was sent, passed on to the model."""
+
+from collections.abc import Callable
+
+from epp.request_control.plugins import EndCause
+from epp.scheduling import Endpoint
+from epp_plugins.predicted_time.endpoint import InFlight
+from epp_plugins.predicted_time.tracked import TrackedEndpoint
+
+_WHOLE = frozenset({EndCause.COMPLETED, EndCause.ENDED})
+_ERROR = 400
+_SERVER_ERROR = 500
+
+
+class SentRequest:
+    """One request on its way; the model has it in flight.
+
+    Args:
+        tracked: Where it was sent.
+        uncached_tokens: Its tokens that have to be computed there.
+        now: Seconds of the model's clock.
+        serves_answer: Whether the endpoint that computes the prompt also sends the answer.
+    """
+
+    __slots__ = ("is_ok", "request", "serves_answer", "tracked")
+
+    def __init__(
+        self, tracked: TrackedEndpoint, uncached_tokens: float, now: float, *, serves_answer: bool
+    ) -> None:
+        self.tracked = tracked
+        self.request: InFlight = tracked.sent(uncached_tokens, now)
+        self.serves_answer = serves_answer
+        self.is_ok = False
+        """Whether the head of its answer says that it succeeds."""
+
+    def served_by(
+        self, endpoint: Endpoint, find: Callable[[Endpoint], TrackedEndpoint | None], now: float
+    ) -> None:
+        """Note which endpoint answers: if it is another one, the gateway gave up the first.
+
+        Args:
+            endpoint: That answers.
+            find: Returns what is tracked of an endpoint.
+            now: Seconds of the model's clock.
+        """
+        if endpoint is self.tracked.endpoint or not self.serves_answer:
+            return
+        other = find(endpoint)
+        if other is None:
+            return
+        tokens = self.request.tokens
+        self.tracked.model.failed(self.request, now)
+        self.tracked, self.request = other, other.sent(tokens, now)
+
+    def answered(self, status: int, now: float) -> None:
+        """Note the HTTP status of its answer; 0 for none."""
+        model = self.tracked.model
+        if status >= _SERVER_ERROR:
+            model.failed(self.request, now)
+        elif status >= _ERROR or not status:
+            model.ended(self.request, now)
+        else:
+            self.is_ok = True
+
+    def first_token(self, now: float) -> None:
+        """Note its first token; does nothing the second time."""
+        if self.request.is_pending:
+            self.tracked.counted.told()
+            self.tracked.model.first_token(self.request, now)
+
+    def ended(self, cause: EndCause, now: float) -> None:
+        """Note its end."""
+        if self.is_ok and cause in _WHOLE and self.request.is_pending:
+            # Its first token came since the last page, which will count it.
+            self.tracked.counted.told()
+        self.tracked.model.ended(self.request, now)
