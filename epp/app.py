@@ -23,6 +23,7 @@ from epp.building import InstalledPlugins
 from epp.data_layer import DiscoveryError, PoolSharing
 from epp.descriptors import PortLimits, share_descriptors
 from epp.ext_proc import LAST_CHUNK_SECONDS, METHOD, ExtProcService
+from epp.flow_control import FlowController
 from epp.health import HealthService
 from epp.kubernetes.source import PodSource, PoolsSource
 from epp.observability import (
@@ -69,13 +70,20 @@ log = structlog.get_logger(__name__)
 class App:
     """One endpoint picker: a process, for one pool or several."""
 
-    def __init__(self, settings: ServeSettings, *, sharing: PoolSharing | None = None) -> None:
+    def __init__(
+        self,
+        settings: ServeSettings,
+        *,
+        sharing: PoolSharing | None = None,
+        make_flow: Callable[..., FlowController] = FlowController,
+    ) -> None:
         """Build every component; nothing listens or runs yet.
 
         Args:
             settings: Of the process.
             sharing: What this process shares with other workers of the pool; None if there are
                 none.
+            make_flow: Makes the flow control of the pool.
 
         Raises:
             ConfigError: The configuration is invalid.
@@ -86,6 +94,7 @@ class App:
         """
         self.settings = settings
         self._sharing = sharing
+        self._make_flow = make_flow
         self.metrics = Metrics(
             max_page_bytes=settings.max_metrics_page_bytes,
             has_former_names=settings.has_deprecated_metrics,
@@ -200,6 +209,7 @@ class App:
                 tracer=self._tracer,
                 force_keys=self._force_keys,
                 sharing=self._sharing,
+                make_flow=self._make_flow,
                 replica=self._replica,
             )
         )

@@ -24,7 +24,7 @@ from epp.config import (
     PluginTypes,
 )
 from epp.data_layer import DataLayerError, DataLayerRuntime
-from epp.flow_control import FlowController, SaturationDetector
+from epp.flow_control import FlowControlError, FlowController, SaturationDetector
 from epp.flow_control.building import flow_settings
 from epp.flow_control.sessions import PluginError, RegistrationError
 from epp.observability import ConfigMetrics, Metrics, PluginWatch, WrapTimer
@@ -206,25 +206,22 @@ class GraphSwitch:
         """Return a callback that switches flow control to ``graph``.
 
         Raises:
-            ConfigError: Its session plugins cannot be configured.
+            ConfigError: Its session plugins cannot be configured, or several workers cannot do
+                what it asks for.
         """
         settings = flow_settings(
             graph,
             self._settings.refresh_metrics_interval_seconds,
             self._settings.eviction_staleness_seconds,
         )
-        if settings is not None and self._settings.workers > 1:
-            raise ConfigError(
-                f"{graph.config.source}: featureGates: flowControl needs all requests of a pool in"
-                f" one process, whose queues they share, but --workers is {self._settings.workers};"
-                " remove the feature gate, or --workers"
-            )
         if settings is not None and self._settings.ext_proc.compat == "reference":
             settings = replace(settings, holds_filtered=False, displaces=False)
         try:
             return self._flow.prepare(settings)
         except (PluginError, RegistrationError) as error:
             raise ConfigError(f"{graph.config.source}: extensions.sessions: {error}") from error
+        except FlowControlError as error:
+            raise ConfigError(f"{graph.config.source}: {error}") from error
 
     def _watch(self, config: LoadedConfig) -> PluginWatch:
         limit = config.file.extensions.guard_rails.slow_call_ms / 1000

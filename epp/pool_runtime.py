@@ -108,6 +108,7 @@ class PoolRuntime:
         open_page: Gets pages of endpoints in place of HTTP; None for HTTP.
         sharing: What this process shares with others that serve the pool; None if it is the only
             one.
+        make_flow: Makes its flow control.
         discoveries: Further discoveries of endpoints.
 
     Raises:
@@ -134,6 +135,7 @@ class PoolRuntime:
         clock: Callable[[], float] = time.monotonic,
         open_page: OpenPage | None = None,
         sharing: PoolSharing | None = None,
+        make_flow: Callable[..., FlowController] = FlowController,
         discoveries: Sequence[EndpointDiscovery] = (),
     ) -> None:
         self.settings = settings
@@ -169,7 +171,7 @@ class PoolRuntime:
         self.outliers = self._make_outlier_detector(self._serving)
         """None if outlier detection is off."""
         pool = sharing.before(self._serving if self.outliers is None else self.outliers.available)
-        self.flow = FlowController(
+        self.flow = make_flow(
             pool=pool,
             clock=clock,
             observer=FlowMetrics(metrics, settings.pool_name),
@@ -292,7 +294,7 @@ class PoolRuntime:
         )
         self.handler = BodyQueue(self.director, lanes)
         """Decides the pool's requests."""
-        self._share = None if replica is None else self._begin_sharing(replica)
+        self._share = self._begin_sharing(replica)
 
     def _serving(self) -> Sequence[Endpoint]:
         return self.store.serving
@@ -447,8 +449,12 @@ class PoolRuntime:
             self.discovery.populate()  # a feature gate may have changed
         if self._share is not None:
             self._share_plugins(self._share)
+        self._sharing.use_plugins(self.graph.plugins.values(), self.graph.guards)
 
-    def _begin_sharing(self, replica: Replica) -> PoolShare:
+    def _begin_sharing(self, replica: Replica | None) -> PoolShare | None:
+        self._sharing.use_plugins(self.graph.plugins.values(), self.graph.guards)
+        if replica is None:
+            return None
         share = replica.share(self.settings.pool_name)
         self.store.add_listener(share)
         self._share_plugins(share)

@@ -262,7 +262,9 @@ def _shared_memory(place: Place | None, workers: int) -> int | None:
 
 def _made(settings: ServeSettings, sharing: WorkerSharing | None = None) -> App:
     try:
-        return App(settings, sharing=sharing)
+        if sharing is None:
+            return App(settings)
+        return App(settings, sharing=sharing, make_flow=sharing.make_flow)
     except (EndpointOptionError, ReplicaStateError) as error:
         fail(str(error))
 

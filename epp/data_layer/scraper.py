@@ -131,6 +131,8 @@ class Scraper:
         """Live view of the state of every scrape, by names of endpoint and source."""
         self.ages: Mapping[str, MetricsAge] = MappingProxyType(self._load_estimates.ages)
         """Live view of the age of every endpoint's metrics, by endpoint name."""
+        self.written: frozenset[AttributeKey[Any]] = frozenset()
+        """Attributes that the extractors write."""
         self.use(bindings)
 
     def intervals(self) -> Mapping[tuple[str, str], float]:
@@ -159,7 +161,8 @@ class Scraper:
         dropped = [bound for bound in before if bound.key not in kept]
         added = [bound for bound in self._bound if bound.key not in kept]
         self._settings.told_bugs.clear()
-        orphans = _written(dropped) - _written(self._bound)
+        self.written = frozenset(_written(self._bound))
+        orphans = _written(dropped) - self.written
         for endpoint in self._store.snapshot:
             for key in orphans:
                 endpoint.attributes.pop(key, None)

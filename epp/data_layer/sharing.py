@@ -1,13 +1,13 @@
 """What several processes of one endpoint picker share of a pool, see ``epp/workers``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from epp.data_layer.plugins import EndpointSpec
 from epp.data_layer.scrape_observers import ScrapeObserver
 from epp.data_layer.scraper import Scraper
 from epp.data_layer.store import EndpointStore, PoolListener
-from epp.scheduling import Endpoint, EndpointLoad
+from epp.scheduling import Endpoint, EndpointLoad, GuardRails, Plugin
 
 T = TypeVar("T")
 
@@ -26,6 +26,9 @@ class PoolSharing(PoolListener, Protocol):
 
     def only_once(self, observer: ScrapeObserver) -> ScrapeObserver:
         """Return ``observer``, told of the scrapes of this process only."""
+
+    def use_plugins(self, plugins: Iterable[Plugin], guards: GuardRails) -> None:
+        """Share what these plugins count, instead of those before."""
 
     async def run(self) -> None:
         """Share until cancelled."""
@@ -58,6 +61,9 @@ class Alone:
         """Do nothing."""
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
+        """Do nothing."""
+
+    def use_plugins(self, plugins: Iterable[Plugin], guards: GuardRails) -> None:
         """Do nothing."""
 
     async def run(self) -> None:

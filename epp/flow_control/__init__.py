@@ -2,6 +2,7 @@
 
 from epp.flow_control.control import FlowControl
 from epp.flow_control.controller import FlowController
+from epp.flow_control.errors import FlowControlError
 from epp.flow_control.flows import (
     Candidate,
     InFlight,
@@ -31,6 +32,7 @@ __all__ = [
     "EvictionSettings",
     "FairnessPolicy",
     "FlowControl",
+    "FlowControlError",
     "FlowController",
     "FlowObserver",
     "FlowSettings",

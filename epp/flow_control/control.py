@@ -82,21 +82,39 @@ class FlowControl:
         Returns:
             The waiting request; None if it does not wait.
         """
-        began = perf_counter()
+        queued = self.made(candidate, ttl_seconds)
+        return queued if self.enter(queued) else None
+
+    def made(
+        self, candidate: Candidate, ttl_seconds: float | None, *, enqueued_at: float | None = None
+    ) -> QueuedRequest:
+        """Return a request that belongs to a flow, but has not entered its queue.
+
+        Args:
+            candidate: See :meth:`submit`.
+            ttl_seconds: See :meth:`submit`.
+            enqueued_at: When it began to wait, in seconds of the event loop's clock; None for now.
+        """
         ledger, now = self.ledger, self._host.now()
         request = candidate.request
         ledger.note_pool(now)
         band = ledger.band(request.priority, now)
-        queued = QueuedRequest(
+        return QueuedRequest(
             candidate,
             flow=ledger.flow(band, request.fairness_id, now),
             sequence=next(ledger.sequence),
-            enqueued_at=now,
+            enqueued_at=now if enqueued_at is None else enqueued_at,
             ttl_seconds=ttl_of(band.settings, ttl_seconds),
             has_own_ttl=ttl_seconds is not None,
         )
+
+    def enter(self, queued: QueuedRequest) -> bool:
+        """Dispatch, enqueue or refuse a request of :meth:`made`; return whether it waits."""
+        began = perf_counter()
+        ledger, now, candidate = self.ledger, self._host.now(), queued.candidate
+        request, band = queued.request, ledger.bands[queued.priority]
         if self.sees_all and self.lets_pass(request) and self.sessions.run_alone(queued):
-            return None
+            return False
         is_empty = ledger.timeouts.pool_is_empty
         refused = Outcome.REJECTED_NO_ENDPOINTS if is_empty else Outcome.REJECTED_CAPACITY
         why, victims = displacement(self.settings, ledger.bands, band, queued)
@@ -104,7 +122,7 @@ class FlowControl:
             ledger.forget(queued)
             self._host.observer.rejected(request, refused)
             candidate.turn_away(refused, why, pool_is_empty=is_empty)
-            return None
+            return False
         for victim in victims:
             ledger.leave(victim, refused)
         ledger.enter(band, queued, now)
@@ -115,7 +133,23 @@ class FlowControl:
         for victim in victims:
             why = _why_displaced(victim, queued, now)
             victim.candidate.turn_away(refused, why, pool_is_empty=is_empty)
-        return queued
+        return True
+
+    def put_back(self, queued: QueuedRequest, seconds: float, *, is_tried: bool) -> None:
+        """Park a request of :meth:`made` that was dispatched, but for which no endpoint was found.
+
+        It takes its old place; limits do not apply, as it was within them.
+
+        Args:
+            queued: The request, with the reasons.
+            seconds: CPU time of the try, charged to the retry budget.
+            is_tried: Whether nothing has happened since that try.
+        """
+        ledger, now = self.ledger, self._host.now()
+        ledger.enter(ledger.bands[queued.priority], queued, now, is_ready=False)
+        ledger.parking.took(seconds)
+        ledger.parking.enter(queued, is_tried=is_tried)
+        self._host.observer.enqueued(queued, 0.0)
 
     def reasons(self, queued: QueuedRequest) -> Sequence[str]:
         """Return why a request waits, according to the last sessions."""

@@ -12,10 +12,11 @@ from functools import partial
 
 from epp.data_layer.scrape_observers import NullScrapeObserver
 from epp.flow_control.control import FlowControl
-from epp.flow_control.flows import InFlight, Outcome, QueuedRequest
+from epp.flow_control.flows import Candidate, InFlight, Outcome, QueuedRequest
 from epp.flow_control.interfaces import FlowObserver, NoRevocations, RevocationObserver
 from epp.flow_control.pressure.eviction import Evictions
 from epp.flow_control.settings import FlowSettings
+from epp.parsing.plugins import Usage
 from epp.scheduling import Endpoint, LLMRequest, Plugin
 
 _RETRY_SECONDS = 0.01
@@ -106,6 +107,24 @@ class FlowController:
         """The number of waiting requests."""
         return 0 if self.control is None else self.control.ledger.bands.waiting
 
+    def lets_pass(self, request: LLMRequest) -> bool:
+        """Return whether ``request`` need not be submitted: nobody waits, and there is capacity."""
+        control = self.active
+        return control is not None and not control.sees_all and control.lets_pass(request)
+
+    def submit(self, candidate: Candidate, ttl_seconds: float | None) -> QueuedRequest | None:
+        """Dispatch, enqueue or refuse a request while flow control is on.
+
+        Args:
+            candidate: The request; it learns its outcome, perhaps before this returns.
+            ttl_seconds: The request's own TTL; None if it has none.
+
+        Returns:
+            The waiting request; None if it does not wait.
+        """
+        assert self.active is not None  # noqa: S101 - see above
+        return self.active.submit(candidate, ttl_seconds)
+
     def passed(self, request: LLMRequest) -> None:
         """Note that ``request`` was sent to an endpoint without waiting."""
         self.observer.passed(request)
@@ -116,13 +135,22 @@ class FlowController:
             self.control.ledger.leave(queued, outcome)
             self.wake()  # the next request may fit
 
-    def ended(self, queued: QueuedRequest | None, in_flight: InFlight | None = None) -> None:
+    def ended(
+        self,
+        queued: QueuedRequest | None,
+        in_flight: InFlight | None = None,
+        cause: str = "",
+        usage: Usage | None = None,
+    ) -> None:
         """Note the end of a request that was sent to an endpoint.
 
         Args:
             queued: The argument of ``Candidate.dispatch``; None if it was sent without waiting.
             in_flight: The result of ``evictions.keep``.
+            cause: How it ended, for the worker that owns the queues, if it is another one.
+            usage: The tokens of its response, also for that worker; None if unknown.
         """
+        del cause, usage  # here, plugins have been told
         if in_flight is not None:
             self.evictions.ended(in_flight)
         if (control := self.control) is None:

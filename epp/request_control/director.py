@@ -356,7 +356,7 @@ class Director:
                 prepared.pipeline.shed(request, pool)
             return decider.route(prepared, decider.choose(prepared, pool))
         ttl_seconds = ttl_of(request.headers)
-        if not control.sees_all and control.lets_pass(request):
+        if flow.lets_pass(request):
             try:
                 result = decider.choose(prepared, pool)
             except AllFilteredError:
@@ -369,7 +369,7 @@ class Director:
                 return routed
         prepared.begin_to_wait()
         decision = QueuedDecision(prepared, decider, flow, self._refusals)
-        decision.submit(control, ttl_seconds)
+        decision.submit(ttl_seconds)
         return decision.outcome if isinstance(decision.outcome, RoutedRequest) else decision
 
     def _force(self, prepared: PreparedRequest, flow: FlowController | None) -> RoutedRequest:

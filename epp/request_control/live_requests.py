@@ -189,7 +189,7 @@ class LiveRequests:
             if parsed_by is not pipeline:
                 parsed_by.request_ended()
             if self._flow is not None:  # after the plugins, which give back what they count
-                self._flow.ended(routed.queued, routed.in_flight)
+                self._flow.ended(routed.queued, routed.in_flight, cause.value, routed.usage)
                 routed.queued = routed.in_flight = None  # they refer to this request
 
 

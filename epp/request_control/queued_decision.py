@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from epp.flow_control import FlowControl, FlowController, NoPlaceError, Outcome, QueuedRequest
+from epp.flow_control import FlowController, NoPlaceError, Outcome, QueuedRequest
 from epp.request_control.decider import Decider
 from epp.request_control.errors import (
     AllFilteredError,
@@ -102,14 +102,13 @@ class QueuedDecision(PendingDecision):
             return counted
         return max(self.request.body_bytes, len(prepared.rewritten or b""))
 
-    def submit(self, control: FlowControl, ttl_seconds: float | None) -> None:
-        """Submit the request to flow control.
+    def submit(self, ttl_seconds: float | None) -> None:
+        """Submit the request to flow control, which is on.
 
         Args:
-            control: The active flow control.
             ttl_seconds: The result of :func:`ttl_of`.
         """
-        self._queued = control.submit(self, ttl_seconds)
+        self._queued = self._flow.submit(self, ttl_seconds)
 
     def cancel(self, cause: EndCause) -> None:
         if self.outcome is not None:

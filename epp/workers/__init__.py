@@ -2,7 +2,8 @@
 
 The supervisor starts the workers and answers for them on the health and metrics ports. Each worker
 is a whole endpoint picker on the ext_proc port. What they share: requests in flight, in shared
-memory (:mod:`.flight_rows`); scrapes, by messages from the one that leads (:mod:`.links`).
+memory (:mod:`.flight_rows`); scrapes, by messages from the one that leads (:mod:`.links`); the
+queues of flow control, which the same worker owns (:mod:`.shared_flow`).
 """
 
 from epp.workers.errors import WorkerError

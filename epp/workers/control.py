@@ -40,7 +40,7 @@ class Order(msgspec.Struct, omit_defaults=True, kw_only=True):
     """What the supervisor says."""
 
     lead: bool = False
-    """Scrape for all workers from now on."""
+    """Scrape for all workers from now on, and own the queues of flow control."""
     reload: bool = False
     """Reload the configuration, and report the outcome."""
 

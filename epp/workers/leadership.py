@@ -1,4 +1,4 @@
-"""Which worker scrapes for all: the supervisor appoints it."""
+"""Which worker scrapes for all and owns the queues of flow control: the supervisor appoints it."""
 
 from collections.abc import Callable
 

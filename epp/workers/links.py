@@ -49,6 +49,12 @@ class Links:
         self._greetings: list[Callable[[], Iterable[Message]]] = []
         self._connected: dict[int, asyncio.WriteTransport] = {}
         self._pending: list[Message] = []
+        self._addressed: dict[int, list[Message]] = {}
+        self._incoming: dict[int, _Incoming] = {}
+        """The newest connection from each worker that has sent something."""
+        self._connected_calls: list[Callable[[int], None]] = []
+        self._lost_calls: list[Callable[[int], None]] = []
+        self._is_due = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -66,11 +72,28 @@ class Links:
 
     def post(self, subject: str, value: object) -> None:
         """Send a message to all others at the end of this iteration of the event loop."""
-        if not self._connected or self._loop is None:
-            return
-        if not self._pending:
-            self._loop.call_soon(self._flush)
-        self._pending.append((subject, value))
+        if self._connected:
+            self._pending.append((subject, value))
+            self._flush_soon()
+
+    def send(self, worker: int, subject: str, value: object) -> bool:
+        """Send a message to one worker, in the same way; return whether it is connected."""
+        if worker not in self._connected:
+            return False
+        self._addressed.setdefault(worker, []).append((subject, value))
+        self._flush_soon()
+        return True
+
+    def when_connected(self, call: Callable[[int], None]) -> None:
+        """Call ``call`` with the number of each worker that has just connected."""
+        self._connected_calls.append(call)
+
+    def when_lost(self, call: Callable[[int], None]) -> None:
+        """Call ``call`` with the number of a worker when a connection to or from it has ended.
+
+        Messages in both directions may have been lost. It is called once for each direction.
+        """
+        self._lost_calls.append(call)
 
     async def run(self) -> None:
         """Listen and connect until cancelled."""
@@ -78,7 +101,7 @@ class Links:
         path = self._path(self._index)
         await asyncio.to_thread(path.unlink, missing_ok=True)
         incoming: set[asyncio.BaseTransport] = set()
-        server = await loop.create_unix_server(lambda: _Incoming(self._take, incoming), str(path))
+        server = await loop.create_unix_server(lambda: _Incoming(self, incoming), str(path))
         try:
             async with asyncio.TaskGroup() as tasks:
                 for other in self._others:
@@ -103,24 +126,49 @@ class Links:
                     greetings = [each for greeting in self._greetings for each in greeting()]
                     if greetings:
                         transport.write(self._framed(greetings))
+                    for call in self._connected_calls:
+                        call(other)
                     await outgoing.ended.wait()
                 finally:
                     del self._connected[other]
+                    self._addressed.pop(other, None)
                     transport.abort()
+                self._tell_lost(other)
             await asyncio.sleep(_RETRY_SECONDS)
 
-    def _flush(self) -> None:
-        pending, self._pending = self._pending, []
-        if not self._connected:
-            return
-        frame = self._framed(pending)
-        for transport in self._connected.values():
-            if transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
-                self.lost += len(pending)
-            else:
-                transport.write(frame)
+    def _flush_soon(self) -> None:
+        if not self._is_due and self._loop is not None:
+            self._is_due = True
+            self._loop.call_soon(self._flush)
 
-    def _take(self, sender: int, messages: Iterable[Message]) -> None:
+    def _flush(self) -> None:
+        self._is_due = False
+        pending, self._pending = self._pending, []
+        addressed, self._addressed = self._addressed, {}
+        frame = self._framed(pending) if pending and self._connected else b""
+        for worker, transport in self._connected.items():
+            if frame:
+                if transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
+                    self.lost += len(pending)
+                else:
+                    transport.write(frame)
+            if worker in addressed:
+                transport.write(self._framed(addressed[worker]))
+
+    def connection_ended(self, sender: int, connection: "_Incoming") -> None:
+        """Note the end of a connection from another worker."""
+        if self._incoming.get(sender) is connection:
+            del self._incoming[sender]
+            self._tell_lost(sender)
+
+    def _tell_lost(self, worker: int) -> None:
+        if self._loop is not None:
+            for call in self._lost_calls:
+                call(worker)
+
+    def take(self, sender: int, connection: "_Incoming", messages: Iterable[Message]) -> None:
+        """Pass messages of another worker on to their receivers."""
+        self._incoming[sender] = connection
         for subject, value in messages:
             receiver = self._receivers.get(subject)
             if receiver is None:
@@ -138,13 +186,10 @@ class Links:
 class _Incoming(asyncio.Protocol):
     """Splits what a worker sends into frames."""
 
-    def __init__(
-        self,
-        take: Callable[[int, Iterable[Message]], None],
-        connections: set[asyncio.BaseTransport],
-    ) -> None:
-        self._take = take
+    def __init__(self, links: Links, connections: set[asyncio.BaseTransport]) -> None:
+        self._links = links
         self._connections = connections
+        self._sender: int | None = None
         self._transport: asyncio.BaseTransport | None = None
         self._unread = bytearray()
 
@@ -155,6 +200,8 @@ class _Incoming(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
             self._connections.discard(self._transport)
+        if self._sender is not None:
+            self._links.connection_ended(self._sender, self)
 
     def data_received(self, data: bytes) -> None:
         unread = self._unread
@@ -167,7 +214,8 @@ class _Incoming(asyncio.Protocol):
                 break
             with memoryview(unread)[start + _LENGTH.size : end] as frame:
                 sender, messages = pickle.loads(frame)  # noqa: S301 - from this user's processes
-            self._take(sender, messages)
+            self._sender = sender
+            self._links.take(sender, self, messages)
             start = end
         del unread[:start]
 

@@ -79,6 +79,7 @@ class SharedLoads:
         index: Number of this worker.
         count: Number of all workers.
         siblings: Their names among replicas.
+        looked: Called after each look of :meth:`run`.
     """
 
     def __init__(
@@ -87,8 +88,10 @@ class SharedLoads:
         index: int,
         count: int,
         siblings: frozenset[Hashable] = frozenset(),
+        looked: Callable[[], None] = lambda: None,
     ) -> None:
         self._siblings = siblings
+        self._looked = looked
         self._row = OwnRow(memory, index)
         self._peers = [PeerRow(memory, each) for each in range(count) if each != index]
         self._loads: dict[int, SharedLoad] = {}
@@ -146,4 +149,5 @@ class SharedLoads:
         """Look from time to time until cancelled."""
         while True:
             self.look(is_thorough=True)
+            self._looked()
             await asyncio.sleep(_LOOK_SECONDS)

@@ -7,7 +7,7 @@ the supervisor appoints another one, whose scrapes then start.
 
 import asyncio
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, Final
 
@@ -94,7 +94,7 @@ class SharedScraper(Scraper):
         self.make_loop = self._make_loop
         self._leadership = leadership
         self._links = links
-        self._publisher = _Publisher(links, leadership, observer)
+        self._publisher = _Publisher(links, leadership, observer, lambda: self.written)
         super().__init__(store, observer=self._publisher, **settings)
         links.receive(PAGE, self._take_page)
         links.receive(FAULT, self._take_fault)
@@ -171,7 +171,14 @@ _NOTHING: Final[tuple[EndpointMetrics, dict[AttributeKey[Any], object]]] = (NEVE
 class _Publisher:
     """Posts what the scrapes of the leader bring, and tells its own observer first."""
 
-    def __init__(self, links: Links, leadership: Leadership, observer: ScrapeObserver) -> None:
+    def __init__(
+        self,
+        links: Links,
+        leadership: Leadership,
+        observer: ScrapeObserver,
+        written: Callable[[], Collection[AttributeKey[Any]]],
+    ) -> None:
+        self._written = written
         self._links = links
         self._leadership = leadership
         self._observer = observer
@@ -202,7 +209,9 @@ class _Publisher:
     ) -> tuple[str, str, str, tuple[object, ...] | None, Mapping[str, bytes]]:
         """Return a page as a message: what has changed, or all."""
         metrics, before = (NEVER_SCRAPED, {}) if whole else self._posted.get(endpoint, _NOTHING)
-        attributes = endpoint.attributes
+        # Other attributes are what plugins of this worker count, and the others count themselves.
+        written, held = self._written(), endpoint.attributes
+        attributes = {key: value for key, value in held.items() if key in written}
         changed = {
             key.name: data
             for key, value in attributes.items()
@@ -210,7 +219,7 @@ class _Publisher:
         }
         values = None if endpoint.metrics is metrics else _VALUES(endpoint.metrics)
         if changed or values:
-            self._posted[endpoint] = endpoint.metrics, dict(attributes)
+            self._posted[endpoint] = endpoint.metrics, attributes
         return endpoint.name, endpoint.address, source.name, values, changed
 
     def forget(self, endpoint: Endpoint) -> None:

@@ -1,14 +1,15 @@
-"""What one worker shares with the others: scrapes, requests in flight, prompts."""
+"""What one worker shares with the others: scrapes, requests in flight, flow control."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from epp.data_layer import EndpointSpec, EndpointStore, ScrapeObserver, Scraper
-from epp.scheduling import Endpoint, EndpointLoad
+from epp.scheduling import Endpoint, EndpointLoad, GuardRails, Plugin
 from epp.workers.leadership import Leadership
 from epp.workers.links import Links
 from epp.workers.place import Place
+from epp.workers.shared_flow import SharedFlowController
 from epp.workers.shared_load import SharedLoads
 from epp.workers.shared_scraping import LeaderOnly, SharedScraper
 
@@ -30,7 +31,11 @@ class WorkerSharing:
     ) -> None:
         self._links = links
         self._leadership = leadership
-        self._loads = SharedLoads(memory, place.index, place.count, place.siblings)
+        self._place = place
+        self._flow: SharedFlowController | None = None
+        self._loads = SharedLoads(
+            memory, place.index, place.count, place.siblings, looked=self._looked
+        )
 
     def make_load(self, spec: EndpointSpec) -> EndpointLoad:
         return self._loads.make(spec)
@@ -40,6 +45,21 @@ class WorkerSharing:
 
     def make_scraper(self, store: EndpointStore, **settings: Any) -> Scraper:  # noqa: ANN401 - of Scraper
         return SharedScraper(store, links=self._links, leadership=self._leadership, **settings)
+
+    def make_flow(self, **settings: Any) -> SharedFlowController:  # noqa: ANN401 - of FlowController
+        """Return the flow control of the pool, whose queues one of the workers owns."""
+        self._flow = SharedFlowController(
+            links=self._links, leadership=self._leadership, place=self._place, **settings
+        )
+        return self._flow
+
+    def use_plugins(self, plugins: Iterable[Plugin], guards: GuardRails) -> None:
+        if self._flow is not None:
+            self._flow.use_plugins(plugins, guards)
+
+    def _looked(self) -> None:
+        if self._flow is not None:
+            self._flow.look()
 
     def only_once(self, observer: ScrapeObserver) -> ScrapeObserver:
         return LeaderOnly(observer, self._leadership)

@@ -179,12 +179,14 @@ async def test_a_hangup_reloads_both_and_a_bad_file_changes_neither(gateway: Sit
     await asyncio.to_thread(config.write_text, f"{text}\n# changed\n")
     gateway.picker.signal(signal.SIGHUP)
     await gateway.picker.until(reloads, before + 2)
-    # Flow control would need the queues of all requests in one process.
-    await asyncio.to_thread(config.write_text, f"{text}\nfeatureGates: [flowControl]\n")
+    # A session plugin would have to place the requests of both workers.
+    gate = "featureGates: [flowControl]\nextensions: {sessions: {plugins: {node-spread: {}}}}"
+    await asyncio.to_thread(config.write_text, f"{text}\n{gate}\n")
     gateway.picker.signal(signal.SIGHUP)
     await gateway.picker.until("llm_d_epp_config_last_reload_successful", 0)
     faults = [(await gateway.picker.page(f"/debug/config?worker={w}")).json() for w in (0, 1)]
-    assert all("flowControl needs all requests of a pool in one process" in str(f) for f in faults)
+    why = "session plugin 'node-spread' decides where each request goes"
+    assert all(why in str(fault) for fault in faults)
     await load(gateway, 20)
     await asyncio.to_thread(config.write_text, text)
     await gateway.picker.until("llm_d_epp_config_last_reload_successful", 1)

@@ -59,6 +59,38 @@ async def test_a_worker_that_comes_back_is_greeted_and_gets_messages_again(tmp_p
         assert await box.messages.get() == (0, "more")
 
 
+async def test_a_message_to_one_worker_reaches_no_other_one(tmp_path: Path) -> None:
+    made = [Links(tmp_path, index, 3) for index in range(3)]
+    boxes = [Mailbox(each) for each in made]
+    async with linked(*made):
+        assert made[0].send(1, "news", "for 1")
+        made[0].post("news", "for all")
+        assert made[0].send(2, "news", "for 2")
+        got = [[(await box.messages.get())[1] for _ in range(2)] for box in boxes[1:]]
+    assert [sorted(each) for each in got] == [["for 1", "for all"], ["for 2", "for all"]]
+    assert not made[0].send(1, "news", "it is away")
+
+
+async def test_both_sides_learn_when_a_worker_comes_and_goes(tmp_path: Path) -> None:
+    one, other = Links(tmp_path, 0, 2), Links(tmp_path, 1, 2)
+    told: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+    one.when_connected(lambda worker: told.put_nowait(("came", worker)))
+    one.when_lost(lambda worker: told.put_nowait(("went", worker)))
+    staying = asyncio.create_task(one.run())
+    leaving = asyncio.create_task(other.run())
+    assert await told.get() == ("came", 1)
+    box = Mailbox(one)
+    while not other.connected:  # noqa: ASYNC110 - nothing tells of it
+        await asyncio.sleep(0.01)
+    other.post("news", "here")
+    await box.messages.get()
+    leaving.cancel()
+    assert [await told.get() for _ in range(2)] == [("went", 1)] * 2  # one for each direction
+    staying.cancel()
+    await asyncio.gather(staying, leaving, return_exceptions=True)
+    assert told.empty()
+
+
 async def test_without_others_a_message_goes_nowhere(tmp_path: Path) -> None:
     links = Links(tmp_path, 0, 2)
     links.post("news", 1)

@@ -69,6 +69,16 @@ async def test_the_others_have_the_page_its_time_and_the_attributes(tmp_path: Pa
         assert other.source.clients == []  # it has never connected
 
 
+async def test_what_plugins_count_at_an_endpoint_stays_at_its_worker(tmp_path: Path) -> None:
+    in_flight = AttributeKey[int]("in flight")
+    async with two_workers(tmp_path, serving(page(7)), serving(page(99))) as (one, other):
+        await other.observer.until("")
+        one.endpoint.attributes[in_flight], other.endpoint.attributes[in_flight] = 5, 2
+        for _ in range(3):  # one may have been on its way
+            await other.observer.until("")
+        assert other.endpoint.attributes[in_flight] == 2
+
+
 async def test_failures_are_told_to_the_others_and_end_with_a_page(tmp_path: Path) -> None:
     answers = serving(page(1), then_fail=True)
     is_well = asyncio.Event()

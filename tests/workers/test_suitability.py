@@ -12,7 +12,10 @@ from epp.config import ConfigError, load_text
 from epp.kubernetes.source import PodSelection, PodSource, PoolsSource
 from epp.replication import ReplicaSettings
 from epp.settings import ServeSettings
-from epp.workers import Place, WorkerError, check_workers
+from epp.workers import Place, WorkerError, WorkerSharing, check_workers
+from epp.workers.flight_rows import ROW_BYTES
+from epp.workers.leadership import Leadership
+from epp.workers.links import Links
 from epp.workers.worker import worker_settings
 
 CONFIG = """
@@ -47,11 +50,67 @@ def test_everything_else_is_accepted() -> None:
     check_workers(settings(elects_leader=True))  # of no meaning without Kubernetes
 
 
-async def test_flow_control_is_refused_with_the_configuration() -> None:
-    config = load_text(f"{CONFIG}featureGates: [flowControl]\n", "test")
-    with pytest.raises(ConfigError, match="needs all requests of a pool in one process"):
-        await asyncio.to_thread(App, settings(config=config))
-    await asyncio.to_thread(App, settings(config=config, workers=1))
+GATE = "featureGates: [flowControl]\n"
+EVICTING = "flowControl: {enableEviction: true}\n"
+DETECTOR = """
+plugins:
+- {type: predicted-time-detector}
+flowControl: {saturationDetector: {pluginRef: predicted-time-detector}}
+"""
+ORDERING = """
+plugins:
+- {type: predicted-time-ordering-policy}
+flowControl:
+  defaultPriorityBand: {orderingPolicyRef: predicted-time-ordering-policy}
+"""
+NODE_SPREAD = "extensions: {sessions: {plugins: {node-spread: {}}}}\n"
+
+
+def app(folder: Path, text: str) -> App:
+    """Make worker 0 of an endpoint picker."""
+    memory = memoryview(bytearray(2 * ROW_BYTES))
+    links = Links(folder, 0, 2)
+    sharing = WorkerSharing(memory, links, Leadership(), place(0))
+    given = settings(config=load_text(f"{CONFIG}{text}", "test"))
+    return App(given, sharing=sharing, make_flow=sharing.make_flow)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (NODE_SPREAD, "session plugin 'node-spread' decides where each request goes"),
+        (
+            f"extensions: {{sessions: {{actions: [allocate, reclaim]}}}}\n{EVICTING}",
+            "action 'reclaim' decides by where each request is",
+        ),
+        (
+            DETECTOR,
+            "plugin 'predicted-time-detector' reads '.*', which a data producer computes",
+        ),
+        (
+            ORDERING,
+            "plugin 'predicted-time-ordering-policy' reads '.*', which a data producer computes",
+        ),
+        (
+            "plugins:\n- {type: predicted-time-room-filter}\n",
+            "plugin 'predicted-time-room-filter' compares all endpoints",
+        ),
+    ],
+    ids=["session plugin", "reclaim", "detector", "ordering policy", "holding"],
+)
+async def test_what_must_see_the_requests_of_all_workers_is_refused(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^test: flow control with --workers 2: .*{why}"):
+        await asyncio.to_thread(app, tmp_path, GATE + text)
+    await asyncio.to_thread(
+        App, settings(config=load_text(f"{CONFIG}{GATE}{text}", "test"), workers=1)
+    )
+
+
+async def test_flow_control_and_plugins_that_it_does_not_ask_are_accepted(tmp_path: Path) -> None:
+    await asyncio.to_thread(app, tmp_path, GATE)
+    await asyncio.to_thread(app, tmp_path, NODE_SPREAD)  # without flow control
 
 
 def place(index: int) -> Place:

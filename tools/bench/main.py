@@ -50,6 +50,7 @@ from tools.bench import (
     tables,
     through_envoy,
     tracing,
+    worker_queues,
     worker_scaling,
 )
 from tools.bench.gateways import SERVERS, Case, Reads, Server
@@ -289,8 +290,12 @@ async def several_workers(run: Run) -> None:
     measured = await worker_scaling.measure(run.settings, run.endpoints)
     served = await worker_scaling.burst(run.endpoints)
     reached = await worker_scaling.shares(run.endpoints)
-    run.results["workers"] = {"cells": measured, "burst": served, "shares": reached}
+    queues = await worker_queues.measure(2000 if run.quick else 20_000, 1 if run.quick else 3)
+    run.results["workers"] = {
+        "cells": measured, "burst": served, "shares": reached, "queues": queues
+    }  # fmt: skip
     run.console.print(worker_scaling.table(measured, served, reached))
+    run.console.print(worker_queues.table(queues))
 
 
 PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {

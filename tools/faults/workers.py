@@ -6,7 +6,9 @@ Worker 0 scrapes for all at first, so its end makes another one scrape.
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from signal import SIGKILL, SIGTERM
 
 from tools.faults.processes import PickerProcess, Setting
@@ -14,11 +16,49 @@ from tools.faults.traffic import Verdict
 from tools.faults.trial import Outcome, Pace, Scenario, after, judge, running, under_way
 
 _WORKERS = 2
+_SERVERS = 3
+_TOKEN_SECONDS = 0.05
+_ENQUEUED = "llm_d_epp_flow_control_request_enqueue_duration_seconds_count"
+_QUEUES = """
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+featureGates: [flowControl]
+plugins:
+- {type: queue-scorer}
+- {type: concurrency-detector, parameters: {maxConcurrency: SLOTS}}
+flowControl:
+  saturationDetector: {pluginRef: concurrency-detector}
+"""
+"""Flow control over three servers."""
 
 
 async def each_worker_killed(setting: Setting, pace: Pace) -> Outcome:
     """SIGKILL to each worker, when the one before has come back."""
-    async with running(replace(setting, workers=_WORKERS), pace, goes_on=True) as run:
+    return await _each_killed("each worker killed", setting, pace)
+
+
+async def each_worker_killed_with_queues(setting: Setting, pace: Pace) -> Outcome:
+    """The same while requests wait in flow control, whose queues worker 0 owns at first."""
+
+    def prepared(folder: Path) -> tuple[str, ...]:
+        config = folder / "queues.yaml"
+        config.write_text(_QUEUES.replace("SLOTS", str(_slots(pace))))
+        return "--config-file", str(config)
+
+    name = "each worker killed, with queues"
+    outcome = await _each_killed(name, setting, pace, prepared)
+    outcome.expect("requests have waited", holds=bool(outcome.facts["waited"]))
+    return outcome
+
+
+async def _each_killed(
+    name: str,
+    setting: Setting,
+    pace: Pace,
+    prepare: Callable[[Path], tuple[str, ...]] = lambda _: (),
+) -> Outcome:
+    several = replace(setting, workers=_WORKERS)
+    async with running(several, pace, goes_on=True, prepare=prepare) as run:
         picker = run.site.picker
         moments, back_after = [], 0.0
         for number in range(_WORKERS):
@@ -32,11 +72,13 @@ async def each_worker_killed(setting: Setting, pace: Pace) -> Outcome:
         await run.end(after_success_since=time.monotonic())
         await picker.until_idle()
         await _until_shared_is_idle(picker)
+        waited = await picker.metric(_ENQUEUED)
         traffic = run.traffic
         before = [traffic.verdicts(under_way(moment)) for moment in moments]
         outcome = await judge(
-            "each worker killed",
+            name,
             run,
+            waited=waited,
             under_way=sum(each.total() for each in before),
             under_way_truncated=sum(each[Verdict.TRUNCATED] for each in before),
             refused=traffic.verdicts()[Verdict.REFUSED],
@@ -97,6 +139,12 @@ async def supervisor_killed(setting: Setting, pace: Pace) -> Outcome:
     return outcome
 
 
+def _slots(pace: Pace) -> int:
+    """Return how many requests each server takes, such that some wait, and none for long."""
+    seconds = (2 * pace.short_tokens + pace.long_tokens) / 3 * _TOKEN_SECONDS
+    return max(1, round(pace.rate * seconds / _SERVERS))
+
+
 async def _until_shared_is_idle(picker: PickerProcess) -> None:
     """Wait until no worker counts requests of others, such as those of one that has died."""
     async with asyncio.timeout(20):
@@ -115,4 +163,9 @@ def _runs(pid: int) -> bool:
     return True
 
 
-SCENARIOS: tuple[Scenario, ...] = (each_worker_killed, workers_stopped, supervisor_killed)
+SCENARIOS: tuple[Scenario, ...] = (
+    each_worker_killed,
+    each_worker_killed_with_queues,
+    workers_stopped,
+    supervisor_killed,
+)

@@ -101,6 +101,11 @@ class Evictions:
         self._kept[in_flight] = None
         return in_flight
 
+    def add(self, in_flight: InFlight) -> None:
+        """Register a request that another process has sent, whose filter accepts it."""
+        if self._settings is not None:
+            self._kept[in_flight] = None
+
     def spare(self, in_flight: InFlight) -> None:
         """Exempt a request from eviction: its response has begun."""
         self._kept.pop(in_flight, None)

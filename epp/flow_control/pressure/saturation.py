@@ -26,6 +26,9 @@ _STAGES: Mapping[str, tuple[bool, bool]] = {
 """Whether a role serves prefill and decode; any other role, or none, serves decode."""
 
 
+_UNKNOWN = (False, True)
+
+
 def saturation_of(guard: Guard[SaturationDetector], endpoints: Sequence[Endpoint]) -> float | None:
     """Return the detector's value for ``endpoints``; None if it fails or is disabled."""
     if guard.is_off:
@@ -40,6 +43,11 @@ def saturation_of(guard: Guard[SaturationDetector], endpoints: Sequence[Endpoint
         return None
     guard.passed(perf_counter() - began)
     return saturation
+
+
+def serves_decode(endpoint: Endpoint) -> bool:
+    """Return whether ``endpoint`` generates responses, by its role."""
+    return _STAGES.get(endpoint.labels.get(_ROLE, ""), _UNKNOWN)[1]
 
 
 class PoolSaturation:
@@ -75,7 +83,7 @@ def _split(pool: Sequence[Endpoint]) -> Sequence[tuple[str, Sequence[Endpoint]]]
     prefill: list[Endpoint] = []
     decode: list[Endpoint] = []
     for endpoint in pool:
-        does_prefill, does_decode = _STAGES.get(endpoint.labels.get(_ROLE, ""), (False, True))
+        does_prefill, does_decode = _STAGES.get(endpoint.labels.get(_ROLE, ""), _UNKNOWN)
         if does_prefill:
             prefill.append(endpoint)
         if does_decode:

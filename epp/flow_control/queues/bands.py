@@ -74,7 +74,7 @@ class PolicyBand(Band):
             flow = self.flows[fairness_id] = Flow(fairness_id, self, now)
         return flow
 
-    def add(self, queued: QueuedRequest, now: float) -> None:
+    def add(self, queued: QueuedRequest, now: float, *, is_ready: bool = True) -> None:
         """Enqueue a request in its flow."""
         flow = queued.queue
         queued.is_waiting = True
@@ -90,7 +90,8 @@ class PolicyBand(Band):
         if self._holdings:
             for each in self._holdings.values():
                 each.add(queued)
-        self.make_ready(queued, now)
+        if is_ready:
+            self.make_ready(queued, now)
 
     def make_ready(self, queued: QueuedRequest, now: float) -> None:
         """Put a waiting request into the order of its flow."""

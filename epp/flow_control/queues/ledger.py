@@ -91,11 +91,13 @@ class Ledger:
         """Return the flow of a request that arrives."""
         return self._idle.flow(band, fairness_id, now)
 
-    def enter(self, band: PolicyBand, queued: QueuedRequest, now: float) -> None:
-        """Enqueue a request."""
+    def enter(
+        self, band: PolicyBand, queued: QueuedRequest, now: float, *, is_ready: bool = True
+    ) -> None:
+        """Enqueue a request; the caller parks it if it is not ready."""
         self.bands.waiting += 1
         self.bands.size_bytes += queued.size_bytes
-        band.add(queued, now)
+        band.add(queued, now, is_ready=is_ready)
         self.cluster.add_job(queued)
         self.timeouts.add(queued)
 

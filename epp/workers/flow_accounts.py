@@ -1,0 +1,155 @@
+"""What plugins count of requests in flight, at the worker that owns the queues.
+
+A saturation detector may read what a plugin counts (requests or tokens in flight) in place of the
+shared rows. Replicas tell each other these counts 50 times a second, which is too late for the next
+request: so a worker sends its part with each report, and the owner counts a request itself from its
+grant to that report.
+
+A policy, such as one that shares out tokens, counts what each request uses. At the owner it is told
+of the requests of all workers, from the grant to the end. What data producers say of a request
+stays at its own worker, so the policy estimates from the length of the body until the response has
+reported its tokens.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+import structlog
+
+from epp.flow_control import (
+    FairnessPolicy,
+    OrderingPolicy,
+    SaturationDetector,
+    UsageLimitPolicy,
+)
+from epp.parsing.plugins import Usage
+from epp.replication.plugins import CrossReplicaContributor
+from epp.request_control.forced_endpoint import forced_result
+from epp.request_control.plugins import ANSWER_USAGE, EndCause, PreRequest, ResponseComplete
+from epp.scheduling import CycleState, Endpoint, Guard, GuardRails, LLMRequest, Plugin, call_each
+
+_log = structlog.get_logger(__name__)
+_GRANTS: Final = "requests granted to other workers"
+"""The source of these requests in the loads of endpoints."""
+_POLICIES: Final = (FairnessPolicy, OrderingPolicy, SaturationDetector, UsageLimitPolicy)
+
+
+class Grant:
+    """A request that counts at an endpoint, which need not be that to which it goes.
+
+    Args:
+        request: The request.
+        endpoint: The endpoint.
+    """
+
+    __slots__ = ("endpoint", "request", "state")
+
+    def __init__(self, request: LLMRequest, endpoint: Endpoint) -> None:
+        self.request = request
+        self.endpoint = endpoint
+        self.state = CycleState()
+
+
+class FlowAccounts:
+    """The plugins that contribute, of this worker and of the others."""
+
+    def __init__(self) -> None:
+        self._contributors: Mapping[str, CrossReplicaContributor] = {}
+        self._pre_request: Collection[Guard[PreRequest]] = ()
+        self._complete: Collection[Guard[ResponseComplete]] = ()
+        self._counting_pre_request: Collection[Guard[PreRequest]] = ()
+        self._counting_complete: Collection[Guard[ResponseComplete]] = ()
+        self._told: dict[str, bytes] = {}
+        self._granted: dict[Endpoint, int] = {}
+
+    def use(self, plugins: Iterable[Plugin], guards: GuardRails) -> None:
+        """Take the plugins of a configuration in place of those before."""
+        known = tuple(plugins)
+        contributing = [
+            each for each in known if isinstance(each, CrossReplicaContributor) and each.contributes
+        ]
+        self._contributors = {each.name: each for each in contributing}
+        self._pre_request = guards.guards("PreRequest", PreRequest, contributing)
+        self._complete = guards.guards("ResponseComplete", ResponseComplete, contributing)
+        counting = [each for each in known if isinstance(each, _POLICIES)]
+        self._counting_pre_request = guards.guards("PreRequest", PreRequest, counting)
+        self._counting_complete = guards.guards("ResponseComplete", ResponseComplete, counting)
+        self._told.clear()
+
+    @property
+    def has_policies(self) -> bool:
+        """Whether a policy counts what requests use."""
+        return bool(self._counting_complete)
+
+    # --- at the owner -----------------------------------------------------------------------------
+
+    def begin(self, grant: Grant, now: float) -> None:
+        """Count a request that another worker may send."""
+        self._share(grant.endpoint, 1, now)
+        result = forced_result(grant.endpoint)
+        for hooks in (self._pre_request, self._counting_pre_request):
+            call_each(hooks, lambda hook: hook.pre_request(grant.request, result, grant.state))
+
+    def settle(self, grant: Grant, now: float) -> None:
+        """Let the report of its worker count in its place."""
+        self._share(grant.endpoint, -1, now)
+        self._completed(self._complete, grant, EndCause.REFUSED)
+
+    def finish(self, grant: Grant, cause: EndCause, usage: Usage | None = None) -> None:
+        """Tell policies of its end.
+
+        Args:
+            grant: The request.
+            cause: Why it ended.
+            usage: The tokens of its response; None if unknown.
+        """
+        if usage is not None:
+            grant.state.write(ANSWER_USAGE, usage)
+        self._completed(self._counting_complete, grant, cause)
+
+    def _completed(
+        self, hooks: Collection[Guard[ResponseComplete]], grant: Grant, cause: EndCause
+    ) -> None:
+        call_each(
+            hooks,
+            lambda hook: hook.response_complete(grant.request, grant.endpoint, cause, grant.state),
+        )
+
+    def receive(self, worker: str, loads: Mapping[str, bytes]) -> None:
+        """Take the parts of another worker, by the names of the plugins."""
+        for name, part in loads.items():
+            contributor = self._contributors.get(name)
+            if contributor is None:
+                continue  # a reload has just removed it
+            try:
+                contributor.receive(worker, part)
+            except Exception:
+                _log.exception("state of a worker not understood", worker=worker, plugin=name)
+
+    def left(self, worker: str) -> None:
+        """Forget the parts of a worker that has ended."""
+        for contributor in self._contributors.values():
+            contributor.replica_left(worker)
+
+    def _share(self, endpoint: Endpoint, change: int, now: float) -> None:
+        granted = self._granted.get(endpoint, 0) + change
+        if granted:
+            self._granted[endpoint] = granted
+        else:
+            del self._granted[endpoint]
+        endpoint.load.share(_GRANTS, granted, now)
+
+    # --- at the others ----------------------------------------------------------------------------
+
+    def forget_told(self) -> None:
+        """Tell everything again: there is another owner."""
+        self._told.clear()
+
+    def news(self) -> Mapping[str, bytes]:
+        """Return this worker's parts that have changed since they were told."""
+        news = {}
+        for name, contributor in self._contributors.items():
+            part = contributor.contribution()
+            if self._told.get(name) != part:
+                self._told[name] = news[name] = part
+        return news

@@ -1,0 +1,366 @@
+"""The worker that owns the queues: requests of the others wait in them like its own.
+
+A request of another worker is a :class:`~epp.flow_control.Candidate` whose dispatch is a grant: the
+other worker then chooses the endpoint, and reports. Until then the request counts as in flight
+here, so that the capacity is given away once. If that worker finds no endpoint, the request is
+parked where it was. A worker that ends takes its requests along.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+import structlog
+
+from epp.flow_control import Candidate, FlowControl, FlowObserver, Outcome, QueuedRequest
+from epp.flow_control.plugins import Flow
+from epp.flow_control.pressure.saturation import serves_decode
+from epp.request_control.forced_endpoint import forced_result
+from epp.request_control.plugins import EndCause
+from epp.scheduling import Endpoint, LLMRequest, SchedulingResult
+from epp.workers.flow_accounts import FlowAccounts, Grant
+from epp.workers.flow_messages import (
+    GRANTED,
+    REFUSED,
+    WAITS,
+    Asked,
+    Declined,
+    Report,
+    request_of,
+)
+from epp.workers.links import Links
+
+_log = structlog.get_logger(__name__)
+
+
+class OwnerHost(Protocol):
+    """What the owner needs of the flow controller."""
+
+    active: FlowControl | None
+    control: FlowControl | None
+    events: int
+    """How often something happened that may free capacity."""
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this worker owns the queues."""
+
+    @property
+    def waiting(self) -> int:
+        """The number of waiting requests."""
+
+    def now(self) -> float:
+        """Return the time of the event loop, in seconds."""
+
+    def pool(self) -> Sequence[Endpoint]:
+        """Return the current snapshot of the endpoints."""
+
+    def wake(self) -> None:
+        """Open a session, as something has happened."""
+
+    def continue_soon(self) -> None:
+        """Open a session, although nothing has happened."""
+
+    def cancel(self, queued: QueuedRequest, outcome: Outcome) -> None:
+        """Remove a request from its queue."""
+
+
+class RemoteRequest(Candidate):
+    """A request of another worker.
+
+    Args:
+        owner: Sends the answers.
+        worker: Number of that worker.
+        asked: What it says of the request.
+    """
+
+    def __init__(self, owner: "FlowOwner", worker: int, asked: Asked) -> None:
+        self._owner = owner
+        self.worker = worker
+        self.number = asked.number
+        self._request = request_of(asked.facts)
+        self._received_at = asked.received_at
+        self._held_bytes = asked.held_bytes
+        self.enqueued_at = asked.enqueued_at
+        self.ttl_seconds = asked.ttl_seconds
+        self.queued: QueuedRequest | None = None
+        """The request in its queue; None if it never was in one."""
+        self.counted: QueuedRequest | None = None
+        """The same, as metrics know it."""
+        self.is_granted = False
+        """Whether it was granted, and its worker has not reported yet."""
+        self.grant: Grant | None = None
+        """What counts meanwhile; None for nothing."""
+        self.granted_at = 0.0
+        self.granted_after = 0
+        """The events of the controller until then."""
+
+    @property
+    def request(self) -> LLMRequest:
+        return self._request
+
+    @property
+    def received_at(self) -> float:
+        return self._received_at
+
+    @property
+    def held_bytes(self) -> int:
+        return self._held_bytes
+
+    def choose(
+        self, endpoints: Sequence[Endpoint], preference: Mapping[Endpoint, float] | None
+    ) -> SchedulingResult:
+        return forced_result(_least_loaded(endpoints))
+
+    def dispatch(
+        self, queued: QueuedRequest, result: SchedulingResult, attributes: Mapping[str, str]
+    ) -> None:
+        self._owner.grant(self, result.endpoints[0].endpoint, has_waited=True)
+
+    def fail(self, error: Exception) -> None:
+        self._owner.failed(self, error)
+
+    def turn_away(self, outcome: Outcome, why: str, *, pool_is_empty: bool) -> None:
+        self._owner.refuse(self, outcome, why, pool_is_empty=pool_is_empty)
+
+
+def _least_loaded(endpoints: Sequence[Endpoint]) -> Endpoint:
+    """Return the endpoint where a grant counts; one that generates responses, if there is one."""
+    decoding = [each for each in endpoints if serves_decode(each)]
+    return min(decoding or endpoints, key=lambda each: each.load.in_flight)
+
+
+class FlowOwner:
+    """The requests of all other workers, while this one owns the queues.
+
+    Args:
+        host: The flow controller.
+        links: The connections to the other workers.
+        accounts: Count requests that were granted.
+        observer: Receives the events of requests.
+    """
+
+    def __init__(
+        self, host: OwnerHost, links: Links, accounts: FlowAccounts, observer: FlowObserver
+    ) -> None:
+        self._host = host
+        self._links = links
+        self._accounts = accounts
+        self._observer = observer
+        self._requests: dict[int, dict[int, RemoteRequest]] = {}
+        """By worker and number: those that wait or were granted."""
+        self._sent: dict[int, dict[int, Grant]] = {}
+        """Those that were sent, while policies count them."""
+        self._reporting: set[int] = set()
+        """Workers that know that requests wait."""
+
+    @property
+    def granted(self) -> int:
+        """Number of the requests that were granted, and of which no report has come."""
+        return sum(each.is_granted for known in self._requests.values() for each in known.values())
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def asked(self, worker: int, asked: Asked) -> None:
+        """Take a request of another worker; one that is known already is ignored."""
+        known = self._requests.setdefault(worker, {})
+        if not self._host.is_owner or asked.number in known:
+            return
+        remote = known[asked.number] = RemoteRequest(self, worker, asked)
+        control = self._host.active
+        if control is None:  # a reload has turned flow control off here, or not on yet
+            self.grant(remote, None, has_waited=False)
+        elif control.lets_pass(remote.request):
+            self.grant(remote, _least_loaded(self._host.pool()), has_waited=False)
+        else:
+            remote.queued = control.made(remote, asked.ttl_seconds, enqueued_at=asked.enqueued_at)
+            control.enter(remote.queued)
+
+    def cancelled(self, worker: int, message: tuple[int, Outcome]) -> None:
+        """Forget a request whose client is gone."""
+        number, outcome = message
+        remote = self._requests.get(worker, {}).pop(number, None)
+        if remote is not None:
+            self._drop(remote, Outcome(outcome))
+            self._host.wake()
+
+    def reported(self, worker: int, name: str, report: Report) -> None:
+        """Take what another worker says of requests that were granted.
+
+        Args:
+            worker: Number of the worker.
+            name: Its name among replicas.
+            report: What it says.
+        """
+        self._accounts.receive(name, report.loads)
+        known = self._requests.get(worker, {})
+        for number in report.settled:
+            remote = known.pop(number, None)
+            if remote is not None and remote.is_granted:
+                self._sent_by(remote)
+        for ended in report.ended:
+            grant = self._sent.get(worker, {}).pop(ended.number, None)
+            if grant is not None:
+                self._accounts.finish(grant, EndCause(ended.cause), ended.usage)
+        for declined in report.declined:
+            remote = known.get(declined.number)
+            if remote is not None and remote.is_granted:
+                self._put_back(remote, declined)
+        if not self._host.waiting and worker in self._reporting:
+            self._reporting.discard(worker)
+            self._links.send(worker, WAITS, False)
+        if report.has_news:
+            self._host.wake()
+        else:
+            self._host.continue_soon()
+
+    def lost(self, worker: int) -> None:
+        """Forget all requests of a worker; it asks again if it still lives."""
+        self._reporting.discard(worker)
+        for remote in self._requests.pop(worker, {}).values():
+            self._drop(remote, Outcome.EVICTED_OTHER)
+        for grant in self._sent.pop(worker, {}).values():
+            self._accounts.finish(grant, EndCause.ERROR)
+        self._host.wake()
+
+    def has_waiting(self, others: Iterable[int]) -> None:
+        """Have the other workers report each event, as a request waits."""
+        for worker in others:
+            if worker not in self._reporting and self._links.send(worker, WAITS, True):
+                self._reporting.add(worker)
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def grant(self, remote: RemoteRequest, endpoint: Endpoint | None, *, has_waited: bool) -> None:
+        """Let a request go.
+
+        Args:
+            remote: The request.
+            endpoint: Where it counts until its worker reports; None for nowhere.
+            has_waited: Whether it was in a queue.
+        """
+        now = remote.granted_at = self._host.now()
+        remote.is_granted = True
+        remote.granted_after = self._host.events
+        if endpoint is not None:
+            remote.grant = Grant(remote.request, endpoint)
+            self._accounts.begin(remote.grant, now)
+        queued = remote.queued if has_waited else None
+        reasons = None if queued is None else tuple(queued.reasons)
+        self._links.send(remote.worker, GRANTED, (remote.number, reasons))
+
+    def refuse(
+        self, remote: RemoteRequest, outcome: Outcome, why: str, *, pool_is_empty: bool
+    ) -> None:
+        """End a request."""
+        self._requests.get(remote.worker, {}).pop(remote.number, None)
+        message = remote.number, outcome.value, why, pool_is_empty
+        self._links.send(remote.worker, REFUSED, message)
+
+    def failed(self, remote: RemoteRequest, error: Exception) -> None:
+        """End a request whose grant has failed, which is a bug."""
+        _log.error("request of a worker failed", worker=remote.worker, exc_info=error)
+        self._end_grant(remote)
+        remote.granted_at = self._host.now()
+        self._count(remote, Outcome.DISPATCHED)
+        why = f"{type(error).__name__}: {error}"
+        self.refuse(remote, Outcome.REJECTED_OTHER, why, pool_is_empty=False)
+
+    def _count(self, remote: RemoteRequest, outcome: Outcome) -> None:
+        """Count a request that was granted; not before its report, as it may come back."""
+        if remote.counted is not None:
+            waited = remote.granted_at - remote.enqueued_at
+            self._observer.left(remote.counted, outcome, waited)
+        elif outcome is Outcome.DISPATCHED:
+            self._observer.passed(remote.request)
+
+    def _put_back(self, remote: RemoteRequest, declined: Declined) -> None:
+        control = self._host.control
+        self._end_grant(remote)
+        if control is None:  # there has never been a queue here
+            why = declined.why
+            self.refuse(remote, Outcome.REJECTED_CAPACITY, why, pool_is_empty=False)
+            return
+        before = remote.queued
+        queued = control.made(remote, remote.ttl_seconds, enqueued_at=remote.enqueued_at)
+        queued.reasons = (declined.why,)
+        queued.tries = 1 if before is None else before.tries + 1
+        remote.queued = queued
+        is_tried = self._host.events == remote.granted_after
+        control.put_back(queued, declined.seconds, is_tried=is_tried)
+        self._host.continue_soon()
+
+    def _drop(self, remote: RemoteRequest, outcome: Outcome) -> None:
+        if remote.is_granted:
+            self._end_grant(remote)
+            self._count(remote, outcome)
+        elif remote.queued is not None:
+            self._host.cancel(remote.queued, outcome)
+
+    def _sent_by(self, remote: RemoteRequest) -> None:
+        grant = self._settle(remote)
+        if grant is not None and self._accounts.has_policies:
+            self._sent.setdefault(remote.worker, {})[remote.number] = grant
+        self._count(remote, Outcome.DISPATCHED)
+
+    def _end_grant(self, remote: RemoteRequest) -> None:
+        """Undo the grant of a request that was not sent."""
+        grant = self._settle(remote)
+        if grant is not None:
+            self._accounts.finish(grant, EndCause.REFUSED)
+
+    def _settle(self, remote: RemoteRequest) -> Grant | None:
+        grant, remote.grant = remote.grant, None
+        remote.is_granted = False
+        if grant is not None:
+            self._accounts.settle(grant, self._host.now())
+        return grant
+
+
+class CountedOnce(FlowObserver):
+    """Passes events on to an observer, but a grant only when its worker has reported.
+
+    Args:
+        observer: The observer.
+        told: Called when a request begins to wait.
+    """
+
+    def __init__(self, observer: FlowObserver, told: Callable[[], None]) -> None:
+        self._observer = observer
+        self._told = told
+
+    def passed(self, request: LLMRequest) -> None:
+        self._observer.passed(request)
+
+    def rejected(self, request: LLMRequest, outcome: Outcome) -> None:
+        self._observer.rejected(request, outcome)
+
+    def flow_removed(self, flow: Flow) -> None:
+        self._observer.flow_removed(flow)
+
+    def plugin_timer(
+        self, plugin: str, extension_point: str, slow_call_seconds: float
+    ) -> Callable[[float], None] | None:
+        return self._observer.plugin_timer(plugin, extension_point, slow_call_seconds)
+
+    def plugin_failed(self, plugin: str, extension_point: str) -> None:
+        self._observer.plugin_failed(plugin, extension_point)
+
+    def session_ended(self, seconds: float) -> None:
+        self._observer.session_ended(seconds)
+
+    def enqueued(self, queued: QueuedRequest, seconds: float) -> None:
+        self._told()
+        remote = queued.candidate
+        if isinstance(remote, RemoteRequest):
+            if remote.counted is not None:
+                return
+            remote.counted = queued
+        self._observer.enqueued(queued, seconds)
+
+    def left(self, queued: QueuedRequest, outcome: Outcome, seconds: float) -> None:
+        remote = queued.candidate
+        if isinstance(remote, RemoteRequest):
+            if outcome is Outcome.DISPATCHED or remote.counted is None:
+                return
+            queued = remote.counted
+        self._observer.left(queued, outcome, seconds)
