@@ -46,6 +46,7 @@ class ScrapeObservers:
 
     def __init__(self, *observers: ScrapeObserver) -> None:
         self._observers = observers
+        self._page_scraped = [each.page_scraped for each in observers]
 
     def scrape_started(self, source: Plugin, lag_seconds: float) -> None:
         """Pass the start on."""
@@ -54,8 +55,8 @@ class ScrapeObservers:
 
     def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
         """Pass the page on."""
-        for each in self._observers:
-            each.page_scraped(source, endpoint, seconds)
+        for page_scraped in self._page_scraped:
+            page_scraped(source, endpoint, seconds)
 
     def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
         """Pass the failure on."""

@@ -130,9 +130,10 @@ class OutlierDetector:
         self._checked_at = now
         if not is_late:  # otherwise this process was busy, and pages wait in its sockets
             self._eject_overdue(now)
-        for endpoint, health in tuple(self._out.items()):
-            self._take(endpoint, health, health.pass_time)
-        self._judge_pool()  # endpoints may have begun or ceased to drain
+        if self._out:
+            for endpoint, health in tuple(self._out.items()):
+                self._take(endpoint, health, health.pass_time)
+            self._judge_pool()  # endpoints may have begun or ceased to drain
         if now - self._compared_at >= COMPARE_SECONDS:
             self._compared_at = now
             self._compare_success_rates()
@@ -156,6 +157,8 @@ class OutlierDetector:
             and health.state is not HealthState.EJECTED
             and health.is_overdue(since, now)
         ]
+        if not overdue:
+            return
         # If most pages are late, this process or its network is.
         if sum(not endpoint.is_draining for endpoint, _ in overdue) <= self._max_ejected():
             for endpoint, health in overdue:
@@ -221,7 +224,10 @@ class OutlierDetector:
             return
         if source.type == self._source_type:
             self._source = source
-            self._take(endpoint, health, partial(health.page_scraped, seconds))
+            if health.state is HealthState.HEALTHY:  # a page does not change that
+                health.page_scraped(seconds, self._clock())
+            else:
+                self._take(endpoint, health, partial(health.page_scraped, seconds))
         elif source.type == self._health_check_type:
             self._take(endpoint, health, health.health_check_passed)
 
@@ -319,7 +325,7 @@ class OutlierDetector:
 
     def _judge_pool(self) -> None:
         ejected = self._ejected()
-        is_panicking = ejected > self._max_ejected()
+        is_panicking = ejected > 0 and ejected > self._max_ejected()
         if is_panicking is self.is_panicking:
             return
         self.is_panicking = is_panicking

@@ -15,7 +15,14 @@ from typing import ClassVar
 from epp.admin import ExplainSettings
 from epp.building import InstalledPlugins
 from epp.config import LoadedConfig
-from epp.data_layer import Alone, EndpointDiscovery, EndpointSink, EndpointSpec
+from epp.data_layer import (
+    Alone,
+    EndpointDiscovery,
+    EndpointSink,
+    EndpointSpec,
+    NullScrapeObserver,
+    ScrapeObserver,
+)
 from epp.lab.envoy import Mode
 from epp.lab.simulation.engine_scrapes import scraper_of
 from epp.lab.simulation.picker_route import GatewayView, PickerRoute
@@ -70,6 +77,14 @@ class ServerDiscovery(EndpointDiscovery):
             ],
         )
         await asyncio.Event().wait()
+
+
+class _UnmeasuredAlone(Alone):
+    """Shares nothing, and leaves the scrapes out of the metrics, which nobody reads."""
+
+    def only_once(self, observer: ScrapeObserver) -> ScrapeObserver:
+        del observer
+        return NullScrapeObserver()
 
 
 class PickerRouter(Router):
@@ -138,7 +153,7 @@ class PickerRouter(Router):
             clock=loop.time,
             open_page=page_opener(by_address, loop.time),
             discoveries=[ServerDiscovery(servers)],
-            sharing=Alone(
+            sharing=_UnmeasuredAlone(
                 scraper_of(
                     by_address,
                     seed,

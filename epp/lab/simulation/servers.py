@@ -90,10 +90,12 @@ class SimulatedServer:
         """Whether it accepts everything and does nothing."""
         return self.faults.hang
 
-    @property
-    def is_event_due(self) -> bool:
-        """Whether something happens in its engine now."""
-        return self._due is not None and self._due <= self._loop.time()
+    def engine_at(self, now: float) -> Engine:
+        """Return the engine, after it has done what is due now; `now` is the present time."""
+        due = self._due
+        if due is not None and due <= now:
+            self.advance()
+        return self.engine
 
     def outlook(self, now: float) -> Outlook | None:
         """Return what it does next, by its real state; None if it serves nothing."""
