@@ -234,8 +234,7 @@ class VirtualLoop(base_events.BaseEventLoop):
             when, _, timer = heappop(timers)
             if timer.cancelled():
                 continue
-            if when > self._now:
-                self._now = when
+            self._now = max(self._now, when)
             if isinstance(timer, Timer):
                 timer.fire()
             else:
