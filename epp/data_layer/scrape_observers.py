@@ -45,8 +45,9 @@ class ScrapeObservers:
     """Passes each event to several observers, in order."""
 
     def __init__(self, *observers: ScrapeObserver) -> None:
-        self._observers = observers
-        self._page_scraped = [each.page_scraped for each in observers]
+        # Not those that ignore everything.
+        self._observers = [each for each in observers if type(each) is not NullScrapeObserver]
+        self._page_scraped = [each.page_scraped for each in self._observers]
 
     def scrape_started(self, source: Plugin, lag_seconds: float) -> None:
         """Pass the start on."""

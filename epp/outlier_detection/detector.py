@@ -120,8 +120,13 @@ class OutlierDetector:
         """Check for overdue pages and due transitions until cancelled."""
         while True:
             await asyncio.sleep(self._pause_seconds)
-            self.check()
-            self._pause_seconds = QUIET_CHECK_SECONDS if self._is_quiet() else CHECK_SECONDS
+            self.check_and_pause()
+
+    def check_and_pause(self) -> float:
+        """Check, and return the seconds until the next check."""
+        self.check()
+        self._pause_seconds = QUIET_CHECK_SECONDS if self._is_quiet() else CHECK_SECONDS
+        return self._pause_seconds
 
     def check(self) -> None:
         """Eject endpoints whose page is overdue, and make the transitions that are due."""
@@ -142,10 +147,10 @@ class OutlierDetector:
 
     def _is_quiet(self) -> bool:
         """Whether no request or scrape is on its way, and all endpoints are healthy."""
-        return next(iter(self._waiting()), None) is None and not any(
-            endpoint.load.own_in_flight or health.state is not HealthState.HEALTHY
-            for endpoint, health in self._health.items()
-        )
+        for endpoint, health in self._health.items():
+            if endpoint.load.own_in_flight or health.state is not HealthState.HEALTHY:
+                return False
+        return next(iter(self._waiting()), None) is None
 
     def _eject_overdue(self, now: float) -> None:
         name = None if self._source is None else self._source.name
