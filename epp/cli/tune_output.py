@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +19,7 @@ from epp.lab.results.page import (
     section,
     table,
 )
+from epp.lab.results.table import plain_table
 from epp.lab.tuning import Finalist, Found, Objective, Parameter, Rung, Value
 
 _STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
@@ -85,13 +85,8 @@ class TuneReport:
         """Return the table of the base and the finalists."""
         found = self._found
         better = "higher" if self._objective.higher_is_better else "lower"
-        table = Table(
-            title=f"{self._objective.label} as a ratio to {found.base.contender.name},"
-            f" {better} is better",
-            title_justify="left",
-            box=box.SIMPLE_HEAD,
-            pad_edge=False,
-            collapse_padding=True,
+        table = plain_table(
+            f"{self._objective.label} as a ratio to {found.base.contender.name}, {better} is better"
         )
         table.add_column("", overflow="fold")
         for each in (found.base, *(finalist.candidate for finalist in found.finalists)):

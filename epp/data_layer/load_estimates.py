@@ -9,7 +9,14 @@ from math import inf
 
 from epp.data_layer.plugins import LoadReport
 from epp.data_layer.scrape_state import MetricsAge
-from epp.data_layer.staleness import ZERO_LOAD, LoadEstimate, fade, page_estimate, pool_median
+from epp.data_layer.staleness import (
+    ZERO_LOAD,
+    LoadEstimate,
+    fade,
+    page_estimate,
+    pool_median,
+    threshold_seconds,
+)
 from epp.scheduling import Endpoint, EndpointMetrics
 
 
@@ -80,7 +87,7 @@ class LoadEstimates:
         if metrics.requested_at != requested_at:
             metrics = metrics.requested(requested_at)
         endpoint.metrics = metrics
-        age.note_threshold(self._staleness)
+        age.fresh_until = requested_at + threshold_seconds(self._staleness, age.interval_seconds)
         endpoint.load.observe(
             waiting=metrics.waiting_requests,
             running=metrics.running_requests,

@@ -97,6 +97,8 @@ class ObjectFiles:
         """
         if not self._is_loaded:
             await self.load(store)
+        if not self._paths:
+            await asyncio.Event().wait()
         while True:
             await asyncio.sleep(self._poll_seconds)
             changed = await asyncio.to_thread(self._refresh)

@@ -45,7 +45,9 @@ class ScrapeObservers:
     """Passes each event to several observers, in order."""
 
     def __init__(self, *observers: ScrapeObserver) -> None:
-        self._observers = observers
+        # Not those that ignore everything.
+        self._observers = [each for each in observers if type(each) is not NullScrapeObserver]
+        self._page_scraped = [each.page_scraped for each in self._observers]
 
     def scrape_started(self, source: Plugin, lag_seconds: float) -> None:
         """Pass the start on."""
@@ -54,8 +56,8 @@ class ScrapeObservers:
 
     def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
         """Pass the page on."""
-        for each in self._observers:
-            each.page_scraped(source, endpoint, seconds)
+        for page_scraped in self._page_scraped:
+            page_scraped(source, endpoint, seconds)
 
     def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
         """Pass the failure on."""

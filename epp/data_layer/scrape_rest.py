@@ -68,6 +68,12 @@ class ScrapeRest:
             return self._tick
         return self._mean * (1.0 + _JITTER * (2.0 * self._random() - 1.0))
 
+    def note_requests(self) -> None:
+        """Take a page that shows requests: the next interval is the base interval."""
+        metrics = self._endpoint.metrics
+        self._last = metrics.waiting_requests, metrics.running_requests, metrics.kv_cache_usage
+        self._mean = self._tick
+
     def _is_idle(self) -> bool:
         metrics, load = self._endpoint.metrics, self._endpoint.load
         values = metrics.waiting_requests, metrics.running_requests, metrics.kv_cache_usage

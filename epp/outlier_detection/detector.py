@@ -120,8 +120,13 @@ class OutlierDetector:
         """Check for overdue pages and due transitions until cancelled."""
         while True:
             await asyncio.sleep(self._pause_seconds)
-            self.check()
-            self._pause_seconds = QUIET_CHECK_SECONDS if self._is_quiet() else CHECK_SECONDS
+            self.check_and_pause()
+
+    def check_and_pause(self) -> float:
+        """Check, and return the seconds until the next check."""
+        self.check()
+        self._pause_seconds = QUIET_CHECK_SECONDS if self._is_quiet() else CHECK_SECONDS
+        return self._pause_seconds
 
     def check(self) -> None:
         """Eject endpoints whose page is overdue, and make the transitions that are due."""
@@ -130,9 +135,10 @@ class OutlierDetector:
         self._checked_at = now
         if not is_late:  # otherwise this process was busy, and pages wait in its sockets
             self._eject_overdue(now)
-        for endpoint, health in tuple(self._out.items()):
-            self._take(endpoint, health, health.pass_time)
-        self._judge_pool()  # endpoints may have begun or ceased to drain
+        if self._out:
+            for endpoint, health in tuple(self._out.items()):
+                self._take(endpoint, health, health.pass_time)
+            self._judge_pool()  # endpoints may have begun or ceased to drain
         if now - self._compared_at >= COMPARE_SECONDS:
             self._compared_at = now
             self._compare_success_rates()
@@ -141,10 +147,10 @@ class OutlierDetector:
 
     def _is_quiet(self) -> bool:
         """Whether no request or scrape is on its way, and all endpoints are healthy."""
-        return next(iter(self._waiting()), None) is None and not any(
-            endpoint.load.own_in_flight or health.state is not HealthState.HEALTHY
-            for endpoint, health in self._health.items()
-        )
+        for endpoint, health in self._health.items():
+            if endpoint.load.own_in_flight or health.state is not HealthState.HEALTHY:
+                return False
+        return next(iter(self._waiting()), None) is None
 
     def _eject_overdue(self, now: float) -> None:
         name = None if self._source is None else self._source.name
@@ -156,6 +162,8 @@ class OutlierDetector:
             and health.state is not HealthState.EJECTED
             and health.is_overdue(since, now)
         ]
+        if not overdue:
+            return
         # If most pages are late, this process or its network is.
         if sum(not endpoint.is_draining for endpoint, _ in overdue) <= self._max_ejected():
             for endpoint, health in overdue:
@@ -221,7 +229,10 @@ class OutlierDetector:
             return
         if source.type == self._source_type:
             self._source = source
-            self._take(endpoint, health, partial(health.page_scraped, seconds))
+            if health.state is HealthState.HEALTHY:  # a page does not change that
+                health.page_scraped(seconds, self._clock())
+            else:
+                self._take(endpoint, health, partial(health.page_scraped, seconds))
         elif source.type == self._health_check_type:
             self._take(endpoint, health, health.health_check_passed)
 
@@ -319,7 +330,7 @@ class OutlierDetector:
 
     def _judge_pool(self) -> None:
         ejected = self._ejected()
-        is_panicking = ejected > self._max_ejected()
+        is_panicking = ejected > 0 and ejected > self._max_ejected()
         if is_panicking is self.is_panicking:
             return
         self.is_panicking = is_panicking

@@ -174,7 +174,11 @@ class EndpointLoad:
             running = max(ours, min(before, before + self._page_waiting + settled), 0)
         elif waiting > 0 and running > self.slots:  # an estimate is no evidence of slots
             self.slots = running
-        self.assume(waiting=waiting, running=running, kv_cache_usage=kv_cache_usage)
+        # As `assume` does, for each page.
+        self._page_waiting = waiting
+        self._page_running = running
+        self.kv_cache_usage = _fraction(kv_cache_usage)
+        self._update()
         for observed in self.observers:
             observed()
         return running
@@ -188,10 +192,8 @@ class EndpointLoad:
 
     def assume_kv_cache_usage(self, usage: float) -> None:
         """Set the used fraction of the KV cache alone."""
-        # A scrape may contain anything; NaN counts as full.
         self.values = None
-        is_fraction = 0.0 <= usage <= 1.0
-        self.kv_cache_usage = usage if is_fraction else float(not usage < 0.0)
+        self.kv_cache_usage = _fraction(usage)
 
     def _wake(self) -> None:
         waiting, self.waiting_for_requests = self.waiting_for_requests, []
@@ -243,6 +245,11 @@ class EndpointLoad:
         to_run = 0 if free <= 0 else unseen if unseen < free else free
         self.running_requests = running + to_run
         self.waiting_requests = waiting + unseen - to_run
+
+
+def _fraction(usage: float) -> float:
+    """Return a scraped fraction, which may be anything, between 0.0 and 1.0; NaN counts as full."""
+    return usage if 0.0 <= usage <= 1.0 else float(not usage < 0.0)
 
 
 class Reservation:

@@ -21,9 +21,13 @@ ScoreColumns = tuple[Sequence[tuple[str, float]], Sequence[Sequence[float]]]
 NO_SCORES: Final[ScoreColumns] = ((), ())
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: to make a frozen one took six times as long (6.1 us against 0.9), for every page.
+@dataclass(slots=True, unsafe_hash=True)
 class EndpointMetrics:
-    """The values of one scrape of a model server (GIE model server protocol, proposal 003)."""
+    """The values of one scrape of a model server (GIE model server protocol, proposal 003).
+
+    They are replaced as a whole, by the next scrape, and never changed.
+    """
 
     waiting_requests: int = 0
     """Requests queued in the server, not yet running."""

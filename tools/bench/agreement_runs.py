@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from msgspec import structs
+
 from epp.lab.envoy import Mode
 from epp.lab.scenarios import Scenario
 from epp.lab.simulation import Contender, Simulation, quiet_logs
@@ -110,9 +112,9 @@ def delayed(workload: Workload, seed: int) -> Workload:
             arrives_at = (first.arrives_at or 0.0) + rng.uniform(0, MAX_DELAY_SECONDS)
             latest = max(latest, arrives_at)
             yield [
-                replace(first, arrives_at=latest),
+                structs.replace(first, arrives_at=latest),
                 *(
-                    replace(
+                    structs.replace(
                         other, think_seconds=other.think_seconds + rng.uniform(0, MAX_DELAY_SECONDS)
                     )
                     for other in others

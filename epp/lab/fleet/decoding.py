@@ -65,8 +65,10 @@ class DecodeGroup:
     def blocks_of_steps(self, steps: int) -> int:
         """Return the number of KV blocks that the members need for steps not yet planned."""
         starts, size = self._starts, self._block_size
-        rounds, rest = divmod(steps, size)
         first = self.clock.planned % size
+        if steps == 1:  # for each planned step
+            return starts[first]
+        rounds, rest = divmod(steps, size)
         end = first + rest
         blocks = sum(starts[first:end])
         if end > size:

@@ -62,11 +62,13 @@ class Engine:
 
     def kv_usage_at(self, now: float) -> float:
         """Return the used fraction of the KV cache, as `run_until` would leave it."""
-        stretch, kv = self._stretch, self.kv
-        if stretch is None or self.step_ends_at is None or self.step_ends_at > now:
+        stretch, kv, ends_at = self._stretch, self.kv, self.step_ends_at
+        if stretch is None or ends_at is None or ends_at > now:
             return kv.usage
         steps = min(stretch.ended_by(now), stretch.limit - 1) - stretch.done
-        return (kv.in_use + self._decoders.blocks_of_steps(max(0, steps))) / kv.num_blocks
+        if steps <= 0:
+            return kv.usage
+        return (kv.in_use + self._decoders.blocks_of_steps(steps)) / kv.num_blocks
 
     @property
     def running(self) -> tuple[Sequence, ...]:

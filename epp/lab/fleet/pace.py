@@ -73,28 +73,26 @@ class Stretch:
 
     def ended_by(self, now: float) -> int:
         """Return the number of steps, of all up to `limit`, that end at `now` or before."""
-        return min(self._steps(now), self.limit)
+        # Without calls of `end`, but with its formula: asked for each scrape.
+        begin, first, growth, limit = self.begin, self.first, self.growth, self.limit
+        elapsed = now - begin
+        if begin + limit * first + growth * (limit * (limit - 1) // 2) <= now:
+            return limit
+        if elapsed <= 0:
+            return 0
+        # The positive root of end(steps) = now, in the form that also holds for no growth.
+        half = first - growth / 2
+        steps = int(2 * elapsed / (half + sqrt(half * half + 2 * growth * elapsed)))
+        while steps > 0 and begin + steps * first + growth * (steps * (steps - 1) // 2) > now:
+            steps -= 1
+        while begin + (steps + 1) * first + growth * ((steps + 1) * steps // 2) <= now:
+            steps += 1
+        return steps
 
     def stop_at(self, time: float, least: int) -> None:
         """Make the step during which `time` passes the last one, but not before step `least`."""
         if self.end(self.limit) >= time:
-            steps = self._steps(time)
+            steps = self.ended_by(time)
             # A step that ends exactly then is the last one.
             steps += self.end(steps) < time
             self.limit = min(self.limit, max(steps, least))
-
-    def _steps(self, now: float) -> int:
-        """Return the largest number of steps, up to `limit`, that end at `now` or before."""
-        elapsed = now - self.begin
-        if self.end(self.limit) <= now:
-            return self.limit
-        if elapsed <= 0:
-            return 0
-        # The positive root of end(steps) = now, in the form that also holds for no growth.
-        half = self.first - self.growth / 2
-        steps = int(2 * elapsed / (half + sqrt(half * half + 2 * self.growth * elapsed)))
-        while steps > 0 and self.end(steps) > now:
-            steps -= 1
-        while self.end(steps + 1) <= now:
-            steps += 1
-        return steps

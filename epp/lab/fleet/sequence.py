@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from hashlib import shake_128
 
+import msgspec
+
 from epp.lab.fleet.kv_cache import BYTES_PER_TOKEN, BlockLease
 
 _VOCABULARY = """
@@ -44,8 +46,7 @@ class FinishReason(Enum):
     ABORT = "abort"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationRequest:
+class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to an engine, with the text of its prompt, or, for a simulation, without."""
 
     id: str

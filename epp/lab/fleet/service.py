@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 
+import msgspec
+
 from epp.lab.fleet.api import BODIES, ApiRequest
 from epp.lab.fleet.config import EngineType
 from epp.lab.fleet.driver import EngineDriver
@@ -178,7 +180,7 @@ class Service:
         stages = [*served, (Stage.DECODE, self._process.name)]
         exchange.common_headers += stages_header(stages)
         prefilled = any(stage is Stage.PREFILL for stage, _ in served)
-        generation = replace(request.generation, prefilled=prefilled)
+        generation = msgspec.structs.replace(request.generation, prefilled=prefilled)
         self._counters.in_flight -= 1
         self._generate(exchange, entry, replace(request, generation=generation), driver)
         return Outcome.HANDED_ON

@@ -5,11 +5,10 @@ waiting, what it really found in its cache, what the endpoint picker expected, a
 choice would have been. A join by request id adds them to a `Record`; a simulation knows them.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerAccount:
+class ServerAccount(msgspec.Struct, frozen=True, kw_only=True):
     """What the server did with a request; times are seconds of one clock, None: not reached."""
 
     worker: str = ""
@@ -45,8 +44,7 @@ class ServerAccount:
         return _between(self.first_token_at, self.finished_at)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EppChoice:
+class EppChoice(msgspec.Struct, frozen=True, kw_only=True):
     """What the endpoint picker decided, and what it expected; None: not recorded."""
 
     endpoint: str = ""
@@ -61,8 +59,7 @@ class EppChoice:
     """Time in the queue of flow control."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OracleChoice:
+class OracleChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The best choice for a request, by an oracle that knows everything about the fleet."""
 
     worker: str = ""

@@ -1,12 +1,11 @@
 """Render a comparison of policies as a rich table: ratios to the baseline with their intervals."""
 
-from rich import box
 from rich.console import JustifyMethod, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from epp.lab.results.comparison import Cell, Comparison
 from epp.lab.results.ratios import Verdict
+from epp.lab.results.table import plain_table
 
 _STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
 
@@ -18,13 +17,7 @@ def comparison_table(comparison: Comparison) -> RenderableType:
         f"Ratio to {comparison.baseline}, {count} {'seed' if count == 1 else 'seeds'},"
         f" {comparison.confidence:.0%} interval"
     )
-    table = Table(
-        title=Text(title, style="table.title"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        collapse_padding=True,
-    )
+    table = plain_table(Text(title, style="table.title"))
     for number, column in enumerate(("", "policy", "median", "ratio", "interval", "verdict")):
         justify: JustifyMethod = "left" if number in {0, 1, 5} else "right"
         table.add_column(column, justify=justify, overflow="fold")

@@ -6,7 +6,6 @@ of one request, which was tried again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
@@ -109,7 +108,7 @@ def joined_records(
     """Return the records with the accounts that have their request ids; others are unchanged."""
     servers, choices = servers or {}, choices or {}
     return [
-        replace(
+        msgspec.structs.replace(
             record,
             server=servers.get(record.request_id, record.server),
             epp=choices.get(record.request_id, record.epp),

@@ -1,8 +1,9 @@
 """The outcome of one request, from which summaries are computed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from epp.lab.results.accounts import EppChoice, OracleChoice, ServerAccount
 
@@ -26,8 +27,7 @@ class ErrorKind(StrEnum):
     """The event stream contained an error or ended without ``[DONE]``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One finished request; times are seconds after the start of the run."""
 
     index: int

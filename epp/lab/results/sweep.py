@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from epp.lab.results.comparison import Cell, Comparison, ComparisonError
 from epp.lab.results.comparison_table import number_text
 from epp.lab.results.ratios import Verdict
+from epp.lab.results.table import plain_table
 
 KNEE_SHARE = 0.9
 """Share of the requests within the objectives at which a rate counts as served."""
@@ -117,13 +116,9 @@ class Sweep:
 def sweep_table(sweep: Sweep) -> RenderableType:
     """Return the knees, and for each metric a row for each rate and a column for each policy."""
     baseline, seeds = sweep.first.baseline, len(sweep.first.seeds)
-    table = Table(
-        title=f"Medians of {seeds} {'seed' if seeds == 1 else 'seeds'} by arrivals a second;"
-        f" in colour: better or worse than {baseline} beyond the noise",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        collapse_padding=True,
+    table = plain_table(
+        f"Medians of {seeds} {'seed' if seeds == 1 else 'seeds'} by arrivals a second;"
+        f" in colour: better or worse than {baseline} beyond the noise"
     )
     table.add_column("")
     table.add_column("rate", justify="right")

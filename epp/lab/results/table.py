@@ -32,14 +32,19 @@ def summary_table(summary: Summary, title: str = "Load run") -> RenderableType:
     return Group(*parts)
 
 
-def _new_table(title: str, *columns: str) -> Table:
-    table = Table(
+def plain_table(title: str | Text) -> Table:
+    """Return an empty table of results, whose only line is that below the header."""
+    return Table(
         title=title,
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         collapse_padding=True,
     )
+
+
+def _new_table(title: str, *columns: str) -> Table:
+    table = plain_table(title)
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left", overflow="fold")
     return table

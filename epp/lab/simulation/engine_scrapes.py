@@ -95,7 +95,7 @@ class EngineScrapeLoop(ScrapeLoop):
         # What `_begin` does, without what matters only to an idle endpoint.
         scrape.take(engine_metrics(self._server, self._at, scrape.endpoint.metrics))
         if rest is not None:
-            rest.next_interval(0)
+            rest.note_requests()
             scrape.state.rest_seconds = 0.0
         self._at = self._due
         self._due += scrape.pace.configured_seconds
@@ -198,9 +198,11 @@ def scraper_of(
         make_loop = staticmethod(loop_of)
 
         def _age(self) -> None:
+            now, estimates = self._settings.clock(), self._load_estimates
+            if estimates.next_stale_at() >= now:
+                return
             self._note_deferred()
-            estimates = self._load_estimates
-            if estimates.next_stale_at() < self._settings.clock():
+            if estimates.next_stale_at() < now:
                 running_virtual_loop().catch_up()
                 super()._age()
 

@@ -21,10 +21,10 @@ from epp.lab.simulation.virtual_loop import Timer, VirtualLoop
 _ERROR = 400
 
 
-class _Attempt:
+class _Attempt(Exchange):
     """One try of a request, at one server."""
 
-    __slots__ = ("_client", "exchange", "is_hedge", "server")
+    __slots__ = ("_client", "is_hedge", "server")
 
     def __init__(
         self,
@@ -34,29 +34,27 @@ class _Attempt:
         *,
         is_hedge: bool,
     ) -> None:
+        request = client.request
+        super().__init__(request, request.traffic.output_tokens, prefiller)
         self._client = client
         self.server = server
         self.is_hedge = is_hedge
-        request = client.request
-        self.exchange = Exchange(
-            request=request,
-            output_tokens=request.traffic.output_tokens,
-            prefiller=prefiller,
-            head=self._head,
-            first_token=client.first_token,
-            end=client.end,
-            cut=self._cut,
-        )
+
+    def head(self, status: int) -> None:
+        self._client.head(self, status)
+
+    def first_token(self) -> None:
+        self._client.first_token()
+
+    def end(self, tokens: Tokens, account: ServerAccount) -> None:
+        self._client.end(tokens, account)
+
+    def cut(self) -> None:
+        self._client.cut(self)
 
     def abort(self) -> None:
         """End it: the client has left, or another server has responded."""
-        self.server.abort(self.exchange)
-
-    def _head(self, status: int) -> None:
-        self._client.head(self, status)
-
-    def _cut(self) -> None:
-        self._client.cut(self)
+        self.server.abort(self)
 
 
 class ClientRequest:
@@ -229,7 +227,7 @@ class ClientRequest:
                 if index != route.servers[0]:
                     route.served_by(index)
             try:
-                server.submit(attempt.exchange)
+                server.submit(attempt)
             except ConnectionRefusedByServerError:
                 self._attempts.remove(attempt)
             else:
@@ -287,6 +285,7 @@ class ClientRequest:
         finished, self._finished = self._finished, None
         if finished is None:
             return
+        self._attempts = []  # they refer to this object
         traffic = self._request.traffic
         delay = 0.0 if error is ErrorKind.TIMEOUT else self._network_seconds
         now, first = self._loop.time() - self._began_at + delay, self._first_token_at

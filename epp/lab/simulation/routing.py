@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import NamedTuple
 
 from epp.lab.results import EppChoice
 from epp.lab.simulation.prompts import SimulatedRequest
@@ -24,8 +25,7 @@ class End(Enum):
     """The client gave up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(NamedTuple):
     """The `usage` of a response."""
 
     prompt: int

@@ -88,9 +88,7 @@ def page_opener(
 
 def engine_metrics(server: SimulatedServer, now: float, last: EndpointMetrics) -> EndpointMetrics:
     """Return what a page of the server would contain; ``last`` are the values before."""
-    engine = server.engine
-    if server.is_event_due:
-        server.advance()
+    engine = server.engine_at(now)
     config, stats = engine.config, engine.stats
     waiting_count = engine.num_waiting + config.phantom_waiting
     running_count = engine.num_running

@@ -1,7 +1,8 @@
 """The model servers of a simulation: engines driven by timers of the virtual clock, with faults."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from epp.lab.fleet import Engine, EngineConfig, FinishReason, GenerationRequest, Sequence
@@ -20,28 +21,85 @@ class ConnectionRefusedByServerError(Exception):
     """The server refuses connections."""
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Exchange:
-    """One request to a server; the callbacks belong to the gateway."""
+class Exchange(ABC):
+    """One request to a server, which tells it what becomes of it.
 
-    request: SimulatedRequest
-    head: Callable[[int], None]
-    """Called with the status."""
-    first_token: Callable[[], None]
-    end: Callable[[Tokens, ServerAccount], None]
-    """Called after the last token."""
-    cut: Callable[[], None]
-    """Called when the server closes the connection instead."""
-    output_tokens: int
-    """How many tokens to generate."""
-    prefiller: "SimulatedServer | None" = None
-    """Another server, which computes the prompt before."""
-    prefill: "Exchange | None" = None
-    """The request to that server, until it has answered."""
-    prefill_hits: int | None = None
-    """Prompt tokens that the other server had in its cache; None if there is no other server."""
-    sequence: Sequence | None = None
-    """Its state in the engine; None before the server takes it, and if it hangs."""
+    Args:
+        request: The request.
+        output_tokens: How many tokens to generate.
+        prefiller: Another server, which computes the prompt before.
+    """
+
+    __slots__ = (
+        "output_tokens",
+        "prefill",
+        "prefill_hits",
+        "prefiller",
+        "request",
+        "sequence",
+    )
+
+    def __init__(
+        self,
+        request: SimulatedRequest,
+        output_tokens: int,
+        prefiller: "SimulatedServer | None" = None,
+    ) -> None:
+        self.request = request
+        self.output_tokens = output_tokens
+        self.prefiller = prefiller
+        self.prefill: Exchange | None = None
+        """The request to the other server, until it has answered."""
+        self.prefill_hits: int | None = None
+        """Prompt tokens that the other server had in its cache; None if there is no other."""
+        self.sequence: Sequence | None = None
+        """Its state in the engine; None before the server takes it, and if it hangs."""
+
+    @abstractmethod
+    def head(self, status: int) -> None:
+        """The response has begun."""
+
+    @abstractmethod
+    def first_token(self) -> None:
+        """The first token has come."""
+
+    @abstractmethod
+    def end(self, tokens: Tokens, account: ServerAccount) -> None:
+        """The last token has come."""
+
+    @abstractmethod
+    def cut(self) -> None:
+        """The server has closed the connection instead."""
+
+
+class _Prefill(Exchange):
+    """The request to the server that computes a prompt before, of another request."""
+
+    __slots__ = ("_done", "_failed")
+
+    def __init__(
+        self,
+        request: SimulatedRequest,
+        done: Callable[[Tokens], None],
+        failed: Callable[[int], None],
+    ) -> None:
+        super().__init__(request, output_tokens=1)
+        self._done = done
+        self._failed = failed
+
+    def head(self, status: int) -> None:
+        if status >= _ERROR:
+            self._failed(status)
+
+    def first_token(self) -> None:
+        """Wait for the end, which comes at once."""
+
+    def end(self, tokens: Tokens, account: ServerAccount) -> None:
+        del account
+        self._done(tokens)
+
+    def cut(self) -> None:
+        self._failed(_BAD_GATEWAY)
 
 
 class Watcher(Protocol):
@@ -90,10 +148,12 @@ class SimulatedServer:
         """Whether it accepts everything and does nothing."""
         return self.faults.hang
 
-    @property
-    def is_event_due(self) -> bool:
-        """Whether something happens in its engine now."""
-        return self._due is not None and self._due <= self._loop.time()
+    def engine_at(self, now: float) -> Engine:
+        """Return the engine, after it has done what is due now; `now` is the present time."""
+        due = self._due
+        if due is not None and due <= now:
+            self.advance()
+        return self.engine
 
     def outlook(self, now: float) -> Outlook | None:
         """Return what it does next, by its real state; None if it serves nothing."""
@@ -180,7 +240,7 @@ class SimulatedServer:
     def _prefill(self, exchange: Exchange, prefiller: "SimulatedServer") -> None:
         """Let another server compute the prompt, as llm-d's routing sidecar does, then respond."""
 
-        def done(tokens: Tokens, _account: ServerAccount) -> None:
+        def done(tokens: Tokens) -> None:
             exchange.prefill, exchange.prefill_hits = None, tokens.cached
             self._respond(exchange, is_prefilled=True)
 
@@ -189,14 +249,7 @@ class SimulatedServer:
             del self._open[exchange]
             exchange.head(status)
 
-        exchange.prefill = Exchange(
-            request=exchange.request,
-            output_tokens=1,
-            head=lambda status: failed(status) if status >= _ERROR else None,
-            first_token=lambda: None,
-            end=done,
-            cut=lambda: failed(_BAD_GATEWAY),
-        )
+        exchange.prefill = _Prefill(exchange.request, done, failed)
         try:
             prefiller.submit(exchange.prefill)
         except ConnectionRefusedByServerError:
@@ -216,18 +269,6 @@ class SimulatedServer:
     def _generate(self, exchange: Exchange, *, is_prefilled: bool) -> None:
         self._change()
         traffic = exchange.request.traffic
-
-        def end(sequence: Sequence) -> None:
-            if sequence.finish_reason is not FinishReason.ABORT:
-                if self._awaiting.pop(exchange, self) is None:
-                    exchange.first_token()
-                self._open.pop(exchange, None)
-                exchange.sequence = None  # it refers to this function
-                exchange.end(
-                    Tokens(sequence.prompt_tokens, sequence.generated, sequence.cached_tokens),
-                    self._account(sequence, exchange.prefill_hits),
-                )
-
         generation = GenerationRequest(
             id=exchange.request.id,
             num_prompt_tokens=traffic.prompt_tokens,
@@ -238,8 +279,22 @@ class SimulatedServer:
             ignore_eos=True,
         )
         self._awaiting[exchange] = None
-        exchange.sequence = self.engine.submit(generation, self._loop.time(), on_end=end)
+        exchange.sequence = self.engine.submit(
+            generation, self._loop.time(), on_end=partial(self._ended, exchange)
+        )
         self._arm()
+
+    def _ended(self, exchange: Exchange, sequence: Sequence) -> None:
+        if sequence.finish_reason is FinishReason.ABORT:
+            return
+        if self._awaiting.pop(exchange, self) is None:
+            exchange.first_token()
+        self._open.pop(exchange, None)
+        exchange.sequence = None  # it refers to the exchange
+        exchange.end(
+            Tokens(sequence.prompt_tokens, sequence.generated, sequence.cached_tokens),
+            self._account(sequence, exchange.prefill_hits),
+        )
 
     def _account(self, sequence: Sequence, prefill_hits: int | None) -> ServerAccount:
         """Return what happened; with a prefill elsewhere, its cache hits are those that count."""

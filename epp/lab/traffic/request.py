@@ -2,12 +2,16 @@
 
 `epp load` sends it to a gateway, `epp simulate` gives it to a simulated fleet. A prompt is a
 sequence of segments; two prompts share a prefix where their first segments are equal.
+
+A request is copied with other times, indexes and labels on its way; a frozen dataclass took ten
+times as long to make, and thirty times to copy.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 
 class Segment(NamedTuple):
@@ -21,8 +25,7 @@ class Segment(NamedTuple):
     """Whether the text is the output of an earlier request, as in the next turn of a chat."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrafficRequest:
+class TrafficRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to send; times are seconds after the start of the workload."""
 
     index: int

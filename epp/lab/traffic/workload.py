@@ -4,12 +4,15 @@ A generator or a trace yields conversations. Functions of this module leave some
 change the times and merge several sources; each takes and returns an iterator of conversations.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from heapq import merge
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from epp.lab.traffic.errors import TrafficError
 from epp.lab.traffic.mix import LabelMix, Labels, RequestSlo
@@ -206,4 +209,4 @@ def at_rate(workload: Workload, rate: float, seconds: float) -> Workload:
         for first, *others in kept:
             yield [replace(first, arrives_at=(first.arrives_at or 0.0) * factor), *others]
 
-    return replace(workload, conversations=make)
+    return dataclasses.replace(workload, conversations=make)

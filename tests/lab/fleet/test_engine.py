@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from epp.lab.fleet import Engine, EngineConfig, FinishReason, GenerationRequest, Sequence
@@ -25,7 +26,7 @@ def make_request(
     request = GenerationRequest(
         id="r", prompt=prompt.encode(), max_tokens=max_tokens, adapter=adapter
     )
-    return replace(request, **fields)  # type: ignore[arg-type] # fields of the record
+    return msgspec.structs.replace(request, **fields)
 
 
 def drain(engine: Engine) -> float:

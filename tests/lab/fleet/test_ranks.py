@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from epp.lab.fleet import Engine, EngineConfig, EngineRanks, FinishReason, GenerationRequest
@@ -18,7 +19,7 @@ CONFIG = EngineConfig(
 
 def make_request(tokens: int = 100, **fields: object) -> GenerationRequest:
     request = GenerationRequest(id="r", num_prompt_tokens=tokens, block_keys=(), max_tokens=3)
-    return replace(request, **fields)  # type: ignore[arg-type] # fields of the record
+    return msgspec.structs.replace(request, **fields)
 
 
 def run(engine: Engine | EngineRanks) -> None:

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 from lab.simulation.simulated import outcome, scenario
+from lab.simulation.simulated_exchange import ListeningExchange
 
 from epp.lab.fleet import EngineConfig
 from epp.lab.simulation import Contender, RunSettings, run, run_virtual
 from epp.lab.simulation.forecasts import Forecast
 from epp.lab.simulation.prompts import PromptBlocks, SimulatedRequest
-from epp.lab.simulation.servers import Exchange, SimulatedServer
+from epp.lab.simulation.servers import SimulatedServer
 from epp.lab.simulation.virtual_loop import running_virtual_loop
 from epp.lab.traffic import Segment, TrafficRequest
 
@@ -46,22 +47,12 @@ def after(
         server = SimulatedServer(0, config, loop)
         came = asyncio.Event()
 
-        def exchange(request: SimulatedRequest, event: asyncio.Event | None) -> Exchange:
-            return Exchange(
-                request=request,
-                output_tokens=request.traffic.output_tokens,
-                head=lambda _: None,
-                first_token=lambda: None if event is None else event.set(),
-                end=lambda *_: None,
-                cut=lambda: None,
-            )
-
         for each in before:
-            server.submit(exchange(each, None))
+            server.submit(ListeningExchange(each))
         await asyncio.sleep(0.013)
         began = loop.time()
         forecast = server.forecast(asked, began)
-        server.submit(exchange(asked, came))
+        server.submit(ListeningExchange(asked, came.set))
         await came.wait()
         return forecast, loop.time() - began
 

@@ -6,13 +6,14 @@ from statistics import fmean
 
 import pytest
 from lab.simulation.simulated import ENGINE, outcome, scenario
+from lab.simulation.simulated_exchange import ListeningExchange
 
 from epp.data_layer import ObjectFileError, Page
 from epp.lab.fleet import EngineConfig
 from epp.lab.simulation import Contender, RunSettings, run_virtual, simulate
 from epp.lab.simulation.prompts import PromptBlocks, SimulatedRequest
 from epp.lab.simulation.scraping import ServerPage, engine_metrics
-from epp.lab.simulation.servers import Exchange, SimulatedServer
+from epp.lab.simulation.servers import SimulatedServer
 from epp.lab.simulation.virtual_loop import running_virtual_loop
 from epp.lab.traffic import Segment, TrafficRequest
 from epp.scheduling import EndpointMetrics
@@ -22,18 +23,11 @@ from epp_plugins.data_sources.core_metrics import CoreMetricsExtractor
 CONFIG = Path(__file__).parents[3] / "deploy" / "config"
 
 
-def _exchange(index: int, adapter: str) -> Exchange:
+def _exchange(index: int, adapter: str) -> ListeningExchange:
     traffic = TrafficRequest(
         index=index, segments=(Segment(index, 600),), output_tokens=200, adapter=adapter
     )
-    return Exchange(
-        request=SimulatedRequest(traffic, {}, PromptBlocks()),
-        output_tokens=traffic.output_tokens,
-        head=lambda _: None,
-        first_token=lambda: None,
-        end=lambda *_: None,
-        cut=lambda: None,
-    )
+    return ListeningExchange(SimulatedRequest(traffic, {}, PromptBlocks()))
 
 
 @pytest.mark.parametrize("adapters", [(), ("red", "blue")])
