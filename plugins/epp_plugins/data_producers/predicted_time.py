@@ -205,6 +205,7 @@ class PredictedTimeProducer(
         sent = SentRequest(
             tracked,
             forecast.tokens_of(endpoint),
+            forecast.total_tokens,
             now,
             serves_answer=endpoint is result.endpoints[0].endpoint,
         )
