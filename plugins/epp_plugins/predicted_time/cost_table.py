@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import inf
 
 from epp_plugins.predicted_time.constants import Constants
+from epp_plugins.predicted_time.learner import Learner
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class CostTable:
         waits: Until each would begin with the request; inf where an endpoint is excluded.
         services: From then to the first token.
         evictions: What each second of prompts evicts there, in seconds to compute it again.
-        mean_service: Mean service time of recent requests.
+        learner: Has the means of recent requests.
         constants: Of the model.
     """
 
@@ -77,22 +78,21 @@ class CostTable:
         waits: Sequence[float],
         services: Sequence[float],
         evictions: Sequence[float],
-        mean_service: float,
+        learner: Learner,
         constants: Constants,
     ) -> None:
         self.keys = keys
         self.waits = waits
         self.services = services
         self.evictions = evictions
-        self.mean_service = mean_service
+        self.mean_service = mean_service = learner.mean_service
         self._constants = constants
         total, count = sum(waits), len(waits)
         if total == inf:
             finite = [wait for wait in waits if wait < inf]
             total, count = sum(finite), len(finite)
-        by_mean = 0.0
-        if total > 0.0:
-            by_mean = constants.mean_wait_weight * total / count / mean_service
+        wait = learner.mean_held + (total / count if count else 0.0)
+        by_mean = constants.mean_wait_weight * wait / mean_service
         most = constants.most_delayed
         self._by_mean = by_mean if by_mean < most else most
         """Services by which a request delays those that wait anywhere."""

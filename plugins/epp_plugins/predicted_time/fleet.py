@@ -102,7 +102,7 @@ class FleetModel:
             units = total_units if uncached is None else uncached / unit
             services.append(endpoint.base + endpoint.per_unit * units)
             evictions.append(evicted * endpoint.pressure)
-        return CostTable(keys, waits, services, evictions, learner.mean_service, self.constants)
+        return CostTable(keys, waits, services, evictions, learner, self.constants)
 
     def least_service(self, total_tokens: float, tokens: Mapping[str, float] = NO_TOKENS) -> float:
         """Return the least service time of a request over all endpoints, in seconds.

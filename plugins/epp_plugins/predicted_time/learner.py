@@ -12,7 +12,8 @@ from epp_plugins.predicted_time.trust import Trust
 from epp_plugins.predicted_time.waits import serial_wait, slot_free_at
 
 _MEAN_SHARE = 0.02
-"""Share of the latest request in the mean service."""
+"""Share of the latest request in the mean service, and in the mean time for which one is held."""
+_MOST_HELD_SECONDS = 1e3
 _CACHED_SHARE = 0.005
 """Share of the latest request in the mean cached share."""
 _COMPARE_EVERY = 16
@@ -37,6 +38,7 @@ class Learner:
         "_since",
         "cached_share",
         "constants",
+        "mean_held",
         "mean_service",
         "mode",
         "on_trust",
@@ -59,6 +61,8 @@ class Learner:
         """Mean share of a prompt that its endpoint had cached, by the prefix index."""
         self._requests = 0
         """Requests in that mean."""
+        self.mean_held = 0.0
+        """Mean time for which the latest requests were held before they were sent, in seconds."""
         self._since = 0
         """First tokens since the last update."""
         self._comparisons = 0
@@ -94,6 +98,11 @@ class Learner:
         self._requests += 1
         weight = _CACHED_SHARE if self._requests * _CACHED_SHARE > 1.0 else 1.0 / self._requests
         self.cached_share += weight * (min(1.0, max(0.0, share)) - self.cached_share)
+
+    def held(self, seconds: float) -> None:
+        """Note for how long a request was held before it was sent; 0 if it was sent at once."""
+        seconds = min(_MOST_HELD_SECONDS, max(0.0, seconds))
+        self.mean_held += _MEAN_SHARE * (seconds - self.mean_held)
 
     def first_token(self, request: InFlight, at: float, endpoints: int) -> bool:
         """Learn from the first token of a pending request.

@@ -382,6 +382,21 @@ def test_the_note_says_that_predictions_are_not_trusted() -> None:
     assert "not trusted" in note.sentences()[0]
 
 
+def test_the_time_for_which_a_request_was_held_is_learned() -> None:
+    pool = Pool()
+    Flight(pool, pool.a)
+    assert pool.producer.model.learner.mean_held == 0.0
+    request = make_request()
+    state = make_state({TOKENIZED_PROMPT: TokenizedPrompt(b"", 1000)})
+    for _ in range(3):
+        pool.producer.attach(request, (pool.a, pool.b), state)
+        pool.now += 1.0
+    profiles = {"default": ProfileResult("default", (ScoredEndpoint(pool.a, 1.0),))}
+    pool.producer.pre_request(request, SchedulingResult(profiles, "default"), state)
+    # Tried at 0, 1 and 2 s, so held for 2 s; the latest request has 2 % of the weight.
+    assert pool.producer.model.learner.mean_held == pytest.approx(0.04)
+
+
 def test_a_request_that_is_tried_again_has_the_note_of_the_last_try() -> None:
     pool = Pool()
     state = make_state({TOKENIZED_PROMPT: TokenizedPrompt(b"", 5200)})

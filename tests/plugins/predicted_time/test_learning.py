@@ -182,6 +182,30 @@ def test_the_pressure_on_a_cache_is_what_is_in_use_over_what_is_not(
     assert model.endpoint("a").pressure == pytest.approx(pressure)
 
 
+def test_requests_that_are_held_count_as_delayed() -> None:
+    model = FleetModel()
+    model.endpoint("a")
+    (before,) = model.table(("a",), 1000.0, 0.0).costs()
+    for _ in range(300):
+        model.learner.held(0.16)
+    (after,) = model.table(("a",), 1000.0, 0.0).costs()
+    # x = x' = 0.08 s, held for 0.16 s: 0.5 * 0.16 / 0.08 services more.
+    assert before == pytest.approx(0.08)
+    assert after == pytest.approx(0.16, rel=0.02)
+
+
+@pytest.mark.parametrize("seconds", [-5.0, 1e12, float("inf")], ids=["jump back", "long", "inf"])
+def test_a_clock_that_jumps_cannot_spoil_the_mean_time_for_which_requests_are_held(
+    seconds: float,
+) -> None:
+    model = FleetModel()
+    model.learner.held(seconds)
+    assert 0.0 <= model.learner.mean_held <= 20.0
+    for _ in range(600):
+        model.learner.held(0.0)
+    assert model.learner.mean_held < 1e-3
+
+
 def test_a_full_cache_is_a_wait() -> None:
     model = FleetModel(Constants(trust_samples=0))
     request = model.sent("a", 0.0, 0.0)
