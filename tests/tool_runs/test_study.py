@@ -99,6 +99,13 @@ def test_a_share_fits_once_it_stays_nearer_to_where_it_settles() -> None:
     assert 0 <= seconds <= 20
 
 
+def test_after_a_cold_start_a_share_fits_once_it_is_no_longer_equal() -> None:
+    records = records_of([*([0, 1, 2, 3] * 15), *([1, 2, 3] * 80)])
+    seconds = seconds_until_it_fits(records, 0.0, 300.0, before=1 / 4)
+    assert seconds is not None
+    assert 0 < seconds <= 60
+
+
 def test_a_share_that_never_changes_for_good_does_not_fit() -> None:
     records = records_of([*([1, 2] * 100), *([0] * 60), *([1, 2] * 20)])
     assert seconds_until_it_fits(records, 900.0, 1000.0) is None

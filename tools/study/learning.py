@@ -1,10 +1,13 @@
-"""How fast a policy learns: a server slows down and recovers; when does its share of requests fit?
+"""How fast a policy learns: when does the share of requests of a slow server fit?
+
+After a server slows down, after it recovers, and after the cold start of a fleet in which it is
+slow from the beginning: nothing is cached, and nothing known of any server.
 
 ``.venv/bin/python -m tools.study.learning [--policy NAME-OR-FILE] [--engine B] [--seeds 5]``
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -19,9 +22,12 @@ _REQUESTS = 3000
 _WINDOW = 40
 """Requests over which a share is measured."""
 _SLOW_SERVER = "worker-0"
+_WHEN = ("after it slows", "after it recovers", "after a cold start with it slow")
 
 
-def seconds_until_it_fits(records: Sequence[Record], began: float, ended: float) -> float | None:
+def seconds_until_it_fits(
+    records: Sequence[Record], began: float, ended: float, before: float | None = None
+) -> float | None:
     """Return the seconds from `began` until the slow server's share fits; None if it never does.
 
     That is when the share of the next requests, and of those after them, is nearer to the share at
@@ -31,9 +37,12 @@ def seconds_until_it_fits(records: Sequence[Record], began: float, ended: float)
         records: Requests in the order of their beginning.
         began: When the server's speed changed.
         ended: When it changes again, or the run ends.
+        before: Its share before `began`; by default as measured.
     """
     half = (ended - began) / 2
-    before, settled = _share(records, began - half, began), _share(records, ended - half, ended)
+    if before is None:
+        before = _share(records, began - half, began)
+    settled = _share(records, ended - half, ended)
     if before is None or settled is None:
         return None
     phase = [each for each in records if began <= each.started_at < ended]
@@ -42,6 +51,18 @@ def seconds_until_it_fits(records: Sequence[Record], began: float, ended: float)
         if fits[at] and fits[at + _WINDOW]:
             return each.started_at - began
     return None
+
+
+def _learned(records: Sequence[Record], fleet: str, length: float) -> Mapping[str, float | None]:
+    """Return the seconds until the share fits, for each change in a run of `length` seconds."""
+    slows, recovers, starts = _WHEN
+    if fleet == "one slow":
+        return {starts: seconds_until_it_fits(records, 0.0, length, before=1 / WORKERS)}
+    third = length / 3
+    return {
+        when: seconds_until_it_fits(records, began, began + third)
+        for when, began in ((slows, third), (recovers, 2 * third))
+    }
 
 
 def _share(records: Sequence[Record], since: float, until: float) -> float | None:
@@ -63,20 +84,19 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
     parser.add_argument("--requests", type=int, default=_REQUESTS)
     parser.add_argument("--seeds", type=int, default=5)
     given = parser.parse_args(arguments)
-    case = Case(given.engine, "slow mid-run", "prefixes")
     path = Path(given.policy)
     contender = Contender.of_config(path) if path.suffix else Contender.of_policy(given.policy)
-    rate = given.load * throughput(case, given.requests // 4)
-    third = given.requests / rate / 3
-    found: dict[str, list[float]] = {"after it slows": [], "after it recovers": []}
-    scenario = case.scenario(rate, given.requests)
-    for seed in range(1, given.seeds + 1):
-        records = run(RunSettings(scenario=scenario), contender, seed).records
-        in_order = sorted(records, key=lambda each: each.started_at)
-        for when, began in zip(found, (third, 2 * third), strict=True):
-            learned = seconds_until_it_fits(in_order, began, began + third)
-            if learned is not None:
-                found[when].append(learned)
+    found: dict[str, list[float]] = {when: [] for when in _WHEN}
+    for fleet in ("slow mid-run", "one slow"):
+        case = Case(given.engine, fleet, "prefixes")
+        rate = given.load * throughput(case, given.requests // 4)
+        settings = RunSettings(scenario=case.scenario(rate, given.requests))
+        for seed in range(1, given.seeds + 1):
+            records = run(settings, contender, seed).records
+            in_order = sorted(records, key=lambda each: each.started_at)
+            for when, learned in _learned(in_order, fleet, given.requests / rate).items():
+                if learned is not None:
+                    found[when].append(learned)
     console = console or Console()
     for when, seconds in found.items():
         text = f"{median(seconds):.1f} s" if seconds else "never"

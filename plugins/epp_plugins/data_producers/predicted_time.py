@@ -183,8 +183,9 @@ class PredictedTimeProducer(
                     name: total - (held if held < blocks else blocks) * size
                     for name, held in matches.blocks.items()
                 }
-        forecast = RequestForecast(self.model, self._clock(), total, tokens)
         earlier = state.read(self._forecast)  # of a request that is tried again after a wait
+        first_at = None if earlier is None else earlier.first_at
+        forecast = RequestForecast(self.model, self._clock(), total, tokens, first_at)
         notes = [note for note in state.read(DECISION_NOTES) or () if note is not earlier]
         state.write(self._forecast, forecast)
         state.write(DECISION_NOTES, (*notes, forecast))
@@ -205,10 +206,12 @@ class PredictedTimeProducer(
         sent = SentRequest(
             tracked,
             forecast.tokens_of(endpoint),
+            forecast.total_tokens,
             now,
             serves_answer=endpoint is result.endpoints[0].endpoint,
         )
         state.write(self._sent, sent)
+        self.model.learner.held(forecast.held_seconds)
         self._keeper.sent(self.model.state, now)
 
     def response_headers(

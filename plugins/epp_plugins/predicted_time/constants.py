@@ -48,7 +48,7 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     decode_share: Decay = 0.1
     """Share of the latest sample in the mean time a decode holds its slot."""
     kv_full: Fraction = 0.9
-    """KV-cache usage above which requests are expected to wait for blocks."""
+    """KV-cache usage above which requests are expected to wait for blocks, if some wait already."""
     kv_range: Positive = 0.05
     """KV-cache usage beyond ``kvFull`` at which all of them do."""
     mean_wait_weight: NotNegative = 0.5
@@ -57,6 +57,8 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """Weight of the endpoint's own wait in it."""
     most_delayed: NotNegative = 8.0
     """Most requests that count as delayed, in each of the two terms."""
+    eviction_weight: NotNegative = 0.3
+    """Weight of the cached blocks that a request evicts at its endpoint."""
     mode_share: Decay = 0.05
     """Share of the latest sample in the error of each mode."""
     overdue_share: Decay = 0.1

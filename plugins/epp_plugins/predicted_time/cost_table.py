@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import inf
 
 from epp_plugins.predicted_time.constants import Constants
+from epp_plugins.predicted_time.learner import Learner
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,9 @@ class Prediction:
     service: float
     """From then to its first token."""
     delay_to_others: float
-    """What it delays others by."""
+    """What it delays others by that wait."""
+    eviction: float
+    """What it costs to compute the cached blocks again that it evicts."""
     uncached_tokens: float
     """Its tokens that the endpoint would have to compute."""
     slowness: float
@@ -32,7 +35,7 @@ class Prediction:
     @property
     def cost(self) -> float:
         """What endpoints are compared by; the least is the best."""
-        return self.wait + self.service + self.delay_to_others
+        return self.wait + self.service + self.delay_to_others + self.eviction
 
     def sentence(self) -> str:
         """Return the prediction for readers."""
@@ -42,7 +45,8 @@ class Prediction:
         return (
             f"{self.endpoint}: {_seconds(self.cost)} s expected: {_seconds(self.wait)} wait,"
             f" {_seconds(self.service)} prefill of {tokens} uncached tokens at"
-            f" {1.0 / self.slowness:.2g}x speed, {_seconds(self.delay_to_others)} delay to others"
+            f" {1.0 / self.slowness:.2g}x speed, {_seconds(self.delay_to_others)} delay to others,"
+            f" {_seconds(self.eviction)} evictions"
         )
 
 
@@ -53,32 +57,42 @@ class CostTable:
         keys: The endpoints.
         waits: Until each would begin with the request; inf where an endpoint is excluded.
         services: From then to the first token.
-        mean_service: Mean service time of recent requests.
+        evictions: What each second of prompts evicts there, in seconds to compute it again.
+        learner: Has the means of recent requests.
         constants: Of the model.
     """
 
-    __slots__ = ("_by_mean", "_constants", "keys", "mean_service", "services", "waits")
+    __slots__ = (
+        "_by_mean",
+        "_constants",
+        "evictions",
+        "keys",
+        "mean_service",
+        "services",
+        "waits",
+    )
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - keywords take longer, and this is made for each decision
         self,
         keys: Sequence[str],
         waits: Sequence[float],
         services: Sequence[float],
-        mean_service: float,
+        evictions: Sequence[float],
+        learner: Learner,
         constants: Constants,
     ) -> None:
         self.keys = keys
         self.waits = waits
         self.services = services
-        self.mean_service = mean_service
+        self.evictions = evictions
+        self.mean_service = mean_service = learner.mean_service
         self._constants = constants
         total, count = sum(waits), len(waits)
         if total == inf:
             finite = [wait for wait in waits if wait < inf]
             total, count = sum(finite), len(finite)
-        by_mean = 0.0
-        if total > 0.0:
-            by_mean = constants.mean_wait_weight * total / count / mean_service
+        wait = learner.mean_held + (total / count if count else 0.0)
+        by_mean = constants.mean_wait_weight * wait / mean_service
         most = constants.most_delayed
         self._by_mean = by_mean if by_mean < most else most
         """Services by which a request delays those that wait anywhere."""
@@ -93,8 +107,10 @@ class CostTable:
             weight * constants.most_delayed,
         )
         return [
-            wait + service * (factor + (wait * per_second if wait < most_wait else most))
-            for wait, service in zip(self.waits, self.services, strict=True)
+            wait
+            + evicts * mean
+            + service * (factor + evicts + (wait * per_second if wait < most_wait else most))
+            for wait, service, evicts in zip(self.waits, self.services, self.evictions, strict=True)
         ]
 
     def predictions(
@@ -108,18 +124,17 @@ class CostTable:
             slowness: Of each endpoint; 1 for one that is missing.
         """
         return [
-            Prediction(
-                key,
-                wait,
-                service,
-                cost - wait - service if wait < inf else 0.0,
-                tokens.get(key, total_tokens),
-                slowness.get(key, 1.0),
-            )
-            for key, wait, service, cost in zip(
-                self.keys, self.waits, self.services, self.costs(), strict=True
-            )
+            self._prediction(index, cost, tokens.get(key, total_tokens), slowness.get(key, 1.0))
+            for index, (key, cost) in enumerate(zip(self.keys, self.costs(), strict=True))
         ]
+
+    def _prediction(self, index: int, cost: float, tokens: float, slowness: float) -> Prediction:
+        key, wait, service = self.keys[index], self.waits[index], self.services[index]
+        if wait == inf:
+            return Prediction(key, wait, service, 0.0, 0.0, tokens, slowness)
+        eviction = self.evictions[index] * (service + self.mean_service)
+        delay = cost - wait - service - eviction
+        return Prediction(key, wait, service, delay, eviction, tokens, slowness)
 
 
 def _seconds(value: float) -> str:

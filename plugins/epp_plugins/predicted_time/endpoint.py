@@ -12,6 +12,9 @@ _MOST_DECODE_FACTOR, _MOST_DECODE_SECONDS = 4.0, 60.0
 """A decode counts as at most this many times the mean, plus these seconds."""
 _MOST_REQUESTS = 1e6
 """More waiting or running requests than this are no number of requests."""
+_MOST_PRESSURE = 11.5
+"""That of a KV cache of which 92 % are in use."""
+_TINY = 1e-9
 _CLOCK_SLACK_SECONDS = 1.0
 """Times that are further ahead come from before a jump of the clock."""
 _MOST_DOUBLINGS = 30
@@ -91,6 +94,7 @@ class EndpointModel:
         "pending",
         "pending_units",
         "per_unit",
+        "pressure",
         "probes",
         "ready_at",
         "requests",
@@ -128,6 +132,8 @@ class EndpointModel:
         self.decode_seconds = 0.0
         """Mean time from the first token to the end, d."""
         self.kv_usage = 0.0
+        self.pressure = 0.0
+        """Blocks of the KV cache in use, for each one that is not."""
         self.waiting = 0.0
         """Requests that wait in the server, by its last page."""
         self.sent_since_scrape = 0
@@ -208,6 +214,7 @@ class EndpointModel:
         )
         self.waiting, self.sent_since_scrape = waiting, 0
         self.kv_usage = kv_usage if 0.0 <= kv_usage <= 1.0 else 0.0
+        self.pressure = min(_MOST_PRESSURE, self.kv_usage / max(_TINY, 1.0 - self.kv_usage))
         self.is_dirty = True
 
     @property

@@ -88,7 +88,8 @@ class FleetModel:
         models, learner, own_tokens = self._endpoints, self.learner, tokens.get
         serial, slots, is_serial = learner.serial, learner.slots, learner.mode.is_serial
         unit, total_units = UNIT_TOKENS, total_tokens / UNIT_TOKENS
-        waits, services = [], []
+        waits, services, evictions = [], [], []
+        evicted = self.constants.eviction_weight * learner.cached_share
         for key in keys:
             endpoint = models.get(key)
             if endpoint is None:
@@ -100,7 +101,8 @@ class FleetModel:
             uncached = own_tokens(key)
             units = total_units if uncached is None else uncached / unit
             services.append(endpoint.base + endpoint.per_unit * units)
-        return CostTable(keys, waits, services, learner.mean_service, self.constants)
+            evictions.append(evicted * endpoint.pressure)
+        return CostTable(keys, waits, services, evictions, learner, self.constants)
 
     def least_service(self, total_tokens: float, tokens: Mapping[str, float] = NO_TOKENS) -> float:
         """Return the least service time of a request over all endpoints, in seconds.
@@ -158,8 +160,19 @@ class FleetModel:
 
     # --- events -------------------------------------------------------------------------------
 
-    def sent(self, key: str, uncached_tokens: float, now: float) -> InFlight:
-        """Return a request that is sent to the endpoint now."""
+    def sent(
+        self, key: str, uncached_tokens: float, now: float, total_tokens: float = 0.0
+    ) -> InFlight:
+        """Return a request that is sent to the endpoint now.
+
+        Args:
+            key: The endpoint.
+            uncached_tokens: What it has to compute.
+            now: Seconds of the clock.
+            total_tokens: The whole prompt; 0 if unknown.
+        """
+        if total_tokens > 0.0:
+            self.learner.cached(1.0 - uncached_tokens / total_tokens)
         endpoint = self.endpoint(key)
         request = InFlight(endpoint, max(0.0, uncached_tokens) / UNIT_TOKENS, now)
         self.learner.sent(request, now)

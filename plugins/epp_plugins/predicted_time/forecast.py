@@ -21,9 +21,10 @@ class RequestForecast:
         now: Seconds of the model's clock.
         total_tokens: The request's tokens at an endpoint that has cached nothing.
         tokens: Its uncached tokens by the names of endpoints that have cached a part.
+        first_at: When it was tried for the first time; None for now.
     """
 
-    __slots__ = ("_table", "model", "now", "tokens", "total_tokens")
+    __slots__ = ("_table", "first_at", "model", "now", "tokens", "total_tokens")
 
     def __init__(
         self,
@@ -31,12 +32,19 @@ class RequestForecast:
         now: float,
         total_tokens: float,
         tokens: Mapping[str, float] = NO_TOKENS,
+        first_at: float | None = None,
     ) -> None:
         self.model = model
         self.now = now
+        self.first_at = now if first_at is None else first_at
         self.total_tokens = total_tokens
         self.tokens = tokens
         self._table: CostTable | None = None
+
+    @property
+    def held_seconds(self) -> float:
+        """How long the request has been held."""
+        return self.now - self.first_at
 
     @property
     def is_trusted(self) -> bool:

@@ -12,7 +12,10 @@ from epp_plugins.predicted_time.trust import Trust
 from epp_plugins.predicted_time.waits import serial_wait, slot_free_at
 
 _MEAN_SHARE = 0.02
-"""Share of the latest request in the mean service."""
+"""Share of the latest request in the mean service, and in the mean time for which one is held."""
+_MOST_HELD_SECONDS = 1e3
+_CACHED_SHARE = 0.005
+"""Share of the latest request in the mean cached share."""
 _COMPARE_EVERY = 16
 """First tokens from one update of the coefficients to the next, at least; one for each endpoint."""
 _EARLY = 32
@@ -31,8 +34,11 @@ class Learner:
 
     __slots__ = (
         "_comparisons",
+        "_requests",
         "_since",
+        "cached_share",
         "constants",
+        "mean_held",
         "mean_service",
         "mode",
         "on_trust",
@@ -51,6 +57,12 @@ class Learner:
         self.trust = Trust(constants)
         self.mean_service = constants.prior_base_seconds + constants.prior_unit_seconds
         """Mean service time of the requests sent, in seconds."""
+        self.cached_share = 0.0
+        """Mean share of a prompt that its endpoint had cached, by the prefix index."""
+        self._requests = 0
+        """Requests in that mean."""
+        self.mean_held = 0.0
+        """Mean time for which the latest requests were held before they were sent, in seconds."""
         self._since = 0
         """First tokens since the last update."""
         self._comparisons = 0
@@ -80,6 +92,17 @@ class Learner:
         mean = service if self.mode.is_serial else in_slots
         mean = self.mean_service + _MEAN_SHARE * (mean - self.mean_service)
         self.mean_service = max(mean, _LEAST_MEAN_SECONDS)
+
+    def cached(self, share: float) -> None:
+        """Note the share of a prompt that is cached where it is sent."""
+        self._requests += 1
+        weight = _CACHED_SHARE if self._requests * _CACHED_SHARE > 1.0 else 1.0 / self._requests
+        self.cached_share += weight * (min(1.0, max(0.0, share)) - self.cached_share)
+
+    def held(self, seconds: float) -> None:
+        """Note for how long a request was held before it was sent; 0 if it was sent at once."""
+        seconds = min(_MOST_HELD_SECONDS, max(0.0, seconds))
+        self.mean_held += _MEAN_SHARE * (seconds - self.mean_held)
 
     def first_token(self, request: InFlight, at: float, endpoints: int) -> bool:
         """Learn from the first token of a pending request.

@@ -18,6 +18,7 @@ class SentRequest:
     Args:
         tracked: Where it was sent.
         uncached_tokens: Its tokens that have to be computed there.
+        total_tokens: All its tokens.
         now: Seconds of the model's clock.
         serves_answer: Whether the endpoint that computes the prompt also sends the answer.
     """
@@ -25,10 +26,16 @@ class SentRequest:
     __slots__ = ("is_ok", "request", "serves_answer", "tracked")
 
     def __init__(
-        self, tracked: TrackedEndpoint, uncached_tokens: float, now: float, *, serves_answer: bool
+        self,
+        tracked: TrackedEndpoint,
+        uncached_tokens: float,
+        total_tokens: float,
+        now: float,
+        *,
+        serves_answer: bool,
     ) -> None:
         self.tracked = tracked
-        self.request: InFlight = tracked.sent(uncached_tokens, now)
+        self.request: InFlight = tracked.sent(uncached_tokens, now, total_tokens)
         self.serves_answer = serves_answer
         self.is_ok = False
         """Whether the head of its answer says that it succeeds."""

@@ -90,6 +90,8 @@ def _fleet_summary(model: FleetModel) -> dict[str, object]:
         "base_seconds": round(service.base, 6),
         "seconds_per_1000_tokens": round(service.unit, 6),
         "further_seconds_with_ten_beside": round(service.crowd, 6),
+        "mean_held_seconds": round(learner.mean_held, 4),
+        "cached_share": round(learner.cached_share, 4),
         "mean_service_seconds": round(learner.mean_service, 6),
     }
 

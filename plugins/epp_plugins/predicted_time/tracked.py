@@ -27,10 +27,10 @@ class TrackedEndpoint:
         self.owner = owner
         endpoint.load.observers.append(self.scraped)
 
-    def sent(self, uncached_tokens: float, now: float) -> InFlight:
-        """Return a request that is sent to the endpoint now."""
+    def sent(self, uncached_tokens: float, now: float, total_tokens: float = 0.0) -> InFlight:
+        """Return a request that is sent to the endpoint now; ``total_tokens`` is 0 if unknown."""
         self.counted.sent()
-        return self.model.sent(self.endpoint.name, uncached_tokens, now)
+        return self.model.sent(self.endpoint.name, uncached_tokens, now, total_tokens)
 
     def scraped(self) -> None:
         """Learn from the endpoint's new metrics."""

@@ -122,10 +122,13 @@ def _lateness(passed: float, predicted: float) -> float:
 
 
 def _cache_wait(endpoint: EndpointModel) -> float:
-    """Return the seconds until there are blocks, by the usage of the KV cache."""
+    """Return the seconds until there are blocks, by the usage of the KV cache.
+
+    While no request waits, the blocks have sufficed, however few are free.
+    """
     constants = endpoint.constants
     above = endpoint.kv_usage - constants.kv_full
-    if above <= 0.0:
+    if above <= 0.0 or not endpoint.waiting:
         return 0.0
     share = min(1.0, above / constants.kv_range)
     ahead = endpoint.waiting + endpoint.sent_since_scrape + 1

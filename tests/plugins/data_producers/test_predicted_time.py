@@ -369,7 +369,8 @@ def test_the_note_says_what_was_predicted() -> None:
     # 0.02 + 5.2 * 0.06 = 0.33 s at a; b has 5 prompts of 0.02 s ahead, 0.05 s on average at both:
     # a mean service, now 0.074 s, is delayed by 0.5 * 0.05 / 0.074 = 0.34 requests.
     assert note.sentences()[0].startswith(
-        "a: 0.44 s expected: 0.00 wait, 0.33 prefill of 5 200 uncached tokens at 1x speed, 0.11"
+        "a: 0.44 s expected: 0.00 wait, 0.33 prefill of 5 200 uncached tokens at 1x speed,"
+        " 0.11 delay to others, 0.00 evictions"
     )
     assert note.sentences()[1].startswith("b: ")
 
@@ -380,6 +381,21 @@ def test_the_note_says_that_predictions_are_not_trusted() -> None:
     pool.producer.attach(make_request(), (pool.a, pool.b), state)
     (note,) = state.read(DECISION_NOTES) or ()
     assert "not trusted" in note.sentences()[0]
+
+
+def test_the_time_for_which_a_request_was_held_is_learned() -> None:
+    pool = Pool()
+    Flight(pool, pool.a)
+    assert pool.producer.model.learner.mean_held == 0.0
+    request = make_request()
+    state = make_state({TOKENIZED_PROMPT: TokenizedPrompt(b"", 1000)})
+    for _ in range(3):
+        pool.producer.attach(request, (pool.a, pool.b), state)
+        pool.now += 1.0
+    profiles = {"default": ProfileResult("default", (ScoredEndpoint(pool.a, 1.0),))}
+    pool.producer.pre_request(request, SchedulingResult(profiles, "default"), state)
+    # Tried at 0, 1 and 2 s, so held for 2 s; the latest request has 2 % of the weight.
+    assert pool.producer.model.learner.mean_held == pytest.approx(0.04)
 
 
 def test_a_request_that_is_tried_again_has_the_note_of_the_last_try() -> None:

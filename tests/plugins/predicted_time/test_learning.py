@@ -151,6 +151,61 @@ def test_more_slots_are_known_from_two_pages_with_a_queue_only() -> None:
     assert model.endpoint("a").slots == 6.0
 
 
+def test_a_full_cache_in_which_nothing_waits_is_no_wait() -> None:
+    model = FleetModel(Constants(trust_samples=0))
+    request = model.sent("a", 0.0, 0.0)
+    model.first_token(request, 1.0)
+    model.ended(request, 3.0)
+    model.scraped("a", waiting=0, running=9, kv_usage=0.99, now=3.0)
+    assert model.wait("a", 3.0) == 0.0
+
+
+def test_the_cached_share_is_the_mean_over_requests_and_bounded() -> None:
+    model = FleetModel()
+    for uncached, total in ((1000.0, 1000.0), (0.0, 1000.0), (250.0, 1000.0), (9.0, 0.0)):
+        model.sent("a", uncached, 0.0, total_tokens=total)
+    assert model.learner.cached_share == pytest.approx((0.0 + 1.0 + 0.75) / 3)
+    for _ in range(5000):
+        model.sent("a", -1e9, 0.0, total_tokens=1.0)
+    assert model.learner.cached_share == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("usage", "pressure"),
+    [(0.0, 0.0), (0.5, 1.0), (0.75, 3.0), (1.0, 11.5), (float("nan"), 0.0), (-1.0, 0.0)],
+)
+def test_the_pressure_on_a_cache_is_what_is_in_use_over_what_is_not(
+    usage: float, pressure: float
+) -> None:
+    model = FleetModel()
+    model.scraped("a", waiting=0, running=1, kv_usage=usage, now=0.0)
+    assert model.endpoint("a").pressure == pytest.approx(pressure)
+
+
+def test_requests_that_are_held_count_as_delayed() -> None:
+    model = FleetModel()
+    model.endpoint("a")
+    (before,) = model.table(("a",), 1000.0, 0.0).costs()
+    for _ in range(300):
+        model.learner.held(0.16)
+    (after,) = model.table(("a",), 1000.0, 0.0).costs()
+    # x = x' = 0.08 s, held for 0.16 s: 0.5 * 0.16 / 0.08 services more.
+    assert before == pytest.approx(0.08)
+    assert after == pytest.approx(0.16, rel=0.02)
+
+
+@pytest.mark.parametrize("seconds", [-5.0, 1e12, float("inf")], ids=["jump back", "long", "inf"])
+def test_a_clock_that_jumps_cannot_spoil_the_mean_time_for_which_requests_are_held(
+    seconds: float,
+) -> None:
+    model = FleetModel()
+    model.learner.held(seconds)
+    assert 0.0 <= model.learner.mean_held <= 20.0
+    for _ in range(600):
+        model.learner.held(0.0)
+    assert model.learner.mean_held < 1e-3
+
+
 def test_a_full_cache_is_a_wait() -> None:
     model = FleetModel(Constants(trust_samples=0))
     request = model.sent("a", 0.0, 0.0)

@@ -62,6 +62,20 @@ def test_waits_count_with_what_the_request_delays() -> None:
     assert table == {"a": pytest.approx(0.1167 / 0.2667, rel=0.01), "b": 1.0, "c": 1.0}
 
 
+@pytest.mark.parametrize("cached", [0.0, 0.8], ids=["nothing is used again", "most is"])
+def test_a_full_cache_costs_more_as_far_as_its_blocks_are_used_again(cached: float) -> None:
+    model = model_of()
+    for _ in range(3):
+        model.ended(model.sent("c", 1000.0 * (1.0 - cached), 0.0, total_tokens=1000.0), 0.0)
+    model.scraped("a", waiting=0, running=1, kv_usage=0.75, now=0.0)
+    state = make_state({PREDICTED_TIME: RequestForecast(model, 0.0, 1000.0)})
+    table = score_table(make_plugin(PredictedTimeScorer), make_request(), pool(), state)
+    # x = 0.1; at a three blocks are in use for each one that is not: 0.3 * share * 3 * (x + x').
+    mean = model.learner.mean_service
+    evictions = 0.3 * cached * 3.0 * (0.1 + mean)
+    assert table == {"a": pytest.approx(0.1 / (0.1 + evictions)), "b": 1.0, "c": 1.0}
+
+
 def test_an_excluded_endpoint_scores_0() -> None:
     model = model_of()
     model.failed(model.sent("a", 0.0, 0.0), 0.0)
