@@ -227,6 +227,11 @@ class InflightLoadProducer(
             self._release(each)
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
+        if not endpoint.load.own_in_flight:
+            # A server with a new address has the attributes of its former one, whose requests end
+            # there. Requests are under way on one that returns; its counts are its own.
+            endpoint.attributes.pop(self._load, None)
+            endpoint.attributes.pop(self._by_flow, None)
         self._endpoints[endpoint.name] = endpoint
         self._replicas.added(endpoint)
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from epp.data_layer import EndpointSpec, EndpointStore
 from epp.request_control.plugins import EndCause, ResponseHead
 from epp.scheduling import (
     AttributeKey,
@@ -461,6 +462,27 @@ def test_whatever_happens_it_is_the_sum_of_what_is_under_way(
     for flight, *_ in flying:
         flight.end()
     assert all(load_of(endpoint) == (0, 0) for endpoint in ever)
+
+
+def test_a_server_with_a_new_address_has_no_requests_of_its_former_one() -> None:
+    producer = made()
+    store = EndpointStore()
+    store.add_listener(producer)
+
+    def at(address: str) -> Endpoint:
+        store.replace_endpoints("s", [EndpointSpec("ns/a", address, incarnation="u1")])
+        return store.snapshot[0]
+
+    former = at("1:1")
+    flight = Flight(producer, chosen("default", default=former))
+    former.load.start(0.0)
+    moved = at("2:2")
+    assert moved is not former
+    assert (load_of(former), load_of(moved)) == ((1, 100), (0, 0))
+    assert at("1:1") is former
+    assert load_of(former) == (1, 100)
+    flight.end()
+    assert load_of(former) == (0, 0)
 
 
 def test_a_burst_through_the_scheduler_is_counted_where_it_goes() -> None:

@@ -57,6 +57,7 @@ def test_the_part_of_a_replica_that_left_is_removed() -> None:
 def test_an_endpoint_that_leaves_takes_the_parts_along() -> None:
     producer, (pod,) = replica("a")
     flight = Flight(producer, chosen("default", default=pod), 30)
+    pod.load.start(0.0)
     producer.receive("r", encoded({replica_key(pod): (4, 400)}))
     producer.endpoint_removed(pod)
     assert load_of(pod) == (1, 30)
