@@ -185,7 +185,14 @@ class PredictedTimeProducer(
                 }
         earlier = state.read(self._forecast)  # of a request that is tried again after a wait
         first_at = None if earlier is None else earlier.first_at
-        forecast = RequestForecast(self.model, self._clock(), total, tokens, first_at)
+        forecast = RequestForecast(
+            self.model,
+            self._clock(),
+            total,
+            tokens,
+            first_at=first_at,
+            target_model=request.target_model,
+        )
         notes = [note for note in state.read(DECISION_NOTES) or () if note is not earlier]
         state.write(self._forecast, forecast)
         state.write(DECISION_NOTES, (*notes, forecast))
@@ -205,8 +212,7 @@ class PredictedTimeProducer(
         now = self._clock()
         sent = SentRequest(
             tracked,
-            forecast.tokens_of(endpoint),
-            forecast.total_tokens,
+            forecast,
             now,
             serves_answer=endpoint is result.endpoints[0].endpoint,
         )

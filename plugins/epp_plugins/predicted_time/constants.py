@@ -59,6 +59,8 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """Most requests that count as delayed, in each of the two terms."""
     eviction_weight: NotNegative = 0.3
     """Weight of the cached blocks that a request evicts at its endpoint."""
+    adapter_load_seconds: NotNegative = 0.15
+    """Time that a server takes to load a LoRA adapter."""
     mode_share: Decay = 0.05
     """Share of the latest sample in the error of each mode."""
     overdue_share: Decay = 0.1

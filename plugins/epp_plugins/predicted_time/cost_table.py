@@ -22,6 +22,8 @@ class Prediction:
     """What it delays others by that wait."""
     eviction: float
     """What it costs to compute the cached blocks again that it evicts."""
+    load: float
+    """What it takes to load the request's LoRA adapter."""
     uncached_tokens: float
     """Its tokens that the endpoint would have to compute."""
     slowness: float
@@ -35,18 +37,19 @@ class Prediction:
     @property
     def cost(self) -> float:
         """What endpoints are compared by; the least is the best."""
-        return self.wait + self.service + self.delay_to_others + self.eviction
+        return self.wait + self.service + self.delay_to_others + self.eviction + self.load
 
     def sentence(self) -> str:
         """Return the prediction for readers."""
         if self.wait == inf:
             return f"{self.endpoint}: excluded for a while after a failure before the first token"
         tokens = f"{self.uncached_tokens:,.0f}".replace(",", " ")
+        adapter = f", {_seconds(self.load)} load of the adapter" if self.load else ""
         return (
             f"{self.endpoint}: {_seconds(self.cost)} s expected: {_seconds(self.wait)} wait,"
             f" {_seconds(self.service)} prefill of {tokens} uncached tokens at"
             f" {1.0 / self.slowness:.2g}x speed, {_seconds(self.delay_to_others)} delay to others,"
-            f" {_seconds(self.eviction)} evictions"
+            f" {_seconds(self.eviction)} evictions{adapter}"
         )
 
 
@@ -60,6 +63,7 @@ class CostTable:
         evictions: What each second of prompts evicts there, in seconds to compute it again.
         learner: Has the means of recent requests.
         constants: Of the model.
+        loads: Until each has loaded the request's LoRA adapter; empty if none has to.
     """
 
     __slots__ = (
@@ -67,6 +71,7 @@ class CostTable:
         "_constants",
         "evictions",
         "keys",
+        "loads",
         "mean_service",
         "services",
         "waits",
@@ -80,6 +85,7 @@ class CostTable:
         evictions: Sequence[float],
         learner: Learner,
         constants: Constants,
+        loads: Sequence[float] = (),
     ) -> None:
         self.keys = keys
         self.waits = waits
@@ -87,6 +93,7 @@ class CostTable:
         self.evictions = evictions
         self.mean_service = mean_service = learner.mean_service
         self._constants = constants
+        self.loads = loads
         total, count = sum(waits), len(waits)
         if total == inf:
             finite = [wait for wait in waits if wait < inf]
@@ -106,12 +113,15 @@ class CostTable:
             weight / mean,
             weight * constants.most_delayed,
         )
-        return [
+        costs = [
             wait
             + evicts * mean
             + service * (factor + evicts + (wait * per_second if wait < most_wait else most))
             for wait, service, evicts in zip(self.waits, self.services, self.evictions, strict=True)
         ]
+        if self.loads:
+            return [cost + load for cost, load in zip(costs, self.loads, strict=True)]
+        return costs
 
     def predictions(
         self, tokens: Mapping[str, float], total_tokens: float, slowness: Mapping[str, float]
@@ -131,10 +141,11 @@ class CostTable:
     def _prediction(self, index: int, cost: float, tokens: float, slowness: float) -> Prediction:
         key, wait, service = self.keys[index], self.waits[index], self.services[index]
         if wait == inf:
-            return Prediction(key, wait, service, 0.0, 0.0, tokens, slowness)
+            return Prediction(key, wait, service, 0.0, 0.0, 0.0, tokens, slowness)
         eviction = self.evictions[index] * (service + self.mean_service)
-        delay = cost - wait - service - eviction
-        return Prediction(key, wait, service, delay, eviction, tokens, slowness)
+        load = self.loads[index] if self.loads else 0.0
+        delay = cost - wait - service - eviction - load
+        return Prediction(key, wait, service, delay, eviction, load, tokens, slowness)
 
 
 def _seconds(value: float) -> str:

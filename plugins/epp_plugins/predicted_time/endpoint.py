@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from math import inf
 
+from epp_plugins.predicted_time.adapters import LoadedAdapters
 from epp_plugins.predicted_time.constants import UNIT_TOKENS, Constants
 from epp_plugins.predicted_time.slot_count import SlotCount
 from epp_plugins.predicted_time.slowness import Slowness
@@ -79,6 +80,7 @@ class EndpointModel:
 
     __slots__ = (
         "_slot_count",
+        "adapters",
         "base",
         "constants",
         "decode_seconds",
@@ -114,6 +116,7 @@ class EndpointModel:
         """Slowness in serial mode."""
         self.slots_slowness = Slowness()
         """Slowness in slots mode."""
+        self.adapters = LoadedAdapters()
         self.requests: dict[InFlight, None] = {}
         """All requests in flight."""
         self.pending: OrderedDict[InFlight, None] = OrderedDict()

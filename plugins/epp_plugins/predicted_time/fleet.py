@@ -4,9 +4,10 @@ The model is a state machine without I/O. It is told of every request that is se
 ends and failures, and of scrapes, and it predicts from that. All times are seconds of one clock.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from epp_plugins.predicted_time.adapters import KnownAdapters
 from epp_plugins.predicted_time.constants import DEFAULTS, UNIT_TOKENS, Constants
 from epp_plugins.predicted_time.cost_table import CostTable
 from epp_plugins.predicted_time.endpoint import EndpointModel, InFlight
@@ -30,6 +31,7 @@ class FleetModel:
         self.learner = Learner(constants)
         """What is learned of the whole fleet."""
         self._endpoints: dict[str, EndpointModel] = {}
+        self._adapters = KnownAdapters()
         self._excluded: list[EndpointModel] = []
         self._reserved: list[EndpointModel] = []
 
@@ -74,6 +76,7 @@ class FleetModel:
         total_tokens: float,
         now: float,
         tokens: Mapping[str, float] = NO_TOKENS,
+        target_model: str = "",
     ) -> CostTable:
         """Return what a request would take at each endpoint.
 
@@ -82,6 +85,7 @@ class FleetModel:
             total_tokens: Its uncached tokens at endpoints that ``tokens`` lacks.
             now: Seconds of the clock.
             tokens: Its uncached tokens by endpoint.
+            target_model: What it asks for, perhaps a LoRA adapter; "" if unknown.
         """
         if self._excluded:
             self._readmit(now)
@@ -102,7 +106,8 @@ class FleetModel:
             units = total_units if uncached is None else uncached / unit
             services.append(endpoint.base + endpoint.per_unit * units)
             evictions.append(evicted * endpoint.pressure)
-        return CostTable(keys, waits, services, evictions, learner, self.constants)
+        loads = self._loads(keys, target_model) if target_model in self._adapters else ()
+        return CostTable(keys, waits, services, evictions, learner, self.constants, loads)
 
     def least_service(self, total_tokens: float, tokens: Mapping[str, float] = NO_TOKENS) -> float:
         """Return the least service time of a request over all endpoints, in seconds.
@@ -161,7 +166,13 @@ class FleetModel:
     # --- events -------------------------------------------------------------------------------
 
     def sent(
-        self, key: str, uncached_tokens: float, now: float, total_tokens: float = 0.0
+        self,
+        key: str,
+        uncached_tokens: float,
+        now: float,
+        *,
+        total_tokens: float = 0.0,
+        target_model: str = "",
     ) -> InFlight:
         """Return a request that is sent to the endpoint now.
 
@@ -170,10 +181,13 @@ class FleetModel:
             uncached_tokens: What it has to compute.
             now: Seconds of the clock.
             total_tokens: The whole prompt; 0 if unknown.
+            target_model: What it asks for; "" if unknown.
         """
         if total_tokens > 0.0:
             self.learner.cached(1.0 - uncached_tokens / total_tokens)
         endpoint = self.endpoint(key)
+        if target_model in self._adapters:
+            endpoint.adapters.use(target_model)
         request = InFlight(endpoint, max(0.0, uncached_tokens) / UNIT_TOKENS, now)
         self.learner.sent(request, now)
         endpoint.add(request)
@@ -216,6 +230,17 @@ class FleetModel:
         if head is not None and self.learner.overdue(head, now):
             self._compare(now)
 
+    def adapters_in_use(self, key: str, most: int, in_use: Collection[str]) -> None:
+        """Learn from the adapters of a page.
+
+        Args:
+            key: The endpoint.
+            most: How many adapters fit there at once; 0 for a server without.
+            in_use: Those of running and waiting requests.
+        """
+        self._adapters.named(in_use)
+        self.endpoint(key).adapters.page(most, in_use)
+
     # --- what was learned ---------------------------------------------------------------------
 
     def use(self, constants: Constants) -> None:
@@ -248,6 +273,13 @@ class FleetModel:
         self._compare(now)
 
     # --- helpers ------------------------------------------------------------------------------
+
+    def _loads(self, keys: Sequence[str], adapter: str) -> Sequence[float]:
+        """Return the seconds that each of N endpoints takes to load an adapter."""
+        seconds = self.constants.adapter_load_seconds
+        return [
+            seconds if self._endpoints[key].adapters.has_to_load(adapter) else 0.0 for key in keys
+        ]
 
     def _compare(self, now: float) -> None:
         self.learner.compare(self._endpoints.values(), now)

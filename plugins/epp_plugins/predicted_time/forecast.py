@@ -22,9 +22,18 @@ class RequestForecast:
         total_tokens: The request's tokens at an endpoint that has cached nothing.
         tokens: Its uncached tokens by the names of endpoints that have cached a part.
         first_at: When it was tried for the first time; None for now.
+        target_model: What it asks for, perhaps a LoRA adapter; "" if unknown.
     """
 
-    __slots__ = ("_table", "first_at", "model", "now", "tokens", "total_tokens")
+    __slots__ = (
+        "_table",
+        "first_at",
+        "model",
+        "now",
+        "target_model",
+        "tokens",
+        "total_tokens",
+    )
 
     def __init__(
         self,
@@ -32,13 +41,16 @@ class RequestForecast:
         now: float,
         total_tokens: float,
         tokens: Mapping[str, float] = NO_TOKENS,
+        *,
         first_at: float | None = None,
+        target_model: str = "",
     ) -> None:
         self.model = model
         self.now = now
         self.first_at = now if first_at is None else first_at
         self.total_tokens = total_tokens
         self.tokens = tokens
+        self.target_model = target_model
         self._table: CostTable | None = None
 
     @property
@@ -58,7 +70,9 @@ class RequestForecast:
     def costs(self, endpoints: Sequence[Endpoint]) -> list[float]:
         """Return N costs in seconds, in the order of ``endpoints``; inf where one is excluded."""
         keys = [endpoint.name for endpoint in endpoints]
-        self._table = table = self.model.table(keys, self.total_tokens, self.now, self.tokens)
+        self._table = table = self.model.table(
+            keys, self.total_tokens, self.now, self.tokens, self.target_model
+        )
         return table.costs()
 
     def predictions(self) -> list[Prediction]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from epp.request_control.plugins import EndCause
 from epp.scheduling import Endpoint
 from epp_plugins.predicted_time.endpoint import InFlight
+from epp_plugins.predicted_time.forecast import RequestForecast
 from epp_plugins.predicted_time.tracked import TrackedEndpoint
 
 _WHOLE = frozenset({EndCause.COMPLETED, EndCause.ENDED})
@@ -17,25 +18,29 @@ class SentRequest:
 
     Args:
         tracked: Where it was sent.
-        uncached_tokens: Its tokens that have to be computed there.
-        total_tokens: All its tokens.
+        forecast: What was predicted for it.
         now: Seconds of the model's clock.
         serves_answer: Whether the endpoint that computes the prompt also sends the answer.
     """
 
-    __slots__ = ("is_ok", "request", "serves_answer", "tracked")
+    __slots__ = ("is_ok", "request", "serves_answer", "target_model", "tracked")
 
     def __init__(
         self,
         tracked: TrackedEndpoint,
-        uncached_tokens: float,
-        total_tokens: float,
+        forecast: RequestForecast,
         now: float,
         *,
         serves_answer: bool,
     ) -> None:
         self.tracked = tracked
-        self.request: InFlight = tracked.sent(uncached_tokens, now, total_tokens)
+        self.target_model = forecast.target_model
+        self.request: InFlight = tracked.sent(
+            forecast.tokens_of(tracked.endpoint),
+            now,
+            total_tokens=forecast.total_tokens,
+            target_model=forecast.target_model,
+        )
         self.serves_answer = serves_answer
         self.is_ok = False
         """Whether the head of its answer says that it succeeds."""
@@ -57,7 +62,7 @@ class SentRequest:
             return
         tokens = self.request.tokens
         self.tracked.model.failed(self.request, now)
-        self.tracked, self.request = other, other.sent(tokens, now)
+        self.tracked, self.request = other, other.sent(tokens, now, target_model=self.target_model)
 
     def answered(self, status: int, now: float) -> None:
         """Note the HTTP status of its answer; 0 for none."""

@@ -27,10 +27,23 @@ class TrackedEndpoint:
         self.owner = owner
         endpoint.load.observers.append(self.scraped)
 
-    def sent(self, uncached_tokens: float, now: float, total_tokens: float = 0.0) -> InFlight:
-        """Return a request that is sent to the endpoint now; ``total_tokens`` is 0 if unknown."""
+    def sent(
+        self,
+        uncached_tokens: float,
+        now: float,
+        *,
+        total_tokens: float = 0.0,
+        target_model: str = "",
+    ) -> InFlight:
+        """Return a request that is sent to the endpoint now, see :meth:`FleetModel.sent`."""
         self.counted.sent()
-        return self.model.sent(self.endpoint.name, uncached_tokens, now, total_tokens)
+        return self.model.sent(
+            self.endpoint.name,
+            uncached_tokens,
+            now,
+            total_tokens=total_tokens,
+            target_model=target_model,
+        )
 
     def scraped(self) -> None:
         """Learn from the endpoint's new metrics."""
@@ -38,6 +51,9 @@ class TrackedEndpoint:
         if metrics.requested_at is None:
             return
         self.counted.page(metrics.prompts, metrics.requested_at, model.first_token)
+        if metrics.max_adapters:
+            in_use = metrics.active_adapters | metrics.waiting_adapters
+            model.adapters_in_use(self.endpoint.name, metrics.max_adapters, in_use)
         model.scraped(
             self.endpoint.name,
             waiting=metrics.waiting_requests,

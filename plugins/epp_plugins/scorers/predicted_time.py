@@ -6,12 +6,13 @@ recent prompts that was cached, and the endpoint's KV-cache usage ``u``::
 
     delay     = x * (min(8, 0.5 * W' / x') + 0.5 * min(8, W / x'))
     evictions = 0.3 * h * (x + x') * min(11.5, u / (1 - u))
-    cost      = W + x + delay + evictions
+    cost      = W + x + delay + evictions + load
     score     = least cost / cost      # 0 for an endpoint that is excluded after failures
 
 ``W + x`` is the time to the first token; the rest is what the request delays others by, so that a
 cached prefix counts more the busier the fleet is, and what it costs to compute the cached blocks
-again that it evicts. The endpoint of the least cost scores 1.
+again that it evicts. ``load`` is the time to load the request's LoRA adapter (0.15 s), at an
+endpoint that has to. The endpoint of the least cost scores 1.
 
 While predictions are not trusted, so for the first requests and while they are worse than a
 constant, the scores are those of the default profile::
