@@ -18,6 +18,9 @@ RELEASE   := $(RELEASE_ENV)/.installed
 PRODUCT    = $(shell find epp plugins/epp_plugins -name '*.py')
 PROTOS     = $(sort $(shell find proto -name '*.proto'))
 
+# The tests start processes by the hundred: without cached bytecode, each would compile all modules again.
+export PYTHONDONTWRITEBYTECODE :=
+
 # With COMPILED=1 what runs is not this folder's epp but the compiled one. Python would look into the current folder first.
 ifeq ($(COMPILED),1)
 export EPP_COMPILED := 1
