@@ -28,7 +28,9 @@ def stop(*_: object) -> None:
 signal.signal(signal.SIGTERM, stop)
 if (status := folder / f"fails-{index}").exists():
     sys.exit(int(status.read_text()))
-(folder / f"pid-{index}").write_text(str(os.getpid()))
+unfinished = folder / f"unfinished-{index}"
+unfinished.write_text(str(os.getpid()))
+unfinished.rename(folder / f"pid-{index}")  # in one step: a test may read it at any time
 reports = 0
 unread = b""
 while not is_stopping:
