@@ -46,7 +46,7 @@ wheel: $(INSTALLED) ## Build the wheel into dist/ (COMPILED=1: compiled in part,
 	PYTHONPATH= $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
 
 test: $(INSTALLED) $(RUN_TREE) ## Run the tests, JOBS=3 files at a time (JOBS=0: one after the other, in this process; COMPILED=1: of the compiled wheel)
-	$(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-system: $(INSTALLED) ## Run the tests with programs of Debian packages: other HTTP/2 clients, Prometheus, Redis, systemd-analyze, Chromium
 	@for program in h2load nghttp curl promtool redis-server systemd-analyze chromium; do command -v $$program >/dev/null || { \

@@ -42,6 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Set the limit of long tests to 90 s, and run files that start processes first.
 
     Those files take the longest: if they run first, no worker waits long for another at the end.
+    By itself xdist would begin with files of many tests; the Makefile tells it not to.
     """
     first = set()
     for item in items:
