@@ -198,6 +198,8 @@ async def test_the_time_in_the_queue_is_a_span(collector: Collector) -> None:
 
 
 _TYPES = "type.googleapis.com/envoy."
+_CALL = "async envoy.service.ext_proc.v3.ExternalProcessor.Process egress"
+"""Envoy's span of a call of the endpoint picker."""
 
 
 def tracing_envoy(collector: Collector) -> Callable[[dict[str, Any]], None]:
@@ -257,6 +259,7 @@ async def test_if_envoy_traces_too_its_span_is_the_parent_of_ours(
         assert await ask(gateway, traceparent=NOT_SAMPLED) == 200
         assert await ask(gateway, **({"traceparent": caller} if caller else {})) == 200
         await collector.receiver.wait_for("upstream")
+        await collector.receiver.wait_for(_CALL)
         spans = await collector.receiver.wait_for("ingress")
         assert await gateway.faults() == NO_FAULTS
     services = {
@@ -269,8 +272,7 @@ async def test_if_envoy_traces_too_its_span_is_the_parent_of_ours(
     (trace_id,) = {span.trace_id.hex() for span in spans}  # nothing of the one not sampled
     assert (trace_id == TRACE_ID) == bool(caller)
     (root,) = (span for span in spans if span.name == "gateway.request")
-    call = "async envoy.service.ext_proc.v3.ExternalProcessor.Process egress"
-    assert path_of(root, spans) == f"ingress > {call} > gateway.request"
+    assert path_of(root, spans) == f"ingress > {_CALL} > gateway.request"
     (ingress,) = (span for span in spans if span.name == "ingress")
     assert ingress.parent_span_id.hex() == (caller.split("-")[2] if caller else "")
     # Envoy writes its own span into the header, after the endpoint picker.
