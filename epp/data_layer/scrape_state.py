@@ -63,8 +63,7 @@ class MetricsAge:
     reported_at: float = 0.0
     """When it came."""
     fresh_until: float = -inf
-    """When the metrics become stale; set with each page, and by
-    :meth:`note_threshold`."""
+    """When the metrics become stale; set with each page, and by :meth:`note_threshold`."""
 
     def seconds(self, now: float) -> float | None:
         """Return the time since the latest page was requested, or since a newer load report.

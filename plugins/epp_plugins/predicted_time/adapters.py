@@ -26,10 +26,7 @@ class KnownAdapters:
     def named(self, adapters: Iterable[str]) -> None:
         """Note the names of a page."""
         for adapter in adapters:
-            self._names[adapter] = None
-            self._names.move_to_end(adapter)
-        while len(self._names) > _MOST_KNOWN:
-            self._names.popitem(last=False)
+            _note_use(self._names, adapter, _MOST_KNOWN)
 
 
 class LoadedAdapters:
@@ -51,11 +48,16 @@ class LoadedAdapters:
 
     def use(self, adapter: str) -> None:
         """Note a request with an adapter."""
-        self._loaded[adapter] = None
-        self._loaded.move_to_end(adapter)
-        while len(self._loaded) > self.most:
-            self._loaded.popitem(last=False)
+        _note_use(self._loaded, adapter, self.most)
 
     def has_to_load(self, adapter: str) -> bool:
         """Return whether a request with the adapter would wait for it to be loaded."""
         return self.most > 0 and adapter not in self._loaded
+
+
+def _note_use(names: OrderedDict[str, None], name: str, most: int) -> None:
+    """Move ``name`` to the end, and keep only the last ``most`` names."""
+    names[name] = None
+    names.move_to_end(name)
+    while len(names) > most:
+        names.popitem(last=False)
