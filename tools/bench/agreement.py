@@ -133,12 +133,25 @@ class Agreement:
 def swapped(of_scenario: Iterable[Agreement]) -> list[tuple[str, str]]:
     """Return pairs of policies whose order differs between live and simulated runs."""
     known = [each for each in of_scenario if each.valid]
+    return differently_ordered(
+        {each.policy: each.live_p90_ms for each in known},
+        {each.policy: each.simulated_p90_ms for each in known},
+    )
+
+
+def differently_ordered(
+    live: Mapping[str, float], simulated: Mapping[str, float]
+) -> list[tuple[str, str]]:
+    """Return pairs of policies whose order differs; those within `TIE` have none.
+
+    Args:
+        live: Times by policy.
+        simulated: Times of the same policies.
+    """
     return [
-        (one.policy, other.policy)
-        for one, other in combinations(known, 2)
-        if _order(one.live_p90_ms, other.live_p90_ms)
-        * _order(one.simulated_p90_ms, other.simulated_p90_ms)
-        < 0
+        (one, other)
+        for one, other in combinations(live, 2)
+        if _order(live[one], live[other]) * _order(simulated[one], simulated[other]) < 0
     ]
 
 

@@ -29,7 +29,8 @@ REFERENCE_AFFINITY = Contender(
 )
 ROUND_ROBIN = Contender.of_policy("round-robin")
 """Live, Envoy's own round robin without an endpoint picker."""
-_MODEL = "tiny"
+MODEL = "tiny"
+"""What requests name."""
 _SETTLE_SECONDS = 0.5
 """Until all servers have been scraped."""
 
@@ -64,6 +65,25 @@ class Fleet:
     control: str
     """URL of the control port."""
 
+    async def stats(self) -> dict[str, Any]:
+        """Return the page `/lab/stats`."""
+        page: dict[str, Any] = json.loads(await _page(f"{self.control}/lab/stats"))
+        return page
+
+    async def requests(self) -> bytes:
+        """Return the page `/lab/requests`: JSON lines of the requests that have ended."""
+        return await _page(f"{self.control}/lab/requests")
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A running gateway in front of its fleet."""
+
+    url: str
+    fleet: Fleet
+    pids: Mapping[str, int]
+    """Processes by name."""
+
 
 async def live(case: Case, contender: Contender, seed: int) -> LiveReading:
     """Run with `epp fleet`, `epp serve`, Envoy and the load generator of this process.
@@ -78,25 +98,22 @@ async def live(case: Case, contender: Contender, seed: int) -> LiveReading:
         RuntimeError: A process has not started.
     """
     scenario = case.scenario
-    async with contextlib.AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epp-bench-")))
-        fleet = await stack.enter_async_context(_fleet(case.path, folder))
-        pids = {"fleet": fleet.pid}
-        envoy = await _gateway(stack, fleet, contender, seed, pids)
+    async with running(case, contender, seed) as gateway:
         plan = LoadPlan(
-            url=await gateways.url_of(envoy),
-            model=_MODEL,
+            url=gateway.url,
+            model=MODEL,
             workload=scenario.workload(seed),
             ignore_eos=True,
             seed=seed,
             timeout_seconds=scenario.timeout_seconds,
         )
-        await asyncio.sleep(_SETTLE_SECONDS)
-        before = {name: CpuReading.of(pid) for name, pid in pids.items()}
+        before = {name: CpuReading.of(pid) for name, pid in gateway.pids.items()}
         report = await run(plan)
-        shares = {name: CpuReading.of(pid).share_since(before[name]) for name, pid in pids.items()}
-        stats = json.loads(await _page(f"{fleet.control}/lab/stats"))
-        served = await _page(f"{fleet.control}/lab/requests")
+        shares = {
+            name: CpuReading.of(pid).share_since(before[name]) for name, pid in gateway.pids.items()
+        }
+        stats = await gateway.fleet.stats()
+        served = await gateway.fleet.requests()
     outside = _outside(report.records, served)
     reading = Reading.of(report.records, scenario.warm_up_seconds)
     return LiveReading(
@@ -113,7 +130,7 @@ async def live(case: Case, contender: Contender, seed: int) -> LiveReading:
     )
 
 
-def why_invalid(report: Report, stats: dict[str, Any]) -> str:
+def why_invalid(report: Report, stats: Mapping[str, Any]) -> str:
     """Return why a run shows the machine and not the gateway; "" if it does not.
 
     Args:
@@ -128,7 +145,30 @@ def why_invalid(report: Report, stats: dict[str, Any]) -> str:
     return "; ".join(filter(None, reasons))
 
 
-async def _gateway(
+@contextlib.asynccontextmanager
+async def running(case: Case, contender: Contender, seed: int) -> AsyncIterator[Gateway]:
+    """Run `epp fleet`, `epp serve` and Envoy until the block ends; all servers have been scraped.
+
+    Args:
+        case: The scenario, of which the fleet takes its servers and faults.
+        contender: A file of the endpoint picker's configuration, or one of those above.
+        seed: Of the endpoint picker.
+
+    Raises:
+        ValueError: The contender is another policy, which only a simulation has.
+        RuntimeError: A process has not started.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epp-bench-")))
+        fleet = await stack.enter_async_context(_fleet(case.path, folder))
+        pids = {"fleet": fleet.pid}
+        envoy = await _envoy(stack, fleet, contender, seed, pids)
+        url = await gateways.url_of(envoy)
+        await asyncio.sleep(_SETTLE_SECONDS)
+        yield Gateway(url, fleet, pids)
+
+
+async def _envoy(
     stack: contextlib.AsyncExitStack,
     fleet: Fleet,
     contender: Contender,

@@ -112,13 +112,14 @@ def ratio_table(measured: Sequence[Agreement]) -> Table:
             cells: list[Text | str] = []
             for metric in METRICS:
                 found = compared(each, baseline, metric)
-                cells += [_text(found.live), _text(found.simulated)]
+                cells += [ratio_text(found.live), ratio_text(found.simulated)]
             name = scenario if each is policies[0] else ""
             shown.add_row(name, each.policy, *cells, end_section=each is policies[-1])
     return shown
 
 
-def _text(ratio: Ratio | None) -> str:
+def ratio_text(ratio: Ratio | None) -> str:
+    """Return a ratio with its interval; a dash for none."""
     if ratio is None:
         return "-"
     if ratio.low is None or ratio.high is None:
