@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import json
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -256,4 +257,6 @@ def _by_policy(runs: Sequence[ClientRun]) -> dict[str, list[ClientRun]]:
 
 
 if __name__ == "__main__":
+    # SIGTERM ends the processes that were started, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -12,6 +12,7 @@ Exit status: 0 if all runs are valid and the order of the policies is the same b
 
 import argparse
 import asyncio
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -101,4 +102,6 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
 
 
 if __name__ == "__main__":
+    # SIGTERM ends the processes that were started, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())
