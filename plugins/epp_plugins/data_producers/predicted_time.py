@@ -24,8 +24,9 @@ too: the file is read at the start, and replaced every ``stateIntervalSeconds`` 
 that is damaged or of another version is left alone and reported; learning then starts anew, and the
 file is replaced by the next write.
 
-Each process learns for itself. Of requests from other processes it sees only the load that servers
-report.
+Each process learns for itself. Replicas (``--replica-state``) and workers tell each other what they
+have in flight, so that waits include it; with other processes only the load that servers report is
+seen.
 
 Gauges: ``predicted_time_slowness`` (by endpoint), ``predicted_time_error_ratio`` (error of the
 predictions over that of a constant), ``predicted_time_trusted`` (1 while predictions are used).
@@ -49,6 +50,7 @@ import structlog
 
 from epp.data_layer.plugins import EndpointListener
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
+from epp.replication.plugins import CrossReplicaContributor
 from epp.request_control.plugins import (
     DECISION_NOTES,
     DataKey,
@@ -76,6 +78,7 @@ from epp_plugins.predicted_time import (
     StateKeeper,
 )
 from epp_plugins.predicted_time.sent_request import SentRequest
+from epp_plugins.predicted_time.shared_work import SharedWork
 from epp_plugins.predicted_time.summary import ModelGauges, model_summary
 from epp_plugins.predicted_time.tracked import TrackedEndpoint
 from epp_plugins.state_keys import (
@@ -102,6 +105,8 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """File that keeps what was learned over a restart; "" for none."""
     state_interval_seconds: Annotated[float, msgspec.Meta(ge=1.0, le=1e6)] = 60.0
     """Time from one write of the file to the next, while there are requests."""
+    sync_cross_replica_state: bool = True
+    """Whether the work of other replicas counts in waits, if they share their state."""
     constants: Constants = Constants()
     """Constants of the algorithm."""
 
@@ -128,6 +133,7 @@ class PredictedTimeProducer(
     ResponseBodyStart,
     ResponseComplete,
     EndpointListener,
+    CrossReplicaContributor,
 ):
     """Learns a model of the fleet, and gives each request its forecast."""
 
@@ -158,6 +164,8 @@ class PredictedTimeProducer(
         self._sent = StateKey[SentRequest](f"predicted-time-sent/{name}")
         self._tracked = _tracked_by(name)
         self._endpoints: dict[str, Endpoint] = {}
+        self._shared_work = SharedWork(self._tracked_endpoint)
+        self.contributes = params.sync_cross_replica_state
         self._keeper = StateKeeper(params.state_file, params.state_interval_seconds, clock())
         state = self._keeper.read()
         if state is not None:
@@ -250,17 +258,12 @@ class PredictedTimeProducer(
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
         self._endpoints[endpoint.name] = endpoint
-        tracked = self._tracked_endpoint(endpoint)
-        # A server that changes its address is a new endpoint with the attributes of the former one.
-        if tracked is None or tracked.endpoint is not endpoint:
-            endpoint.attributes[self._tracked] = TrackedEndpoint(endpoint, self.model, self)
-            return
-        if tracked.owner is not self:  # of the instance before a reload, or after one that failed
-            tracked.owner = self
-            self._use(tracked.model)
+        self._track(endpoint)
+        self._shared_work.added(endpoint)
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         self._endpoints.pop(endpoint.name, None)
+        self._shared_work.removed(endpoint)
         tracked = endpoint.attributes.pop(self._tracked, None)
         if tracked is not None:
             tracked.release()
@@ -274,6 +277,17 @@ class PredictedTimeProducer(
                 del endpoint.attributes[self._tracked]
         self._keeper.close(self.model.state)
 
+    def _track(self, endpoint: Endpoint) -> None:
+        tracked = self._tracked_endpoint(endpoint)
+        # A server that changes its address is a new endpoint with the attributes of the former one.
+        if tracked is None or tracked.endpoint is not endpoint:
+            endpoint.attributes[self._tracked] = TrackedEndpoint(endpoint, self.model, self)
+            self.model.endpoint(endpoint.name).forget_others()
+            return
+        if tracked.owner is not self:  # of the instance before a reload, or after one that failed
+            tracked.owner = self
+            self._use(tracked.model)
+
     def _tracked_endpoint(self, endpoint: Endpoint) -> TrackedEndpoint | None:
         return endpoint.attribute(self._tracked)
 
@@ -281,6 +295,17 @@ class PredictedTimeProducer(
         self.model = self.gauges.model = model
         model.use(self._params.constants)
         model.learner.on_trust = self._trust_changed
+
+    # --- other endpoint pickers ---------------------------------------------------------------
+
+    def contribution(self) -> bytes:
+        return self._shared_work.encoded(self._clock())
+
+    def receive(self, replica: str, contribution: bytes) -> None:
+        self._shared_work.receive(replica, contribution, self._clock())
+
+    def replica_left(self, replica: str) -> None:
+        self._shared_work.left(replica, self._clock())
 
     # --- for operators ------------------------------------------------------------------------
 

@@ -3,15 +3,20 @@
 In lean mode the gateway shows neither the first token of a streamed answer nor of any other. But
 servers count their first tokens, and compute prompts in the order in which they came. So when the
 counter on the metrics page has risen by ``n``, the ``n`` requests sent there first, of those before
-their first token, have had it since the last page; they are spread evenly over that time.
+their first token, have had it since the last page; they are spread evenly over that time. Requests
+that other endpoint pickers tell of are among them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from heapq import merge
+from operator import attrgetter
 
 from epp_plugins.predicted_time.endpoint import EndpointModel, InFlight
+from epp_plugins.predicted_time.others import OtherPrompt
 
 _KEEP = 0.98
 """Factor on the weight of older prompts in the share that is this process's own."""
+_sent_at = attrgetter("sent_at")
 _SLACK = 8.0
 """Prompts of others that are not noticed, as pages are late."""
 
@@ -105,11 +110,7 @@ class CountedTokens:
         until: float,
         first_token: Callable[[InFlight, float], None],
     ) -> None:
-        begun: list[InFlight] = []
-        for request in self._endpoint.pending:
-            if len(begun) >= count or request.sent_at > until:
-                break
-            begun.append(request)
+        begun = self._oldest(count, until)
         part, left = 0.5, len(begun)
         at = since
         for request in begun:
@@ -120,4 +121,19 @@ class CountedTokens:
                 )
             part = 1.0
             left -= 1
-            first_token(request, at)
+            if isinstance(request, InFlight):
+                first_token(request, at)
+            else:
+                self._endpoint.counted(request, at)
+
+    def _oldest(self, count: int, until: float) -> list[InFlight | OtherPrompt]:
+        """Return the oldest prompts without a first token that were sent until then."""
+        begun: list[InFlight | OtherPrompt] = []
+        prompts: Iterable[InFlight | OtherPrompt] = self._endpoint.pending
+        if self._endpoint.others.pending:
+            prompts = merge(prompts, self._endpoint.others.waiting, key=_sent_at)
+        for each in prompts:
+            if len(begun) >= count or each.sent_at > until:
+                break
+            begun.append(each)
+        return begun

@@ -1,10 +1,19 @@
 """The requests of one endpoint, and what was learned about it."""
 
 from collections import OrderedDict
+from itertools import count, islice
 from math import inf
 
 from epp_plugins.predicted_time.adapters import LoadedAdapters
 from epp_plugins.predicted_time.constants import UNIT_TOKENS, Constants
+from epp_plugins.predicted_time.others import (
+    MOST_PROMPTS,
+    NOTHING,
+    OtherPrompt,
+    OthersWork,
+    Part,
+    PromptPart,
+)
 from epp_plugins.predicted_time.slot_count import SlotCount
 from epp_plugins.predicted_time.slowness import Slowness
 from epp_plugins.predicted_time.state_file import EndpointState
@@ -19,6 +28,7 @@ _TINY = 1e-9
 _CLOCK_SLACK_SECONDS = 1.0
 """Times that are further ahead come from before a jump of the clock."""
 _MOST_DOUBLINGS = 30
+_numbers = count()
 
 
 class InFlight:
@@ -28,6 +38,7 @@ class InFlight:
         "endpoint",
         "first_at",
         "is_overdue",
+        "number",
         "predicted_serial",
         "predicted_slots",
         "sent_at",
@@ -40,6 +51,8 @@ class InFlight:
 
     def __init__(self, endpoint: "EndpointModel", units: float, sent_at: float) -> None:
         self.endpoint = endpoint
+        self.number = next(_numbers)
+        """Names it to other endpoint pickers."""
         self.units = units
         """Uncached tokens, in units."""
         self.sent_at = sent_at
@@ -93,6 +106,7 @@ class EndpointModel:
         "kv_usage",
         "least_wait",
         "open_until",
+        "others",
         "pending",
         "pending_units",
         "per_unit",
@@ -147,6 +161,8 @@ class EndpointModel:
         """Failures before the first token, without one since."""
         self.open_until = -inf
         """End of its exclusion."""
+        self.others = NOTHING
+        """What other endpoint pickers have in flight here."""
         self.reserved_seconds = 0.0
         """Work that held requests have reserved."""
         self.is_dirty = True
@@ -155,10 +171,8 @@ class EndpointModel:
         """When a further request would begin."""
         self.least_wait = 0.0
         """Least seconds until then, whatever the time is."""
-        self.base = 0.0
-        """Seconds that an empty prompt takes here."""
-        self.per_unit = 0.0
-        """Seconds that a unit of tokens takes here."""
+        self.base = self.per_unit = 0.0
+        """Seconds that an empty prompt takes here, and those that a unit of tokens adds."""
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -167,10 +181,11 @@ class EndpointModel:
         self.requests[request] = None
         self.pending[request] = None
         self.pending_units += request.units
-        if self.slots and len(self.requests) > self.slots:
+        in_flight = self.in_flight
+        if self.slots and in_flight > self.slots:
             self.unstarted[request] = None
         else:
-            request.slot_at, request.slot_beside = request.sent_at, len(self.requests) - 1
+            request.slot_at, request.slot_beside = request.sent_at, in_flight - 1
         self.sent_since_scrape += 1
         self.is_dirty = True
 
@@ -194,10 +209,44 @@ class EndpointModel:
             took = min(max(0.0, now - request.first_at), most)
             share = self.constants.decode_share if self.decode_seconds else 1.0
             self.decode_seconds += share * (took - self.decode_seconds)
-        if self.unstarted and (not self.slots or len(self.requests) <= self.slots):
-            oldest, _ = self.unstarted.popitem(last=False)
-            oldest.slot_at, oldest.slot_beside = now, len(self.requests) - 1
+        self._start_oldest(now)
         self.is_dirty = True
+
+    def share(self, picker: str, part: Part | None, now: float) -> tuple[int, int]:
+        """Take what another endpoint picker has in flight here, see :meth:`OthersWork.take`."""
+        if self.others is NOTHING:
+            if part is None:
+                return 0, 0
+            self.others = OthersWork()
+        found = self.others.take(picker, part, now)
+        self._start_oldest(now)
+        self.is_dirty = True
+        return found
+
+    def forget_others(self) -> None:
+        """Forget what others have in flight at a server that had this name."""
+        self.others = NOTHING
+        self.is_dirty = True
+
+    def counted(self, prompt: OtherPrompt, at: float) -> None:
+        """Note the first token of another endpoint picker's prompt, by the server's counter."""
+        self.others.count(prompt, at)
+        self.is_dirty = True
+
+    def part(self, now: float) -> Part | None:
+        """Return what is in flight here, to tell others; None for nothing."""
+        if not self.requests:
+            return None
+        if not self.pending:
+            return Part(self.decoding, -1.0, 0, 0.0, [])
+        prompts = [
+            PromptPart(each.number, max(0.0, now - each.sent_at), each.units)
+            for each in islice(self.pending, MOST_PROMPTS)
+        ]
+        further = len(self.pending) - len(prompts)
+        units = self.pending_units - sum(each.units for each in prompts) if further else 0.0
+        idle_seconds = now - self.idle_at if self.idle_at > -inf else -1.0
+        return Part(self.decoding, idle_seconds, further, units, prompts)
 
     def exclude(self, now: float) -> None:
         """Begin a time without requests, after a failure; it doubles with each further one."""
@@ -212,9 +261,7 @@ class EndpointModel:
         if not (0.0 <= waiting <= _MOST_REQUESTS and 0.0 <= running <= _MOST_REQUESTS):
             return
         self.slots = self._slot_count.page(self.slots, waiting, running, self.constants)
-        self.probes = self._slot_count.probes(
-            self.slots, waiting, len(self.requests), self.constants
-        )
+        self.probes = self._slot_count.probes(self.slots, waiting, self.in_flight, self.constants)
         self.waiting, self.sent_since_scrape = waiting, 0
         self.kv_usage = kv_usage if 0.0 <= kv_usage <= 1.0 else 0.0
         self.pressure = min(_MOST_PRESSURE, self.kv_usage / max(_TINY, 1.0 - self.kv_usage))
@@ -225,6 +272,19 @@ class EndpointModel:
         """The request whose prompt is computed in serial mode."""
         return next(iter(self.pending), None)
 
+    @property
+    def in_flight(self) -> int:
+        """All requests, with those of other endpoint pickers."""
+        others = self.others
+        return len(self.requests) + others.pending + others.decoding
+
+    def _start_oldest(self, now: float) -> None:
+        """Give a request that waits for a slot the one that is free, if one is."""
+        in_flight = self.in_flight
+        if self.unstarted and (not self.slots or in_flight <= self.slots):
+            oldest, _ = self.unstarted.popitem(last=False)
+            oldest.slot_at, oldest.slot_beside = now, in_flight - 1
+
     def _take(self, request: InFlight, idle_at: float) -> None:
         del self.pending[request]
         self.pending_units -= request.units
@@ -232,7 +292,7 @@ class EndpointModel:
             self.pending_units = 0.0  # without the errors of the sums
         if request.slot_at is None:
             self.unstarted.pop(request, None)
-            request.slot_at, request.slot_beside = request.sent_at, len(self.requests) - 1
+            request.slot_at, request.slot_beside = request.sent_at, self.in_flight - 1
         if idle_at > self.idle_at or self.idle_at > idle_at + _CLOCK_SLACK_SECONDS:
             self.idle_at = idle_at
         self.is_dirty = True

@@ -138,7 +138,7 @@ class FleetModel:
         endpoint = self.endpoint(key)
         slots = endpoint.slots
         return endpoint.open_until <= now and (
-            not slots or len(endpoint.requests) < slots + endpoint.probes
+            not slots or endpoint.in_flight < slots + endpoint.probes
         )
 
     def reserve(self, key: str, uncached_tokens: float, now: float) -> float:

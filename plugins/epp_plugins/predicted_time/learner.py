@@ -81,11 +81,11 @@ class Learner:
         k, serial = endpoint.serial.factor, self.serial
         ready_at, least = serial_wait(endpoint, serial, now)
         wait = ready_at - now
-        service = k * serial.predict(units, endpoint.decoding)
+        service = k * serial.predict(units, endpoint.decoding + endpoint.others.decoding)
         request.predicted_serial = (wait if wait > least else least) + service
         k, slots = endpoint.slots_slowness.factor, self.slots
         wait = slot_free_at(endpoint, slots, now) - now
-        in_slots = k * slots.predict(units, len(endpoint.requests))
+        in_slots = k * slots.predict(units, endpoint.in_flight)
         request.predicted_slots = in_slots + wait if wait > 0.0 else in_slots
         request.serial_logarithm = logarithm(request.predicted_serial)
         request.slots_logarithm = logarithm(request.predicted_slots)
@@ -119,9 +119,11 @@ class Learner:
         # The mode that is not in use learns from some requests only.
         in_both = trust.samples < _EARLY or not trust.samples % _OTHER_MODE_EVERY
         if in_both or mode.is_serial:
-            idle_at = endpoint.idle_at
+            others, idle_at = endpoint.others, endpoint.idle_at
             began_at = sent_at if sent_at > idle_at else idle_at
-            beside = endpoint.decoding
+            if began_at < others.idle_at < at:
+                began_at = others.idle_at
+            beside = endpoint.decoding + others.decoding
             self._sample(self.serial, endpoint.serial, request.units, beside, at - began_at, at)
         if (in_both or not mode.is_serial) and request.slot_at is not None:
             beside, slowness = request.slot_beside, endpoint.slots_slowness

@@ -100,6 +100,7 @@ def _endpoint_summary(model: FleetModel, endpoint: EndpointModel) -> dict[str, o
     return {
         "slowness": round(model.slowness(endpoint), 3),
         "in_flight": len(endpoint.requests),
+        "in_flight_of_others": endpoint.others.requests,
         "before_first_token": len(endpoint.pending),
         "tokens_before_first_token": round(endpoint.pending_units * UNIT_TOKENS),
         "slots": round(endpoint.slots, 1) or None,

@@ -4,6 +4,7 @@ from epp.scheduling import Endpoint
 from epp_plugins.predicted_time.counted import CountedTokens
 from epp_plugins.predicted_time.endpoint import InFlight
 from epp_plugins.predicted_time.fleet import FleetModel
+from epp_plugins.predicted_time.others import Part
 
 
 class TrackedEndpoint:
@@ -61,6 +62,18 @@ class TrackedEndpoint:
             kv_usage=self.endpoint.load.kv_cache_usage,
             now=metrics.requested_at,
         )
+
+    def part(self, now: float) -> Part | None:
+        """Return what is in flight here, to tell other endpoint pickers; None for nothing."""
+        return self.model.endpoint(self.endpoint.name).part(now)
+
+    def share(self, picker: str, part: Part | None, now: float) -> None:
+        """Take what another endpoint picker has in flight here; None for nothing."""
+        sent, begun = self.model.endpoint(self.endpoint.name).share(picker, part, now)
+        for _ in range(sent):
+            self.counted.sent()
+        for _ in range(begun):
+            self.counted.told()
 
     def release(self) -> None:
         """Cease to observe."""

@@ -42,9 +42,10 @@ def refresh(
     """
     endpoint.is_dirty = False
     if is_serial:
-        k, beside, model = endpoint.serial.factor, endpoint.decoding, serial
+        k, model = endpoint.serial.factor, serial
+        beside = endpoint.decoding + endpoint.others.decoding
     else:
-        k, beside, model = endpoint.slots_slowness.factor, len(endpoint.requests), slots
+        k, beside, model = endpoint.slots_slowness.factor, endpoint.in_flight, slots
     endpoint.base, endpoint.per_unit = k * model.base, k * model.per_unit(beside)
     further = _cache_wait(endpoint) + endpoint.reserved_seconds
     if endpoint.open_until > now:
@@ -63,13 +64,19 @@ def serial_wait(endpoint: EndpointModel, model: ServiceModel, now: float) -> tup
     The second applies when the present prompt takes longer than predicted. If it takes much longer,
     the prompts behind it count as slow, too.
     """
-    head = endpoint.head
-    if head is None:
+    head, others = endpoint.head, endpoint.others
+    if head is None and not others.pending:
         return -inf, 0.0
-    k, per_unit = endpoint.serial.factor, model.per_unit(endpoint.decoding)
-    total = k * (len(endpoint.pending) * model.base + endpoint.pending_units * per_unit)
-    own = k * (model.base + head.units * per_unit)
-    began_at = head.sent_at if head.sent_at > endpoint.idle_at else endpoint.idle_at
+    k, per_unit = endpoint.serial.factor, model.per_unit(endpoint.decoding + others.decoding)
+    count, units = len(endpoint.pending) + others.pending, endpoint.pending_units + others.units
+    total = k * (count * model.base + units * per_unit)
+    if head is not None and head.sent_at <= others.oldest_at:
+        began_at, head_units = head.sent_at, head.units
+    else:
+        began_at, head_units = others.oldest_at, others.head_units
+    own = k * (model.base + head_units * per_unit)
+    idle_at = endpoint.idle_at if endpoint.idle_at > others.idle_at else others.idle_at
+    began_at = max(idle_at, began_at)
     rest = total - own if total > own else 0.0
     late = _lateness(now - began_at, own)
     if late:
@@ -80,16 +87,22 @@ def serial_wait(endpoint: EndpointModel, model: ServiceModel, now: float) -> tup
 
 def slot_free_at(endpoint: EndpointModel, model: ServiceModel, now: float) -> float:
     """Return when a further request would get a slot; -inf if there is a free one."""
-    count, slots = len(endpoint.requests), endpoint.slots
+    count, slots, others = endpoint.in_flight, endpoint.slots, endpoint.others
     if not slots or count < slots:
         return -inf
     k, hold = endpoint.slots_slowness.factor, endpoint.decode_seconds
     base, per_unit = k * model.base, k * model.per_unit(count)
     if count > _MOST_SIMULATED:
-        pending = len(endpoint.pending)
-        mean = hold + (base + endpoint.pending_units / pending * per_unit if pending else 0.0)
+        pending = len(endpoint.pending) + others.pending
+        units = endpoint.pending_units + others.units
+        mean = hold + (base + units / pending * per_unit if pending else 0.0)
         return now + (count + 1 - slots) * mean / slots
-    ends, queue = [], []
+    # Those of others: they decode for half of the mean time yet, and the rest begins now.
+    ends = [now + hold / 2.0] * others.decoding
+    queue = []
+    if others.pending:
+        takes = base + others.units / others.pending * per_unit + hold
+        queue = [takes] * others.pending
     for request in endpoint.requests:
         if request.first_at is not None:
             ends.append(max(now, request.first_at + hold))
@@ -132,4 +145,9 @@ def _cache_wait(endpoint: EndpointModel) -> float:
         return 0.0
     share = min(1.0, above / constants.kv_range)
     ahead = endpoint.waiting + endpoint.sent_since_scrape + 1
-    return share * ahead * endpoint.decode_seconds / max(1, endpoint.decoding)
+    return (
+        share
+        * ahead
+        * endpoint.decode_seconds
+        / max(1, endpoint.decoding + endpoint.others.decoding)
+    )

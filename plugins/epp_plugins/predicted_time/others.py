@@ -1,0 +1,170 @@
+"""What other endpoint pickers have in flight at one endpoint."""
+
+from bisect import insort
+from collections.abc import Iterator
+from math import inf, isfinite
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+MOST_PROMPTS: Final = 64
+"""Prompts of one endpoint that are told one by one."""
+_MOST_REQUESTS = 1_000_000
+_MOST_UNITS = 1e9
+_MOST_AGE_SECONDS = 1e6
+
+_by_time = attrgetter("sent_at")
+
+
+class PromptPart(NamedTuple):
+    """A prompt before its first token, as it is told."""
+
+    number: int
+    """Names it among those of its endpoint picker."""
+    age_seconds: float
+    """Since it was sent."""
+    units: float
+    """Its uncached tokens, in units."""
+
+
+class Part(NamedTuple):
+    """What one endpoint picker has in flight at one endpoint, as it is told."""
+
+    decoding: int
+    """Requests after their first token."""
+    idle_seconds: float
+    """Since the first token before that of the oldest prompt; below 0 if there was none."""
+    further: int
+    """Prompts beyond those that are told one by one."""
+    further_units: float
+    """Their uncached tokens, in units."""
+    prompts: list[PromptPart]
+    """The oldest first."""
+
+
+class OtherPrompt:
+    """A prompt of another endpoint picker before its first token."""
+
+    __slots__ = ("is_counted", "sent_at", "units")
+
+    def __init__(self, sent_at: float, units: float) -> None:
+        self.sent_at = sent_at
+        self.units = units
+        self.is_counted = False
+        """Whether the server's counter has shown its first token; the other one does not know
+        yet."""
+
+
+class OthersWork:
+    """The requests of all other endpoint pickers at one endpoint.
+
+    Times are those of the model's clock.
+    """
+
+    __slots__ = (
+        "_parts",
+        "_prompts",
+        "_waiting",
+        "decoding",
+        "head_units",
+        "idle_at",
+        "oldest_at",
+        "pending",
+        "units",
+    )
+
+    def __init__(self) -> None:
+        self._parts: dict[str, Part] = {}
+        self._prompts: dict[str, dict[int, OtherPrompt]] = {}
+        """By endpoint picker and number."""
+        self._waiting: list[OtherPrompt] = []
+        """Those whose first token nobody has seen, the oldest first."""
+        self.idle_at = -inf
+        """When the latest first token came, as far as these endpoint pickers know."""
+        self.pending = 0
+        """Requests before their first token."""
+        self.units = 0.0
+        """Sum of their uncached tokens, in units."""
+        self.decoding = 0
+        """Requests after their first token."""
+        self.oldest_at = inf
+        """When the oldest prompt was sent."""
+        self.head_units = 0.0
+        """Its uncached tokens, in units."""
+
+    @property
+    def requests(self) -> int:
+        """All of them."""
+        return self.pending + self.decoding
+
+    @property
+    def waiting(self) -> Iterator[OtherPrompt]:
+        """The prompts whose first token nobody has seen, the oldest first."""
+        return iter(self._waiting)
+
+    def take(self, picker: str, part: Part | None, now: float) -> tuple[int, int]:
+        """Take what an endpoint picker has in flight, in place of what it had before.
+
+        Args:
+            picker: Its name.
+            part: None for nothing. Numbers that make no sense are bounded.
+            now: Seconds of the clock.
+
+        Returns:
+            How many prompts are new, and how many have had a first token that the server's counter
+            has not shown.
+        """
+        known = self._prompts.pop(picker, {})
+        told = {each.number: each for each in part.prompts[:MOST_PROMPTS]} if part else {}
+        gone = [each for number, each in known.items() if number not in told]
+        news = 0
+        prompts: dict[int, OtherPrompt] = {}
+        for number, each in told.items():
+            if number not in known:
+                known[number] = OtherPrompt(
+                    now - _bounded(each.age_seconds, _MOST_AGE_SECONDS),
+                    _bounded(each.units, _MOST_UNITS),
+                )
+                insort(self._waiting, known[number], key=_by_time)
+                news += 1
+            prompts[number] = known[number]
+        begun = [prompt for prompt in gone if not prompt.is_counted]
+        for prompt in begun:
+            self._waiting.remove(prompt)
+        self._parts.pop(picker, None)
+        if part is not None:
+            self._parts[picker] = part
+            self._prompts[picker] = prompts
+            if 0.0 <= part.idle_seconds <= _MOST_AGE_SECONDS:
+                self.idle_at = max(self.idle_at, now - part.idle_seconds)
+        self._sum_up()
+        return news, len(begun)
+
+    def count(self, prompt: OtherPrompt, at: float) -> None:
+        """Note the first token of a waiting prompt, which the server's counter shows."""
+        prompt.is_counted = True
+        self._waiting.remove(prompt)
+        self.idle_at = max(self.idle_at, at)
+        self._sum_up()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        for picker in tuple(self._parts):
+            self.take(picker, None, 0.0)
+
+    def _sum_up(self) -> None:
+        parts, waiting = self._parts.values(), self._waiting
+        self.decoding = sum(min(max(each.decoding, 0), _MOST_REQUESTS) for each in parts)
+        further = sum(min(max(each.further, 0), _MOST_REQUESTS) for each in parts)
+        self.pending = len(waiting) + further
+        self.units = sum(each.units for each in waiting)
+        self.units += sum(_bounded(each.further_units, _MOST_UNITS) for each in parts)
+        self.oldest_at = waiting[0].sent_at if waiting else inf
+        self.head_units = waiting[0].units if waiting else 0.0
+
+
+NOTHING: Final = OthersWork()
+"""Of an endpoint that no other endpoint picker has requests at; not changed."""
+
+
+def _bounded(value: float, most: float) -> float:
+    return min(max(value, 0.0), most) if isfinite(value) else 0.0
