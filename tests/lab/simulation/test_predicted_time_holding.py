@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -90,6 +91,20 @@ def test_all_requests_are_served_in_overload() -> None:
     ended = outcome(traffic=OVERLOAD)
     assert ended.summary.failed == 0
     assert max(queued(ended.records)) > 2
+
+
+def test_urgent_requests_are_held_for_less_time_than_patient_ones() -> None:
+    def stream(objective: str, ttft: str) -> dict[str, Any]:
+        more = {"arrivals": {"rate": 15}, "objectives": {objective: 1}, "slos": [{"ttft": ttft}]}
+        return TRAFFIC | more | {"limit": 100}
+
+    traffic = {"streams": [stream("urgent", "1s"), stream("patient", "10s")]}
+    ended = outcome(traffic=traffic)
+    urgent, patient = (
+        fmean(queued([each for each in ended.records if each.objective == name]))
+        for name in ("urgent", "patient")
+    )
+    assert urgent < 0.8 * patient
 
 
 def test_held_requests_whose_clients_leave_make_room_for_others() -> None:
