@@ -9,6 +9,7 @@ however many events occur until then. While no request waits, nothing runs.
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import thread_time
 
 from epp.data_layer.scrape_observers import NullScrapeObserver
 from epp.flow_control.control import FlowControl
@@ -34,6 +35,7 @@ class FlowController:
         observer: FlowObserver,
         revocations: RevocationObserver | None = None,
         why_none_serves: Callable[[], str] = lambda: "",
+        cpu_clock: Callable[[], float] = thread_time,
     ) -> None:
         """Create a controller that is off until :meth:`use`.
 
@@ -44,9 +46,12 @@ class FlowController:
             revocations: Receives the events of evictions.
             why_none_serves: Returns why ``pool`` returns no endpoint although there are some; ""
                 if there are none.
+            cpu_clock: Returns the CPU time of the thread, in seconds. It bounds how much of it
+                failed tries take; one that the machine interrupts costs no more.
         """
         self.pool = pool
         self.now = clock
+        self.cpu_time = cpu_clock
         self.observer = observer
         self._why_none_serves = why_none_serves
         self.active: FlowControl | None = None

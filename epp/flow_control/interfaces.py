@@ -20,6 +20,10 @@ class FlowHost(Protocol):
         """Return the time of the event loop, in seconds."""
 
     @abstractmethod
+    def cpu_time(self) -> float:
+        """Return the CPU time that the thread of the event loop has used, in seconds."""
+
+    @abstractmethod
     def pool(self) -> Sequence[Endpoint]:
         """Return the current snapshot of the endpoints."""
 

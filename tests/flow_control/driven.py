@@ -282,11 +282,21 @@ class Driven:
         self.loop = ManualLoop()
         self.observer = Observer()
         self.pool: tuple[Endpoint, ...] = ()
+        self.try_seconds = 0.0
+        """CPU time from one reading to the next; after slow tries, parked requests wait."""
+        self._cpu_seconds = 0.0
         self.controller = FlowController(
-            pool=lambda: self.pool, clock=self.loop.time, observer=self.observer
+            pool=lambda: self.pool,
+            clock=self.loop.time,
+            observer=self.observer,
+            cpu_clock=self._cpu_time,
         )
         self.guards = guards or GuardRails(observer=NullObserver(), disable_after=0)
         self.resize(endpoints)
+
+    def _cpu_time(self) -> float:
+        self._cpu_seconds += self.try_seconds
+        return self._cpu_seconds
 
     # --- configuration ------------------------------------------------------------------------
 

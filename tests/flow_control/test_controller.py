@@ -17,10 +17,8 @@ HIGH, LOW = 10, -1
 
 
 @pytest.fixture
-def driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driven]:
+def driven() -> Iterator[Driven]:
     """Return an active controller with one endpoint and no capacity."""
-    # Tries take no time: after slow ones, parked requests wait.
-    monkeypatch.setattr("epp.flow_control.dispatch.dispatch_order.thread_time", lambda: 0.0)
     made = Driven()
     with made.loop.running():
         made.use()
@@ -399,11 +397,8 @@ def test_a_flow_in_which_something_waits_again_is_not_forgotten(driven: Driven) 
     assert free(driven, 2) == ["1", "2"]
 
 
-def test_many_that_fit_nowhere_are_tried_in_turns_as_time_allows(
-    driven: Driven, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ticks = iter(range(10**6))
-    monkeypatch.setattr(dispatch_order, "thread_time", lambda: next(ticks) * 0.001)  # 1 ms a try
+def test_many_that_fit_nowhere_are_tried_in_turns_as_time_allows(driven: Driven) -> None:
+    driven.try_seconds = 0.001
     driven.world.unfit = {"x"}
     queue(driven, *(f"x{place}" for place in range(30)), fairness_id="x")
     free(driven, 100)
@@ -416,11 +411,8 @@ def test_many_that_fit_nowhere_are_tried_in_turns_as_time_allows(
     assert driven.world.dispatched[0] == "x0"
 
 
-def test_those_that_missed_a_try_have_theirs_before_others_have_a_second(
-    driven: Driven, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ticks = iter(range(10**6))
-    monkeypatch.setattr(dispatch_order, "thread_time", lambda: next(ticks) * 0.001)
+def test_those_that_missed_a_try_have_theirs_before_others_have_a_second(driven: Driven) -> None:
+    driven.try_seconds = 0.001
     driven.world.unfit = {"x"}
     queue(driven, *(f"x{place}" for place in range(20)), fairness_id="x")
     free(driven, 100)

@@ -48,9 +48,7 @@ class Watched(Driven):
 
 
 @pytest.fixture
-def driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
-    # Tries take no time: after slow ones, parked requests wait.
-    monkeypatch.setattr("epp.flow_control.dispatch.dispatch_order.thread_time", lambda: 0.0)
+def driven() -> Iterator[Watched]:
     made = Watched()
     with made.loop.running(), capture_logs():
         made.use()

@@ -6,14 +6,13 @@ are held back for a while, time passes, the configuration is replaced or flow co
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from math import ceil
 
 import pytest
 from flow_control.driven import Driven, DrivenCandidate
 from flow_control.naive import BandRules, NaiveDispatcher, Rules, Waiter
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epp.flow_control import FlowSettings, Outcome, QueuedRequest
@@ -258,27 +257,18 @@ class History:
         self.naive.advance(seconds)
 
 
-@contextmanager
-def free_tries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Make failed tries take no time, so that parked requests are tried in each session."""
-    with monkeypatch.context() as patch:
-        patch.setattr("epp.flow_control.dispatch.dispatch_order.thread_time", lambda: 0.0)
-        yield
-
-
 @pytest.mark.parametrize(
     "has_plugins", [pytest.param(False, id="policies alone"), pytest.param(True, id="plugins too")]
 )
 @given(rules=RULES, history=HISTORIES)
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 def test_whatever_happens_it_does_what_a_naive_dispatcher_does(
-    monkeypatch: pytest.MonkeyPatch,
     has_plugins: bool,
     rules: Rules,
     history: list[list[Operation]],
 ) -> None:
     driven = Driven()
-    with free_tries(monkeypatch), driven.loop.running():
+    with driven.loop.running():
         both = History(driven, has_plugins=has_plugins)
         both.run([("use", rules)])
         for turn in history:

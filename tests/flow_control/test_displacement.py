@@ -23,10 +23,8 @@ LOST = [Outcome.REJECTED_CAPACITY]
 
 
 @pytest.fixture
-def driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driven]:
+def driven() -> Iterator[Driven]:
     """Return an active controller with one endpoint and no capacity."""
-    # Tries take no time: after slow ones, parked requests wait.
-    monkeypatch.setattr("epp.flow_control.dispatch.dispatch_order.thread_time", lambda: 0.0)
     made = Driven()
     with made.loop.running():
         yield made

@@ -1,7 +1,6 @@
 """The requests that ``allocate`` tries in a live session: those of the queues, or a single one."""
 
 from collections.abc import Sequence
-from time import thread_time
 from typing import Final
 
 from epp.flow_control.dispatch.band_heads import heads_of
@@ -56,7 +55,7 @@ class BandedOrder(DispatchOrder):
         self._tried: QueuedRequest | None = None
         """The request that is being tried."""
         self._began = 0.0
-        """CPU time when that try began: a try that the machine interrupts costs no more."""
+        """CPU time when that try began."""
 
     def next_job(self) -> QueuedRequest | None:
         if (tried := self._tried) is not None:
@@ -75,7 +74,7 @@ class BandedOrder(DispatchOrder):
             else:
                 flow.take(queued)
                 self._tried = queued
-                self._began = thread_time()
+                self._began = self._host.cpu_time()
                 return queued
             self._next_band(flow)
         return None
@@ -98,7 +97,7 @@ class BandedOrder(DispatchOrder):
         if (failure := self._policy.pop_failure()) is not None:
             self._end(job, failure)
         else:
-            self._parking.took(thread_time() - self._began)
+            self._parking.took(self._host.cpu_time() - self._began)
             self._park(job, is_tried=True)
 
     def fail(self, job: Job, error: Exception) -> None:

@@ -10,7 +10,7 @@
   regardless of its own ceiling, as long as the saturation is below the highest ceiling.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
@@ -40,12 +40,26 @@ _SHARED_FLOOR = 0.5
 
 
 class PolicyBand(Band):
-    """A band with its policies; the flows are a heap."""
+    """A band with its policies; the flows are a heap.
 
-    __slots__ = ("_aged_at", "_ages_for", "_heap", "_holdings", "_stamps", "ages", "credit", "held",
-                 "settings")  # fmt: skip
+    Args:
+        priority: Of its requests.
+        settings: Its limits and policies.
+        created: Time in seconds.
+        cpu_time: Returns the CPU time of the thread, in seconds.
+    """
 
-    def __init__(self, priority: int, settings: BandSettings, created: float) -> None:
+    __slots__ = ("_aged_at", "_ages_for", "_cpu_time", "_heap", "_holdings", "_stamps", "ages",
+                 "credit", "held", "settings")  # fmt: skip
+
+    def __init__(
+        self,
+        priority: int,
+        settings: BandSettings,
+        created: float,
+        *,
+        cpu_time: Callable[[], float],
+    ) -> None:
         super().__init__(
             priority,
             max_requests=settings.max_requests,
@@ -64,6 +78,7 @@ class PolicyBand(Band):
         self._stamps = count(1)
         self._aged_at = created
         self._ages_for = _AGEING_SECONDS
+        self._cpu_time = cpu_time
 
     # --- waiting requests -------------------------------------------------------------------------
 
@@ -167,10 +182,10 @@ class PolicyBand(Band):
         """Begin a session: release held flows, and recompute keys that change with time if due."""
         held, self.held = self.held, {}
         if self.ages and now - self._aged_at >= self._ages_for:
-            began = perf_counter()
+            began = self._cpu_time()
             self._rank_all(now)
             self._aged_at = now
-            self._ages_for = max(_AGEING_SECONDS, (perf_counter() - began) / _AGEING_PART)
+            self._ages_for = max(_AGEING_SECONDS, (self._cpu_time() - began) / _AGEING_PART)
         else:
             for flow in held:
                 if flow.has_head:

@@ -73,7 +73,8 @@ class Ledger:
         return self._make_band(priority, now)
 
     def _make_band(self, priority: int, now: float) -> PolicyBand:
-        band = PolicyBand(priority, self._settings.of(priority), now)
+        settings = self._settings.of(priority)
+        band = PolicyBand(priority, settings, now, cpu_time=self._host.cpu_time)
         self.cluster.add_queue(band)
         self.bands.add(band)
         return band

@@ -8,6 +8,7 @@ routed request.
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
+from itertools import count
 from math import ceil
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,6 +24,7 @@ from epp.data_layer import (
     NullScrapeObserver,
     ScrapeObserver,
 )
+from epp.flow_control import FlowController
 from epp.lab.envoy import Mode
 from epp.lab.simulation.engine_scrapes import scraper_of
 from epp.lab.simulation.picker_route import GatewayView, PickerRoute
@@ -54,6 +56,9 @@ from epp.settings import ServeSettings
 
 _START_STEPS, _START_STEP_SECONDS = 100, 0.01
 """A run begins when all servers have been scraped, or after a second."""
+_TRY_SECONDS = 5e-5
+"""CPU time that a failed try of a held request counts as: that of a scheduling cycle with ten
+servers and predicted times, by `make bench`."""
 _PREFILLER = "x-prefiller-host-port"
 """Header in which a profile handler names the server for the prompt, to llm-d's routing sidecar."""
 _RESPONSE_SECONDS = 1e-6
@@ -187,6 +192,7 @@ class PickerRouter(Router):
             replica=replica,
             clock=loop.time,
             open_page=page_opener(by_address, loop.time),
+            make_flow=partial(FlowController, cpu_clock=_cpu_clock()),
             discoveries=[ServerDiscovery(servers)],
             sharing=_UnmeasuredAlone(
                 scraper_of(
@@ -266,6 +272,12 @@ class PickerRouter(Router):
                 route.hedge_seconds = ceil(seconds * 1e3) / 1e3 + _RESPONSE_SECONDS
         outcome.body_sent()
         receive(route)
+
+
+def _cpu_clock() -> Callable[[], float]:
+    """Return a clock of CPU time that does not depend on the machine: each reading is one try."""
+    readings = count()
+    return lambda: next(readings) * _TRY_SECONDS
 
 
 def _refusal(error: RequestError) -> Refusal:

@@ -20,9 +20,10 @@ Without any first tokens nothing is learned, and ``predicted-time-scorer`` gives
 default profile. It also does while predictions are worse than a constant would be.
 
 The model survives a reload, also if parameters change. With ``stateFile`` it survives a restart,
-too: the file is read at the start, and replaced every ``stateIntervalSeconds`` and at the end. One
-that is damaged or of another version is left alone and reported; learning then starts anew, and the
-file is replaced by the next write.
+too: a thread reads the file at the start, and the file is replaced every ``stateIntervalSeconds``
+and at the end. One that is damaged or of another version is left alone and reported; learning then
+starts anew, and the file is replaced by the next write. One that was learned from fewer first
+tokens than the model has seen by the time it is read is not used.
 
 Each process learns for itself. Replicas (``--replica-state``) and workers tell each other what they
 have in flight, so that waits include it; with other processes only the load that servers report is
@@ -74,6 +75,7 @@ from epp_plugins.predicted_time import (
     NO_TOKENS,
     Constants,
     FleetModel,
+    FleetState,
     RequestForecast,
     StateKeeper,
 )
@@ -167,12 +169,10 @@ class PredictedTimeProducer(
         self._shared_work = SharedWork(self._tracked_endpoint)
         self.contributes = params.sync_cross_replica_state
         self._keeper = StateKeeper(params.state_file, params.state_interval_seconds, clock())
-        state = self._keeper.read()
-        if state is not None:
-            self.model.restore(state, clock())
         self.gauges = ModelGauges(self, metrics, self.model)
         """What is learned, for the metrics page."""
         self._use(self.model)
+        self._keeper.read(self._restore)
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -290,6 +290,11 @@ class PredictedTimeProducer(
 
     def _tracked_endpoint(self, endpoint: Endpoint) -> TrackedEndpoint | None:
         return endpoint.attribute(self._tracked)
+
+    def _restore(self, state: FleetState) -> None:
+        """Continue from a file, unless the model has learned more since it was written."""
+        if state.samples > self.model.state().samples:
+            self.model.restore(state, self._clock())
 
     def _use(self, model: FleetModel) -> None:
         self.model = self.gauges.model = model

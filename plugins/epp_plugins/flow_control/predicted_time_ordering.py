@@ -1,14 +1,18 @@
-"""``predicted-time-ordering-policy``: orders by arrival and the least time that a request takes.
+"""``predicted-time-ordering-policy``: orders by arrival, objective and predicted service time.
 
-For the time of receipt ``t`` and the predicted service time ``x`` of the request at each endpoint::
+For the time of receipt ``t``, the predicted service time ``x`` of the request at each endpoint, and
+its objective ``slo`` for the time to first token (header ``x-llm-d-slo-ttft-ms``; old name:
+``x-slo-ttft-ms``)::
 
-    key = t + min(x)
+    key = t + min(x) + sloWeight * slo         # in seconds; slo at most 60
 
-Short requests go before long ones, but not for ever: each second of waiting counts as much as one
-of service. The key is computed once, when the request is enqueued. While predictions are not
-trusted, the order is that of receipt.
+Short requests go before long ones, and urgent ones before those that may wait, but not for ever:
+each second of waiting counts as much as one of service. A request without the header, or with a
+value that is not a number above 0, has the objective ``defaultSloSeconds``, so a client that states
+a false one gains ``sloWeight * defaultSloSeconds`` at most. The key is computed once, when the
+request is enqueued. While predictions are not trusted, ``min(x)`` is 0.
 
-Reads:  ``PREDICTED_TIME``.
+Reads:  ``PREDICTED_TIME``; the header ``x-llm-d-slo-ttft-ms``.
 Example::
 
     plugins:
@@ -17,13 +21,17 @@ Example::
       defaultPriorityBand: {orderingPolicyRef: predicted-time-ordering-policy}
 """
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 from epp.flow_control.plugins import OrderingPolicy, QueuedRequest
-from epp.scheduling import StateKey
+from epp.scheduling import LLMRequest, StateKey
+from epp_plugins.slo_headers import ttft_slo_ms
 from epp_plugins.state_keys import PREDICTED_TIME, predicted_time_of
+
+_MOST_SLO_SECONDS: Final = 60.0
+"""A longer objective counts as this one: the default time to live of a request that waits."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -31,22 +39,34 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
     predicted_time_producer_name: str = ""
     """Producer of the forecasts; "" for ``predicted-time-producer``."""
+    slo_weight: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.3
+    """Part of its objective by which a request goes later; 0 to ignore objectives."""
+    default_slo_seconds: Annotated[float, msgspec.Meta(gt=0.0, le=_MOST_SLO_SECONDS)] = 10.0
+    """Objective of a request that states none."""
 
 
 class PredictedTimeOrderingPolicy(OrderingPolicy):
-    """Orders requests by their arrival and their predicted service time."""
+    """Orders requests by arrival, objective and predicted service time."""
 
     type: ClassVar[str] = "predicted-time-ordering-policy"
     reads: ClassVar[tuple[StateKey[Any], ...]] = (PREDICTED_TIME,)
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
+        self._params = params
         self._forecast = predicted_time_of(params.predicted_time_producer_name)
         # An instance's own, unlike other plugins' keys: it comes from its parameters.
         self.reads = (self._forecast,)  # type: ignore[misc]
 
     def key(self, queued: QueuedRequest) -> float:
+        key = queued.received_at + self._params.slo_weight * self._slo_seconds(queued.request)
         forecast = queued.state().read(self._forecast)
         if forecast is None or not forecast.is_trusted:
-            return queued.received_at
-        return queued.received_at + forecast.least_service()
+            return key
+        return key + forecast.least_service()
+
+    def _slo_seconds(self, request: LLMRequest) -> float:
+        slo_ms = ttft_slo_ms(request.headers)
+        if slo_ms is None:
+            return self._params.default_slo_seconds
+        return min(_MOST_SLO_SECONDS, slo_ms / 1000.0)

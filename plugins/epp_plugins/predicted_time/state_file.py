@@ -1,10 +1,12 @@
 """What the model has learned, in a file."""
 
+import asyncio
 import contextlib
 import os
 import tempfile
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -51,6 +53,11 @@ class FleetState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slots_error: Annotated[float, msgspec.Meta(ge=0.0, le=100.0)]
     mean_service: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
     endpoints: dict[str, EndpointState]
+
+    @property
+    def samples(self) -> int:
+        """First tokens that it was learned from, counted once for each mode that learned."""
+        return self.serial.samples + self.in_slots.samples
 
     @staticmethod
     def current_version() -> int:
@@ -141,9 +148,10 @@ class StateFile:
 
 
 class StateKeeper:
-    """Writes the state of a model from time to time, and at the end.
+    """Reads the state of a model at the start, and writes it from time to time and at the end.
 
-    An instance that has sent nothing writes nothing: it may only check a configuration.
+    An instance that has sent nothing writes nothing: it may only check a configuration. Nothing is
+    written before the file has been read.
 
     Args:
         path: Of the file; "" to keep nothing.
@@ -151,26 +159,47 @@ class StateKeeper:
         now: Seconds of the clock.
     """
 
-    __slots__ = ("_file", "_has_sent", "_interval_seconds", "_write_at")
+    __slots__ = ("_file", "_has_sent", "_interval_seconds", "_is_reading", "_write_at")
 
     def __init__(self, path: str, interval_seconds: float, now: float) -> None:
         self._file = StateFile(path) if path else None
         self._interval_seconds = interval_seconds
         self._write_at = now + interval_seconds
         self._has_sent = False
+        self._is_reading = False
 
-    def read(self) -> FleetState | None:
-        """Return what the file has; None if there is none or it cannot be used."""
-        return None if self._file is None else self._file.read()
+    def read(self, use: Callable[[FleetState], None]) -> None:
+        """Pass what the file has to ``use``, unless there is none or it cannot be used.
+
+        A reload calls it on the event loop, which must not wait for the disk: then a thread reads
+        the file, and ``use`` is called when it has.
+        """
+        if self._file is None:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            if (state := self._file.read()) is not None:
+                use(state)
+            return
+        self._is_reading = True
+        loop.run_in_executor(None, self._file.read).add_done_callback(partial(self._was_read, use))
 
     def sent(self, state: Callable[[], FleetState], now: float) -> None:
         """Note a request; write what ``state`` returns if it is time."""
         self._has_sent = True
-        if self._file is not None and now >= self._write_at:
+        if self._file is not None and now >= self._write_at and not self._is_reading:
             self._write_at = now + self._interval_seconds
             self._file.write_in_thread(state())
 
     def close(self, state: Callable[[], FleetState]) -> None:
         """Write what ``state`` returns for the last time."""
-        if self._file is not None and self._has_sent:
+        if self._file is not None and self._has_sent and not self._is_reading:
             self._file.finish(state())
+
+    def _was_read(
+        self, use: Callable[[FleetState], None], reading: asyncio.Future[FleetState | None]
+    ) -> None:
+        self._is_reading = False
+        if not reading.cancelled() and (state := reading.result()) is not None:
+            use(state)

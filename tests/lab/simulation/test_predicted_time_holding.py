@@ -1,11 +1,15 @@
 """Holding by predicted times, in whole simulated runs: who wins, and what happens to the held."""
 
+import asyncio
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 from lab.simulation.simulated import scenario
+from running_commands import ENVIRONMENT, printed_by
 
 from epp.lab.results import Record
 from epp.lab.simulation import Contender, Run, RunSettings, run
@@ -21,6 +25,7 @@ TRAFFIC = {
     "arrivals": {"rate": 5},
     "limit": 400,
 }
+OVERLOAD = TRAFFIC | {"arrivals": {"rate": 30}, "limit": 250}
 SLOW = [{"kind": "straggler", "at": 0, "worker": 0, "speed": 0.33}]
 
 
@@ -35,12 +40,37 @@ def queued(records: Sequence[Record]) -> list[float]:
     return [each.epp.queue_seconds or 0.0 for each in records if each.epp is not None]
 
 
+def records(folder: Path, hash_seed: str) -> bytes:
+    """Return what a process of its own writes of a run in overload."""
+    folder.mkdir()
+    command = f"epp simulate --scenario ../scenario.yaml --config {CONFIG} --seeds 1 --records ."
+    asyncio.run(printed_by(command, folder, ENVIRONMENT | {"PYTHONHASHSEED": hash_seed}))
+    (written,) = folder.glob("*.jsonl")
+    return written.read_bytes()
+
+
 def p(ended: Run, percent: int) -> float:
     """Return a percentile of the times to first token."""
     assert ended.summary.ttft_ms is not None
     value = getattr(ended.summary.ttft_ms, f"p{percent}")
     assert isinstance(value, float)
     return value
+
+
+def test_a_run_is_the_same_again() -> None:
+    assert outcome(traffic=OVERLOAD).records == outcome(traffic=OVERLOAD).records
+
+
+def test_two_processes_write_the_same_records(tmp_path: Path) -> None:
+    given = {
+        "description": "overload",
+        "fleet": {"workers": 4, "engine": ENGINE},
+        "traffic": OVERLOAD,
+    }
+    (tmp_path / "scenario.yaml").write_text(json.dumps(given))
+    each = [records(tmp_path / seed, seed) for seed in ("1", "2")]
+    assert each[0].count(b"\n") == OVERLOAD["limit"]
+    assert each[0] == each[1]
 
 
 def test_it_beats_the_references_default_with_a_slow_server() -> None:
@@ -58,14 +88,27 @@ def test_nothing_is_held_at_a_low_load() -> None:
 
 
 def test_all_requests_are_served_in_overload() -> None:
-    ended = outcome(traffic=TRAFFIC | {"arrivals": {"rate": 30}, "limit": 250})
+    ended = outcome(traffic=OVERLOAD)
     assert ended.summary.failed == 0
     assert max(queued(ended.records)) > 2
 
 
+def test_urgent_requests_are_held_for_less_time_than_patient_ones() -> None:
+    def stream(objective: str, ttft: str) -> dict[str, Any]:
+        more = {"arrivals": {"rate": 15}, "objectives": {objective: 1}, "slos": [{"ttft": ttft}]}
+        return TRAFFIC | more | {"limit": 100}
+
+    traffic = {"streams": [stream("urgent", "1s"), stream("patient", "10s")]}
+    ended = outcome(traffic=traffic)
+    urgent, patient = (
+        fmean(queued([each for each in ended.records if each.objective == name]))
+        for name in ("urgent", "patient")
+    )
+    assert urgent < 0.8 * patient
+
+
 def test_held_requests_whose_clients_leave_make_room_for_others() -> None:
-    traffic = TRAFFIC | {"arrivals": {"rate": 30}, "limit": 250, "output_tokens": 2}
-    ended = outcome(traffic=traffic, timeout="3s")
+    ended = outcome(traffic=OVERLOAD | {"output_tokens": 2}, timeout="3s")
     assert {each.error_label for each in ended.records if not each.succeeded} == {"timeout"}
     assert ended.summary.succeeded > 30
 
@@ -85,9 +128,7 @@ def test_a_held_request_is_refused_when_its_time_to_live_ends(ttl: str) -> None:
     text = CONFIG.read_text(encoding="utf-8").replace(
         "flowControl:\n", f"flowControl:\n  defaultRequestTTL: {ttl}\n"
     )
-    ended = outcome(
-        Contender.of_text("ttl", text), traffic=TRAFFIC | {"arrivals": {"rate": 30}, "limit": 250}
-    )
+    ended = outcome(Contender.of_text("ttl", text), traffic=OVERLOAD)
     refused = [each for each in ended.records if not each.succeeded]
     assert refused
     assert {each.status for each in refused} == {429}

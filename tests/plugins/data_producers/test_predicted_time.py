@@ -1,5 +1,7 @@
 """``predicted-time-producer`` tells its model what the hooks and pages say."""
 
+import asyncio
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from epp.scheduling import (
 )
 from epp.testing import check, make_endpoint, make_plugin, make_request, make_state
 from epp_plugins.data_producers.predicted_time import Params, PredictedTimeProducer
+from epp_plugins.predicted_time import StateFile
 from epp_plugins.state_keys import (
     PREDICTED_TIME,
     PREFILL_PROFILE,
@@ -107,6 +110,21 @@ class Flight:
 
     def end(self, cause: EndCause = EndCause.COMPLETED) -> None:
         self.pool.producer.response_complete(self.request, self.served_by, cause, self.state)
+
+
+def first_token_after(pool: Pool, seconds: float) -> None:
+    """Let a request to ``a`` have its first token after so long, and end."""
+    flight = Flight(pool, pool.a)
+    pool.now += seconds
+    flight.head()
+    flight.body()
+    flight.end()
+
+
+async def file_read() -> None:
+    """Wait until a thread has read the state file, and its content was passed on."""
+    await asyncio.get_running_loop().shutdown_default_executor()
+    await asyncio.sleep(0)
 
 
 def test_the_class_is_sound() -> None:
@@ -316,16 +334,44 @@ def test_a_state_file_continues_after_a_restart(tmp_path: Path) -> None:
     parameters = {"stateFile": str(tmp_path / "state.json"), "stateIntervalSeconds": 10}
     pool = Pool(parameters)
     for _ in range(50):
-        flight = Flight(pool, pool.a)
-        pool.now += 0.4
-        flight.head()
-        flight.body()
-        flight.end()
+        first_token_after(pool, 0.4)
     pool.producer.close()
     state_written()
     again = Pool(parameters)
     assert again.learned() == 50
     assert again.producer.model.learner.serial.predict(1.0, 0) == pytest.approx(0.4, rel=0.05)
+
+
+async def test_the_event_loop_does_not_wait_for_the_state_file(tmp_path: Path) -> None:
+    earlier = Pool()
+    for _ in range(50):
+        first_token_after(earlier, 0.4)
+    state = msgspec.json.encode(earlier.producer.model.state())
+    pipe = tmp_path / "state.json"
+    os.mkfifo(pipe)
+    pool = Pool({"stateFile": str(pipe), "stateIntervalSeconds": 10})  # a thread waits for the pipe
+    first_token_after(pool, 20.0)
+    assert pool.learned() == 1
+    assert pipe.is_fifo()  # and not replaced: what it has is not known yet
+    await asyncio.to_thread(pipe.write_bytes, state)
+    await file_read()
+    assert pool.learned() == 50
+    pool.now += 10.0
+    Flight(pool, pool.a)
+    state_written()
+    assert pipe.is_file()
+
+
+async def test_a_state_file_that_has_learned_less_is_not_used(tmp_path: Path) -> None:
+    file = StateFile(str(tmp_path / "state.json"))
+    earlier = Pool()
+    first_token_after(earlier, 0.4)
+    await asyncio.to_thread(file.write, earlier.producer.model.state())
+    pool = Pool({"stateFile": str(tmp_path / "state.json")})
+    for _ in range(2):
+        first_token_after(pool, 0.2)
+    await file_read()
+    assert pool.learned() == 2
 
 
 def test_its_state_and_metrics_are_for_operators() -> None:
