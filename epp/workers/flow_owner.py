@@ -6,28 +6,18 @@ here, so that the capacity is given away once. If that worker finds no endpoint,
 parked where it was. A worker that ends takes its requests along.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import structlog
 
-from epp.flow_control import Candidate, FlowControl, FlowObserver, Outcome, QueuedRequest
-from epp.flow_control.plugins import Flow
-from epp.flow_control.pressure.saturation import serves_decode
-from epp.request_control.forced_endpoint import forced_result
+from epp.flow_control import FlowControl, FlowObserver, Outcome, QueuedRequest
 from epp.request_control.plugins import EndCause
-from epp.scheduling import Endpoint, LLMRequest, SchedulingResult
+from epp.scheduling import Endpoint
 from epp.workers.flow_accounts import FlowAccounts, Grant
-from epp.workers.flow_messages import (
-    GRANTED,
-    REFUSED,
-    WAITS,
-    Asked,
-    Declined,
-    Report,
-    request_of,
-)
+from epp.workers.flow_messages import GRANTED, REFUSED, WAITS, Asked, Declined, Report
 from epp.workers.links import Links
+from epp.workers.remote_request import RemoteRequest, least_loaded
 
 _log = structlog.get_logger(__name__)
 
@@ -62,71 +52,6 @@ class OwnerHost(Protocol):
 
     def cancel(self, queued: QueuedRequest, outcome: Outcome) -> None:
         """Remove a request from its queue."""
-
-
-class RemoteRequest(Candidate):
-    """A request of another worker.
-
-    Args:
-        owner: Sends the answers.
-        worker: Number of that worker.
-        asked: What it says of the request.
-    """
-
-    def __init__(self, owner: "FlowOwner", worker: int, asked: Asked) -> None:
-        self._owner = owner
-        self.worker = worker
-        self.number = asked.number
-        self._request = request_of(asked.facts)
-        self._received_at = asked.received_at
-        self._held_bytes = asked.held_bytes
-        self.enqueued_at = asked.enqueued_at
-        self.ttl_seconds = asked.ttl_seconds
-        self.queued: QueuedRequest | None = None
-        """The request in its queue; None if it never was in one."""
-        self.counted: QueuedRequest | None = None
-        """The same, as metrics know it."""
-        self.is_granted = False
-        """Whether it was granted, and its worker has not reported yet."""
-        self.grant: Grant | None = None
-        """What counts meanwhile; None for nothing."""
-        self.granted_at = 0.0
-        self.granted_after = 0
-        """The events of the controller until then."""
-
-    @property
-    def request(self) -> LLMRequest:
-        return self._request
-
-    @property
-    def received_at(self) -> float:
-        return self._received_at
-
-    @property
-    def held_bytes(self) -> int:
-        return self._held_bytes
-
-    def choose(
-        self, endpoints: Sequence[Endpoint], preference: Mapping[Endpoint, float] | None
-    ) -> SchedulingResult:
-        return forced_result(_least_loaded(endpoints))
-
-    def dispatch(
-        self, queued: QueuedRequest, result: SchedulingResult, attributes: Mapping[str, str]
-    ) -> None:
-        self._owner.grant(self, result.endpoints[0].endpoint, has_waited=True)
-
-    def fail(self, error: Exception) -> None:
-        self._owner.failed(self, error)
-
-    def turn_away(self, outcome: Outcome, why: str, *, pool_is_empty: bool) -> None:
-        self._owner.refuse(self, outcome, why, pool_is_empty=pool_is_empty)
-
-
-def _least_loaded(endpoints: Sequence[Endpoint]) -> Endpoint:
-    """Return the endpoint where a grant counts; one that generates responses, if there is one."""
-    decoding = [each for each in endpoints if serves_decode(each)]
-    return min(decoding or endpoints, key=lambda each: each.load.in_flight)
 
 
 class FlowOwner:
@@ -170,7 +95,7 @@ class FlowOwner:
         if control is None:  # a reload has turned flow control off here, or not on yet
             self.grant(remote, None, has_waited=False)
         elif control.lets_pass(remote.request):
-            self.grant(remote, _least_loaded(self._host.pool()), has_waited=False)
+            self.grant(remote, least_loaded(self._host.pool()), has_waited=False)
         else:
             remote.queued = control.made(remote, asked.ttl_seconds, enqueued_at=asked.enqueued_at)
             control.enter(remote.queued)
@@ -314,53 +239,3 @@ class FlowOwner:
         if grant is not None:
             self._accounts.settle(grant, self._host.now())
         return grant
-
-
-class CountedOnce(FlowObserver):
-    """Passes events on to an observer, but a grant only when its worker has reported.
-
-    Args:
-        observer: The observer.
-        told: Called when a request begins to wait.
-    """
-
-    def __init__(self, observer: FlowObserver, told: Callable[[], None]) -> None:
-        self._observer = observer
-        self._told = told
-
-    def passed(self, request: LLMRequest) -> None:
-        self._observer.passed(request)
-
-    def rejected(self, request: LLMRequest, outcome: Outcome) -> None:
-        self._observer.rejected(request, outcome)
-
-    def flow_removed(self, flow: Flow) -> None:
-        self._observer.flow_removed(flow)
-
-    def plugin_timer(
-        self, plugin: str, extension_point: str, slow_call_seconds: float
-    ) -> Callable[[float], None] | None:
-        return self._observer.plugin_timer(plugin, extension_point, slow_call_seconds)
-
-    def plugin_failed(self, plugin: str, extension_point: str) -> None:
-        self._observer.plugin_failed(plugin, extension_point)
-
-    def session_ended(self, seconds: float) -> None:
-        self._observer.session_ended(seconds)
-
-    def enqueued(self, queued: QueuedRequest, seconds: float) -> None:
-        self._told()
-        remote = queued.candidate
-        if isinstance(remote, RemoteRequest):
-            if remote.counted is not None:
-                return
-            remote.counted = queued
-        self._observer.enqueued(queued, seconds)
-
-    def left(self, queued: QueuedRequest, outcome: Outcome, seconds: float) -> None:
-        remote = queued.candidate
-        if isinstance(remote, RemoteRequest):
-            if outcome is Outcome.DISPATCHED or remote.counted is None:
-                return
-            queued = remote.counted
-        self._observer.left(queued, outcome, seconds)

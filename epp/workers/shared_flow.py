@@ -33,11 +33,12 @@ from epp.workers.flow_messages import (
     WAITS,
     Report,
 )
-from epp.workers.flow_owner import CountedOnce, FlowOwner
+from epp.workers.flow_owner import FlowOwner
 from epp.workers.flow_requester import FlowRequester
 from epp.workers.leadership import Leadership
 from epp.workers.links import Links
 from epp.workers.place import Place
+from epp.workers.remote_request import CountedOnce
 from epp.workers.shared_evictions import SharedEvictions
 from epp.workers.suitability import check_flow_control
 

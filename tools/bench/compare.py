@@ -72,7 +72,12 @@ def differences(
         values, baselines = _values(new), _values(old)
         ratio = Ratio.of_independent(values, baselines)
         if ratio is not None:
-            verdict = _verdict(ratio, noise, higher_is_better=old[0].higher_is_better)
+            own = old[0].noise
+            verdict = _verdict(
+                ratio,
+                noise if own is None else own,
+                higher_is_better=old[0].higher_is_better,
+            )
             made.append(Difference(name, _middle(old), _middle(new), ratio, verdict))
     return made
 
@@ -160,7 +165,10 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
     parser.add_argument("before", help="file, or beginning of a commit")
     parser.add_argument("after", help="file, or beginning of a commit")
     parser.add_argument(
-        "--noise", type=float, default=NOISE, help="differences up to this are noise (0.1: 10%%)"
+        "--noise",
+        type=float,
+        default=NOISE,
+        help="differences of times up to this are noise (0.1: 10%%)",
     )
     parser.add_argument("--all", action="store_true", help="also show what did not change")
     given = parser.parse_args(arguments)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from math import inf
 
+from epp.admin import ExplainSettings
 from epp.app import App, ServeSettings
 from epp.config import DEFAULT_CONFIG, load_text
 from epp.data_layer.plugins import EndpointSpec
@@ -94,9 +95,23 @@ class NullTransport(asyncio.Transport):
 class Connection:
     """A connection of the EPP's own transport, past its greeting."""
 
-    def __init__(self, opened: OpenStream, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        opened: OpenStream,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Open it.
+
+        Args:
+            opened: Makes the handlers of streams.
+            loop: Runs them.
+            clock: Limits how long the connection handles what it has read; in seconds.
+        """
         self.transport = NullTransport()
-        self._protocol = ConnectionProtocol(Http2Server({METHOD: opened}), loop)
+        server = Http2Server({METHOD: opened})
+        server.backlog.clock = clock
+        self._protocol = ConnectionProtocol(server, loop)
         self._protocol.connection_made(self.transport)
         self._protocol.data_received(wire_bytes.greeting())
         self._open: deque[int] = deque()
@@ -187,9 +202,9 @@ def without_log_line() -> App:
     return app
 
 
-async def warmed(app: App, reads: Reads) -> Connection:
-    """Return a connection to ``app`` that has carried some requests."""
-    connection = Connection(app.service.opened, asyncio.get_running_loop())
+async def warmed(app: App, reads: Reads, clock: Callable[[], float] = time.monotonic) -> Connection:
+    """Return a connection to ``app`` that has carried some requests; its turns are by ``clock``."""
+    connection = Connection(app.service.opened, asyncio.get_running_loop(), clock)
     await connection.feed(connection.prepared([reads] * 2 * OPEN_STREAMS))
     return connection
 
@@ -271,11 +286,18 @@ def silenced(level: LogLevel) -> Iterator[None]:
         yield
 
 
-def new_app(tracing: TracingSettings | None = None) -> App:
+def new_app(tracing: TracingSettings | None = None, explain: ExplainSettings | None = None) -> App:
     """Return a whole EPP with a pool that was scraped just now."""
     config = load_text(DEFAULT_CONFIG, "default")
     names = _addresses()
-    app = App(ServeSettings(config=config, endpoints=tuple(names), tracing=tracing))
+    app = App(
+        ServeSettings(
+            config=config,
+            endpoints=tuple(names),
+            tracing=tracing,
+            explain=explain or ExplainSettings(),
+        )
+    )
     app.pool.store.replace_endpoints(
         "bench", [EndpointSpec(f"default/server-{n}", name) for n, name in enumerate(names)]
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 import uvloop
 from rich.console import Console
+from rich.text import Text
 
 from epp.lab.envoy import Mode
 from tools.bench import (
@@ -33,6 +34,7 @@ from tools.bench import (
     flow_tables,
     gateways,
     in_process,
+    instructions,
     latency,
     live_viewer,
     many_endpoints,
@@ -126,6 +128,18 @@ async def micro(run: Run) -> None:
     run.results |= {"paths": paths, "cycles": cycles, "prefixes": prefixes}
     run.console.print(tables.paths(paths), tables.cycles(cycles), tables.prefixes(prefixes))
     await explain(run)
+
+
+async def instruction_counts(run: Run) -> None:
+    """Machine instructions of a request in process, if valgrind is installed."""
+    recorded = {case: await run.reads(case) for case in instructions.CASES}
+    try:
+        counted = await asyncio.to_thread(instructions.measure, recorded)
+    except instructions.InstructionsError as error:
+        run.console.print(Text(str(error), style="yellow"))
+        return
+    run.results["instructions"] = counted
+    run.console.print(instructions.table(counted))
 
 
 async def explain(run: Run) -> None:
@@ -304,6 +318,7 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "latency": added_latency,
     "parts": parts,
     "micro": micro,
+    "instructions": instruction_counts,
     "shares": observability,
     "explain": explain,
     "predicted-time": predicted,
@@ -325,7 +340,7 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
 BY_DEFAULT = [
     name
     for name in PARTS
-    if name not in {"matrix", "explain", "floods", "cost", "endpoints", "viewers"}
+    if name not in {"matrix", "instructions", "explain", "floods", "cost", "endpoints", "viewers"}
 ]
 
 

@@ -8,6 +8,7 @@ from tools.bench import (
     cycle,
     envoy_table,
     flow_control,
+    instructions,
     latency,
     many_endpoints,
     matrix,
@@ -86,6 +87,14 @@ def _latency(measured: latency.Measured, reference_us: float) -> Found:
 def _paths(measured: Iterable[Path], _: float) -> Found:
     for path in measured:
         yield f"{named(path.case)}: EPP / bare", Cell(values=[path.epp_us / path.bare_us])
+
+
+def _instructions(measured: Iterable[instructions.Instructions], _: float) -> Found:
+    for each in measured:
+        name, noise = named(each.case), instructions.NOISE
+        yield f"{name}: EPP / bare", Cell(values=[each.epp / each.bare], noise=noise)
+        yield f"{name}: EPP, thousands", Cell(values=[each.epp], noise=noise)
+        yield f"{name}: bare, thousands", Cell(values=[each.bare], noise=noise)
 
 
 def _cycles(measured: Iterable[cycle.Cycle], reference_us: float) -> Found:
@@ -191,6 +200,7 @@ _CELLS: Mapping[str, Callable[[Any, float], Found]] = {
     "paths": _paths,
     "sizes": _paths,
     "sizes_through_envoy": _through_envoy,
+    "instructions": _instructions,
     "cycles": _cycles,
     "prefixes": _prefixes,
     "recorded": _recorded,

@@ -34,6 +34,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     values: list[float]
     """One for each round."""
     higher_is_better: bool = False
+    noise: float | None = None
+    """Part by which two runs of one commit differ; None for what is measured in time."""
 
     @property
     def value(self) -> float:
