@@ -87,8 +87,8 @@ def test_a_trace_has_the_bodies_and_times_of_the_scenario(tiny: Path, tmp_path: 
 
 
 def test_traffic_without_times_is_refused(tiny: Path, tmp_path: Path) -> None:
-    text = TINY.replace("shared-prefix", "conversations").replace("limit: 12", "turns: 3\n  limit: 4")
-    tiny.write_text(text)
+    text = TINY.replace("shared-prefix", "conversations")
+    tiny.write_text(text.replace("limit: 12", "turns: 3\n  limit: 4"))
     with pytest.raises(ScenarioError, match="request 1 has no time of its own"):
         write_payloads(load_scenario(tiny), 1, tmp_path / "trace.jsonl")
 
