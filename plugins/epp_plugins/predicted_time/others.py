@@ -1,9 +1,10 @@
 """What other endpoint pickers have in flight at one endpoint."""
 
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import inf, isfinite
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 MOST_PROMPTS: Final = 64
@@ -12,6 +13,7 @@ _MOST_REQUESTS = 1_000_000
 _MOST_UNITS = 1e9
 _MOST_AGE_SECONDS = 1e6
 
+_NO_PROMPTS: Final[Mapping[int, "OtherPrompt"]] = MappingProxyType({})
 _by_time = attrgetter("sent_at")
 
 
@@ -113,31 +115,33 @@ class OthersWork:
             How many prompts are new, and how many have had a first token that the server's counter
             has not shown.
         """
-        known = self._prompts.pop(picker, {})
-        told = {each.number: each for each in part.prompts[:MOST_PROMPTS]} if part else {}
-        gone = [each for number, each in known.items() if number not in told]
-        news = 0
+        known = self._prompts.get(picker, _NO_PROMPTS)
+        told = part.prompts[:MOST_PROMPTS] if part is not None else []
         prompts: dict[int, OtherPrompt] = {}
-        for number, each in told.items():
-            if number not in known:
-                known[number] = OtherPrompt(
-                    now - _bounded(each.age_seconds, _MOST_AGE_SECONDS),
-                    _bounded(each.units, _MOST_UNITS),
-                )
-                insort(self._waiting, known[number], key=_by_time)
+        news = 0
+        for number, age_seconds, units in told:
+            prompt = known.get(number)
+            if prompt is None:
+                sent_at = now - _bounded(age_seconds, _MOST_AGE_SECONDS)
+                prompt = OtherPrompt(sent_at, _bounded(units, _MOST_UNITS))
+                insort(self._waiting, prompt, key=_by_time)
                 news += 1
-            prompts[number] = known[number]
-        begun = [prompt for prompt in gone if not prompt.is_counted]
-        for prompt in begun:
-            self._waiting.remove(prompt)
-        self._parts.pop(picker, None)
+            prompts[number] = prompt
+        begun = 0
+        if len(known) + news > len(prompts):
+            for number, prompt in known.items():
+                if number not in prompts and not prompt.is_counted:
+                    self._waiting.remove(prompt)
+                    begun += 1
+        before = self._parts.pop(picker, None)
+        self._prompts.pop(picker, None)
         if part is not None:
-            self._parts[picker] = part
-            self._prompts[picker] = prompts
+            self._parts[picker], self._prompts[picker] = part, prompts
             if 0.0 <= part.idle_seconds <= _MOST_AGE_SECONDS:
                 self.idle_at = max(self.idle_at, now - part.idle_seconds)
-        self._sum_up()
-        return news, len(begun)
+        if news or begun or not _has_same_numbers(part, before):
+            self._sum_up()
+        return news, begun
 
     def count(self, prompt: OtherPrompt, at: float) -> None:
         """Note the first token of a waiting prompt, which the server's counter shows."""
@@ -145,11 +149,6 @@ class OthersWork:
         self._waiting.remove(prompt)
         self.idle_at = max(self.idle_at, at)
         self._sum_up()
-
-    def clear(self) -> None:
-        """Forget everything."""
-        for picker in tuple(self._parts):
-            self.take(picker, None, 0.0)
 
     def _sum_up(self) -> None:
         parts, waiting = self._parts.values(), self._waiting
@@ -164,6 +163,16 @@ class OthersWork:
 
 NOTHING: Final = OthersWork()
 """Of an endpoint that no other endpoint picker has requests at; not changed."""
+
+
+def _has_same_numbers(part: Part | None, other: Part | None) -> bool:
+    if part is None or other is None:
+        return part is other
+    return (part.decoding, part.further, part.further_units) == (
+        other.decoding,
+        other.further,
+        other.further_units,
+    )
 
 
 def _bounded(value: float, most: float) -> float:

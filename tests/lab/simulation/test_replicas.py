@@ -1,11 +1,15 @@
 """Several replicas keep what one gains if they share their state, and lose it if they do not."""
 
+from pathlib import Path
+from statistics import fmean
+
 import pytest
 from lab.simulation.simulated import outcome, scenario
 
 from epp.lab.results import Summary
 from epp.lab.scenarios import Scenario
 from epp.lab.simulation import Contender, ReplicaPlan, RunSettings, run
+from tools.study.cases import Case
 
 FULL = {
     "generator": "shared-prefix",
@@ -60,6 +64,22 @@ def test_replicas_that_share_keep_the_gains_and_others_do_not() -> None:
     hits, p90 = kept(APART)
     assert hits < KEPT
     assert p90 < KEPT
+
+
+@pytest.mark.timeout(90)  # eight runs, a second each
+def test_replicas_that_share_keep_what_predicted_times_gain_and_others_do_not() -> None:
+    given = Case("B", "one slow", "prefixes").scenario(rate=5.5, requests=500)
+
+    def mean_p90(contender: Contender, replicas: ReplicaPlan) -> float:
+        settings = RunSettings(scenario=given, replicas=replicas)
+        return fmean(p90_of(run(settings, contender, seed).summary) for seed in (1, 2))
+
+    predicted = Contender.of_config(Path("deploy/config/predicted-time.yaml"))
+    default = mean_p90(Contender.of_policy("reference-weighted"), ReplicaPlan())
+    gained = default - mean_p90(predicted, ReplicaPlan())
+    assert gained > 0.1 * default
+    assert default - mean_p90(predicted, ReplicaPlan(2, 0.005)) >= KEPT * gained
+    assert default - mean_p90(predicted, APART) < 0
 
 
 @pytest.mark.parametrize("plan", [ReplicaPlan(2, 0.005), APART], ids=["sharing", "apart"])
