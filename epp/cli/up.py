@@ -21,7 +21,7 @@ from epp.cli.running import EXPECTED, fail, own_command, run_until_signalled
 from epp.cli.settings_options import read_options, with_options_of
 from epp.inputs import MAX_PORT
 from epp.lab.envoy import ClientHeaders, EnvoyError, Mode
-from epp.lab.up import Gateway, UpError, UpSettings
+from epp.lab.up import Gateway, UpError, UpSettings, default_config
 from epp.lab.up import up as run_gateway
 
 _EXPECTED = (*EXPECTED, EnvoyError, UpError)
@@ -62,7 +62,9 @@ def up(
     config_file: Annotated[
         Path | None,
         groups.endpoint_picker(
-            help="EndpointPickerConfig, reloaded when it changes.", metavar="FILE"
+            help="EndpointPickerConfig, reloaded when it changes; by default one that places requests"
+            " by predicted times.",
+            metavar="FILE",
         ),
     ] = None,
     objects: Annotated[
@@ -97,6 +99,7 @@ def up(
         limits = gateway_limits(limit)
     except ValueError as error:
         fail(str(error))
+    config_file = config_file or default_config(serve_arg or ())
     given = [("--config-file", config_file), *(("--objects", each) for each in objects or ())]
     settings = UpSettings(
         mode=mode,

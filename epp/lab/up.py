@@ -32,6 +32,10 @@ READY_POLL_SECONDS = 0.05
 STOP_TIMEOUT_SECONDS = 10.0
 
 
+PREDICTED_TIME_CONFIG = Path(__file__).with_name("predicted-time.yaml")
+"""What the endpoint picker does without another configuration."""
+
+
 class UpError(Exception):
     """A part of the gateway could not be started, or exited."""
 
@@ -114,6 +118,21 @@ class _Child:
             with contextlib.suppress(ProcessLookupError):
                 self.process.kill()
             await self.process.wait()
+
+
+def default_config(serve_args: Sequence[str]) -> Path | None:
+    """Return the configuration of an endpoint picker that is given none.
+
+    Args:
+        serve_args: Arguments for ``epp serve``.
+
+    Returns:
+        None if these name a configuration, or ask for the behaviour of the Go EPP.
+    """
+    options = {each.partition("=")[0] for each in serve_args}
+    if options & {"--config-file", "--config-text", "--compat"}:
+        return None
+    return PREDICTED_TIME_CONFIG
 
 
 async def up(

@@ -367,6 +367,8 @@ def test_up_prints_commands_that_work_and_leaves_nothing_behind(tmp_path: Path) 
         listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         children = [int(pid) for pid in listed]
         assert len(children) == 3
+        commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in children]
+        assert sum("predicted-time.yaml" in command for command in commands) == 1
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0, output.read_text()
     for pid in children:

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from epp.lab.envoy import EnvoyNotFoundError
-from epp.lab.up import Gateway, UpError, UpSettings, up
+from epp.lab.up import PREDICTED_TIME_CONFIG, Gateway, UpError, UpSettings, default_config, up
 
 pytestmark = pytest.mark.integration
 
@@ -22,6 +22,23 @@ def make_settings(**fields: Any) -> UpSettings:
     ports: dict[str, Any] = {"port": 0, "grpc_port": 0, "grpc_health_port": 0, "metrics_port": 0}
     fleet_args = ("--time-scale", "0.05")
     return UpSettings(**ports | {"fleet_size": 2, "fleet_args": fleet_args} | fields)
+
+
+@pytest.mark.parametrize(
+    ("serve_args", "expected"),
+    [
+        ((), PREDICTED_TIME_CONFIG),
+        (("--seed=3",), PREDICTED_TIME_CONFIG),
+        (("--config-file=other.yaml",), None),
+        (("--config-text", "plugins: []"), None),
+        (("--compat=reference",), None),
+    ],
+)
+def test_predicted_times_place_requests_unless_a_configuration_is_given(
+    serve_args: tuple[str, ...], expected: Path | None
+) -> None:
+    assert default_config(serve_args) == expected
+    assert Path("deploy/config/predicted-time.yaml").samefile(PREDICTED_TIME_CONFIG)
 
 
 def children() -> dict[int, str]:
