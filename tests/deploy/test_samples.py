@@ -17,7 +17,7 @@ from .harness import BATCH, DEPLOY, PROMPT, Epp, graph_of
 
 CONFIGS = sorted((DEPLOY / "config").glob("*.yaml"))
 WELL_KNOWN = {
-    *("predicted-time", "predicted-time-holding"),
+    *("predicted-time", "predicted-time-holding", "predicted-time-pd"),
     *(
         "approx-prefix-cache",
         "context-length",
@@ -31,14 +31,14 @@ WELL_KNOWN = {
     *("file-discovery", "gpu-utilization", "header-routing", "load-reports", "lora"),
     *("multimodal", "pd"),
     "optimized-baseline",
-    *("pd-joint", "pd-topology", "predicted-time", "probabilistic-admitter"),
+    *("pd-joint", "pd-topology", "probabilistic-admitter"),
     *("session-affinity", "session-id"),
     *("shadow", "utilization-limits", "weighted-random"),
 }
 OURS = {
-    *("predicted-time", "predicted-time-holding"),
+    *("predicted-time", "predicted-time-holding", "predicted-time-pd"),
     *("decision-tree", "dns", "flow-control-batch", "flow-control-spot", "load-reports"),
-    *("pd-joint", "predicted-time", "shadow"),
+    *("pd-joint", "shadow"),
 }
 """Samples that llm-d-router does not load."""
 DEPRECATED = {"data-parallel": ["data-parallel-profile-handler"]}

@@ -37,10 +37,10 @@ def waiting(count: int) -> dict[str, int]:
     return {"waiting_requests": count}
 
 
-# --- pd.yaml, pd-topology.yaml, pd-joint.yaml -------------------------------------------------
+# --- pd.yaml, pd-topology.yaml, pd-joint.yaml, predicted-time-pd.yaml -------------------------
 
 
-@pytest.mark.parametrize("sample", ["pd", "pd-topology", "pd-joint"])
+@pytest.mark.parametrize("sample", ["pd", "pd-topology", "pd-joint", "predicted-time-pd"])
 @pytest.mark.parametrize(
     ("tokens", "stages"),
     [
@@ -56,7 +56,7 @@ def test_a_new_prompt_of_this_length_goes_through(
     assert all(name.startswith(stage) for stage, names in ran.items() for name in names)
 
 
-@pytest.mark.parametrize("sample", ["pd", "pd-topology", "pd-joint"])
+@pytest.mark.parametrize("sample", ["pd", "pd-topology", "pd-joint", "predicted-time-pd"])
 def test_what_the_decode_server_has_in_cache_is_not_prefilled_again(sample: str) -> None:
     epp = Epp.of(sample, roles(prefill=2, decode=2))
     first = epp.stages(PROMPT)

@@ -170,43 +170,59 @@ async def test_questions_about_a_document_go_to_its_holder_and_find_it_in_cache(
 # --- predicted-time.yaml ----------------------------------------------------------------------
 
 
+async def long_answer(gateway: Gateway, turn: int) -> str:
+    """Send a prompt of its own whose answer lasts for some scrapes; return its id."""
+    request_id = f"turn-{turn}"
+    async with gateway.client.stream(
+        "POST",
+        f"{gateway.url}/v1/completions",
+        json={
+            "model": "tiny",
+            "prompt": text(f"number {turn}", 400 * (1 + turn % 8)),
+            "max_tokens": 1000,
+            "ignore_eos": True,
+            "stream": True,
+        },
+        headers={"x-request-id": request_id},
+    ) as response:
+        await response.aread()
+    assert response.status_code == 200
+    await gateway.settled()
+    return request_id
+
+
+def predictor(gateway: Gateway) -> PredictedTimeProducer:
+    """Return the producer of predicted times."""
+    producer = gateway.app.pool.graph.plugins["predicted-time-producer"]
+    assert isinstance(producer, PredictedTimeProducer)
+    return producer
+
+
 @runs("predicted-time")
 async def test_predictions_are_learned_from_the_servers_counters_and_explained(
     gateway: Gateway,
 ) -> None:
-    producer = gateway.app.pool.graph.plugins["predicted-time-producer"]
-    assert isinstance(producer, PredictedTimeProducer)
-    trust = producer.model.trust
-
-    async def stream(turn: int) -> str:
-        """Send a prompt of its own whose answer lasts for some scrapes; return its id."""
-        request_id = f"turn-{turn}"
-        async with gateway.client.stream(
-            "POST",
-            f"{gateway.url}/v1/completions",
-            json={
-                "model": "tiny",
-                "prompt": text(f"number {turn}", 400 * (1 + turn % 8)),
-                "max_tokens": 1000,
-                "ignore_eos": True,
-                "stream": True,
-            },
-            headers={"x-request-id": request_id},
-        ) as response:
-            await response.aread()
-        assert response.status_code == 200
-        await gateway.settled()
-        return request_id
-
+    model = predictor(gateway).model
     for turn in range(3):
-        await asyncio.gather(*(stream(8 * turn + number) for number in range(8)))
-    assert trust.samples >= 16
-    assert sum(each.decoding for each in producer.model.endpoints.values()) == 0
+        await asyncio.gather(*(long_answer(gateway, 8 * turn + number) for number in range(8)))
+    assert model.trust.samples >= 16
+    assert sum(each.decoding for each in model.endpoints.values()) == 0
     record = gateway.app.pool.explanations.pages()[DECISIONS].item
     assert record is not None
-    first, *_ = msgspec.to_builtins(record(await stream(100)))["notes"]
+    first, *_ = msgspec.to_builtins(record(await long_answer(gateway, 100)))["notes"]
     # Whether they are trusted depends on how long the servers really took.
     assert "s expected: " in first or "not trusted" in first
+
+
+@runs("predicted-time-pd")
+async def test_predictions_are_learned_where_the_prompts_are_computed(gateway: Gateway) -> None:
+    model = predictor(gateway).model
+    turns = [turn for turn in range(64) if turn % 8 > 4]  # 2400 to 3200 characters
+    for start in range(0, len(turns), 8):
+        await asyncio.gather(*(long_answer(gateway, turn) for turn in turns[start : start + 8]))
+    assert model.trust.samples >= 16
+    learned_at = {name for name, each in model.endpoints.items() if each.first_tokens}
+    assert learned_at == {f"default/{name}" for name in with_role(gateway, "prefill")}
 
 
 # --- sessions ---------------------------------------------------------------------------------
