@@ -38,6 +38,20 @@ def test_there_is_a_table_for_each_baseline_even_if_runs_are_missing() -> None:
     assert text.count("Ratios to") == 3
 
 
+def test_results_are_shown_without_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown, results = io.StringIO(), tmp_path / "results.jsonl"
+    options = ["--show", "--results", str(results)]
+    with pytest.raises(SystemExit):
+        study.main(options)
+    assert f"{results} has no runs" in capsys.readouterr().err
+    runs = [made("reference-weighted", 100.0), made("mine", 50.0)]
+    results.write_text("".join(json.dumps(each.to_json()) + "\n" for each in runs))
+    assert study.main(options, Console(file=shown, width=200)) == 0
+    assert "0.50 (0.50-0.50)" in shown.getvalue()
+
+
 @pytest.mark.parametrize("is_coarse", [True, False])
 def test_every_case_is_a_valid_scenario(is_coarse: bool) -> None:
     found = list(cases(is_coarse=is_coarse))

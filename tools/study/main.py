@@ -3,8 +3,8 @@
 ``.venv/bin/python -m tools.study [--coarse] [--results FILE] [--jobs N] [--policy NAME-OR-FILE]``
 
 Each run is a simulation, so the results depend on the seeds alone, not on the machine. A finished
-run is a line of the results file: the same command continues an interrupted study. The coarse one
-takes some minutes on two cores.
+run is a line of the results file: the same command continues an interrupted study, and ``--show``
+prints the tables of what there is. The coarse one takes some minutes on two cores.
 """
 
 import argparse
@@ -110,21 +110,34 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
     parser.add_argument("--results", type=Path, help="by default build/study-coarse.jsonl or so")
     parser.add_argument("--policy", action="append", default=[], help="one more; repeatable")
     parser.add_argument("--case", default="", help="only cases whose name contains this")
+    parser.add_argument(
+        "--show", action="store_true", help="run nothing: show what the results file has"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args(arguments)
     console = console or Console(width=140)
     kind = "coarse" if given.coarse else "full"
     results = given.results or REPOSITORY / "build" / f"study-{kind}.jsonl"
+    known = read(results)
+    if given.show:
+        if not known:
+            parser.error(f"{results} has no runs; without --show they are made")
+        _print(known, console)
+        return 0
     results.parent.mkdir(parents=True, exist_ok=True)
     policies = [*POLICIES, *given.policy]
     tasks = [
         task for task in _tasks(policies, is_coarse=given.coarse) if given.case in task[0].name
     ]
     measured: list[Measured] = []
-    for each in study(tasks, results, read(results), given.jobs):
+    for each in study(tasks, results, known, given.jobs):
         measured.append(each)
         if len(measured) % 20 == 0 or len(measured) == len(tasks):
             console.print(f"{len(measured)} of {len(tasks)} runs")
+    _print(measured, console)
+    return 0
+
+
+def _print(measured: Sequence[Measured], console: Console) -> None:
     for table in tables(measured):
         console.print(table)
-    return 0
