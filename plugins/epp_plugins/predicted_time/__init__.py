@@ -6,9 +6,11 @@ from epp_plugins.predicted_time.counted import CountedTokens
 from epp_plugins.predicted_time.endpoint import EndpointModel, InFlight
 from epp_plugins.predicted_time.fleet import NO_TOKENS, FleetModel
 from epp_plugins.predicted_time.forecast import RequestForecast
+from epp_plugins.predicted_time.hot_prefixes import BEGINNING_TOKENS, HotPrefixes
 from epp_plugins.predicted_time.state_file import FleetState, StateFile, StateKeeper
 
 __all__ = [
+    "BEGINNING_TOKENS",
     "DEFAULTS",
     "NO_TOKENS",
     "Constants",
@@ -17,6 +19,7 @@ __all__ = [
     "EndpointModel",
     "FleetModel",
     "FleetState",
+    "HotPrefixes",
     "InFlight",
     "Prediction",
     "RequestForecast",
