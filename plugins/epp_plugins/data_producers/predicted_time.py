@@ -48,6 +48,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 import structlog
+from xxhash import xxh3_64_intdigest
 
 from epp.data_layer.plugins import EndpointListener
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
@@ -72,10 +73,12 @@ from epp.scheduling import (
     StateKey,
 )
 from epp_plugins.predicted_time import (
+    BEGINNING_TOKENS,
     NO_TOKENS,
     Constants,
     FleetModel,
     FleetState,
+    HotPrefixes,
     RequestForecast,
     StateKeeper,
 )
@@ -94,6 +97,7 @@ from epp_plugins.state_keys import (
 )
 
 _log = structlog.get_logger(__name__)
+_BEGINNING_BYTES = 4 * BEGINNING_TOKENS
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -168,6 +172,7 @@ class PredictedTimeProducer(
         self._endpoints: dict[str, Endpoint] = {}
         self._shared_work = SharedWork(self._tracked_endpoint)
         self.contributes = params.sync_cross_replica_state
+        self._hot = HotPrefixes(params.constants) if params.constants.replication_credit else None
         self._keeper = StateKeeper(params.state_file, params.state_interval_seconds, clock())
         self.gauges = ModelGauges(self, metrics, self.model)
         """What is learned, for the metrics page."""
@@ -201,6 +206,14 @@ class PredictedTimeProducer(
             first_at=first_at,
             target_model=request.target_model,
         )
+        if self._hot is not None and prompt is not None:
+            beginning = xxh3_64_intdigest(prompt.data[:_BEGINNING_BYTES])
+            if earlier is None:
+                self._hot.arrived(beginning, forecast.now)
+            names = [endpoint.name for endpoint in endpoints]
+            forecast.counted_tokens = self._hot.credited(
+                beginning, names, total, tokens, self.model.least_service
+            )
         notes = [note for note in state.read(DECISION_NOTES) or () if note is not earlier]
         state.write(self._forecast, forecast)
         state.write(DECISION_NOTES, (*notes, forecast))

@@ -6,10 +6,12 @@ from epp_plugins.predicted_time.counted import CountedTokens
 from epp_plugins.predicted_time.endpoint import EndpointModel
 from epp_plugins.predicted_time.fleet import NO_TOKENS, FleetModel
 from epp_plugins.predicted_time.forecast import RequestForecast
+from epp_plugins.predicted_time.hot_prefixes import BEGINNING_TOKENS, HotPrefixes
 from epp_plugins.predicted_time.in_flight import InFlight
 from epp_plugins.predicted_time.state_file import FleetState, StateFile, StateKeeper
 
 __all__ = [
+    "BEGINNING_TOKENS",
     "DEFAULTS",
     "NO_TOKENS",
     "Constants",
@@ -18,6 +20,7 @@ __all__ = [
     "EndpointModel",
     "FleetModel",
     "FleetState",
+    "HotPrefixes",
     "InFlight",
     "Prediction",
     "RequestForecast",

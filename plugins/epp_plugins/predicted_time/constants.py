@@ -59,6 +59,12 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """Most requests that count as delayed, in each of the two terms."""
     eviction_weight: NotNegative = 0.3
     """Weight of the cached blocks that a request evicts at its endpoint."""
+    replication_credit: Fraction = 0.0
+    """Share of a hot prefix that counts as cached at servers without it; 0 to replicate none ahead
+    of need."""
+    hot_load: Positive = 0.7
+    """A prefix is hot when requests with it would take more than this share of the time of each
+    server that has it."""
     adapter_load_seconds: NotNegative = 0.15
     """Time that a server takes to load a LoRA adapter."""
     mode_share: Decay = 0.05
