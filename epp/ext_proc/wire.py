@@ -15,6 +15,8 @@ decodes with protobuf. (Encoding: https://protobuf.dev/programming-guides/encodi
 import struct
 from collections.abc import Sequence
 
+from epp.ext_proc.header_layouts import HeaderLayouts, Spans
+
 _LENGTH_DELIMITED = 2
 """Wire type of bytes, strings and messages."""
 _VARINT = 0
@@ -166,6 +168,16 @@ def header_block(data: bytes, start: int, end: int) -> tuple[bytes, bool] | None
 
 def headers_in(block: bytes) -> dict[str, str] | None:
     """Return the headers of an encoded HeaderMap; None if one has other fields than these two."""
+    headers = _LAYOUTS.read(block)
+    if headers is None:
+        headers = headers_one_by_one(block)
+        if headers is not None:
+            _LAYOUTS.missed(block)
+    return headers
+
+
+def headers_one_by_one(block: bytes) -> dict[str, str] | None:
+    """Return the same, whether the layout of the map is known or not."""
     text = block.decode("latin-1")
     headers: dict[str, str] = {}
     at, end = 0, len(block)
@@ -201,7 +213,7 @@ def headers_in(block: bytes) -> dict[str, str] | None:
 
 
 def _long_header(block: bytes, at: int) -> tuple[tuple[int, int], tuple[int, int], int] | None:
-    """Return the spans of name and value of a long header, and its end."""
+    """Return the spans of name and value of a header of any length, and its end."""
     header = content(block, at)
     if header is None or block[at] != _HEADER_TAG or block[header[0]] != _NAME_TAG:
         return None
@@ -210,3 +222,19 @@ def _long_header(block: bytes, at: int) -> tuple[tuple[int, int], tuple[int, int
         return None
     value = content(block, name[1])
     return None if value is None or value[1] != header[1] else (name, value, header[1])
+
+
+def value_spans(block: bytes) -> Spans | None:
+    """Return the spans of the values in an encoded HeaderMap, by name; None if it has others."""
+    spans: Spans = []
+    at = 0
+    while at < len(block):
+        found = _long_header(block, at)
+        if found is None:
+            return None
+        name, value, at = found
+        spans.append((block[slice(*name)].decode("latin-1").lower(), *value))
+    return spans
+
+
+_LAYOUTS = HeaderLayouts(value_spans)

@@ -21,6 +21,7 @@ from epp.lab.results.record import ErrorKind
 CHARS_PER_TOKEN = 4
 _OK, _SERVER_ERROR = 200, 500
 _DONE = "data: [DONE]"
+_REFUSAL_BYTES = 160
 
 
 class Verdict(Enum):
@@ -127,6 +128,8 @@ class Sent:
     verdict: Verdict
     server: str
     """The model server that answered; "" if none did."""
+    refusal: str = ""
+    """Status and beginning of the body of a refusal."""
 
 
 def http_request(host: str, document: dict[str, object], *headers: str) -> bytes:
@@ -231,5 +234,10 @@ class Traffic:
         verdict = answer.verdict(kind, is_complete=is_complete)
         server = answer.headers.get(b"x-served-by", b"").decode()
         ended_at = time.monotonic()
-        self.sent.append(Sent(number, kind, began_at, ended_at, answer.status, verdict, server))
+        refusal = ""
+        if verdict is Verdict.REFUSED:
+            refusal = f"{answer.status} {answer.body[:_REFUSAL_BYTES].decode(errors='replace')}"
+        self.sent.append(
+            Sent(number, kind, began_at, ended_at, answer.status, verdict, server, refusal)
+        )
         await self._tell()

@@ -6,6 +6,7 @@ Worker 0 scrapes for all at first, so its end makes another one scrape.
 import asyncio
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +91,8 @@ async def _each_killed(
         ]
     if setting.fail_open:
         outcome.expect("no request fails", holds=set(outcome.verdicts) == {Verdict.WHOLE})
+        refusals = Counter(each.refusal for each in traffic.sent if each.refusal)
+        outcome.broken += [f"{count} times {text}" for text, count in refusals.most_common(5)]
     outcome.expect("the others go on", holds=all(set(each) <= {Verdict.WHOLE} for each in later))
     return outcome
 
