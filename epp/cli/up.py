@@ -62,8 +62,8 @@ def up(
     config_file: Annotated[
         Path | None,
         groups.endpoint_picker(
-            help="EndpointPickerConfig, reloaded when it changes; by default one that places requests"
-            " by predicted times.",
+            help="EndpointPickerConfig, reloaded when it changes; by default one that places"
+            " requests by predicted times.",
             metavar="FILE",
         ),
     ] = None,
