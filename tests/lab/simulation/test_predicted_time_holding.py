@@ -61,6 +61,7 @@ def test_a_run_is_the_same_again() -> None:
     assert outcome(traffic=OVERLOAD).records == outcome(traffic=OVERLOAD).records
 
 
+@pytest.mark.timeout(120)
 def test_two_processes_write_the_same_records(tmp_path: Path) -> None:
     given = {
         "description": "overload",
