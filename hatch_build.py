@@ -1,4 +1,4 @@
-"""Compiles transport and ext_proc stream with mypyc if EPP_COMPILED=1; otherwise all is Python.
+"""Compiles the path of requests with mypyc if EPP_COMPILED=1; otherwise all is Python.
 
 The modules that pyproject.toml lists become one extension, ``epp__mypyc``, so that they call each
 other as C functions. Beside it is a small extension for each module, which Python imports instead

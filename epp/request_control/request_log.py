@@ -3,87 +3,21 @@
 Values that clients choose are cut to a maximum length here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
-
-import msgspec
+from typing import Any, Final
 
 from epp.observability import MAX_CHARS, cut
 from epp.request_control.errors import RequestError
 from epp.request_control.plugins import PRODUCER_FAILURES, EndCause
 from epp.request_control.policies import DEFAULT_FAIRNESS_ID
+from epp.request_control.request_lines import RequestFinished, RequestRefused
 from epp.request_control.routed_request import RoutedRequest
-from epp.scheduling import LLMRequest, ShadowPick
+from epp.scheduling import LLMRequest
 from epp.tracing import RequestTrace
 
 NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})
 """No fields in addition to those of the lines below."""
-
-
-class RequestFinished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Fields of the line of a request that was sent to an endpoint, in the order written."""
-
-    request_id: str
-    model: str
-    target_model: str
-    endpoint: str
-    """``namespace/name`` of the endpoint that served."""
-    address: str
-    waiting_requests: float
-    """Load of the chosen endpoint at the decision; so are the next three."""
-    running_requests: float
-    kv_cache_usage: float
-    metrics_age_seconds: float | None
-    decision_seconds: float
-    """From the request's headers to the decision."""
-    duration_seconds: float
-    """From the request's headers to the end of the stream."""
-    body_bytes: int
-    stream: bool
-    status: int | None
-    """HTTP status of the answer; None if none came."""
-    outcome: str
-    forced: bool = False
-    """Whether a signed header has named the endpoint; omitted if not."""
-    priority: int = 0
-    """Priority of its objective; omitted if 0."""
-    fairness_id: str | None = None
-    """Its flow; omitted if it is the default one."""
-    trace_id: str | None = None
-    """Omitted unless the request is traced."""
-    queued_seconds: float | None = None
-    """Time in flow control's queues, part of ``decision_seconds``; omitted if it did not wait."""
-    prompt_tokens: int | None = None
-    """Prompt tokens by the model server's count; omitted if the answer did not report them."""
-    completion_tokens: int | None = None
-    """Generated tokens; likewise."""
-    stages: Mapping[str, str] | None = None
-    """Endpoints of the other profiles by profile, such as a prefill; omitted if there are none."""
-    failed_producers: dict[str, str] | None = None
-    """Reasons of the data producers that failed, by name; omitted if none did."""
-    shadow: Sequence[ShadowPick] | None = None
-    """Picks of the shadow profiles; omitted if none ran for the request."""
-
-
-class RequestRefused(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Fields of the line of a request that was answered with an error, in the order written."""
-
-    request_id: str
-    model: str
-    target_model: str
-    status: int
-    """HTTP status of the answer."""
-    stage: str
-    reason: str
-    error: str
-    """The message in the answer."""
-    duration_seconds: float
-    """From the request's headers to the answer."""
-    outcome: str
-    priority: int = 0
-    fairness_id: str | None = None
-    trace_id: str | None = None
 
 
 def refused_line(
@@ -122,6 +56,7 @@ def refused_line(
 def finished_line(routed: RoutedRequest, cause: EndCause, now: float) -> RequestFinished:
     """Return the line of ``routed``, which ended at ``now``."""
     decision, request, endpoint = routed.decision, routed.request, routed.endpoint
+    load: Any = decision  # its ints stay ints, when compiled, too
     age, received_at = decision.metrics_age_seconds, decision.received_at
     failures, usage = routed.state.read(PRODUCER_FAILURES), routed.usage
     request_id, model, target_model = request.request_id, request.model, request.target_model
@@ -136,8 +71,8 @@ def finished_line(routed: RoutedRequest, cause: EndCause, now: float) -> Request
         target_model=target_model,
         endpoint=endpoint.name,
         address=endpoint.address,
-        waiting_requests=decision.waiting_requests,
-        running_requests=decision.running_requests,
+        waiting_requests=load.waiting_requests,
+        running_requests=load.running_requests,
         # As round(x, 4) and round(x, 6), which take three times as long.
         kv_cache_usage=round(decision.kv_cache_usage * 1e4) / 1e4,
         metrics_age_seconds=None if age is None else round(age * 1e4) / 1e4,

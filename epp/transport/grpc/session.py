@@ -37,7 +37,7 @@ _MAX_HEADER_BLOCKS: Final = 128
 _UNTIMED_EVENTS: Final = 2
 """Number of events handled without reading the clock, such as a single request."""
 
-log = structlog.get_logger(__name__)
+log: Final = structlog.get_logger(__name__)
 
 
 class GrpcSession:

@@ -22,10 +22,9 @@ out of the tree a few runs at a time, as later prompts are added; then the numbe
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from heapq import heappop, heappush, nlargest
 from itertools import compress, islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from epp_plugins.data_producers.prefix_tree import WHICH, PrefixTree, Run
 
@@ -46,11 +45,10 @@ _EVICTED_RUNS: Final = 4096
 """Maximum runs that one call evicts after an endpoint's capacity has shrunk; later calls evict the
 rest."""
 
-_DIGITS = bytes.maketrans(b"01", b"\0\1")
+_DIGITS: Final = bytes.maketrans(b"01", b"\0\1")
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixIndexStatistics:
+class PrefixIndexStatistics(NamedTuple):
     """Counters of one index."""
 
     hashes: int
@@ -69,18 +67,20 @@ class PrefixIndexStatistics:
     """Leading blocks of those prompts that some endpoint held."""
 
 
-@dataclass(slots=True, eq=False)
 class _Holder:
     """The blocks of one endpoint."""
 
-    name: str
-    number: int
-    bit: int
-    blocks: int = 0
-    ends: OrderedDict[Run, None] = field(default_factory=OrderedDict)
-    """Runs where its prompts end, in the order of eviction."""
-    cut: int = 0
-    """If the first end is cut: blocks held, counted from the start of the prompt."""
+    __slots__ = ("bit", "blocks", "cut", "ends", "name", "number")
+
+    def __init__(self, name: str, number: int) -> None:
+        self.name = name
+        self.number = number
+        self.bit = 1 << number
+        self.blocks = 0
+        self.ends: OrderedDict[Run, None] = OrderedDict()
+        """Runs where its prompts end, in the order of eviction."""
+        self.cut = 0
+        """If the first end is cut: blocks held, counted from the start of the prompt."""
 
     @property
     def own_bytes(self) -> int:
@@ -282,7 +282,7 @@ class PrefixIndex:
 
     def _numbered_anew(self, endpoint: str) -> _Holder:
         number = heappop(self._free) if self._free else len(self._numbered)
-        holder = self._holders[endpoint] = _Holder(endpoint, number, 1 << number)
+        holder = self._holders[endpoint] = _Holder(endpoint, number)
         self._numbered[number : number + 1] = [holder]
         self._names[number : number + 1] = [endpoint]
         self._named_last = 0
