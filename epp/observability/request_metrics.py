@@ -16,29 +16,29 @@ from epp.observability.page_budget import Claim, PageBudget
 
 # The Go EPP's buckets, so that its dashboards and rules keep working.
 # Floats for seconds, ints for bytes: comparing one with the other costs 0.1 us an observation.
-_LATENCY: Final[tuple[float, ...]] = (
+_LATENCY: tuple[float, ...] = (
     *(0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0),
     *(10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0),
     *(900.0, 1200.0, 1800.0, 2700.0, 3600.0),
 )
 # First byte: as for latencies, but no response begins after more than two minutes.
-_FIRST_BYTE: Final = _LATENCY[: _LATENCY.index(120.0) + 1]
+_FIRST_BYTE = _LATENCY[: _LATENCY.index(120.0) + 1]
 # Tokens and bytes of responses; 32778 is the Go EPP's.
-_ANSWER_BYTES: Final[tuple[int, ...]] = (
+_ANSWER_BYTES: tuple[int, ...] = (
     *(1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32778, 65536),
 )
-_PROMPT_TOKENS: Final[tuple[int, ...]] = (*_ANSWER_BYTES, 131072, 262144, 524288, 1048576)
-_ANSWER_TOKENS: Final = _ANSWER_BYTES[: _ANSWER_BYTES.index(8192) + 1]
-_BETWEEN_CHUNKS: Final = (
+_PROMPT_TOKENS: tuple[int, ...] = (*_ANSWER_BYTES, 131072, 262144, 524288, 1048576)
+_ANSWER_TOKENS = _ANSWER_BYTES[: _ANSWER_BYTES.index(8192) + 1]
+_BETWEEN_CHUNKS = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0),
 )
-_PER_TOKEN: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_PER_TOKEN = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 # Between two tokens of a stream; 2.05 ms is the Go EPP's.
-_BETWEEN_TOKENS: Final[tuple[float, ...]] = (
+_BETWEEN_TOKENS: tuple[float, ...] = (
     *(0.0005, 0.00205, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.3, 0.4, 0.5),
     *(0.6, 0.8, 1.0, 2.0),
 )
-_REQUEST_BYTES: Final = tuple(64 << n for n in range(25))  # 64 B to 1 GiB
+_REQUEST_BYTES = tuple(64 << n for n in range(25))  # 64 B to 1 GiB
 
 
 REQUEST_LABELS: Final = ("model_name", "target_model_name", "fairness_id", "priority")

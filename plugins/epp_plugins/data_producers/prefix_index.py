@@ -41,7 +41,7 @@ SLICE_RUNS: Final = 256
 """Runs that one call clears of a removed endpoint: 0.3 ms."""
 _LOOKED_AT: Final = 5000
 """Runs that :meth:`PrefixIndex.most_shared` looks at."""
-_EVICTED_RUNS: Final = 4096
+EVICTED_RUNS: Final = 4096
 """Maximum runs that one call evicts after an endpoint's capacity has shrunk; later calls evict the
 rest."""
 
@@ -99,6 +99,7 @@ class PrefixIndex:
         "_asked",
         "_ends",
         "_entries",
+        "_evicted_runs",
         "_firsts",
         "_free",
         "_gone",
@@ -111,13 +112,22 @@ class PrefixIndex:
         "_names_last",
         "_numbered",
         "_set_bytes",
+        "_slice_runs",
         "_tree",
         "_turn",
         "max_bytes",
     )
 
-    def __init__(self, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+    def __init__(
+        self,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        *,
+        slice_runs: int = SLICE_RUNS,
+        evicted_runs: int = EVICTED_RUNS,
+    ) -> None:
         self.max_bytes = max_bytes
+        self._slice_runs = slice_runs
+        self._evicted_runs = evicted_runs
         self._tree = PrefixTree()
         self._firsts = self._tree.firsts
         self._holders: dict[str, _Holder] = {}
@@ -199,7 +209,7 @@ class PrefixIndex:
             hashes = hashes[:capacity]
         grown = self._enter(holder, hashes) if hashes else False
         if holder.blocks > capacity:
-            self._evict(holder, holder.blocks - capacity, _EVICTED_RUNS)
+            self._evict(holder, holder.blocks - capacity, self._evicted_runs)
         while grown and self.bytes > self.max_bytes and self._ends:
             if self._leaving:
                 self._clear_slice()
@@ -292,7 +302,7 @@ class PrefixIndex:
     def _clear_slice(self) -> None:
         """Remove some runs of the endpoint that was removed first."""
         holder = self._leaving[0]
-        self._evict(holder, holder.blocks, SLICE_RUNS)
+        self._evict(holder, holder.blocks, self._slice_runs)
         if not holder.ends:
             del self._leaving[0]
             self._gone ^= holder.bit
