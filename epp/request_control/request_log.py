@@ -5,7 +5,7 @@ Values that clients choose are cut to a maximum length here.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from epp.observability import MAX_CHARS, cut
 from epp.request_control.errors import RequestError
@@ -56,7 +56,6 @@ def refused_line(
 def finished_line(routed: RoutedRequest, cause: EndCause, now: float) -> RequestFinished:
     """Return the line of ``routed``, which ended at ``now``."""
     decision, request, endpoint = routed.decision, routed.request, routed.endpoint
-    load: Any = decision  # its ints stay ints, when compiled, too
     age, received_at = decision.metrics_age_seconds, decision.received_at
     failures, usage = routed.state.read(PRODUCER_FAILURES), routed.usage
     request_id, model, target_model = request.request_id, request.model, request.target_model
@@ -71,8 +70,8 @@ def finished_line(routed: RoutedRequest, cause: EndCause, now: float) -> Request
         target_model=target_model,
         endpoint=endpoint.name,
         address=endpoint.address,
-        waiting_requests=load.waiting_requests,
-        running_requests=load.running_requests,
+        waiting_requests=decision.waiting_requests,
+        running_requests=decision.running_requests,
         # As round(x, 4) and round(x, 6), which take three times as long.
         kv_cache_usage=round(decision.kv_cache_usage * 1e4) / 1e4,
         metrics_age_seconds=None if age is None else round(age * 1e4) / 1e4,
