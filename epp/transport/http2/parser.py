@@ -179,6 +179,9 @@ class FrameParser:
         """Handle all complete frames; return the number of bytes consumed."""
         size = len(data)
         start = 0
+        word: int  # plain integers, when compiled
+        flags: int
+        stream_id: int
         while size - start >= FRAME_HEADER_BYTES:
             word, flags, stream_id = _unpack(data, start)
             length = word >> 8
