@@ -172,7 +172,7 @@ def headers_in(block: bytes) -> dict[str, str] | None:
     text = block.decode("latin-1")
     headers: dict[str, str] = {}
     at, end = 0, len(block)
-    # Declared, so that compiled code computes with plain integers: half the time.
+    # Declared, so that compiled code computes with plain integers.
     tag_: int
     size: int
     name_tag: int

@@ -255,7 +255,7 @@ class ProducerRun:
         if step.guard.is_off:
             self._note(step, "disabled")
             return True
-        broken = step.needs & self._failed.keys()
+        broken = step.needs.intersection(self._failed)
         if broken:
             self._note(step, f"needs {self._failed[min(broken)]}")
         return bool(broken)
