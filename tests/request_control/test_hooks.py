@@ -436,6 +436,23 @@ class Spoiling(PreRequest):
         result.primary = "nobody"
 
 
+class Returning(PreRequest):
+    """Returns what nobody asks for."""
+
+    type: ClassVar[str] = "returning"
+    name = "returning"
+
+    def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+        return self.name  # type: ignore[return-value] # as code without types does
+
+
+def test_what_a_hook_returns_does_not_matter() -> None:
+    plugin = Returning()
+    epp = Epp(make_pool(), plugins=[plugin])
+    epp.handle().close(EndCause.COMPLETED)
+    assert epp.failures("PreRequest", plugin) == 0
+
+
 def test_a_hook_that_spoils_the_decision_is_blamed_and_not_the_next_one() -> None:
     spoiling, noting = Spoiling(), NotingPlugin("noting", [])
     epp = Epp(make_pool(), plugins=[spoiling, noting])
