@@ -57,7 +57,7 @@ def extensions(names: Mapping[str, Sequence[str]]) -> dict[Path, Path]:
         [*options, *sources],
         group_name=GROUP,
         target_dir=str(FOLDER / "c"),
-        opt_level=os.environ.get("EPP_COMPILED_LEVEL", "3"),
+        opt_level=os.environ.get("EPP_COMPILED_LEVEL", "2"),
         debug_level="0",
     )
     command = Distribution({"name": GROUP, "ext_modules": made}).get_command_obj("build_ext")
