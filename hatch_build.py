@@ -1,4 +1,4 @@
-"""Compiles transport and ext_proc stream with mypyc if EPP_COMPILED=1; otherwise all is Python.
+"""Compiles the path of requests with mypyc if EPP_COMPILED=1; otherwise all is Python.
 
 The modules that pyproject.toml lists become one extension, ``epp__mypyc``, so that they call each
 other as C functions. Beside it is a small extension for each module, which Python imports instead
@@ -57,7 +57,7 @@ def extensions(names: Mapping[str, Sequence[str]]) -> dict[Path, Path]:
         [*options, *sources],
         group_name=GROUP,
         target_dir=str(FOLDER / "c"),
-        opt_level=os.environ.get("EPP_COMPILED_LEVEL", "3"),
+        opt_level=os.environ.get("EPP_COMPILED_LEVEL", "2"),
         debug_level="0",
     )
     command = Distribution({"name": GROUP, "ext_modules": made}).get_command_obj("build_ext")

@@ -19,7 +19,11 @@ def modules() -> list[str]:
     found = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     for key in _HOOK:
         found = found[key]
-    return [f"{path.replace('/', '.')}.{name}" for path, names in found.items() for name in names]
+    return [
+        f"{path.removeprefix('plugins/').replace('/', '.')}.{name}"
+        for path, names in found.items()
+        for name in names
+    ]
 
 
 WANTED = os.environ.get("EPP_COMPILED") == "1"

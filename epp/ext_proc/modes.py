@@ -1,20 +1,20 @@
 """Envoy's body modes: which pairs work, and how to change the others."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
-NONE = pb.ProcessingMode.NONE
-STREAMED = pb.ProcessingMode.STREAMED
-BUFFERED = pb.ProcessingMode.BUFFERED
-BUFFERED_PARTIAL = pb.ProcessingMode.BUFFERED_PARTIAL
-FULL_DUPLEX = pb.ProcessingMode.FULL_DUPLEX_STREAMED
+NONE: Final = pb.ProcessingMode.NONE
+STREAMED: Final = pb.ProcessingMode.STREAMED
+BUFFERED: Final = pb.ProcessingMode.BUFFERED
+BUFFERED_PARTIAL: Final = pb.ProcessingMode.BUFFERED_PARTIAL
+FULL_DUPLEX: Final = pb.ProcessingMode.FULL_DUPLEX_STREAMED
 """Body modes, by their numbers in ``ProcessingMode.BodySendMode``."""
 
-HELD = frozenset({BUFFERED, BUFFERED_PARTIAL})
+HELD: Final = frozenset({BUFFERED, BUFFERED_PARTIAL})
 """Request modes in which the body comes in one message, after an answer to the headers."""
 
-_KNOWN = frozenset({NONE, STREAMED, BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX})
+_KNOWN: Final = frozenset({NONE, STREAMED, BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX})
 
 
 class BodyModes(NamedTuple):
@@ -26,7 +26,7 @@ class BodyModes(NamedTuple):
     """``send_body_without_waiting_for_header_response``; only STREAMED depends on it."""
 
 
-ASSUMED = BodyModes(FULL_DUPLEX, FULL_DUPLEX)
+ASSUMED: Final = BodyModes(FULL_DUPLEX, FULL_DUPLEX)
 """For an Envoy too old to send its configuration: the Go EPP supports no other modes."""
 
 

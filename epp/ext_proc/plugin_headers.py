@@ -26,11 +26,11 @@ log = structlog.get_logger(__name__)
 def sendable(headers: Mapping[str, str | None], request_id: str) -> dict[str, str | None]:
     """Return the valid ones of ``headers``, by lower-case name; None removes a header."""
     result: dict[str, str | None] = {}
-    if not isinstance(headers, Mapping):
-        problem = f"headers must be a mapping of names to values, not {type(headers).__name__}"
+    given: Any = headers  # a plugin may return anything
+    if not isinstance(given, Mapping):
+        problem = f"headers must be a mapping of names to values, not {type(given).__name__}"
         log.error("invalid headers of a plugin omitted", request_id=request_id, problem=problem)
         return result
-    given: Mapping[Any, Any] = headers  # a plugin may return anything
     for name, value in given.items():
         problem = _problem(name, value)
         if problem:

@@ -10,7 +10,7 @@ messages as a whole.
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Value
@@ -22,26 +22,26 @@ from epp.ext_proc.response_head import by_name, read_response_head, response_hea
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import AnsweredBy
 
-SUBSET_NAMESPACE = "envoy.lb.subset_hint"
-SUBSET_KEY = "x-gateway-destination-endpoint-subset"
+SUBSET_NAMESPACE: Final = "envoy.lb.subset_hint"
+SUBSET_KEY: Final = "x-gateway-destination-endpoint-subset"
 """Key in the request's metadata: the endpoints that the gateway allows for the request."""
-SERVED_KEY = "x-gateway-destination-endpoint-served"
+SERVED_KEY: Final = "x-gateway-destination-endpoint-served"
 """Key in the response's metadata: the ``ip:port`` that served the request."""
-SERVED_ATTRIBUTE = "upstream.address"
+SERVED_ATTRIBUTE: Final = "upstream.address"
 """Attribute of a response with the same, even if the request was hedged."""
-DETAILS = "response.code_details"
+DETAILS: Final = "response.code_details"
 """Attribute of a response: ``via_upstream``, or why Envoy made the response itself."""
 
-_ANSWERED_BY = {"": AnsweredBy.UNKNOWN, "via_upstream": AnsweredBy.SERVER}
-_LIMITS = frozenset({"overflow", "max_stream_duration"})
+_ANSWERED_BY: Final = {"": AnsweredBy.UNKNOWN, "via_upstream": AnsweredBy.SERVER}
+_LIMITS: Final = frozenset({"overflow", "max_stream_duration"})
 """Parts of details that name limits of Envoy, though they begin like those of a failed server."""
 
-EMPTY_LAST_CHUNK = pb.ProcessingRequest(
+EMPTY_LAST_CHUNK: Final = pb.ProcessingRequest(
     response_body=pb.HttpBody(end_of_stream=True)
 ).SerializeToString()
 """How most bodies of responses end."""
-_MAX_CACHED_BYTES = 1024
-_CACHED_CONTEXTS = 1024
+_MAX_CACHED_BYTES: Final = 1024
+_CACHED_CONTEXTS: Final = 1024
 
 Chunk = tuple[bytes, bool]
 """A chunk of a body, and its end-of-stream flag."""
@@ -206,7 +206,7 @@ def _trailers(data: bytes, start: int, end: int) -> pb.HttpTrailers:
     return pb.HttpTrailers.FromString(data[start:end])
 
 
-_DECODERS: dict[int, tuple[str, Callable[[bytes, int, int], Any]]] = {
+_DECODERS: Final[dict[int, tuple[str, Callable[[bytes, int, int], Any]]]] = {
     wire.tag(number): (pb.ProcessingRequest.DESCRIPTOR.fields_by_number[number].name, read)
     for number, read in (
         (pb.ProcessingRequest.REQUEST_HEADERS_FIELD_NUMBER, _headers),

@@ -1,6 +1,7 @@
 """Refuses requests that cannot succeed, by their headers."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from epp.ext_proc.modes import NONE, BodyModes, problem
 from epp.ext_proc.processing_response import CONTENT_LENGTH
@@ -12,7 +13,7 @@ from epp.request_control import (
     UnsupportedModeError,
 )
 
-_LENGTH_DIGITS = 20
+_LENGTH_DIGITS: Final = 20
 """A content-length with more digits exceeds any limit."""
 
 

@@ -26,7 +26,7 @@ From the response's headers on, no answer may replace the response: whatever goe
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from google.protobuf.message import DecodeError
@@ -61,7 +61,7 @@ from epp.request_control import (
 )
 from epp.tracing import NO_HEADERS, UNCHANGED, RequestTrace, Tracer
 
-log = structlog.get_logger(__name__)
+log: Final = structlog.get_logger(__name__)
 
 
 class ExtProcState(Enum):
@@ -85,7 +85,7 @@ _REQUEST_HEADERS, _REQUEST_BODY, _DECIDING, _RESPONSE_HEADERS, _RESPONSE_BODY, _
 )
 _COMPLETED = EndCause.COMPLETED
 
-_UNDECIDED = frozenset({_REQUEST_HEADERS, _REQUEST_BODY, _DECIDING})
+_UNDECIDED: Final = frozenset({_REQUEST_HEADERS, _REQUEST_BODY, _DECIDING})
 """States in which Envoy holds the request until an answer names its destination."""
 
 Transitions = Mapping[ExtProcState, Mapping[str | None, Callable[[Any, Any, Any], None]]]
@@ -95,7 +95,7 @@ An action gets the stream, the content of the message (its headers, trailers or 
 :class:`~epp.ext_proc.processing_request.MessageContext`.
 """
 
-_ABANDONED = frozenset({EndCause.CLIENT_DISCONNECT, EndCause.DRAINED})
+_ABANDONED: Final = frozenset({EndCause.CLIENT_DISCONNECT, EndCause.DRAINED})
 
 
 class ExtProcStream:
@@ -716,4 +716,4 @@ class ExtProcStream:
         }
 
 
-_TRANSITIONS = ExtProcStream.transitions()
+_TRANSITIONS: Final = ExtProcStream.transitions()

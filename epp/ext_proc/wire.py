@@ -14,18 +14,19 @@ decodes with protobuf. (Encoding: https://protobuf.dev/programming-guides/encodi
 
 import struct
 from collections.abc import Sequence
+from typing import Final
 
 from epp.ext_proc.header_layouts import HeaderLayouts, Spans
 
-_LENGTH_DELIMITED = 2
+_LENGTH_DELIMITED: Final = 2
 """Wire type of bytes, strings and messages."""
-_VARINT = 0
+_VARINT: Final = 0
 """Wire type of numbers and booleans."""
-_MORE = 0x80
+_MORE: Final = 0x80
 """Set in each byte of a varint but the last."""
-_MAX_LENGTH_BYTES = 4
+_MAX_LENGTH_BYTES: Final = 4
 """Longest length field that is decoded here."""
-LONG_BODY_BYTES = 1 << 20
+LONG_BODY_BYTES: Final = 1 << 20
 """A longer body is not copied out of its message here."""
 
 
@@ -34,11 +35,13 @@ def tag(field: int, wire_type: int = _LENGTH_DELIMITED) -> int:
     return field << 3 | wire_type
 
 
-_BODY_TAG = tag(1)
-_HEADER_TAG, _NAME_TAG, _VALUE_TAG = tag(1), tag(1), tag(3)
-_HEADERS_END_STREAM = bytes((tag(3, _VARINT), True))
-_heads = struct.Struct("BBBB").unpack_from
-END_OF_STREAM = bytes((tag(2, _VARINT), True))
+_BODY_TAG: Final = tag(1)
+_HEADER_TAG: Final = tag(1)
+_NAME_TAG: Final = tag(1)
+_VALUE_TAG: Final = tag(3)
+_HEADERS_END_STREAM: Final = bytes((tag(3, _VARINT), True))
+_heads: Final = struct.Struct("BBBB").unpack_from
+END_OF_STREAM: Final = bytes((tag(2, _VARINT), True))
 """The field that ends a HttpBody and a StreamedBodyResponse, if it is the last of its stream."""
 
 
@@ -181,6 +184,11 @@ def headers_one_by_one(block: bytes) -> dict[str, str] | None:
     text = block.decode("latin-1")
     headers: dict[str, str] = {}
     at, end = 0, len(block)
+    # Declared, so that compiled code computes with plain integers.
+    tag_: int
+    size: int
+    name_tag: int
+    name_size: int
     try:
         while at < end:
             tag_, size, name_tag, name_size = _heads(block, at)

@@ -18,7 +18,7 @@ from epp.observability.page_budget import Claim
 from epp.scheduling import LLMRequest
 
 # The Go EPP's buckets; queue times start far below the usual latencies.
-_WAITS: Final = (
+_WAITS: Final[tuple[float, ...]] = (
     *(0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
     *(30.0, 60.0),
 )

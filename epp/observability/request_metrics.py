@@ -6,7 +6,7 @@ clients, and a label set has up to 280 lines, so the size of the page limits the
 (:mod:`.label_sets`). A set without space for histograms keeps its counters.
 """
 
-from typing import Final
+from typing import ClassVar, Final
 
 from epp.observability.known_names import OTHER, KnownNames, Standing
 from epp.observability.label_sets import Labels, LabelSet, LabelSets
@@ -54,7 +54,7 @@ RequestKey = tuple[str, str, str, str]
 class Families:
     """The families of requests and answers."""
 
-    first_byte_bounds = _FIRST_BYTE
+    first_byte_bounds: ClassVar[tuple[float, ...]] = _FIRST_BYTE
     """Buckets of ``first_byte``."""
 
     def __init__(self, make: Maker) -> None:

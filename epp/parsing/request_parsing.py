@@ -9,33 +9,45 @@ A parser is never disabled, because nothing could replace it. An error other tha
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
+from typing import Any, Final
 
 from epp.parsing.encoding import Decoding, decode_whole, is_known
 from epp.parsing.errors import NoParserError, ParseError, ParserFailedError
 from epp.parsing.json_density import MIN_VALUE_BYTES, check_values
 from epp.parsing.limits import BodyLimits
 from epp.parsing.plugins import AnswerReader, HttpCall, Parser
-from epp.scheduling import PLUGIN_FAULTS, Guard, GuardRails, LLMRequest, Plugin, without_request
+from epp.scheduling import (
+    PLUGIN_FAULTS,
+    Guard,
+    GuardRails,
+    LLMRequest,
+    Plugin,
+    caused,
+    without_request,
+)
 
-_PATH_HEADERS = (":path", "x-original-path", "x-forwarded-path")
-_DEFAULT_PATH = "/v1/completions"
-_MAX_KNOWN_PATHS = 256
-_DEFAULT_LIMITS = BodyLimits()
-_MAX_KNOWN_PATH_CHARS = 256
+_PATH_HEADERS: Final = (":path", "x-original-path", "x-forwarded-path")
+_DEFAULT_PATH: Final = "/v1/completions"
+_MAX_KNOWN_PATHS: Final = 256
+_DEFAULT_LIMITS: Final = BodyLimits()
+_MAX_KNOWN_PATH_CHARS: Final = 256
 
 
-@dataclass(slots=True)
 class ParsedRequest:
     """The result of parsing one request."""
 
-    request: LLMRequest
-    body: bytes
-    """Without its content encoding if a parser with claims read it."""
-    parser: Guard[Parser] | None = None
-    """The parser that read it; None if none did."""
+    __slots__ = ("body", "parser", "request")
+
+    def __init__(
+        self, request: LLMRequest, body: bytes, parser: Guard[Parser] | None = None
+    ) -> None:
+        self.request = request
+        self.body = body
+        """Without its content encoding if a parser with claims read it."""
+        self.parser = parser
+        """The parser that read it; None if none did."""
 
     def rewrite(self, model: str) -> bytes | None:
         """Return the body with another model name; None if it names none.
@@ -52,7 +64,7 @@ class ParsedRequest:
         except ParseError:
             raise
         except PLUGIN_FAULTS as error:
-            raise _failed(guard, error) from error
+            raise caused(_failed(guard, error), error) from error
 
 
 def reader_finder(
@@ -140,14 +152,15 @@ class RequestParser:
         call = HttpCall(request_id, path, headers, body, claim, may_lack_model)
         began = perf_counter()
         try:
-            request = guard.plugin.parse(call)
+            plugin: Any = guard.plugin  # which may return anything
+            request = plugin.parse(call)
             if not isinstance(request, LLMRequest):
                 raise TypeError(f"it returned {request!r:.99} and no LLMRequest")
         except ParseError:
             guard.passed(perf_counter() - began)
             raise
         except PLUGIN_FAULTS as error:
-            raise _failed(guard, error, perf_counter() - began) from error
+            raise caused(_failed(guard, error, perf_counter() - began), error) from error
         guard.passed(perf_counter() - began)
         return ParsedRequest(request, body, guard)
 

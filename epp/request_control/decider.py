@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from epp.observability import DebugLine, Metrics
 from epp.request_control.conditional import PREFER_HEADER, acceptance
@@ -38,9 +38,10 @@ from epp.scheduling import (
     SchedulingResult,
     ShadowPick,
     UnknownProfileError,
+    caused,
 )
 
-_ANSWERS: Mapping[type[Exception], type[RequestError]] = {
+_ANSWERS: Final[Mapping[type[Exception], type[RequestError]]] = {
     NoEndpointsError: AllFilteredError,
     FilterFailedError: PluginFailedError,
     DroppedError: RequestDroppedError,
@@ -158,7 +159,7 @@ class Decider:
             if self._no_endpoint.enabled and isinstance(error, NoEndpointsError):
                 self._no_endpoint.write(no_endpoint_fields, request, candidates, error)
             if answer := _ANSWERS.get(type(error)):
-                raise answer(str(error)) from error
+                raise caused(answer(str(error)), error) from error
             raise
         self._schedule_seconds(perf_counter() - began)
         return result
@@ -216,7 +217,8 @@ class Decider:
         scores = _scores(result) if self._emit_endpoint_scores else None
         destination = _destination(result)
         endpoint = result.endpoints[0].endpoint
-        load, now = endpoint.load, self._clock()
+        now = self._clock()
+        load: Any = endpoint.load  # its ints stay ints in the log, when compiled, too
         waiting_requests, running_requests = load.waiting_requests, load.running_requests
         kv_cache_usage, requested_at = load.kv_cache_usage, endpoint.metrics.requested_at
         recorder = self._recorder

@@ -7,6 +7,7 @@ queues, waits in between; what follows the wait is one synchronous step again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from epp.flow_control import FlowController
 from epp.observability import Metrics
@@ -59,6 +60,7 @@ from epp.scheduling import (
     Endpoint,
     LLMRequest,
     bounded_id,
+    caused,
 )
 from epp.tracing import RequestTrace
 
@@ -237,8 +239,8 @@ class Director:
                 )
                 request = parsed.request
                 rewritten = apply_policies(self._policies, parsed)
-            except ParseError as error:
-                raise _as_answer(error) from error
+            except ParseError as fault:
+                raise caused(_as_answer(fault), fault) from fault
             if rewritten is not None:
                 memory.hold(len(rewritten))
                 if raw is not None:
@@ -281,7 +283,7 @@ class Director:
             try:
                 if answer is error:
                     raise
-                raise answer from error
+                raise caused(answer, error) from error
             finally:
                 del answer  # its traceback refers to this frame, and the frame to the body
 
@@ -388,7 +390,7 @@ class Director:
         return routed
 
 
-_ANSWERS: Mapping[type[ParseError], type[RequestError]] = {
+_ANSWERS: Final[Mapping[type[ParseError], type[RequestError]]] = {
     BodyTooLongError: BodyTooLargeError,
     CompressionRatioError: DecodedBodyTooLargeError,
     NestedTooDeeplyError: TooDeepError,

@@ -17,7 +17,10 @@ from epp.request_control.routed_request import AnsweredBy, RoutedRequest
 from epp.scheduling import Endpoint
 
 _BAD_GATEWAY: Final = HTTPStatus.BAD_GATEWAY.value
-_TELLING: Final = frozenset({EndCause.COMPLETED, EndCause.ENDED, EndCause.CLIENT_DISCONNECT})
+# Looked up once: reading a member from its class takes 0.15 us.
+_ENDED, _CLIENT_LEFT = EndCause.ENDED, EndCause.CLIENT_DISCONNECT
+_BY_GATEWAY = AnsweredBy.GATEWAY
+_TELLING: Final = frozenset({EndCause.COMPLETED, _ENDED, _CLIENT_LEFT})
 """Ends that say something about the server."""
 _CUT_SECONDS: Final = 0.005
 """A streamed answer that ends so soon after its head was probably cut off."""
@@ -168,7 +171,7 @@ class LiveRequests:
         if (
             self._outliers is not None
             and cause in _TELLING
-            and routed.answered_by is not AnsweredBy.GATEWAY
+            and routed.answered_by is not _BY_GATEWAY
         ):
             self._outliers.ended(routed.endpoint, is_whole=_is_whole(routed, cause, now))
         pipeline, parsed_by = routed.pipeline, routed.parsed_by
@@ -200,7 +203,7 @@ def _is_whole(routed: RoutedRequest, cause: EndCause, now: float) -> bool:
     hardly ends in the moment in which it begins.
     """
     status = routed.status
-    if cause is EndCause.CLIENT_DISCONNECT or status is None or status >= SERVER_ERROR:
+    if cause is _CLIENT_LEFT or status is None or status >= SERVER_ERROR:
         return False
     streamed_since = routed.responded_at
-    return not (cause is EndCause.ENDED and streamed_since and now - streamed_since < _CUT_SECONDS)
+    return not (cause is _ENDED and streamed_since and now - streamed_since < _CUT_SECONDS)

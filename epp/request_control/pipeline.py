@@ -10,7 +10,7 @@ Every plugin call goes through its guard: a plugin that raises is skipped and co
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from epp.flow_control import SaturationDetector, SheddingAdmission
 from epp.parsing import RequestParser
@@ -49,7 +49,7 @@ from epp.scheduling import (
     call_each,
 )
 
-_MAX_NUMBER = 1e300
+_MAX_NUMBER: Final = 1e300
 """Largest number in metadata for the gateway, whose numbers are doubles."""
 
 
@@ -287,7 +287,7 @@ class Pipeline:
         """Return the metadata of an answer; of two values for one key, the later one wins."""
         facts: dict[str, dict[str, str | bool | float]] = {}
 
-        def add(reporter: AnswerReporter) -> None:
+        def add(reporter: Any) -> None:  # noqa: ANN401 - it may return anything
             reported = reporter.report_answer(request, usage, served_by, state)
             for namespace, values in _checked(reported).items():
                 facts.setdefault(namespace, {}).update(values)
@@ -328,7 +328,7 @@ class Pipeline:
             call()
 
 
-def _checked(facts: AnswerFacts) -> AnswerFacts:
+def _checked(facts: Any) -> AnswerFacts:  # noqa: ANN401 - what a plugin returned
     """Return ``facts``.
 
     Raises:
@@ -347,12 +347,19 @@ def _checked(facts: AnswerFacts) -> AnswerFacts:
                     f"report_answer() returned {key!r}: {value!r}; keys are texts, values texts,"
                     " booleans or finite numbers"
                 )
-    return facts
+    checked: AnswerFacts = facts
+    return checked
 
 
 def _is_text(value: object) -> bool:
     """Return whether ``value`` is a text that UTF-8 can encode."""
-    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
 
 
 def _is_number(value: object) -> bool:
@@ -388,7 +395,7 @@ class _RequestWatch:
         raise PluginContractError(f"plugin {plugin.name!r} set the request's {what}")
 
 
-_KINDS: Mapping[str, type] = {
+_KINDS: Final[Mapping[str, type]] = {
     "request_id": str,
     "target_model": str,
     "model": str,
@@ -408,7 +415,8 @@ def _facts(request: LLMRequest) -> dict[str, object]:
 
 
 def _check_head(plugin: Plugin, head: ResponseHead) -> None:
-    if not isinstance(head.set_headers, dict):
-        kind = type(head.set_headers).__name__
+    given: Any = head.set_headers  # a plugin may have set it to anything
+    if not isinstance(given, dict):
+        kind = type(given).__name__
         head.set_headers = {}
         raise PluginContractError(f"plugin {plugin.name!r} set the headers to set to {kind}")

@@ -5,17 +5,20 @@ operator's rewrite rule for the body's model overrides the client's header.
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from epp.parsing import ParsedRequest
 from epp.scheduling import bounded_id
 
 # The Go EPP's names, each with its deprecated one; the new one wins.
-FAIRNESS, OLD_FAIRNESS = "x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"
-OBJECTIVE, OLD_OBJECTIVE = "x-llm-d-inference-objective", "x-gateway-inference-objective"
-REWRITE, OLD_REWRITE = "x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite"
+FAIRNESS: Final = "x-llm-d-inference-fairness-id"
+OLD_FAIRNESS: Final = "x-gateway-inference-fairness-id"
+OBJECTIVE: Final = "x-llm-d-inference-objective"
+OLD_OBJECTIVE: Final = "x-gateway-inference-objective"
+REWRITE: Final = "x-llm-d-model-name-rewrite"
+OLD_REWRITE: Final = "x-gateway-model-name-rewrite"
 
-DEFAULT_FAIRNESS_ID = "default-flow"
+DEFAULT_FAIRNESS_ID: Final = "default-flow"
 
 
 class RequestPolicies(Protocol):

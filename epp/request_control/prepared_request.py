@@ -1,7 +1,6 @@
 """A request as it was received, and one that is ready to be decided."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from epp.parsing import Parser
 from epp.request_control.memory import UNCOUNTED, RequestMemory
@@ -11,50 +10,90 @@ from epp.scheduling import Endpoint, Guard, LLMRequest
 from epp.tracing import RequestTrace
 
 
-@dataclass(slots=True, eq=False)
 class RawRequest:
     """A request as it was received, kept while it may be decided again in a dry run."""
 
-    request_id: str
-    headers: Mapping[str, str]
-    body: bytes
-    decoded: bytes | None
-    """The body without its content encoding, if it has been decoded already."""
-    subset: Sequence[str] | None
-    target_model: str = ""
-    """The model name that the operator's policies have set; "" if they have set none."""
+    __slots__ = ("body", "decoded", "headers", "request_id", "subset", "target_model")
+
+    def __init__(
+        self,
+        request_id: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        decoded: bytes | None,
+        subset: Sequence[str] | None,
+    ) -> None:
+        self.request_id = request_id
+        self.headers = headers
+        self.body = body
+        self.decoded = decoded
+        """The body without its content encoding, if it has been decoded already."""
+        self.subset = subset
+        self.target_model = ""
+        """The model name that the operator's policies have set; "" if they have set none."""
 
 
-@dataclass(slots=True, eq=False)
 class PreparedRequest:
-    """A parsed request whose data producers have run, or are running."""
+    """A parsed request whose data producers have run, or are running.
 
-    pipeline: Pipeline
-    """The pipeline whose producers have run, and whose profiles decide."""
-    producer_run: ProducerRun
-    """Holds the request and its cycle state."""
-    parser: Guard[Parser] | None
-    """The parser that read the body; None if none did."""
-    rewritten: bytes | None
-    """The body with another model name; None if the received one is sent on."""
-    received_at: float
-    """When the request headers came, in seconds of the clock."""
-    subset: Sequence[str] | None
-    """Endpoints that the gateway allows, ``ip:port`` or ``ip``; None for the whole pool."""
-    memory: RequestMemory = UNCOUNTED
-    """Counts the bytes that the request holds."""
-    raw: RawRequest | None = None
-    """The request as it was received; None unless a dry run may need it."""
-    trace: RequestTrace | None = None
-    """None unless the request is traced."""
-    forced: str = ""
-    """The endpoint that it must go to (:mod:`.forced_endpoint`); "" for any."""
-    candidates: Sequence[Endpoint] = ()
-    """Endpoints of the last choice."""
-    parsed_by: Pipeline | None = None
-    """The pipeline that parsed it, if a reload came while it waited; None for `pipeline`."""
-    is_waiting: bool = False
-    """Whether :meth:`begin_to_wait` was called."""
+    Args:
+        pipeline: The pipeline whose producers have run, and whose profiles decide.
+        producer_run: Holds the request and its cycle state.
+        parser: The parser that read the body; None if none did.
+        rewritten: The body with another model name; None if the received one is sent on.
+        received_at: When the request headers came, in seconds of the clock.
+        subset: Endpoints that the gateway allows, ``ip:port`` or ``ip``; None for the whole pool.
+        memory: Counts the bytes that the request holds.
+        raw: The request as it was received; None unless a dry run may need it.
+        trace: None unless the request is traced.
+        forced: The endpoint that it must go to (:mod:`.forced_endpoint`); "" for any.
+    """
+
+    __slots__ = (
+        "candidates",
+        "forced",
+        "is_waiting",
+        "memory",
+        "parsed_by",
+        "parser",
+        "pipeline",
+        "producer_run",
+        "raw",
+        "received_at",
+        "rewritten",
+        "subset",
+        "trace",
+    )
+
+    def __init__(  # noqa: PLR0917 - keywords would cost more than what it does
+        self,
+        pipeline: Pipeline,
+        producer_run: ProducerRun,
+        parser: Guard[Parser] | None,
+        rewritten: bytes | None,
+        received_at: float,
+        subset: Sequence[str] | None,
+        memory: RequestMemory = UNCOUNTED,
+        raw: RawRequest | None = None,
+        trace: RequestTrace | None = None,
+        forced: str = "",
+    ) -> None:
+        self.pipeline = pipeline
+        self.producer_run = producer_run
+        self.parser = parser
+        self.rewritten = rewritten
+        self.received_at = received_at
+        self.subset = subset
+        self.memory = memory
+        self.raw = raw
+        self.trace = trace
+        self.forced = forced
+        self.candidates: Sequence[Endpoint] = ()
+        """Endpoints of the last choice."""
+        self.parsed_by: Pipeline | None = None
+        """The pipeline that parsed it, if a reload came while it waited; None for `pipeline`."""
+        self.is_waiting = False
+        """Whether :meth:`begin_to_wait` was called."""
 
     @property
     def request(self) -> LLMRequest:

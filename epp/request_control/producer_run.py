@@ -11,9 +11,8 @@ has failed.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from time import perf_counter
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from epp.request_control.plugins import (
     PRODUCER_FAILURES,
@@ -37,16 +36,25 @@ from epp.scheduling import (
 P = TypeVar("P", bound=Producer)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _Step(Generic[P]):
-    guard: Guard[P]
-    position: int
-    needs: frozenset[int]
-    """Positions of the producers it depends on."""
-    after: frozenset[int]
-    """Positions of those that it runs after: the same, and those it can do without."""
-    attaches: bool
-    """Whether it implements ``attach``, which is then its last method."""
+    __slots__ = ("after", "attaches", "guard", "needs", "position")
+
+    def __init__(
+        self,
+        guard: Guard[P],
+        position: int,
+        needs: frozenset[int],
+        after: frozenset[int],
+        attaches: bool,
+    ) -> None:
+        self.guard = guard
+        self.position = position
+        self.needs = needs
+        """Positions of the producers it depends on."""
+        self.after = after
+        """Positions of those that it runs after: the same, and those it can do without."""
+        self.attaches = attaches
+        """Whether it implements ``attach``, which is then its last method."""
 
     def prepared(self, seconds: float) -> None:
         """Record that it has prepared a request."""
@@ -56,18 +64,38 @@ class _Step(Generic[P]):
             self.guard.passed(seconds)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class SyncStep(_Step[DataProducer]):
     """A synchronous producer."""
 
-    prepare: Callable[[LLMRequest, CycleState], None]
+    __slots__ = ("prepare",)
+
+    def __init__(
+        self,
+        guard: Guard[DataProducer],
+        position: int,
+        needs: frozenset[int],
+        after: frozenset[int],
+        attaches: bool,
+    ) -> None:
+        super().__init__(guard, position, needs, after, attaches)
+        self.prepare: Callable[[LLMRequest, CycleState], object] = guard.plugin.prepare
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class AsyncStep(_Step[AsyncDataProducer]):
     """An asynchronous producer."""
 
-    timeout_seconds: float
+    __slots__ = ("timeout_seconds",)
+
+    def __init__(
+        self,
+        guard: Guard[AsyncDataProducer],
+        position: int,
+        needs: frozenset[int],
+        after: frozenset[int],
+        attaches: bool,
+    ) -> None:
+        super().__init__(guard, position, needs, after, attaches)
+        self.timeout_seconds = guard.plugin.timeout_seconds
 
 
 Step = SyncStep | AsyncStep
@@ -88,10 +116,10 @@ def plan(plugins: Iterable[Plugin], guards: GuardRails) -> tuple[Step, ...]:
         attaches = type(plugin).attach is not Producer.attach
         if isinstance(plugin, AsyncDataProducer):
             guard = guards.guard("AsyncDataProducer", plugin)
-            steps.append(AsyncStep(guard, position, needs, after, attaches, plugin.timeout_seconds))
+            steps.append(AsyncStep(guard, position, needs, after, attaches))
         else:
             sync = guards.guard("DataProducer", plugin)
-            steps.append(SyncStep(sync, position, needs, after, attaches, plugin.prepare))
+            steps.append(SyncStep(sync, position, needs, after, attaches))
     return tuple(steps)
 
 
@@ -133,6 +161,7 @@ class ProducerRun:
         left: list[Step] = []
         request, state = self.request, self.state
         unsettled, failed = self._unsettled, self._failed
+        began = 0.0  # until a step begins where none has just ended
         for step in self._left:
             if unsettled:
                 if not unsettled.isdisjoint(step.after):
@@ -149,17 +178,21 @@ class ProducerRun:
                     started.append(step)
                 else:
                     self._not_applied.add(step.position)
+                began = 0.0
                 continue
-            began = perf_counter()
+            began = began or perf_counter()
             try:
                 step.prepare(request, state)
             except PLUGIN_FAULTS as error:
                 guard.failed(error, perf_counter() - began)
                 self._note(step, "error")
+                began = 0.0
             else:
+                ended = perf_counter()
                 # Not by ``prepared``: one call less per producer and request.
                 done = guard.timed if step.attaches else guard.passed
-                done(perf_counter() - began)
+                done(ended - began)
+                began = ended
         self._left = left
         return started
 
@@ -181,28 +214,34 @@ class ProducerRun:
     def attach(self, endpoints: Sequence[Endpoint]) -> None:
         """Call ``attach`` of the producers that did not fail."""
         request, state, failed = self.request, self.state, self._failed
+        began = 0.0
         for step in self._steps:
             if not step.attaches or step.position in failed:
                 continue
             guard = step.guard
             if (failed or guard.is_off) and self._is_out(step):
                 continue
-            began = perf_counter()
+            plugin: Any = guard.plugin  # which may return anything
+            began = began or perf_counter()
             try:
-                guard.plugin.attach(request, endpoints, state)
+                plugin.attach(request, endpoints, state)
             except PLUGIN_FAULTS as error:
                 guard.failed(error, perf_counter() - began)
                 self._note(step, "error")
+                began = 0.0
             else:
+                ended = perf_counter()
                 # As in _applies: a producer that did not apply has not shown that it works.
                 done = guard.timed if step.position in self._not_applied else guard.passed
-                done(perf_counter() - began)
+                done(ended - began)
+                began = ended
 
     def _applies(self, step: AsyncStep) -> bool:
         guard = step.guard
+        plugin: Any = guard.plugin
         began = perf_counter()
         try:
-            applies = bool(guard.plugin.applies_to(self.request, self.state))
+            applies = bool(plugin.applies_to(self.request, self.state))
         except PLUGIN_FAULTS as error:
             guard.failed(error, perf_counter() - began)
             self._note(step, "error")
@@ -216,7 +255,7 @@ class ProducerRun:
         if step.guard.is_off:
             self._note(step, "disabled")
             return True
-        broken = step.needs & self._failed.keys()
+        broken = step.needs.intersection(self._failed)
         if broken:
             self._note(step, f"needs {self._failed[min(broken)]}")
         return bool(broken)

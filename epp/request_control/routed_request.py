@@ -25,7 +25,7 @@ FindReader = Callable[[Mapping[str, str]], AnswerReader | None]
 """Returns the reader for an answer with these headers, by lower-case name; None if there is none.
 It never raises."""
 
-_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class AnsweredBy(Enum):

@@ -18,6 +18,7 @@ from epp.scheduling.errors import (
     ReservationError,
     SchedulingError,
     UnknownProfileError,
+    caused,
     described,
     without_request,
 )
@@ -36,13 +37,13 @@ from epp.scheduling.plugins import (
     ProfileHandler,
     Scorer,
     StageDecider,
+    WeightedScorer,
 )
 from epp.scheduling.profile import SchedulerProfile
 from epp.scheduling.result_check import ResultWatch
+from epp.scheduling.scales import scale_fault
 from epp.scheduling.scheduler import Scheduler
-from epp.scheduling.scoring import WeightedScorer
 from epp.scheduling.shadow import ShadowPick, ShadowProfile
-from epp.scheduling.totals import scale_fault
 from epp.scheduling.types import (
     NEVER_SCRAPED,
     NO_SCORES,
@@ -109,6 +110,7 @@ __all__ = [
     "WeightedScorer",
     "bounded_id",
     "call_each",
+    "caused",
     "decided_by",
     "decisive_term",
     "described",

@@ -1,7 +1,9 @@
 """Errors raised by the scheduling framework."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 
 class SchedulingError(Exception):
@@ -76,6 +78,12 @@ class ReservationError(RuntimeError):
 
 PLUGIN_FAULTS: Final = (Exception, SystemExit)
 """Errors that a guarded call catches: sys.exit() in a plugin ends neither process nor request."""
+
+
+def caused(error: E, by: BaseException) -> E:
+    """Return ``error`` with ``by`` as its cause; compiled code drops that of ``raise … from``."""
+    error.__cause__ = by
+    return error
 
 
 def described(error: BaseException) -> str:

@@ -184,8 +184,8 @@ class GuardRails:
 
 
 def call_each(
-    guards: Iterable[Guard[P]],
-    call: Callable[[P], None],
+    guards: Iterable[Guard[Any]],
+    call: Callable[[Any], object],
     answers: tuple[type[Exception], ...] = (),
     check: Callable[[Plugin], None] | None = None,
 ) -> None:
@@ -193,7 +193,7 @@ def call_each(
 
     Args:
         guards: The plugins' guards, in the order of the calls.
-        call: Calls a plugin.
+        call: Calls a plugin, which may return anything.
         answers: Errors that a plugin may raise on purpose: they end the calls and are raised.
         check: Called after each plugin; repairs invalid changes to the plugin's arguments and then
             raises.

@@ -7,6 +7,7 @@ several extension points; one instance then serves them all.
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, NoReturn, Protocol
 
 from epp.scheduling.cycle_state import CycleState
@@ -166,6 +167,14 @@ class Scorer(Plugin, Generic[RequestT, EndpointT]):
             [0.0, 1.0] unless the class declares ``score_range`` or ``normalize``. Values outside
             are clamped, NaN counts as 0; both are counted, and logged once.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedScorer(Generic[RequestT, EndpointT]):
+    """A scorer and its weight in a profile."""
+
+    scorer: Scorer[RequestT, EndpointT]
+    weight: float = 1.0
 
 
 class Picker(Plugin, Generic[RequestT, EndpointT]):

@@ -4,7 +4,7 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from math import isinf, nextafter
 from time import perf_counter
-from typing import Generic
+from typing import Any, Final, Generic
 
 from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.errors import (
@@ -16,9 +16,9 @@ from epp.scheduling.errors import (
 )
 from epp.scheduling.filtering import Blame, FilterChain
 from epp.scheduling.guards import GuardRails
-from epp.scheduling.plugins import Filter, Picker
+from epp.scheduling.plugins import Filter, Picker, WeightedScorer
 from epp.scheduling.result_check import is_candidate
-from epp.scheduling.scoring import ScorerSet, WeightedScorer
+from epp.scheduling.scoring import ScorerSet
 from epp.scheduling.types import (
     EndpointT,
     ProfileResult,
@@ -28,9 +28,9 @@ from epp.scheduling.types import (
     name_of,
 )
 
-_SCALE = 10.0
+_SCALE: Final = 10.0
 """Range of a profile's totals when they are added to a preference."""
-_BELOW_SCALE = nextafter(_SCALE, 0.0)
+_BELOW_SCALE: Final = nextafter(_SCALE, 0.0)
 
 
 class SchedulerProfile(Generic[RequestT, EndpointT]):
@@ -137,8 +137,9 @@ class SchedulerProfile(Generic[RequestT, EndpointT]):
         guard = self._picker
         began = perf_counter()
         try:
-            picked = guard.plugin.pick(request, scored, state)
-            _check(guard.plugin, picked, scored)
+            picker: Any = guard.plugin  # which may return anything
+            picked: Sequence[ScoredEndpoint[EndpointT]] = picker.pick(request, scored, state)
+            _check(picker, picked, scored)
         except PLUGIN_FAULTS as error:
             guard.failed(error, perf_counter() - began)
             return [self._best(scored)]

@@ -13,6 +13,7 @@ from epp.scheduling.errors import (
     ProfileLoopError,
     SchedulingError,
     UnknownProfileError,
+    caused,
     without_request,
 )
 from epp.scheduling.guards import GuardRails, call_each
@@ -123,7 +124,8 @@ class Scheduler(Generic[RequestT, EndpointT]):
         guard = self._handler
         began = perf_counter()
         try:
-            picked = guard.plugin.pick_profiles(request, self.profiles, results, state)
+            handler: Any = guard.plugin  # which may return anything
+            picked = handler.pick_profiles(request, self.profiles, results, state)
             names = self._checked(picked, results) if picked or not results else ()
         except UnknownProfileError:
             guard.timed(perf_counter() - began)
@@ -135,7 +137,7 @@ class Scheduler(Generic[RequestT, EndpointT]):
 
     def _checked(
         self,
-        picked: Mapping[str, SchedulerProfile[RequestT, EndpointT]],
+        picked: Any,  # noqa: ANN401 - what a plugin returned
         results: Mapping[str, ProfileResult[EndpointT]],
     ) -> Sequence[str]:
         """Return the names of the profiles picked.
@@ -169,7 +171,8 @@ class Scheduler(Generic[RequestT, EndpointT]):
         guard = self._handler
         began = perf_counter()
         try:
-            result = guard.plugin.process_results(request, results, state)
+            handler: Any = guard.plugin
+            result: SchedulingResult[EndpointT] = handler.process_results(request, results, state)
         except SchedulingError:
             guard.passed(perf_counter() - began)  # the handler reports that no endpoint was found
             raise
@@ -180,8 +183,8 @@ class Scheduler(Generic[RequestT, EndpointT]):
                 raise PluginContractError(  # noqa: TRY301 - counted like any other failure
                     f"the result of profile handler {self.handler.name!r} {fault}"
                 )
-        except Exception as error:
-            self._handler_failed(error, perf_counter() - began)
+        except Exception as breach:
+            self._handler_failed(breach, perf_counter() - began)
         guard.passed(perf_counter() - began)
         return result
 
@@ -190,9 +193,10 @@ class Scheduler(Generic[RequestT, EndpointT]):
         self._handler.failed(error, seconds)
         if isinstance(error, SchedulingError):
             raise error
-        raise ProfileHandlerError(
+        failed = ProfileHandlerError(
             f"profile handler {self.handler.name!r} failed: {without_request(error)}"
-        ) from error
+        )
+        raise caused(failed, error) from error
 
 
 def _picks_once(handler: type[ProfileHandler[Any, Any]]) -> bool:

@@ -7,25 +7,16 @@ raised.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Generic
 
 from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.errors import PLUGIN_FAULTS, PluginContractError
 from epp.scheduling.guards import Guard, GuardRails
-from epp.scheduling.plugins import Plugin, Scorer
-from epp.scheduling.totals import Scale, corrected, scale_of, weighted_totals
+from epp.scheduling.plugins import Plugin, Scorer, WeightedScorer
+from epp.scheduling.scales import Scale, scale_of
+from epp.scheduling.totals import corrected, weighted_totals
 from epp.scheduling.types import EndpointT, RequestT, ScoreColumns
-
-
-@dataclass(frozen=True, slots=True)
-class WeightedScorer(Generic[RequestT, EndpointT]):
-    """A scorer and its weight in a profile."""
-
-    scorer: Scorer[RequestT, EndpointT]
-    weight: float = 1.0
-
 
 _Member = tuple[Guard[Scorer[Any, Any]], Scale | None, float]
 """A scorer, the scale of its scores, its weight."""
@@ -68,7 +59,8 @@ class ScorerSet(Generic[RequestT, EndpointT]):
                 skipped.append(member)
                 continue
             try:
-                scores: Sequence[float] = guard.plugin.score(request, endpoints, state)
+                plugin: Any = guard.plugin  # which may return anything
+                scores: Sequence[float] = plugin.score(request, endpoints, state)
                 if not isinstance(scores, (list, tuple)) or len(scores) != count:
                     raise _broken(guard.plugin, scores, count)
                 if scale is not None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
 import pytest
 from google.protobuf import json_format
 from structlog.testing import capture_logs
@@ -470,8 +469,7 @@ def test_a_sample_of_responses_is_requested_for_their_usage(
 )
 def test_only_a_gateway_that_supports_lists_gets_one(is_list: bool, expected: str) -> None:
     def change(exchange: RoutedRequest) -> None:
-        destination = "10.0.0.1:8000,10.0.0.2:8000"
-        exchange.decision = msgspec.structs.replace(exchange.decision, destination=destination)
+        exchange.decision.destination = "10.0.0.1:8000,10.0.0.2:8000"
 
     epp = Epp(make_pool())
     settings = ExtProcSettings(destination_list=is_list)

@@ -7,10 +7,15 @@ from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
 from epp.observability import FlowMetrics, Metrics, OperatorNames, RevocationMetrics
-from epp.observability.known_names import MAX_PRIORITIES, REFRESH_SECONDS
-from epp.observability.label_sets import LabelSets
-from epp.observability.page_budget import IDLE_SECONDS, STEPS_AT_ONCE, SWEEP_SECONDS
-from epp.observability.request_metrics import MAX_CODES, RequestMetrics
+from epp.observability.known_names import MAX_PRIORITIES, REFRESH_SECONDS, Standing
+from epp.observability.page_budget import (
+    IDLE_SECONDS,
+    STEPS_AT_ONCE,
+    SWEEP_SECONDS,
+    Claim,
+    PageBudget,
+)
+from epp.observability.request_metrics import MAX_CODES
 from epp.testing import make_endpoint, make_request
 
 LIMIT = 1_000_000
@@ -237,14 +242,14 @@ def test_one_request_looks_at_few_label_sets_of_a_full_page(
 ) -> None:
     for n in range(2000):
         send(metrics, f"junk-{n}")
-    looked_at: list[str] = []
-    judge_again = LabelSets.judge_again
+    looked_at: list[Claim] = []
+    move = PageBudget.move
 
-    def judged(sets: LabelSets[RequestMetrics], owner: RequestMetrics) -> None:
-        looked_at.append(owner.labels[0])
-        judge_again(sets, owner)
+    def moved(budget: PageBudget, claim: Claim, standing: Standing) -> None:
+        looked_at.append(claim)
+        move(budget, claim, standing)
 
-    monkeypatch.setattr(LabelSets, "judge_again", judged)
+    monkeypatch.setattr(PageBudget, "move", moved)
     clock.now += SWEEP_SECONDS
     most = 0
     for _ in range(REQUESTS_OF_A_SWEEP):

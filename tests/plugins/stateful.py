@@ -8,7 +8,7 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterable, Iterator
-from textwrap import dedent
+from pathlib import Path
 from typing import Final
 
 _CONTAINERS: Final = frozenset(
@@ -40,15 +40,27 @@ def _is_ours(kind: type) -> bool:
 
 def _kept(kind: type) -> Iterator[str]:
     for base in filter(_is_ours, kind.__mro__):
-        (tree,) = ast.parse(dedent(inspect.getsource(base))).body
-        assert isinstance(tree, ast.ClassDef)
-        for method in tree.body:
+        for method in _class(base).body:
             if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
                 for name, value in _assigned(method):
                     if method.name != "__init__":
                         yield f"{base.__name__}.{method.name} sets {name}"
                     elif value is not None and (what := _state_in(value, base)):
                         yield f"{base.__name__}.{name} is {what}"
+
+
+def _class(kind: type) -> ast.ClassDef:
+    """Return the source of a class, which may be compiled: its source is beside the extension."""
+    module = kind.__module__
+    file = Path(sys.modules[module].__file__ or "")
+    if file.suffix != ".py":
+        file = file.with_name(f"{module.rpartition('.')[2]}.py")
+    (found,) = (
+        each
+        for each in ast.parse(file.read_text()).body
+        if isinstance(each, ast.ClassDef) and each.name == kind.__name__
+    )
+    return found
 
 
 def _assigned(method: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:

@@ -3,6 +3,7 @@
 import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar
+from unittest.mock import Mock
 
 import pytest
 from structlog.testing import capture_logs
@@ -23,7 +24,6 @@ from epp.request_control import (
     ResponseHeader,
     ScreenedOutError,
     Screener,
-    routed_request,
 )
 from epp.scheduling import (
     CycleState,
@@ -416,16 +416,10 @@ def test_headers_that_are_none_are_their_plugins_fault_and_leave_nothing_reserve
     assert epp.failures("PreRequest", plugin) == 2
 
 
-def test_what_raises_after_the_reservation_gives_it_back_and_tells_the_plugins(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    plugin = NotingPlugin("noting", [])
-    epp = Epp(make_pool(), plugins=[plugin])
-
-    def raising(*_: object) -> None:
-        raise ZeroDivisionError("a bug of ours")
-
-    monkeypatch.setattr(routed_request, "reader_finder", raising)
+def test_what_raises_after_the_reservation_gives_it_back_and_tells_the_plugins() -> None:
+    plugin, recorder = NotingPlugin("noting", []), Mock()
+    recorder.decided.side_effect = ZeroDivisionError("a bug of ours")
+    epp = Epp(make_pool(), plugins=[plugin], recorder=recorder)
     with pytest.raises(InternalError):
         epp.handle()
     assert epp.in_flight == epp.director.in_flight == 0
@@ -440,6 +434,23 @@ class Spoiling(PreRequest):
 
     def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
         result.primary = "nobody"
+
+
+class Returning(PreRequest):
+    """Returns what nobody asks for."""
+
+    type: ClassVar[str] = "returning"
+    name = "returning"
+
+    def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+        return self.name  # type: ignore[return-value] # as code without types does
+
+
+def test_what_a_hook_returns_does_not_matter() -> None:
+    plugin = Returning()
+    epp = Epp(make_pool(), plugins=[plugin])
+    epp.handle().close(EndCause.COMPLETED)
+    assert epp.failures("PreRequest", plugin) == 0
 
 
 def test_a_hook_that_spoils_the_decision_is_blamed_and_not_the_next_one() -> None:

@@ -15,10 +15,10 @@ from epp.parsing.plugins import Usage
 from epp.request_control.plugins import ANSWER_USAGE, EndCause
 from epp.scheduling import CycleState, Endpoint, Scheduler, SchedulerProfile, WeightedScorer
 from epp.testing import make_endpoint, make_request
-from epp_plugins.data_producers import token_scale
 from epp_plugins.data_producers.approx_prefix_cache import ApproxPrefixCacheProducer, Params
 from epp_plugins.data_producers.token import Params as TokenParams
 from epp_plugins.data_producers.token import TokenProducer
+from epp_plugins.data_producers.token_scale import TokenScale
 from epp_plugins.pickers.max_score import MaxScorePicker
 from epp_plugins.pickers.max_score import Params as PickerParams
 from epp_plugins.profile_handlers.single_profile import Params as HandlerParams
@@ -79,9 +79,22 @@ class Outcome:
 
 
 def simulate(
-    bytes_per_token: int, *, with_counters: bool = True, with_usage: bool = False, seed: int = SEED
+    bytes_per_token: int,
+    *,
+    with_counters: bool = True,
+    with_usage: bool = False,
+    seed: int = SEED,
+    factor: float | None = None,
 ) -> Outcome:
-    """Send all turns of all conversations, some at a time, each with what came before it."""
+    """Send all turns of all conversations, some at a time, each with what came before it.
+
+    Args:
+        bytes_per_token: Of the servers' tokenizer.
+        with_counters: Whether the pages have the servers' counters of tokens and prompts.
+        with_usage: Whether the responses report their tokens.
+        seed: Of the conversations.
+        factor: The scale of all servers to begin with; None for the default.
+    """
     rng = random.Random(seed)
     producer = ApproxPrefixCacheProducer("approx-prefix-cache-producer", Params())
     scheduler = Scheduler(
@@ -108,6 +121,10 @@ def simulate(
         for name in (f"server-{n}" for n in range(SERVERS))
     }
     pool = [server.endpoint for server in servers.values()]
+    if factor is not None:
+        for each in pool:
+            scale = producer._record._scales[each.name] = TokenScale()
+            scale.factor = factor
     under_way: deque[Endpoint] = deque()
     found = asked = 0
     for prompt in _prompts(bytes_per_token, rng):
@@ -161,12 +178,7 @@ def _prompts(bytes_per_token: int, rng: random.Random) -> Iterator[bytes]:
 
 def fixed(factor: float, bytes_per_token: int, seed: int) -> Outcome:
     """Simulate with a scale that nothing changes."""
-    before = token_scale.GENEROUS
-    token_scale.GENEROUS = factor  # type: ignore[misc]
-    try:
-        return simulate(bytes_per_token, with_counters=False, seed=seed)
-    finally:
-        token_scale.GENEROUS = before  # type: ignore[misc]
+    return simulate(bytes_per_token, with_counters=False, seed=seed, factor=factor)
 
 
 def main() -> None:

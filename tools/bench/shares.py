@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from math import inf
 from statistics import median
 from typing import Final
-from unittest.mock import patch
 
 from rich.table import Table
 
 from epp.app import App
+from epp.compiled import IS_COMPILED
 from epp.lab.envoy import Mode
-from epp.observability import metric_families, plugin_metrics
-from epp.observability.metric_children import Counter, Gauge, Histogram
 from tools.bench import tables
 from tools.bench.gateways import Case, Reads
 from tools.bench.in_process import in_turns, new_app, silenced, warmed, without_log_line
@@ -27,55 +25,19 @@ TURNS: Final = 3
 CASES: Final = (Case(Mode.ADAPTIVE), Case(Mode.FULL_DUPLEX))
 
 
-class _NoCounter(Counter):
-    __slots__ = ()
-
-    def inc(self) -> None:
-        pass
-
-    def add(self, count: int) -> None:
-        pass
-
-
-class _NoGauge(Gauge):
-    __slots__ = ()
-
-    def inc(self) -> None:
-        pass
-
-    def dec(self) -> None:
-        pass
-
-    def add(self, amount: float) -> None:
-        pass
-
-    def set(self, value: float) -> None:
-        pass
-
-
-class _NoHistogram(Histogram):
-    __slots__ = ()
-
-    def observe(self, value: float) -> None:
-        pass
-
-    def observer(self, limit: float, exceeded: Callable[[], None]) -> Callable[[float], None]:
-        return self.observe
-
-
 def _without_metrics() -> App:
-    with (
-        patch.multiple(metric_families, Counter=_NoCounter, Gauge=_NoGauge, Histogram=_NoHistogram),
-        patch.multiple(plugin_metrics, Counter=_NoCounter, Histogram=_NoHistogram),
-    ):
+    # Not at the top: compiled classes have no subclasses here.
+    from tools.bench import no_metrics
+
+    with no_metrics.instead():
         return new_app()  # its families make such children later, too
 
 
 WITHOUT: Final[Mapping[str, Callable[[], App]]] = {
-    "metrics": _without_metrics,
+    **({} if IS_COMPILED else {"metrics": _without_metrics}),
     "log line": without_log_line,
 }
-"""What is left out, and what makes an EPP without it."""
+"""What is left out, and what makes an EPP without it. Compiled metrics cannot be replaced."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,23 +6,24 @@ not supported: Envoy sends none, and one read of 256 KB could contain 256 MB of 
 
 from io import BytesIO
 from struct import Struct
+from typing import Final
 
 from epp.transport.budget import ByteBudget
 from epp.transport.errors import TransportError
 from epp.transport.interface import StatusCode
 
-PREFIX_BYTES = 5
-LONG_MESSAGE_BYTES = 1 << 20
+PREFIX_BYTES: Final = 5
+LONG_MESSAGE_BYTES: Final = 1 << 20
 """Longer messages are bodies that Envoy has buffered."""
-_PREFIX = Struct(">BI")
-_HEAD = Struct(">IBIBI")
+_PREFIX: Final = Struct(">BI")
+_HEAD: Final = Struct(">IBIBI")
 """The header of a DATA frame, as :data:`~epp.transport.http2.constants.FRAME_HEADER`, and the
 prefix of the message in it."""
-HEAD_BYTES = _HEAD.size
-pack_head = _HEAD.pack
-unpack_head = _HEAD.unpack_from
-_pack = _PREFIX.pack
-_unpack = _PREFIX.unpack_from
+HEAD_BYTES: Final = _HEAD.size
+pack_head: Final = _HEAD.pack
+unpack_head: Final = _HEAD.unpack_from
+_pack: Final = _PREFIX.pack
+_unpack: Final = _PREFIX.unpack_from
 
 
 class MessageError(TransportError):

@@ -37,7 +37,7 @@ _MAX_HEADER_BLOCKS: Final = 128
 _UNTIMED_EVENTS: Final = 2
 """Number of events handled without reading the clock, such as a single request."""
 
-log = structlog.get_logger(__name__)
+log: Final = structlog.get_logger(__name__)
 
 
 class GrpcSession:
@@ -117,6 +117,10 @@ class GrpcSession:
         size = len(data)
         if size < HEAD_BYTES or self._unhandled:
             return False
+        word: int  # plain integers, when compiled
+        flags: int
+        stream_id: int
+        length: int
         word, flags, stream_id, is_compressed, length = unpack_head(data)
         # The frame's type, DATA, is 0.
         if size != length + HEAD_BYTES or word != (length + PREFIX_BYTES) << 8 or flags:

@@ -7,6 +7,7 @@ depend on how the bytes were split.
 """
 
 from sys import maxsize
+from typing import Final
 
 from epp.transport.budget import ByteBudget
 from epp.transport.http2 import frames
@@ -24,7 +25,7 @@ from epp.transport.http2.stream_table import StreamTable
 from epp.transport.statistics import Http2Counters
 
 _CLOSED = StreamState.CLOSED
-_MIN_REMEMBERED_STREAMS = 2048
+_MIN_REMEMBERED_STREAMS: Final = 2048
 
 
 class Http2Connection:

@@ -2,31 +2,32 @@
 
 from enum import IntEnum
 from struct import Struct
+from typing import Final
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """The client's connection preface (§3.4)."""
 
-FRAME_HEADER = Struct(">IBI")
+FRAME_HEADER: Final = Struct(">IBI")
 """Length (24 bits) and type (8 bits) in one number, flags, stream id: 9 octets (§4.1)."""
-FRAME_HEADER_BYTES = 9
+FRAME_HEADER_BYTES: Final = 9
 
-SETTING = Struct(">HI")
+SETTING: Final = Struct(">HI")
 """Identifier and value in a SETTINGS frame (§6.5.1)."""
-PRIORITY_BYTES = 5
+PRIORITY_BYTES: Final = 5
 """Size of a PRIORITY payload, and of the same fields in HEADERS (§6.2, §6.3)."""
 
-MAX_STREAM_ID = (1 << 31) - 1
-MAX_WINDOW = (1 << 31) - 1
-DEFAULT_WINDOW = 65_535
-MIN_MAX_FRAME_BYTES = 1 << 14
-MAX_MAX_FRAME_BYTES = (1 << 24) - 1
+MAX_STREAM_ID: Final = (1 << 31) - 1
+MAX_WINDOW: Final = (1 << 31) - 1
+DEFAULT_WINDOW: Final = 65_535
+MIN_MAX_FRAME_BYTES: Final = 1 << 14
+MAX_MAX_FRAME_BYTES: Final = (1 << 24) - 1
 
 # Flags. ACK and END_STREAM share a bit, but not a frame type.
-END_STREAM = 0x1
-ACK = 0x1
-END_HEADERS = 0x4
-PADDED = 0x8
-PRIORITY_FIELDS = 0x20
+END_STREAM: Final = 0x1
+ACK: Final = 0x1
+END_HEADERS: Final = 0x4
+PADDED: Final = 0x8
+PRIORITY_FIELDS: Final = 0x20
 
 
 class FrameType(IntEnum):

@@ -7,7 +7,7 @@ at its header and never buffered.
 
 from collections.abc import Callable, Mapping
 from sys import maxsize
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from epp.transport.http2.constants import (
     ACK,
@@ -29,11 +29,11 @@ from epp.transport.http2.floods import FloodGuard
 FrameHandler = Callable[[int, int, bytes], None]
 """Called with flags, stream id and payload."""
 
-_ANY_SIZE = range(1 << 24)
+_ANY_SIZE: Final = range(1 << 24)
 _STREAM, _CONNECTION, _BOTH = range(1, MAX_STREAM_ID + 1), range(1), range(MAX_STREAM_ID + 1)
 
 # Allowed stream ids and payload sizes by frame type.
-_RULES: dict[FrameType, tuple[range, range]] = {
+_RULES: Final[dict[FrameType, tuple[range, range]]] = {
     FrameType.DATA: (_STREAM, _ANY_SIZE),
     FrameType.HEADERS: (_STREAM, _ANY_SIZE),
     FrameType.PRIORITY: (_STREAM, _ANY_SIZE),  # a wrong size is only a stream error (§6.3)
@@ -46,15 +46,15 @@ _RULES: dict[FrameType, tuple[range, range]] = {
     FrameType.CONTINUATION: (_STREAM, _ANY_SIZE),
 }
 
-_DATA = int(FrameType.DATA)
+_DATA: Final = int(FrameType.DATA)
 _HEADERS, _CONTINUATION = FrameType.HEADERS, FrameType.CONTINUATION
-_NO_LIMIT = maxsize
+_NO_LIMIT: Final = maxsize
 
-_unpack = FRAME_HEADER.unpack_from
+_unpack: Final = FRAME_HEADER.unpack_from
 
-_TLS_HANDSHAKE = b"\x16\x03"
+_TLS_HANDSHAKE: Final = b"\x16\x03"
 """First bytes of a TLS record of type handshake, any version (RFC 8446 §5.1)."""
-_HTTP1_METHODS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS ", b"CONNECT ")
+_HTTP1_METHODS: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS ", b"CONNECT ")
 
 
 def _why_no_preface(data: bytes) -> str:
@@ -179,6 +179,9 @@ class FrameParser:
         """Handle all complete frames; return the number of bytes consumed."""
         size = len(data)
         start = 0
+        word: int  # plain integers, when compiled
+        flags: int
+        stream_id: int
         while size - start >= FRAME_HEADER_BYTES:
             word, flags, stream_id = _unpack(data, start)
             length = word >> 8

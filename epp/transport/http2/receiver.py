@@ -4,6 +4,8 @@ An error of the peer becomes a :class:`StreamFault`, which the parser passes to
 :meth:`Receiver.reset_stream`, or a :class:`ConnectionFault`, which ends the connection.
 """
 
+from typing import Final
+
 from epp.transport.http2 import frames
 from epp.transport.http2.constants import (
     ACK,
@@ -27,13 +29,13 @@ from epp.transport.http2.stream import Http2Stream, StreamInput, StreamState
 from epp.transport.http2.stream_table import StreamTable
 from epp.transport.statistics import Http2Counters
 
-SHUTDOWN_PING = b"shutdown"
+SHUTDOWN_PING: Final = b"shutdown"
 """Payload of the PING after which a graceful shutdown accepts no more streams."""
 
 _OPEN, _CLOSED = StreamState.OPEN, StreamState.CLOSED
-_STREAMS_PER_CONTROL_FRAME = 64
+_STREAMS_PER_CONTROL_FRAME: Final = 64
 """Streams whose windows may change with a SETTINGS frame for the cost of one control frame."""
-_TOO_LARGE = encode(((b":status", b"431"),))
+_TOO_LARGE: Final = encode(((b":status", b"431"),))
 
 
 class Receiver:

@@ -5,6 +5,7 @@ served round-robin, one frame each, so that a large response does not starve sma
 """
 
 from collections import OrderedDict, deque
+from typing import Final
 
 from epp.transport.budget import ByteBudget
 from epp.transport.http2 import frames
@@ -27,8 +28,8 @@ from epp.transport.http2.limits import ConnectionLimits
 from epp.transport.http2.stream import Http2Stream, Piece, StreamState, append_piece
 from epp.transport.statistics import Http2Counters
 
-_DATA = int(FrameType.DATA)
-_pack = FRAME_HEADER.pack
+_DATA: Final = int(FrameType.DATA)
+_pack: Final = FRAME_HEADER.pack
 _CLOSED = StreamState.CLOSED
 
 

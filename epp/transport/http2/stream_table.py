@@ -1,5 +1,7 @@
 """The streams of a connection: the open ones, those recently ended, and how streams end."""
 
+from typing import Final
+
 from epp.transport.http2 import frames
 from epp.transport.http2.constants import END_HEADERS, END_STREAM, MAX_STREAM_ID, ErrorCode
 from epp.transport.http2.floods import FloodGuard
@@ -9,7 +11,7 @@ from epp.transport.http2.stream import Http2Stream, StreamInput, StreamState
 from epp.transport.statistics import Http2Counters
 
 _CLOSED = StreamState.CLOSED
-_NO_LIMIT = MAX_STREAM_ID + 1
+_NO_LIMIT: Final = MAX_STREAM_ID + 1
 
 
 class EndedStreams:

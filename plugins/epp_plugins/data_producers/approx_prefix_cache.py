@@ -57,12 +57,9 @@ Example::
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from struct import iter_unpack
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
-from xxhash import xxh3_64_intdigest
 
 from epp.data_layer.plugins import EndpointListener
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
@@ -91,13 +88,12 @@ from epp_plugins.data_producers.prefix_facts import (
 )
 from epp_plugins.data_producers.prefix_index import DEFAULT_MAX_BYTES, PrefixIndex
 from epp_plugins.data_producers.prefix_predictions import PrefixPredictions
-from epp_plugins.data_producers.token_scale import GENEROUS, TokenScale
+from epp_plugins.data_producers.prefix_record import PrefixRecord
 from epp_plugins.state_keys import (
     DEFAULT_PREFILL_PROFILE,
     PREFILL_PROFILE,
     PREFIX_MATCHES,
     TOKENIZED_PROMPT,
-    PrefixMatches,
     prefix_matches_of,
 )
 
@@ -106,11 +102,6 @@ _DUMPED_ENDPOINTS: Final = 100
 _DUMPED_PROMPTS: Final = 20
 """How many shared prompts the state has."""
 DEFAULT_BLOCK_SIZE_TOKENS = 16
-MIN_BLOCK_SIZE_TOKENS = 64
-"""Smaller block sizes are raised to this, as in the Go EPP."""
-LONG_PROMPT_BYTES = 4096
-"""From this length on, blocks are cut in C: 158 us instead of 207 for 400 KB, but 1.0 instead of
-0.5 for 500 bytes."""
 
 # The Go EPP's buckets.
 _HIT_RATIOS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -157,19 +148,9 @@ class ApproxPrefixCacheProducer(
     ) -> None:
         self.name = name
         self.index = PrefixIndex(params.max_index_bytes)
-        self._params = params
         tokens = params.block_size_tokens
         if params.block_size and tokens == DEFAULT_BLOCK_SIZE_TOKENS:
             tokens = params.block_size
-        self._block_size = max(MIN_BLOCK_SIZE_TOKENS, tokens)
-        self._size_of: dict[str, int] = {}
-        """Block size of each endpoint in the index."""
-        self._endpoints_of: dict[int, int] = {}
-        """Number of endpoints with each block size."""
-        self._sizes: list[int] = []
-        """All block sizes, ascending."""
-        self._scales: dict[str, TokenScale] = {}
-        """Scales of all endpoints that prompts were sent to."""
         self._keys: dict[str, int] = {}
         """Replica keys of the endpoints of the pool by name."""
         self._by_key: dict[int, Endpoint] = {}
@@ -178,7 +159,15 @@ class ApproxPrefixCacheProducer(
         self._matches = prefix_matches_of(name)
         # An instance's own, unlike other plugins' keys: it comes from its name.
         self.writes: tuple[StateKey[Any], ...] = (self._matches,)  # type: ignore[misc]
-        self._hashed = StateKey[dict[int, Sequence[int]]](f"hashed-prompt/{name}")
+        self._record = PrefixRecord(
+            self.index,
+            StateKey(f"hashed-prompt/{name}"),
+            block_size=tokens,
+            auto_tune=params.auto_tune,
+            max_tokens=params.max_prefix_tokens_to_match,
+            max_blocks=params.max_prefix_blocks_to_match,
+            capacity=params.lru_capacity_per_server,
+        )
         self._prefilled_by = StateKey[Endpoint](f"prefilled-by/{name}")
         for gauge, what, read in (
             ("size", "Prompt blocks held, summed over the endpoints.", self._entries),
@@ -201,40 +190,26 @@ class ApproxPrefixCacheProducer(
         self._predictions = PrefixPredictions(self, metrics)
 
     def prepare(self, request: LLMRequest, state: CycleState) -> None:
-        if not self._params.auto_tune:
-            self._hashes(request, self._block_size, state)
+        self._record.prepare(request, state)
 
     def attach(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
-        sizes = self._sizes
-        if len(sizes) > 1:
-            matches = self._match_each(request, sizes, state)
-        else:
-            if sizes:
-                size = sizes[0]
-            else:  # the index is empty
-                size = self._size(endpoints[0]) if endpoints else self._block_size
-            hashes = self._hashes(request, size, state)
-            matches = PrefixMatches(self.index.match(hashes), len(hashes), size)
-        state.write(self._matches, matches)
+        state.write(self._matches, self._record.matches(request, endpoints, state))
 
     def post_schedule(
         self, request: LLMRequest, result: SchedulingResult, state: CycleState
     ) -> None:
-        hashed = state.read(self._hashed)
-        if hashed is None:  # attach() failed, or never ran
-            return
         primary = result.endpoints[0].endpoint
         matches = state.read(self._matches)
         if matches is not None and matches.total_blocks:
             held = matches.blocks.get(primary.name, 0)
             self._hit_ratio.observe(held / matches.total_blocks)
             self._hit_bytes.observe(held * matches.block_size * BYTES_PER_TOKEN)
-        self._enter(primary, hashed, request, state)
+        self._enter(primary, request, state)
         prefill = result.profiles.get(state.read(PREFILL_PROFILE) or DEFAULT_PREFILL_PROFILE)
         if prefill is not None and prefill.endpoints:
             endpoint = prefill.endpoints[0].endpoint
             if endpoint is not primary:
-                self._enter(endpoint, hashed, request, state)
+                self._enter(endpoint, request, state)
                 state.write(self._prefilled_by, endpoint)
 
     def response_complete(
@@ -250,13 +225,12 @@ class ApproxPrefixCacheProducer(
         if prefilled_by is None:  # otherwise the report is of a transfer
             self._predictions.answered(matches, served_by.name, usage)
         for endpoint in (served_by, prefilled_by):
-            if endpoint is not None and (scale := self._scales.get(endpoint.name)) is not None:
-                scale.answered(matches.total_blocks * matches.block_size, usage.prompt_tokens)
+            if endpoint is not None:
+                self._record.answered(endpoint.name, matches, usage.prompt_tokens)
 
     def scale_of(self, endpoint: Endpoint) -> float:
         """Return the number of index tokens that equal one token of the endpoint's cache."""
-        scale = self._scales.get(endpoint.name)
-        return GENEROUS if scale is None else scale.factor
+        return self._record.scale_of(endpoint.name)
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
         """Make it known by its key; it enters the index with the first prompt sent there."""
@@ -265,8 +239,7 @@ class ApproxPrefixCacheProducer(
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         self._by_key.pop(self._keys.pop(endpoint.name, 0), None)
-        self._forget(endpoint.name)
-        self._scales.pop(endpoint.name, None)
+        self._record.drop(endpoint.name)
 
     def start_telling(self) -> None:
         self._facts = PrefixFacts()
@@ -281,20 +254,25 @@ class ApproxPrefixCacheProducer(
         for fact in decode(facts):
             endpoint = self._by_key.get(fact.endpoint)
             # With another block size, the hashes would never be asked for.
-            if endpoint is not None and fact.hashes and fact.block_size == self._size(endpoint):
-                self._record(endpoint, fact.hashes, fact.block_size)
+            if (
+                endpoint is not None
+                and fact.hashes
+                and fact.block_size == self._record.size(endpoint)
+            ):
+                self._record.record(endpoint, fact.hashes, fact.block_size)
 
     def dump_state(self) -> Mapping[str, object]:
         return {
-            **asdict(self.index.statistics()),
+            **self.index.statistics()._asdict(),
             "max_bytes": self.index.max_bytes,
             "blocks_by_endpoint": self.index.largest(_DUMPED_ENDPOINTS),
             "endpoints_by_first_block": self.index.most_shared(_DUMPED_PROMPTS),
         }
 
     def _parts(self, max_bytes: int) -> Iterator[bytes]:
-        most = self.max_told_bytes // BYTES_PER_HASH // max(1, len(self._size_of))
-        for name, size in tuple(self._size_of.items()):
+        sizes = self._record.sizes()
+        most = self.max_told_bytes // BYTES_PER_HASH // max(1, len(sizes))
+        for name, size in tuple(sizes.items()):
             if (key := self._keys.get(name)) is None:
                 continue
             part = bytearray()
@@ -308,97 +286,12 @@ class ApproxPrefixCacheProducer(
             if part:
                 yield bytes(part)
 
-    def _match_each(
-        self, request: LLMRequest, sizes: Sequence[int], state: CycleState
-    ) -> PrefixMatches:
-        """Compare each endpoint by its own block size; return blocks of the smallest size."""
-        smallest = sizes[0]
-        total = len(self._hashes(request, smallest, state))
-        blocks = {}
-        for size in sizes:
-            hashes = self._hashes(request, size, state)
-            # Equal hashes mean equal prompts, so an endpoint is found only with its own size,
-            # unless the whole prompt fits into one block.
-            for name, held in self.index.match(hashes).items():
-                # The last block may be partial, so all blocks held means the whole prompt.
-                scaled = held * size // smallest if held < len(hashes) else total
-                blocks[name] = min(scaled, total)
-        return PrefixMatches(blocks, total, smallest)
-
-    def _size(self, endpoint: Endpoint) -> int:
-        known = endpoint.metrics.cache_block_size
-        if known <= 0 or not self._params.auto_tune:
-            return self._block_size
-        return known if known > MIN_BLOCK_SIZE_TOKENS else MIN_BLOCK_SIZE_TOKENS
-
-    def _enter(
-        self,
-        endpoint: Endpoint,
-        hashed: Mapping[int, Sequence[int]],
-        request: LLMRequest,
-        state: CycleState,
-    ) -> None:
-        size = self._size(endpoint)
-        hashes = hashed.get(size)
-        if hashes is None:
-            hashes = self._hashes(request, size, state)
-        if not hashes:
+    def _enter(self, endpoint: Endpoint, request: LLMRequest, state: CycleState) -> None:
+        entered = self._record.enter(endpoint, request, state)
+        if entered is None or self._facts is None:
             return
-        self._record(endpoint, hashes, size)
-        if self._facts is not None and (key := self._keys.get(endpoint.name)) is not None:
-            self._facts.add(PrefixFact(key, size, hashes))
-
-    def _record(self, endpoint: Endpoint, hashes: Sequence[int], size: int) -> None:
-        """Enter a prompt, sent from here or by another replica, into the index."""
-        name, metrics = endpoint.name, endpoint.metrics
-        if self._size_of.get(name) != size:
-            self._forget(name)
-            self._size_of[name] = size
-            self._count(size, 1)
-        scale = self._scales.get(name)
-        if scale is None:
-            scale = self._scales[name] = TokenScale()
-        scale.sent(len(hashes) * size, metrics)
-        capacity = int(metrics.cache_blocks * metrics.cache_block_size * scale.factor / size)
-        if capacity <= 0:
-            capacity = self._params.lru_capacity_per_server
-        self.index.add(name, hashes, capacity)
-
-    def _forget(self, name: str) -> None:
-        size = self._size_of.pop(name, None)
-        if size is not None:
-            self._count(size, -1)
-            self.index.remove(name)
-
-    def _count(self, size: int, more: int) -> None:
-        counts = self._endpoints_of
-        counts[size] = counts.get(size, 0) + more
-        if not counts[size]:
-            del counts[size]
-        self._sizes = sorted(counts)
-
-    def _hashes(self, request: LLMRequest, block_size: int, state: CycleState) -> Sequence[int]:
-        """Return the hashes of the prompt's blocks, computed once per size and request."""
-        by_size = state.read(self._hashed)
-        if by_size is None:
-            by_size = {}
-            state.write(self._hashed, by_size, until_sent=True)
-        elif (hashed := by_size.get(block_size)) is not None:
-            return hashed
-        prompt = state.read(TOKENIZED_PROMPT)
-        hashes: list[int] = []
-        if prompt is not None:
-            params = self._params
-            tokens = params.max_prefix_tokens_to_match
-            if not tokens:
-                tokens = params.max_prefix_blocks_to_match * block_size
-            hashes = hash_blocks(
-                prompt.data[: tokens * BYTES_PER_TOKEN],
-                block_size * BYTES_PER_TOKEN,
-                seed_of(request.target_model, request.cache_salt),
-            )
-        by_size[block_size] = hashes
-        return hashes
+        if (key := self._keys.get(endpoint.name)) is not None:
+            self._facts.add(PrefixFact(key, *entered))
 
     def _entries(self) -> Mapping[tuple[str, ...], float]:
         return {(): self.index.statistics().entries}
@@ -408,27 +301,3 @@ class ApproxPrefixCacheProducer(
 
     def _bytes_limit(self) -> Mapping[tuple[str, ...], float]:
         return {(): self.index.max_bytes}
-
-
-def seed_of(model: str, cache_salt: str) -> int:
-    """Return the seed of the first block; it differs for each model and salt."""
-    # surrogatepass: a client's JSON may hold a lone surrogate, which strict UTF-8 refuses.
-    seed = xxh3_64_intdigest(model.encode("utf-8", "surrogatepass"))
-    if cache_salt:
-        seed = xxh3_64_intdigest(cache_salt.encode("utf-8", "surrogatepass"), seed)
-    return seed
-
-
-def hash_blocks(data: bytes, block_bytes: int, seed: int) -> list[int]:
-    """Return the chained hashes of the blocks of ``data``; the last block may be partial."""
-    hashes: list[int] = []
-    digest = xxh3_64_intdigest
-    whole = 0
-    if len(data) >= LONG_PROMPT_BYTES:
-        whole = len(data) - len(data) % block_bytes
-        blocks = iter_unpack(f"{block_bytes}s", memoryview(data)[:whole])
-        hashes = [seed := digest(block, seed) for (block,) in blocks]
-    for start in range(whole, len(data), block_bytes):
-        seed = digest(data[start : start + block_bytes], seed)
-        hashes.append(seed)
-    return hashes

@@ -50,9 +50,9 @@ from epp.data_layer.plugins import EndpointListener
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
 from epp.request_control.plugins import AsyncDataProducer
 from epp.scheduling import CycleState, Endpoint, LLMRequest, StateKey
-from epp_plugins.data_producers.approx_prefix_cache import hash_blocks, seed_of
 from epp_plugins.data_producers.burst_placement import BLOCK_BYTES, PlacementRules, place
 from epp_plugins.data_producers.media import BYTES_PER_TOKEN
+from epp_plugins.data_producers.prefix_hashes import hash_blocks, seed_of
 from epp_plugins.state_keys import TOKENIZED_PROMPT, PrefixMatches, prefix_matches_of
 
 DEFAULT_MOST_BLOCKS: Final = 2048

@@ -22,10 +22,9 @@ out of the tree a few runs at a time, as later prompts are added; then the numbe
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from heapq import heappop, heappush, nlargest
 from itertools import compress, islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from epp_plugins.data_producers.prefix_tree import WHICH, PrefixTree, Run
 
@@ -42,15 +41,14 @@ SLICE_RUNS: Final = 256
 """Runs that one call clears of a removed endpoint: 0.3 ms."""
 _LOOKED_AT: Final = 5000
 """Runs that :meth:`PrefixIndex.most_shared` looks at."""
-_EVICTED_RUNS: Final = 4096
+EVICTED_RUNS: Final = 4096
 """Maximum runs that one call evicts after an endpoint's capacity has shrunk; later calls evict the
 rest."""
 
-_DIGITS = bytes.maketrans(b"01", b"\0\1")
+_DIGITS: Final = bytes.maketrans(b"01", b"\0\1")
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixIndexStatistics:
+class PrefixIndexStatistics(NamedTuple):
     """Counters of one index."""
 
     hashes: int
@@ -69,18 +67,20 @@ class PrefixIndexStatistics:
     """Leading blocks of those prompts that some endpoint held."""
 
 
-@dataclass(slots=True, eq=False)
 class _Holder:
     """The blocks of one endpoint."""
 
-    name: str
-    number: int
-    bit: int
-    blocks: int = 0
-    ends: OrderedDict[Run, None] = field(default_factory=OrderedDict)
-    """Runs where its prompts end, in the order of eviction."""
-    cut: int = 0
-    """If the first end is cut: blocks held, counted from the start of the prompt."""
+    __slots__ = ("bit", "blocks", "cut", "ends", "name", "number")
+
+    def __init__(self, name: str, number: int) -> None:
+        self.name = name
+        self.number = number
+        self.bit = 1 << number
+        self.blocks = 0
+        self.ends: OrderedDict[Run, None] = OrderedDict()
+        """Runs where its prompts end, in the order of eviction."""
+        self.cut = 0
+        """If the first end is cut: blocks held, counted from the start of the prompt."""
 
     @property
     def own_bytes(self) -> int:
@@ -99,6 +99,7 @@ class PrefixIndex:
         "_asked",
         "_ends",
         "_entries",
+        "_evicted_runs",
         "_firsts",
         "_free",
         "_gone",
@@ -111,13 +112,22 @@ class PrefixIndex:
         "_names_last",
         "_numbered",
         "_set_bytes",
+        "_slice_runs",
         "_tree",
         "_turn",
         "max_bytes",
     )
 
-    def __init__(self, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+    def __init__(
+        self,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        *,
+        slice_runs: int = SLICE_RUNS,
+        evicted_runs: int = EVICTED_RUNS,
+    ) -> None:
         self.max_bytes = max_bytes
+        self._slice_runs = slice_runs
+        self._evicted_runs = evicted_runs
         self._tree = PrefixTree()
         self._firsts = self._tree.firsts
         self._holders: dict[str, _Holder] = {}
@@ -199,7 +209,7 @@ class PrefixIndex:
             hashes = hashes[:capacity]
         grown = self._enter(holder, hashes) if hashes else False
         if holder.blocks > capacity:
-            self._evict(holder, holder.blocks - capacity, _EVICTED_RUNS)
+            self._evict(holder, holder.blocks - capacity, self._evicted_runs)
         while grown and self.bytes > self.max_bytes and self._ends:
             if self._leaving:
                 self._clear_slice()
@@ -282,7 +292,7 @@ class PrefixIndex:
 
     def _numbered_anew(self, endpoint: str) -> _Holder:
         number = heappop(self._free) if self._free else len(self._numbered)
-        holder = self._holders[endpoint] = _Holder(endpoint, number, 1 << number)
+        holder = self._holders[endpoint] = _Holder(endpoint, number)
         self._numbered[number : number + 1] = [holder]
         self._names[number : number + 1] = [endpoint]
         self._named_last = 0
@@ -292,7 +302,7 @@ class PrefixIndex:
     def _clear_slice(self) -> None:
         """Remove some runs of the endpoint that was removed first."""
         holder = self._leaving[0]
-        self._evict(holder, holder.blocks, SLICE_RUNS)
+        self._evict(holder, holder.blocks, self._slice_runs)
         if not holder.ends:
             del self._leaving[0]
             self._gone ^= holder.bit

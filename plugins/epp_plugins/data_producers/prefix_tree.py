@@ -21,32 +21,41 @@ second of them are then not found; everything else is unaffected.
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 DICTS: Final = 64
 WHICH: Final = DICTS - 1
 
-_NOTHING_BELOW: list[int] = []
+_NOTHING_BELOW: Final[list[int]] = []
 """Shared by all leaves and never modified; saves 56 bytes per leaf."""
 
 
-@dataclass(slots=True, eq=False)
 class Run:
     """Consecutive blocks and their holders."""
 
-    hashes: "array[int]"
-    end: int
-    """Blocks from the start of the prompt to the end of this run."""
-    parent: "Run"
-    """The preceding run."""
-    held: int
-    """Holders, one bit each."""
-    cut: int
-    """Holders that hold only a leading part."""
-    below: list[int]
-    """Number of children that each holder holds, as bit planes: bit n of ``below[i]`` is the digit
-    of weight ``2**i`` in the number for holder n."""
+    __slots__ = ("below", "cut", "end", "hashes", "held", "parent")
+
+    def __init__(  # noqa: PLR0917 - keywords would cost more than what it does
+        self,
+        hashes: "array[int]",
+        end: int,
+        parent: "Run | None",
+        held: int,
+        cut: int,
+        below: list[int],
+    ) -> None:
+        self.hashes = hashes
+        self.end = end
+        """Blocks from the start of the prompt to the end of this run."""
+        self.parent: Run = self if parent is None else parent
+        """The preceding run; of the root, itself, which is never read."""
+        self.held = held
+        """Holders, one bit each."""
+        self.cut = cut
+        """Holders that hold only a leading part."""
+        self.below = below
+        """Number of children that each holder holds, as bit planes: bit n of ``below[i]`` is the
+        digit of weight ``2**i`` in the number for holder n."""
 
     def holds_below(self, bit: int) -> bool:
         """Return whether the holder ``bit`` holds any child."""
@@ -76,8 +85,7 @@ class PrefixTree:
         self.shared = 0
         self.digits = 0
         self.firsts: tuple[dict[int, Run], ...] = tuple({} for _ in range(DICTS))
-        # The root's parent is never read; `Run | None` would need a check at every use of `parent`.
-        self.root = Run(array("Q"), 0, None, 0, 0, _NOTHING_BELOW)  # type: ignore[arg-type]
+        self.root = Run(array("Q"), 0, None, 0, 0, _NOTHING_BELOW)
 
     def find(self, hashes: Sequence[int]) -> tuple[Run, int]:
         """Return the last run that shares a block with ``hashes``, and the number of known blocks.

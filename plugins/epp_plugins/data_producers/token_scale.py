@@ -92,7 +92,8 @@ class TokenScale:
             or page.prompt_tokens < before.prompt_tokens
             or page.prompts < before.prompts
         ):  # the first page with prompts, or the server was restarted
-            self._tokens_at_start, self._prompts_at_start = page.prompt_tokens, page.prompts
+            self._tokens_at_start = float(page.prompt_tokens)
+            self._prompts_at_start = float(page.prompts)
             self._sent_index_tokens = self._sent_prompts = 0.0
             return
         tokens = page.prompt_tokens - self._tokens_at_start

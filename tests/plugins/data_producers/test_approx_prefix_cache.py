@@ -22,16 +22,15 @@ from epp.scheduling import (
     SchedulerProfile,
     SchedulingResult,
     ScoredEndpoint,
+    StateKey,
     WeightedScorer,
 )
 from epp.testing import make_endpoint, make_request
 from epp_plugins.data_producers.approx_prefix_cache import (
-    LONG_PROMPT_BYTES,
     ApproxPrefixCacheProducer,
     Params,
-    hash_blocks,
-    seed_of,
 )
+from epp_plugins.data_producers.prefix_hashes import LONG_PROMPT_BYTES, hash_blocks, seed_of
 from epp_plugins.data_producers.token import Params as TokenParams
 from epp_plugins.data_producers.token import TokenProducer
 from epp_plugins.pickers.max_score import MaxScorePicker
@@ -183,20 +182,17 @@ def test_no_more_is_hashed_than_allowed(params: dict[str, object], want: int) ->
     assert matches.total_blocks == want
 
 
-def test_hashes_are_made_once_per_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-
-    def counted(data: bytes, block_bytes: int, seed: int) -> list[int]:
-        calls.append(block_bytes)
-        return hash_blocks(data, block_bytes, seed)
-
-    monkeypatch.setattr("epp_plugins.data_producers.approx_prefix_cache.hash_blocks", counted)
+def test_hashes_are_made_once_per_block_size() -> None:
     producer, pod = made(), make_endpoint("a")
     request = make_request(prompt=b"x" * 4096)
     state, _ = looked_up(producer, request.prompt, [pod])
+    hashed = state.read(StateKey[dict[int, list[int]]](f"hashed-prompt/{producer.name}"))
+    assert hashed is not None
+    first = hashed[64]
     producer.attach(request, [pod], state)
     producer.attach(request, [make_endpoint("b", cache_block_size=128)], state)
-    assert calls == [256, 512]
+    assert list(hashed) == [64, 128]
+    assert hashed[64] is first
 
 
 def test_every_look_up_is_fresh() -> None:

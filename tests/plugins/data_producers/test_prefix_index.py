@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epp_plugins.data_producers import prefix_index
 from epp_plugins.data_producers.prefix_index import (
     SLICE_RUNS,
     PrefixIndex,
@@ -188,9 +187,9 @@ def test_a_smaller_capacity_counts_at_the_next_prompt() -> None:
     check(index)
 
 
-def test_a_much_smaller_capacity_is_reached_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefix_index, "_EVICTED_RUNS", 4)
+def test_a_much_smaller_capacity_is_reached_in_slices() -> None:
     index = made({"x": [f"{letter}bc" for letter in "klmnopqrst"]})  # 30 blocks in 10 runs
+    index._evicted_runs = 4
     left = []
     for _ in range(3):
         index.add("x", [], 5)
@@ -321,27 +320,25 @@ Steps = list[tuple[str, str, str, int]]
 @settings(max_examples=300)
 @given(st.lists(STEPS, max_size=40), st.lists(TEXTS, max_size=5), st.sampled_from([1, 3, 256]))
 def test_it_does_what_the_model_does(steps: Steps, asked: list[str], slice_runs: int) -> None:
-    index, model = PrefixIndex(), Model()
+    index, model = PrefixIndex(slice_runs=slice_runs), Model()
     questions = [chain(text) for text in {*asked, *(text for _, _, text, _ in steps)}]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prefix_index, "SLICE_RUNS", slice_runs)
-        for verb, endpoint, text, capacity in steps:
-            if verb == "add":
-                index.add(endpoint, chain(text), capacity)
-                model.add(endpoint, chain(text), capacity)
-            else:
-                index.remove(endpoint)
-                model.held.pop(endpoint, None)
-            for hashes in questions:
-                assert index.match(hashes) == model.match(hashes)
-            distinct = len({h for own in model.held.values() for h in own})
-            assert len(index) >= distinct if index._leaving else len(index) == distinct
-            assert index.statistics().entries == sum(map(len, model.held.values()))
-            assert index.statistics().endpoints == sum(map(bool, model.held.values()))
-            check(index)
-        for endpoint in "xyz":
+    for verb, endpoint, text, capacity in steps:
+        if verb == "add":
+            index.add(endpoint, chain(text), capacity)
+            model.add(endpoint, chain(text), capacity)
+        else:
             index.remove(endpoint)
-        assert not runs(cleared(index))
+            model.held.pop(endpoint, None)
+        for hashes in questions:
+            assert index.match(hashes) == model.match(hashes)
+        distinct = len({h for own in model.held.values() for h in own})
+        assert len(index) >= distinct if index._leaving else len(index) == distinct
+        assert index.statistics().entries == sum(map(len, model.held.values()))
+        assert index.statistics().endpoints == sum(map(bool, model.held.values()))
+        check(index)
+    for endpoint in "xyz":
+        index.remove(endpoint)
+    assert not runs(cleared(index))
     assert (len(index), index.bytes, index._gone) == (0, 0, 0)
 
 
@@ -362,21 +359,19 @@ def test_hits_are_the_blocks_that_the_model_finds(steps: Steps) -> None:
 
 @given(st.lists(STEPS, max_size=40), st.integers(0, 4000), st.sampled_from([1, 256]))
 def test_the_budget_holds_after_every_step(steps: Steps, budget: int, slice_runs: int) -> None:
-    index, model = PrefixIndex(budget), Model()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prefix_index, "SLICE_RUNS", slice_runs)
-        for verb, endpoint, text, capacity in steps:
-            if verb == "add":
-                index.add(endpoint, chain(text), capacity)
-                model.add(endpoint, chain(text), capacity)
-            else:
-                index.remove(endpoint)
-                model.held.pop(endpoint, None)
-            assert index.bytes <= budget
-            check(index)
-            # What is given up for the budget is a tail, as for the capacity.
-            held = model.match(chain(text))
-            assert all(n <= held.get(name, 0) for name, n in index.match(chain(text)).items())
+    index, model = PrefixIndex(budget, slice_runs=slice_runs), Model()
+    for verb, endpoint, text, capacity in steps:
+        if verb == "add":
+            index.add(endpoint, chain(text), capacity)
+            model.add(endpoint, chain(text), capacity)
+        else:
+            index.remove(endpoint)
+            model.held.pop(endpoint, None)
+        assert index.bytes <= budget
+        check(index)
+        # What is given up for the budget is a tail, as for the capacity.
+        held = model.match(chain(text))
+        assert all(n <= held.get(name, 0) for name, n in index.match(chain(text)).items())
 
 
 @given(
@@ -437,9 +432,9 @@ def test_a_newcomer_grows_at_the_cost_of_those_with_more() -> None:
     check(index)
 
 
-def test_who_has_left_goes_first_for_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefix_index, "SLICE_RUNS", 1)
+def test_who_has_left_goes_first_for_the_budget() -> None:
     index = filled(100_000, endpoints=3, prompts=1000)
+    index._slice_runs = 1
     before = {name: holder.blocks for name, holder in index._holders.items()}
     index.remove("e2")
     for number in range(10):

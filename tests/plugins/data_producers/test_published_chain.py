@@ -2,7 +2,7 @@
 
 import pytest
 
-from epp_plugins.data_producers.approx_prefix_cache import hash_blocks, seed_of
+from epp_plugins.data_producers.prefix_hashes import hash_blocks, seed_of
 
 TWO_AND_A_TAIL = bytes(range(256)) * 2 + b"tail"
 

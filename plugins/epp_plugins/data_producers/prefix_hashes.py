@@ -1,0 +1,34 @@
+"""The chained hashes of a prompt's blocks (see ``approx_prefix_cache``)."""
+
+from struct import iter_unpack
+from typing import Final
+
+from xxhash import xxh3_64_intdigest
+
+LONG_PROMPT_BYTES: Final = 4096
+"""From this length on, blocks are cut in C: 158 us instead of 207 for 400 KB, but 1.0 instead of
+0.5 for 500 bytes."""
+
+
+def seed_of(model: str, cache_salt: str) -> int:
+    """Return the seed of the first block; it differs for each model and salt."""
+    # surrogatepass: a client's JSON may hold a lone surrogate, which strict UTF-8 refuses.
+    seed = xxh3_64_intdigest(model.encode("utf-8", "surrogatepass"))
+    if cache_salt:
+        seed = xxh3_64_intdigest(cache_salt.encode("utf-8", "surrogatepass"), seed)
+    return seed
+
+
+def hash_blocks(data: bytes, block_bytes: int, seed: int) -> list[int]:
+    """Return the chained hashes of the blocks of ``data``; the last block may be partial."""
+    hashes: list[int] = []
+    digest = xxh3_64_intdigest
+    whole = 0
+    if len(data) >= LONG_PROMPT_BYTES:
+        whole = len(data) - len(data) % block_bytes
+        blocks = iter_unpack(f"{block_bytes}s", memoryview(data)[:whole])
+        hashes = [seed := digest(block, seed) for (block,) in blocks]
+    for start in range(whole, len(data), block_bytes):
+        seed = digest(data[start : start + block_bytes], seed)
+        hashes.append(seed)
+    return hashes

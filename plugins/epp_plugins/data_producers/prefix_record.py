@@ -1,0 +1,203 @@
+"""Which prompts were sent where, for ``approx-prefix-cache-producer``: hashes, sizes, capacities.
+
+Its index holds the blocks of each endpoint in the block size of that endpoint, and as many of them
+as the endpoint's cache has room for.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from epp.scheduling import CycleState, Endpoint, LLMRequest, StateKey
+from epp_plugins.data_producers.media import BYTES_PER_TOKEN
+from epp_plugins.data_producers.prefix_hashes import hash_blocks, seed_of
+from epp_plugins.data_producers.prefix_index import PrefixIndex
+from epp_plugins.data_producers.token_scale import GENEROUS, TokenScale
+from epp_plugins.state_keys import TOKENIZED_PROMPT, PrefixMatches
+
+MIN_BLOCK_SIZE_TOKENS: Final = 64
+"""Smaller block sizes are raised to this, as in the Go EPP."""
+
+
+class PrefixRecord:
+    """The index of one producer, with the block size and the capacity of each endpoint.
+
+    Args:
+        index: Holds the blocks.
+        hashed: Key of the hashes of a request by block size; its own.
+        block_size: Tokens of a block where the engine's block size is unknown.
+        auto_tune: Whether the engine's block size takes precedence.
+        max_tokens: Maximum tokens of a prompt that are hashed; 0 for ``max_blocks``.
+        max_blocks: The same in blocks.
+        capacity: Blocks of an endpoint whose engine does not report the size of its cache.
+    """
+
+    __slots__ = (
+        "_auto_tune",
+        "_block_size",
+        "_capacity",
+        "_endpoints_of",
+        "_hashed",
+        "_max_blocks",
+        "_max_tokens",
+        "_scales",
+        "_size_of",
+        "_sizes",
+        "index",
+    )
+
+    def __init__(
+        self,
+        index: PrefixIndex,
+        hashed: StateKey[dict[int, Sequence[int]]],
+        *,
+        block_size: int,
+        auto_tune: bool,
+        max_tokens: int,
+        max_blocks: int,
+        capacity: int,
+    ) -> None:
+        self.index = index
+        self._hashed = hashed
+        self._block_size = max(MIN_BLOCK_SIZE_TOKENS, block_size)
+        self._auto_tune = auto_tune
+        self._max_tokens = max_tokens
+        self._max_blocks = max_blocks
+        self._capacity = capacity
+        self._size_of: dict[str, int] = {}
+        """Block size of each endpoint in the index."""
+        self._endpoints_of: dict[int, int] = {}
+        """Number of endpoints with each block size."""
+        self._sizes: list[int] = []
+        """All block sizes, ascending."""
+        self._scales: dict[str, TokenScale] = {}
+        """Scales of all endpoints that prompts were sent to."""
+
+    def prepare(self, request: LLMRequest, state: CycleState) -> None:
+        """Hash the prompt, unless the block size depends on the endpoints."""
+        if not self._auto_tune:
+            self._hashes(request, self._block_size, state)
+
+    def matches(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> PrefixMatches:
+        """Return what each endpoint holds of the prompt."""
+        sizes = self._sizes
+        if len(sizes) > 1:
+            return self._match_each(request, sizes, state)
+        size = sizes[0] if sizes else self._block_size
+        if endpoints and not sizes:  # the index is empty
+            size = self.size(endpoints[0])
+        hashes = self._hashes(request, size, state)
+        return PrefixMatches(self.index.match(hashes), len(hashes), size)
+
+    def enter(
+        self, endpoint: Endpoint, request: LLMRequest, state: CycleState
+    ) -> tuple[int, Sequence[int]] | None:
+        """Record that ``endpoint`` was sent the prompt.
+
+        Returns:
+            The block size and the hashes; None if nothing was hashed, or there is no prompt.
+        """
+        if state.read(self._hashed) is None:  # attach() failed, or never ran
+            return None
+        size = self.size(endpoint)
+        hashes = self._hashes(request, size, state)
+        if not hashes:
+            return None
+        self.record(endpoint, hashes, size)
+        return size, hashes
+
+    def record(self, endpoint: Endpoint, hashes: Sequence[int], size: int) -> None:
+        """Enter a prompt, sent from here or by another replica, into the index."""
+        name, metrics = endpoint.name, endpoint.metrics
+        if self._size_of.get(name) != size:
+            self.forget(name)
+            self._size_of[name] = size
+            self._count(size, 1)
+        scale = self._scales.get(name)
+        if scale is None:
+            scale = self._scales[name] = TokenScale()
+        scale.sent(len(hashes) * size, metrics)
+        cached = metrics.cache_blocks * metrics.cache_block_size
+        capacity = int(cached * scale.factor / size) if cached else 0
+        if capacity <= 0:
+            capacity = self._capacity
+        self.index.add(name, hashes, capacity)
+
+    def answered(self, name: str, matches: PrefixMatches, prompt_tokens: int) -> None:
+        """Learn the tokens of a prompt that the endpoint ``name`` has answered."""
+        scale = self._scales.get(name)
+        if scale is not None:
+            scale.answered(matches.total_blocks * matches.block_size, prompt_tokens)
+
+    def scale_of(self, name: str) -> float:
+        """Return the number of index tokens that equal one token of the endpoint's cache."""
+        scale = self._scales.get(name)
+        return GENEROUS if scale is None else scale.factor
+
+    def size(self, endpoint: Endpoint) -> int:
+        """Return the block size of an endpoint in tokens."""
+        known: int = endpoint.metrics.cache_block_size
+        if known <= 0 or not self._auto_tune:
+            return self._block_size
+        return known if known > MIN_BLOCK_SIZE_TOKENS else MIN_BLOCK_SIZE_TOKENS
+
+    def sizes(self) -> Mapping[str, int]:
+        """Return the block size of each endpoint in the index, by name."""
+        return self._size_of
+
+    def forget(self, name: str) -> None:
+        """Remove the blocks of an endpoint; its scale stays."""
+        size = self._size_of.pop(name, None)
+        if size is not None:
+            self._count(size, -1)
+            self.index.remove(name)
+
+    def drop(self, name: str) -> None:
+        """Remove an endpoint."""
+        self.forget(name)
+        self._scales.pop(name, None)
+
+    def _match_each(
+        self, request: LLMRequest, sizes: Sequence[int], state: CycleState
+    ) -> PrefixMatches:
+        """Compare each endpoint by its own block size; return blocks of the smallest size."""
+        smallest = sizes[0]
+        total = len(self._hashes(request, smallest, state))
+        blocks: dict[str, int] = {}
+        for size in sizes:
+            hashes = self._hashes(request, size, state)
+            # Equal hashes mean equal prompts, so an endpoint is found only with its own size,
+            # unless the whole prompt fits into one block.
+            for name, held in self.index.match(hashes).items():
+                # The last block may be partial, so all blocks held means the whole prompt.
+                scaled = held * size // smallest if held < len(hashes) else total
+                blocks[name] = min(scaled, total)
+        return PrefixMatches(blocks, total, smallest)
+
+    def _count(self, size: int, more: int) -> None:
+        counts = self._endpoints_of
+        counts[size] = counts.get(size, 0) + more
+        if not counts[size]:
+            del counts[size]
+        self._sizes = sorted(counts)
+
+    def _hashes(self, request: LLMRequest, block_size: int, state: CycleState) -> Sequence[int]:
+        """Return the hashes of the prompt's blocks, computed once per size and request."""
+        by_size = state.read(self._hashed)
+        if by_size is None:
+            by_size = {}
+            state.write(self._hashed, by_size, until_sent=True)
+        elif (hashed := by_size.get(block_size)) is not None:
+            return hashed
+        prompt = state.read(TOKENIZED_PROMPT)
+        hashes: list[int] = []
+        if prompt is not None:
+            tokens = self._max_tokens or self._max_blocks * block_size
+            hashes = hash_blocks(
+                prompt.data[: tokens * BYTES_PER_TOKEN],
+                block_size * BYTES_PER_TOKEN,
+                seed_of(request.target_model, request.cache_salt),
+            )
+        by_size[block_size] = hashes
+        return hashes
