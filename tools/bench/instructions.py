@@ -1,9 +1,9 @@
 """Machine instructions of a request in process, counted by valgrind's callgrind.
 
 A busy machine changes times, but not how many instructions a request takes: two runs of one commit
-differ by about 1 %, and by up to 10 % with 100 chunks. The kernel's are not counted. ``tools.bench.counted_requests`` runs under
-valgrind, which counts between two calls of a library that is compiled here, and writes a profile
-at the second one.
+differ by about 1 %, and by up to 10 % with 100 chunks. The kernel's are not counted.
+``tools.bench.counted_requests`` runs under valgrind, which counts between two calls of a library
+that is compiled here, and writes a profile at the second one.
 """
 
 import os
