@@ -146,11 +146,15 @@ async def test_without_valgrind_the_run_says_so_and_goes_on(
 
 
 def test_cells_have_the_noise_of_counts() -> None:
-    cells = cells_of({"instructions": [Instructions(CASE, 600.0, 150.0)]}, reference_us=1.0)
+    counted = [Instructions(CASE, 600.0, 150.0), Instructions(CHUNKS, 6.0, 4.0)]
+    cells = cells_of({"instructions": counted}, reference_us=1.0)
     assert {name: (cell.value, cell.noise) for name, cell in cells.items()} == {
         "instructions: adaptive: EPP / bare": (4.0, 0.01),
         "instructions: adaptive: EPP, thousands": (600.0, 0.01),
         "instructions: adaptive: bare, thousands": (150.0, 0.01),
+        "instructions: full-duplex, 100 chunks: EPP / bare": (1.5, 0.1),
+        "instructions: full-duplex, 100 chunks: EPP, thousands": (6.0, 0.1),
+        "instructions: full-duplex, 100 chunks: bare, thousands": (4.0, 0.1),
     }
 
 

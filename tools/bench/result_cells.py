@@ -91,7 +91,7 @@ def _paths(measured: Iterable[Path], _: float) -> Found:
 
 def _instructions(measured: Iterable[instructions.Instructions], _: float) -> Found:
     for each in measured:
-        name, noise = named(each.case), instructions.NOISE
+        name, noise = named(each.case), instructions.noise_of(each.case)
         yield f"{name}: EPP / bare", Cell(values=[each.epp / each.bare], noise=noise)
         yield f"{name}: EPP, thousands", Cell(values=[each.epp], noise=noise)
         yield f"{name}: bare, thousands", Cell(values=[each.bare], noise=noise)
