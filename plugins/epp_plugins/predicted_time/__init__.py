@@ -3,11 +3,10 @@
 from epp_plugins.predicted_time.constants import DEFAULTS, Constants
 from epp_plugins.predicted_time.cost_table import CostTable, Prediction
 from epp_plugins.predicted_time.counted import CountedTokens
-from epp_plugins.predicted_time.endpoint import EndpointModel
+from epp_plugins.predicted_time.endpoint import EndpointModel, InFlight
 from epp_plugins.predicted_time.fleet import NO_TOKENS, FleetModel
 from epp_plugins.predicted_time.forecast import RequestForecast
 from epp_plugins.predicted_time.hot_prefixes import BEGINNING_TOKENS, HotPrefixes
-from epp_plugins.predicted_time.in_flight import InFlight
 from epp_plugins.predicted_time.state_file import FleetState, StateFile, StateKeeper
 
 __all__ = [

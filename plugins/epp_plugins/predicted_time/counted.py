@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 from heapq import merge
 from operator import attrgetter
 
-from epp_plugins.predicted_time.endpoint import EndpointModel
-from epp_plugins.predicted_time.in_flight import InFlight
+from epp_plugins.predicted_time.endpoint import EndpointModel, InFlight
 from epp_plugins.predicted_time.others import OtherPrompt
 
 _KEEP = 0.98

@@ -1,20 +1,12 @@
 """The requests of one endpoint, and what was learned about it."""
 
 from collections import OrderedDict
-from itertools import islice
+from itertools import count
 from math import inf
 
 from epp_plugins.predicted_time.adapters import LoadedAdapters
-from epp_plugins.predicted_time.constants import Constants
-from epp_plugins.predicted_time.in_flight import InFlight
-from epp_plugins.predicted_time.others import (
-    MOST_PROMPTS,
-    NOTHING,
-    OtherPrompt,
-    OthersWork,
-    Part,
-    PromptPart,
-)
+from epp_plugins.predicted_time.constants import UNIT_TOKENS, Constants
+from epp_plugins.predicted_time.others import NOTHING, OtherPrompt, OthersWork, Part
 from epp_plugins.predicted_time.slot_count import SlotCount
 from epp_plugins.predicted_time.slowness import Slowness
 from epp_plugins.predicted_time.state_file import EndpointState
@@ -29,6 +21,59 @@ _TINY = 1e-9
 _CLOCK_SLACK_SECONDS = 1.0
 """Times that are further ahead come from before a jump of the clock."""
 _MOST_DOUBLINGS = 30
+_numbers = count()
+
+
+class InFlight:
+    """One request at one endpoint."""
+
+    __slots__ = (
+        "endpoint",
+        "first_at",
+        "is_overdue",
+        "number",
+        "predicted_serial",
+        "predicted_slots",
+        "sent_at",
+        "serial_logarithm",
+        "slot_at",
+        "slot_beside",
+        "slots_logarithm",
+        "units",
+    )
+
+    def __init__(self, endpoint: "EndpointModel", units: float, sent_at: float) -> None:
+        self.endpoint = endpoint
+        self.number = next(_numbers)
+        """Names it to other endpoint pickers."""
+        self.units = units
+        """Uncached tokens, in units."""
+        self.sent_at = sent_at
+        self.slot_at: float | None = None
+        """When it got a slot; None while it waits for one."""
+        self.slot_beside = 0
+        """Requests in flight there beside it when it got its slot."""
+        self.first_at: float | None = None
+        """When its first token came; None before, and once the request has ended."""
+        self.predicted_serial = 0.0
+        """Predicted seconds from being sent to the first token, in serial mode."""
+        self.predicted_slots = 0.0
+        """The same in slots mode."""
+        self.serial_logarithm = 0.0
+        """:func:`~epp_plugins.predicted_time.mode.logarithm` of the prediction in serial mode."""
+        self.slots_logarithm = 0.0
+        """The same in slots mode."""
+        self.is_overdue = False
+
+    @property
+    def tokens(self) -> float:
+        """Its uncached tokens."""
+        return self.units * UNIT_TOKENS
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it is in flight and before its first token."""
+        return self in self.endpoint.pending
 
 
 class EndpointModel:
@@ -185,16 +230,7 @@ class EndpointModel:
         """Return what is in flight here, to tell others; None for nothing."""
         if not self.requests:
             return None
-        if not self.pending:
-            return Part(self.decoding, -1.0, 0, 0.0, [])
-        prompts = [
-            PromptPart(each.number, max(0.0, now - each.sent_at), each.units)
-            for each in islice(self.pending, MOST_PROMPTS)
-        ]
-        further = len(self.pending) - len(prompts)
-        units = self.pending_units - sum(each.units for each in prompts) if further else 0.0
-        idle_seconds = now - self.idle_at if self.idle_at > -inf else -1.0
-        return Part(self.decoding, idle_seconds, further, units, prompts)
+        return Part.of(self.pending, self.pending_units, self.idle_at, self.decoding, now)
 
     def exclude(self, now: float) -> None:
         """Begin a time without requests, after a failure; it doubles with each further one."""

@@ -10,8 +10,7 @@ from typing import Final
 from epp_plugins.predicted_time.adapters import KnownAdapters
 from epp_plugins.predicted_time.constants import DEFAULTS, UNIT_TOKENS, Constants
 from epp_plugins.predicted_time.cost_table import CostTable
-from epp_plugins.predicted_time.endpoint import EndpointModel
-from epp_plugins.predicted_time.in_flight import InFlight
+from epp_plugins.predicted_time.endpoint import EndpointModel, InFlight
 from epp_plugins.predicted_time.learner import Learner
 from epp_plugins.predicted_time.state_file import FleetState
 from epp_plugins.predicted_time.trust import Trust

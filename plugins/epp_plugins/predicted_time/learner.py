@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from epp_plugins.predicted_time.constants import Constants
-from epp_plugins.predicted_time.endpoint import EndpointModel
-from epp_plugins.predicted_time.in_flight import InFlight
+from epp_plugins.predicted_time.endpoint import EndpointModel, InFlight
 from epp_plugins.predicted_time.mode import ModeChoice, logarithm
 from epp_plugins.predicted_time.service import ServiceModel
 from epp_plugins.predicted_time.slowness import Slowness, compare

@@ -1,11 +1,12 @@
 """What other endpoint pickers have in flight at one endpoint."""
 
 from bisect import insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
 from math import inf, isfinite
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, Self
 
 MOST_PROMPTS: Final = 64
 """Prompts of one endpoint that are told one by one."""
@@ -15,6 +16,14 @@ _MOST_AGE_SECONDS = 1e6
 
 _NO_PROMPTS: Final[Mapping[int, "OtherPrompt"]] = MappingProxyType({})
 _by_time = attrgetter("sent_at")
+
+
+class Prompt(Protocol):
+    """A prompt of this process."""
+
+    number: int
+    sent_at: float
+    units: float
 
 
 class PromptPart(NamedTuple):
@@ -41,6 +50,35 @@ class Part(NamedTuple):
     """Their uncached tokens, in units."""
     prompts: list[PromptPart]
     """The oldest first."""
+
+    @classmethod
+    def of(
+        cls,
+        pending: Collection[Prompt],
+        pending_units: float,
+        idle_at: float,
+        decoding: int,
+        now: float,
+    ) -> Self:
+        """Return what to tell of an endpoint.
+
+        Args:
+            pending: Its prompts before their first token, the oldest first.
+            pending_units: Sum of their uncached tokens, in units.
+            idle_at: When the prompt before these was done; -inf if there was none.
+            decoding: Its requests after their first token.
+            now: Seconds of the clock.
+        """
+        if not pending:
+            return cls(decoding, -1.0, 0, 0.0, [])
+        prompts = [
+            PromptPart(each.number, max(0.0, now - each.sent_at), each.units)
+            for each in islice(pending, MOST_PROMPTS)
+        ]
+        further = len(pending) - len(prompts)
+        units = pending_units - sum(each.units for each in prompts) if further else 0.0
+        idle_seconds = now - idle_at if idle_at > -inf else -1.0
+        return cls(decoding, idle_seconds, further, units, prompts)
 
 
 class OtherPrompt:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from epp.request_control.plugins import EndCause
 from epp.scheduling import Endpoint
+from epp_plugins.predicted_time.endpoint import InFlight
 from epp_plugins.predicted_time.forecast import RequestForecast
-from epp_plugins.predicted_time.in_flight import InFlight
 from epp_plugins.predicted_time.tracked import TrackedEndpoint
 
 _WHOLE = frozenset({EndCause.COMPLETED, EndCause.ENDED})

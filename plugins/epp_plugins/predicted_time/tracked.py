@@ -2,8 +2,8 @@
 
 from epp.scheduling import Endpoint
 from epp_plugins.predicted_time.counted import CountedTokens
+from epp_plugins.predicted_time.endpoint import InFlight
 from epp_plugins.predicted_time.fleet import FleetModel
-from epp_plugins.predicted_time.in_flight import InFlight
 from epp_plugins.predicted_time.others import Part
 
 
