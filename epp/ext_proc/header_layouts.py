@@ -15,8 +15,9 @@ MAX_LAYOUTS: Final = 256
 """Most layouts that are kept; each takes about 4 KB."""
 MAX_BYTES: Final = 4096
 """Longest map whose layout is learned."""
-MISSES_PER_LESSON: Final = 8
-"""Learning takes as long as reading a map one by one."""
+MISSES_PER_LESSON: Final = 7
+"""Learning takes as long as reading a map one by one. Odd, as maps of requests and responses
+alternate: with 8, one that cannot be learned would keep the other from being learned."""
 
 Spans = list[tuple[str, int, int]]
 """The headers of a map: name, start and end of the value."""

@@ -240,8 +240,10 @@ def value_spans(block: bytes) -> Spans | None:
         found = _long_header(block, at)
         if found is None:
             return None
-        name, value, at = found
-        spans.append((block[slice(*name)].decode("latin-1").lower(), *value))
+        (name_start, name_end), (start, end), at = found
+        # Not a slice object: compiled code takes none as an index of bytes.
+        name = block[name_start:name_end].decode("latin-1").lower()
+        spans.append((name, start, end))
     return spans
 
 

@@ -92,6 +92,14 @@ def test_one_miss_of_some_is_learned() -> None:
     assert layouts.read(block) == {"a": "b"}
 
 
+def test_a_map_that_cannot_be_learned_keeps_no_other_from_it() -> None:
+    layouts, block = HeaderLayouts(value_spans), encoded([("a", b"b")])
+    for _ in range(MISSES_PER_LESSON):
+        layouts.missed(block)
+        layouts.missed(b"\n\x03\n\x01a")
+    assert layouts.read(block) == {"a": "b"}
+
+
 @pytest.mark.parametrize(
     "block",
     [
