@@ -247,4 +247,4 @@ def value_spans(block: bytes) -> Spans | None:
     return spans
 
 
-_LAYOUTS = HeaderLayouts(value_spans)
+_LAYOUTS: Final = HeaderLayouts(value_spans)
