@@ -37,9 +37,11 @@ def fallbacks(decision: Decision, count: int) -> list[Endpoint]:
         return []
     rest[position] = -inf
     hosts = {_host(picked)}
+    has_others = any(_host(each) not in hosts for each in endpoints)
+    most_near = _SAME_HOST + 1 if has_others else count
     found: list[Endpoint] = []
     near: list[Endpoint] = []
-    while len(found) < count and len(near) <= _SAME_HOST:
+    while len(found) < count and len(near) < most_near:
         high = max(rest)
         if high == -inf:
             break

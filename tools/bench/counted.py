@@ -31,6 +31,7 @@ from epp.scheduling import (
     SchedulingResult,
 )
 from epp.transport.http2 import DataReceived, Http2Connection
+from epp.transport.http2.sender import Sender
 from tools.bench import stacks, wire_bytes
 from tools.bench.bare_server import answers
 from tools.bench.calls import Call, call_counter, name_of, ns_of
@@ -97,7 +98,7 @@ def _http2(
             if connection.is_closed:
                 raise RuntimeError("the bytes ended their connection")
     receive_ns, both_ns = min(received), min(answered)
-    reads_each, sent = counts(Http2Connection.receive), counts(Http2Connection.send_data)
+    reads_each, sent = counts(Http2Connection.receive), counts(Sender.takes_frame)
     return (
         Call(stacks.HTTP2, "Connection.receive", receive_ns / reads_each, reads_each),
         Call(
