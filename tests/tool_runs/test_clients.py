@@ -16,6 +16,7 @@ from tools.clients.figures import (
     aiperf_figures,
     fleet_figures,
     own_figures,
+    read_document,
     write_trace,
 )
 from tools.clients.gateway import Gateway, ProgramError, run
@@ -92,6 +93,15 @@ def test_a_missing_figure_is_named() -> None:
         aiperf_figures(document)
     with pytest.raises(DocumentError, match="summary of epp load has no number at succeeded"):
         own_figures({})
+
+
+@pytest.mark.parametrize("text", [None, "no JSON"])
+def test_an_export_that_is_missing_or_damaged_is_named(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "export.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(DocumentError, match=r"export\.json is not there, or no JSON"):
+        read_document(path)
 
 
 def test_figures_agree_within_five_per_cent() -> None:

@@ -1,6 +1,7 @@
 """The numbers that both clients report, and the same from the record of the fleet."""
 
 import csv
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,19 @@ FIGURES = (
 
 class DocumentError(ValueError):
     """A document lacks a figure; the message names both."""
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Return the JSON document of a file.
+
+    Raises:
+        DocumentError: It is not there, or no JSON.
+    """
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DocumentError(f"{path} is not there, or no JSON: {error}") from None
+    return document
 
 
 def aiperf_figures(document: Mapping[str, Any]) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import json
 import os
 import shutil
 import sys
@@ -11,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -26,6 +24,7 @@ from tools.clients.figures import (
     aiperf_figures,
     fleet_figures,
     own_figures,
+    read_document,
     write_trace,
 )
 from tools.clients.gateway import Gateway, ProgramError
@@ -109,8 +108,8 @@ async def measure(
         known += len(ours)
         measured.append(
             Round(
-                aiperf_figures(_json(exported / "profile_export_aiperf.json")),
-                own_figures(_json(summary)),
+                aiperf_figures(read_document(exported / "profile_export_aiperf.json")),
+                own_figures(read_document(summary)),
                 fleet_figures(theirs),
                 fleet_figures(ours),
             )
@@ -179,14 +178,6 @@ def _ratio(value: Ratio | None) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if value >= 1000 or value.is_integer() else f"{value:.2f}"
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DocumentError(f"{path} is not there, or no JSON: {error}") from None
-    return document
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -35,7 +35,7 @@ from epp.lab.simulation import quiet_logs
 from tools.bench.agreement import Reading, differently_ordered
 from tools.bench.agreement_runs import simulate
 from tools.bench.live_runs import MODEL, Case, running
-from tools.clients.figures import DocumentError, aiperf_figures, fleet_figures
+from tools.clients.figures import DocumentError, aiperf_figures, fleet_figures, read_document
 from tools.clients.gateway import ProgramError, run
 from tools.study.live import FOLDER, POLICIES, SIMULATED_RUNS
 from tools.study.live_results import BASELINE, METRICS, ratio_text
@@ -110,8 +110,7 @@ async def measure(case: Case, program: Path, seeds: Sequence[int], folder: Path)
                 await run(command, folder / f"{policy.name}-{seed}.log")
                 rows = [json.loads(line) for line in (await gateway.fleet.requests()).splitlines()]
                 stats = await gateway.fleet.stats()
-            export = json.loads(await asyncio.to_thread((exported / _EXPORT).read_text))
-            theirs = aiperf_figures(export)
+            theirs = aiperf_figures(await asyncio.to_thread(read_document, exported / _EXPORT))
             # A virtual loop cannot run inside a running one.
             simulated = await asyncio.to_thread(
                 simulate, case.scenario, policy, seed, SIMULATED_RUNS
@@ -154,8 +153,9 @@ def table(runs: Sequence[ClientRun]) -> Table:
         for source in ("aiperf", "fleet", "simulated"):
             shown.add_column(f"{percentile} {source}", justify="right")
     shown.add_column("p90 aiperf, ms", justify="right")
-    for name, mine in _by_policy(runs).items():
-        pairs = list(zip(mine, _by_policy(runs)[BASELINE], strict=True))
+    by_policy = _by_policy(runs)
+    for name, mine in by_policy.items():
+        pairs = list(zip(mine, by_policy[BASELINE], strict=True))
         valid = [(one, its) for one, its in pairs if not (one.why_invalid or its.why_invalid)]
         cells: list[str] = []
         for percentile, value in METRICS.items():

@@ -264,10 +264,9 @@ class EndpointModel:
 
     def _start_oldest(self, now: float) -> None:
         """Give a request that waits for a slot the one that is free, if one is."""
-        in_flight = self.in_flight
-        if self.unstarted and (not self.slots or in_flight <= self.slots):
+        if self.unstarted and (not self.slots or self.in_flight <= self.slots):
             oldest, _ = self.unstarted.popitem(last=False)
-            oldest.slot_at, oldest.slot_beside = now, in_flight - 1
+            oldest.slot_at, oldest.slot_beside = now, self.in_flight - 1
 
     def _take(self, request: InFlight, idle_at: float) -> None:
         del self.pending[request]
