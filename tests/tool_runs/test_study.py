@@ -2,40 +2,77 @@
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
+from rich import box
 from rich.console import Console
 
 from epp.lab.results import Record
 from tools.study import main as study
 from tools.study.cases import Case, cases, loads
 from tools.study.learning import seconds_until_it_fits
-from tools.study.table import METRICS, Measured, mean, ratios, tables
+from tools.study.table import METRICS, Measured, losses, ratio, tables
 
 
 def made(policy: str, p90: float, seed: int = 1, load: float = 0.9) -> Measured:
     return Measured("B equal, agents", False, load, policy, seed, {"p90": p90, "p50": 1.0})
 
 
-def test_ratios_are_those_of_the_same_load_and_seed() -> None:
+def test_a_ratio_has_a_pair_for_each_seed_of_the_loads_that_both_have() -> None:
     runs = [
         *(made("reference-weighted", 100.0), made("mine", 50.0)),
-        *(made("reference-weighted", 10.0, 2), made("mine", 20.0, 2)),
-        made("mine", 7.0, 3),  # its baseline is not there yet
+        *(made("reference-weighted", 10.0, load=1.1), made("mine", 20.0, load=1.1)),
+        *(made("reference-weighted", 10.0, 2), made("mine", 40.0, 2)),
+        made("mine", 7.0, 2, 1.1),  # its baseline is not there yet
+        made("mine", 7.0, 3),
     ]
-    found = ratios(runs, "mine", "reference-weighted", "p90")
-    assert found == {"B equal, agents": [0.5, 2.0]}
-    assert mean(found["B equal, agents"]) == pytest.approx(1.0)
+    found = ratio(runs, "mine", "reference-weighted", "p90")
+    assert found is not None
+    assert found.pairs == 2
+    assert found.mean == pytest.approx(2.0)  # of 1 and 4
+    assert found.low == pytest.approx(0.0003, rel=0.01)
+    assert found.high == pytest.approx(13_365, rel=0.01)
+    assert ratio(runs, "other", "reference-weighted", "p90") is None
 
 
-def test_there_is_a_table_for_each_baseline_even_if_runs_are_missing() -> None:
+def test_runs_that_lose_are_named_worst_first() -> None:
+    runs = [
+        *(made("reference-weighted", 100.0), made("mine", 103.0)),
+        *(made("reference-weighted", 100.0, 2), made("mine", 120.0, 2)),
+        *(made("reference-weighted", 100.0, 3), made("mine", 150.0, 3)),
+        made("mine", 990.0, 4),
+    ]
+    assert losses(runs, "mine", "reference-weighted") == [
+        (1.5, "B equal, agents, load 0.9, seed 3"),
+        (1.2, "B equal, agents, load 0.9, seed 2"),
+    ]
+
+
+def test_tables_are_shown_even_if_runs_are_missing() -> None:
     shown = io.StringIO()
-    for table in tables([made("reference-weighted", 100.0), made("mine", 50.0)]):
+    runs = [made("reference-weighted", 100.0), made("mine", 150.0), made("mine", 2.0, load=1.1)]
+    for table in tables(runs, 0.9, box.MARKDOWN):
         Console(file=shown, width=200).print(table)
     text = shown.getvalue()
-    assert "0.50 (0.50-0.50)" in text
-    assert text.count("Ratios to") == 3
+    assert text.count("Ratios to") == 4
+    assert re.search(r"^\| B equal, agents +\| mine +\| 1.00 +\| 1.50 ", text, re.MULTILINE)
+    assert re.search(r"^\| 0.9 +\| B +\| mine +\| 1.00 +\| 1.50 ", text, re.MULTILINE)
+    assert re.search(
+        r"^\| mine +\| B equal, agents, load 0.9, seed 1 +\| 1.50 ", text, re.MULTILINE
+    )
+
+
+def test_loads_above_the_limit_are_not_compared_with_the_oracle() -> None:
+    runs = [
+        *(made("oracle-holding", 100.0), made("mine", 110.0)),
+        *(made("oracle-holding", 100.0, load=1.1), made("mine", 440.0, load=1.1)),
+    ]
+    for up_to, expected in ((0.9, "1.10"), (1.1, "2.20")):
+        shown = io.StringIO()
+        Console(file=shown, width=200).print(tables(runs, up_to, box.MARKDOWN)[2])
+        assert re.search(rf"\| mine +\| 1.00 +\| {expected} ", shown.getvalue())
 
 
 def test_results_are_shown_without_a_run(
@@ -46,10 +83,14 @@ def test_results_are_shown_without_a_run(
     with pytest.raises(SystemExit):
         study.main(options)
     assert f"{results} has no runs" in capsys.readouterr().err
-    runs = [made("reference-weighted", 100.0), made("mine", 50.0)]
+    runs = [
+        made(policy, p90, seed)
+        for seed in (1, 2)
+        for policy, p90 in (("reference-weighted", 100.0), ("mine", 50.0))
+    ]
     results.write_text("".join(json.dumps(each.to_json()) + "\n" for each in runs))
     assert study.main(options, Console(file=shown, width=200)) == 0
-    assert "0.50 (0.50-0.50)" in shown.getvalue()
+    assert "0.50 (0.50 to 0.50)" in shown.getvalue()
 
 
 @pytest.mark.parametrize("is_coarse", [True, False])

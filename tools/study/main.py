@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 
 from epp.lab.simulation import Contender, RunSettings, quiet_logs, run
@@ -113,16 +114,26 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
     parser.add_argument(
         "--show", action="store_true", help="run nothing: show what the results file has"
     )
+    parser.add_argument(
+        "--up-to", type=float, default=0.9, help="highest load compared with the oracle"
+    )
+    parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args(arguments)
-    console = console or Console(width=140)
+    console = console or Console(width=300 if given.markdown else 160)
+    shape = box.MARKDOWN if given.markdown else box.SIMPLE_HEAD
+
+    def _print(measured: Sequence[Measured]) -> None:
+        for table in tables(measured, given.up_to, shape):
+            console.print(table)
+
     kind = "coarse" if given.coarse else "full"
     results = given.results or REPOSITORY / "build" / f"study-{kind}.jsonl"
     known = read(results)
     if given.show:
         if not known:
             parser.error(f"{results} has no runs; without --show they are made")
-        _print(known, console)
+        _print(known)
         return 0
     results.parent.mkdir(parents=True, exist_ok=True)
     policies = [*POLICIES, *given.policy]
@@ -134,10 +145,5 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
         measured.append(each)
         if len(measured) % 20 == 0 or len(measured) == len(tasks):
             console.print(f"{len(measured)} of {len(tasks)} runs")
-    _print(measured, console)
+    _print(measured)
     return 0
-
-
-def _print(measured: Sequence[Measured], console: Console) -> None:
-    for table in tables(measured):
-        console.print(table)
