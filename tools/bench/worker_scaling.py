@@ -1,4 +1,7 @@
-"""Requests a second of one process and of two workers, each with a core of its own.
+"""Requests a second of one process, of two that share nothing, and of two workers.
+
+Each process has a core of its own. Two that share nothing show what the machine gives a second
+process, so that the rest of the difference is what sharing costs.
 
 The load comes through Envoy, from the same fleet, in turns. What Envoy and the fleet use does not
 count: the requests a second are those of the busiest process if it had a core to itself, that is,
@@ -56,7 +59,7 @@ class Cell:
     """One set-up in one mode; medians of the rounds."""
 
     mode: Mode
-    workers: int
+    setup: str
     requests_per_second: float
     """See the top."""
     cpu_ms: float
@@ -69,27 +72,67 @@ class Cell:
 
 @dataclass(slots=True)
 class _SetUp:
-    workers: int
+    name: str
     pids: Sequence[int]
     """Those that serve."""
     supervisor: int | None
     url: str
 
 
-async def _set_up(
+async def _one(
+    stack: contextlib.AsyncExitStack, endpoints: Sequence[str], mode: Mode, *options: str
+) -> _SetUp:
+    """Start an endpoint picker and its Envoy; ``stack`` ends them."""
+    socket = _folder(stack) / "epp.sock"
+    running = await _epp(stack, endpoints, socket, *options)
+    url = await _envoy(stack, endpoints, mode, socket, 1)
+    return _SetUp("one process", [running.pid], None, url)
+
+
+async def _apart(
+    stack: contextlib.AsyncExitStack, endpoints: Sequence[str], mode: Mode, *options: str
+) -> _SetUp:
+    """Start endpoint pickers that know nothing of each other, and their Envoy."""
+    folder = _folder(stack)
+    pids = []
+    for number in range(WORKERS):
+        # The name that a worker's socket has.
+        running = await _epp(stack, endpoints, folder / f"epp-{number}.sock", *options)
+        pids.append(running.pid)
+    url = await _envoy(stack, endpoints, mode, folder / "epp.sock", WORKERS)
+    return _SetUp(f"{WORKERS} that share nothing", pids, None, url)
+
+
+async def _workers(
+    stack: contextlib.AsyncExitStack, endpoints: Sequence[str], mode: Mode, *options: str
+) -> _SetUp:
+    """Start workers and their Envoy."""
+    socket = _folder(stack) / "epp.sock"
+    running = await _epp(stack, endpoints, socket, "--workers", str(WORKERS), *options)
+    url = await _envoy(stack, endpoints, mode, socket, WORKERS)
+    pids = await asyncio.to_thread(worker_pids, running.pid)
+    return _SetUp(f"{WORKERS} workers", [pids[index] for index in sorted(pids)], running.pid, url)
+
+
+def _folder(stack: contextlib.AsyncExitStack) -> Path:
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epp-bench-")))
+
+
+async def _epp(
+    stack: contextlib.AsyncExitStack, endpoints: Sequence[str], socket: Path, *options: str
+) -> processes.Running:
+    return await stack.enter_async_context(
+        processes.epp(endpoints, "--listen", f"unix:{socket}", *options)
+    )
+
+
+async def _envoy(
     stack: contextlib.AsyncExitStack,
     endpoints: Sequence[str],
     mode: Mode,
+    socket: Path,
     workers: int,
-    *options: str,
-) -> _SetUp:
-    """Start an endpoint picker and its Envoy; ``stack`` ends them."""
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epp-bench-")))
-    socket = folder / "epp.sock"
-    several = ("--workers", str(workers)) if workers > 1 else ()
-    running = await stack.enter_async_context(
-        processes.epp(endpoints, "--listen", f"unix:{socket}", *several, *options)
-    )
+) -> str:
     config = GatewayConfig(
         mode=mode,
         endpoints=tuple(endpoints),
@@ -100,21 +143,17 @@ async def _set_up(
     envoy = await stack.enter_async_context(
         EnvoyProcess(render_yaml(config), concurrency=_ENVOY_THREADS)
     )
-    url = await url_of(envoy)
-    if workers == 1:
-        return _SetUp(1, [running.pid], None, url)
-    pids = await asyncio.to_thread(worker_pids, running.pid)
-    return _SetUp(workers, [pids[index] for index in sorted(pids)], running.pid, url)
+    return await url_of(envoy)
 
 
 async def measure(settings: Settings, endpoints: Sequence[str]) -> list[Cell]:
-    """Return a cell for one process and one for the workers, in each mode."""
+    """Return the cells of one process, of two that share nothing and of two workers, by mode."""
     cells = []
     for mode in MODES:
         async with contextlib.AsyncExitStack() as stack:
             made = [
-                await _set_up(stack, endpoints, mode, workers, *SLOW_SCRAPES)
-                for workers in (1, WORKERS)
+                await start(stack, endpoints, mode, *SLOW_SCRAPES)
+                for start in (_one, _apart, _workers)
             ]
             rounds: list[list[Cell]] = [[] for _ in made]
             for number in range(settings.rounds + 1):
@@ -133,7 +172,7 @@ async def _round(made: _SetUp, mode: Mode, seconds: float, number: int) -> Cell:
         made.url,
         Case(mode),
         seconds=seconds,
-        concurrency=CONCURRENCY * made.workers,
+        concurrency=CONCURRENCY * len(made.pids),
         seed=number,
     )
     report = await run(load)
@@ -143,7 +182,7 @@ async def _round(made: _SetUp, mode: Mode, seconds: float, number: int) -> Cell:
     serving = used[: len(made.pids)]
     return Cell(
         mode=mode,
-        workers=made.workers,
+        setup=made.name,
         requests_per_second=report.succeeded / max(serving),
         cpu_ms=1e3 * sum(used) / report.succeeded,
         busiest_share=max(serving) / sum(serving),
@@ -154,7 +193,7 @@ async def _round(made: _SetUp, mode: Mode, seconds: float, number: int) -> Cell:
 def _median(cells: Sequence[Cell]) -> Cell:
     return Cell(
         mode=cells[0].mode,
-        workers=cells[0].workers,
+        setup=cells[0].setup,
         requests_per_second=median(each.requests_per_second for each in cells),
         cpu_ms=median(each.cpu_ms for each in cells),
         busiest_share=median(each.busiest_share for each in cells),
@@ -235,7 +274,7 @@ async def burst(endpoints: Sequence[str]) -> dict[str, int]:
     some = endpoints[:BURST_ENDPOINTS]
     rare = ("--refresh-metrics-interval", "60s")
     async with contextlib.AsyncExitStack() as stack:
-        made = await _set_up(stack, some, Mode.LEAN, WORKERS, *rare)
+        made = await _workers(stack, some, Mode.LEAN, *rare)
         # Half a second each, so that none ends before the last begins.
         load = plan(
             made.url,
@@ -256,18 +295,23 @@ def table(cells: Sequence[Cell], served: dict[str, int], reached: dict[str, list
         "mode", "processes", "requests/s", "CPU ms/request", "busiest", "RSS MB", title=_TITLE
     )
     lines = []
-    for one, several in zip(cells[0::2], cells[1::2], strict=True):
-        for each in (one, several):
+    for one, apart, several in zip(cells[0::3], cells[1::3], cells[2::3], strict=True):
+        for each in (one, apart, several):
             shown.add_row(
                 each.mode.value,
-                str(each.workers),
+                each.setup,
                 f"{each.requests_per_second:.0f}",
                 f"{each.cpu_ms:.3f}",
                 f"{each.busiest_share:.0%}",
                 f"{each.resident_mb:.0f}",
             )
-        ratio = several.requests_per_second / one.requests_per_second
-        lines.append(f"{one.mode.value}: {ratio:.2f} times the requests of one (aim {AIM})")
+        ratio, bound = (
+            each.requests_per_second / one.requests_per_second for each in (several, apart)
+        )
+        lines.append(
+            f"{one.mode.value}: {ratio:.2f} times the requests of one (aim {AIM});"
+            f" {WORKERS} that share nothing: {bound:.2f} times"
+        )
     least = min(served.values()) if len(served) == BURST_ENDPOINTS else 0
     spread = max(served.values()) - least
     lines.append(
