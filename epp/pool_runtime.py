@@ -456,6 +456,7 @@ class PoolRuntime:
         if replica is None:
             return None
         share = replica.share(self.settings.pool_name)
+        share.owns_queues = self._sharing.owns_queues
         self.store.add_listener(share)
         self._share_plugins(share)
         return share

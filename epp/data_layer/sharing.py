@@ -30,6 +30,9 @@ class PoolSharing(PoolListener, Protocol):
     def use_plugins(self, plugins: Iterable[Plugin], guards: GuardRails) -> None:
         """Share what these plugins count, instead of those before."""
 
+    def owns_queues(self) -> bool:
+        """Return whether this process owns the queues of flow control."""
+
     async def run(self) -> None:
         """Share until cancelled."""
 
@@ -65,6 +68,9 @@ class Alone:
 
     def use_plugins(self, plugins: Iterable[Plugin], guards: GuardRails) -> None:
         """Do nothing."""
+
+    def owns_queues(self) -> bool:
+        return True
 
     async def run(self) -> None:
         """Do nothing."""

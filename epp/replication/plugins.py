@@ -37,9 +37,12 @@ class CrossReplicaContributor(Plugin):
 
     Attributes:
         contributes: Whether this instance takes part.
+        is_of_queues: Whether, of several workers, only the one that owns the queues of flow control
+            tells its part, because it counts the requests of all.
     """
 
     contributes: bool = True
+    is_of_queues: ClassVar[bool] = False
 
     @abstractmethod
     def contribution(self) -> bytes:

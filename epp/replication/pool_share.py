@@ -57,6 +57,8 @@ class PoolShare:
 
     def __init__(self, pool: str, ended: Callable[["PoolShare"], None]) -> None:
         self.pool = pool
+        self.owns_queues: Callable[[], bool] = lambda: True
+        """Whether this process owns the queues of flow control."""
         self._ended = ended
         self._tracked: dict[int, _Tracked] = {}
         self._numbers: dict[str, dict[int, int]] = {}
@@ -167,6 +169,8 @@ class PoolShare:
     def _contributions(self, now: float, *, is_whole: bool) -> Iterator[PluginState]:
         for name, each in self._contributors.items():
             if now < each.due_at and not is_whole:
+                continue
+            if each.plugin.is_of_queues and not self.owns_queues():
                 continue
             try:
                 data = each.plugin.contribution()

@@ -66,7 +66,11 @@ class FlowAccounts:
         """Take the plugins of a configuration in place of those before."""
         known = tuple(plugins)
         contributing = [
-            each for each in known if isinstance(each, CrossReplicaContributor) and each.contributes
+            each
+            for each in known
+            if isinstance(each, CrossReplicaContributor)
+            and each.contributes
+            and not each.is_of_queues
         ]
         self._contributors = {each.name: each for each in contributing}
         self._pre_request = guards.guards("PreRequest", PreRequest, contributing)

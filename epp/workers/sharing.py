@@ -57,6 +57,9 @@ class WorkerSharing:
         if self._flow is not None:
             self._flow.use_plugins(plugins, guards)
 
+    def owns_queues(self) -> bool:
+        return self._leadership.is_ours
+
     def _looked(self) -> None:
         if self._flow is not None:
             self._flow.look()

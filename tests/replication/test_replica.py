@@ -509,6 +509,24 @@ def test_contributions_keep_the_interval_of_the_configuration(wire: Wire, clock:
     assert len(told) == 2
 
 
+def test_what_is_of_the_queues_is_told_by_their_owner_only(wire: Wire, clock: Clock) -> None:
+    class OfQueues(Part):
+        is_of_queues = True
+
+    parts = [OfQueues(), OfQueues()]
+    parts[0].own = parts[1].own = 3
+    nodes = [
+        Node(wire, clock, name, incarnation=n, plugins=[part])
+        for n, (name, part) in enumerate(zip("ab", parts, strict=True))
+    ]
+    nodes[0].share.owns_queues = lambda: False
+    pass_time(wire, clock, nodes, WHOLE_SECONDS)
+    assert (parts[0].others, parts[1].others) == ({"b": 3}, {})
+    nodes[0].share.owns_queues = lambda: True  # the owner has ended
+    pass_time(wire, clock, nodes, 0.1)
+    assert parts[1].others == {"a": 3}
+
+
 def test_a_plugin_that_fails_harms_nobody(wire: Wire, clock: Clock) -> None:
     part, other = Part(), Part()
     part.fails = True

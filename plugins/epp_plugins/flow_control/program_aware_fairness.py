@@ -18,6 +18,9 @@ is refused or evicted costs nothing.
 A program with nothing in flight is forgotten after ``evictionTtlSeconds`` without requests. At most
 50000 programs are kept; beyond that the one that has been idle longest is forgotten.
 
+Replicas that share their state count the service of all of them; each tells of the 2000 programs
+that were active last.
+
 Reads:  the usage of responses; ``TOKENIZED_PROMPT`` if present.
 Writes: metrics ``program_aware_attained_service_tokens`` and
         ``program_aware_avg_wait_time_milliseconds`` for the 1000 most recently active programs, and
@@ -41,9 +44,11 @@ import msgspec
 
 from epp.flow_control.plugins import FairnessPolicy, Flow, QueuedRequest
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
+from epp.replication.plugins import CrossReplicaContributor
 from epp.request_control.plugins import ANSWER_USAGE, EndCause, PreRequest, ResponseComplete
 from epp.scheduling import CycleState, Endpoint, LLMRequest, SchedulingResult
 from epp_plugins.flow_control.programs import MAX_PROGRAMS, Program, Programs, left_after
+from epp_plugins.flow_control.shared_use import SharedUse
 from epp_plugins.state_keys import TOKENIZED_PROMPT
 
 _BYTES_PER_TOKEN = 4
@@ -75,6 +80,8 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Half-life of service in seconds; 0 to use ``lasDecayFactor``."""
     las_decay_factor: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.99997
     """Fraction of service that remains after one second, if ``lasHalfLifeSeconds`` is 0."""
+    sync_cross_replica_state: bool = True
+    """Whether the service of other replicas counts, if they share their state."""
 
 
 class _Range(NamedTuple):
@@ -89,12 +96,13 @@ class _Range(NamedTuple):
     at: float
 
 
-class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete):
+class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete, CrossReplicaContributor):
     """Serves the flow first that has recently received the fewest tokens."""
 
     type: ClassVar[str] = "program-aware-fairness"
     keeps_result: ClassVar[bool] = True
     keys_age: ClassVar[bool] = True
+    is_of_queues: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -109,6 +117,8 @@ class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete):
         self._weight_wait = params.las_weight_head_wait
         half_life = params.las_half_life_seconds
         self._decay = 1.0 / half_life if half_life else -log2(params.las_decay_factor)
+        self.contributes = params.sync_cross_replica_state
+        self._shared = SharedUse(self._decay, round(clock() * 1e9))
         self._programs = Programs(
             idle_seconds=params.eviction_ttl_seconds, sweep_seconds=params.eviction_sweep_seconds
         )
@@ -172,7 +182,20 @@ class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete):
         program = self._programs.touch(request.fairness_id, now)
         if program.in_flight:  # 0 if it was forgotten meanwhile
             program.in_flight -= 1
-        program.add_service(_tokens(request, cause, state), now, self._decay)
+        tokens = _tokens(request, cause, state)
+        program.add_service(tokens, now, self._decay)
+        self._shared.receive_tokens(request.fairness_id, tokens, now)
+
+    def contribution(self) -> bytes:
+        return self._shared.encoded(self._clock())
+
+    def receive(self, replica: str, contribution: bytes) -> None:
+        now = self._clock()
+        for fairness_id, change in self._shared.receive(replica, contribution, now):
+            self._programs.touch(fairness_id, now).add_service(change.received, now, self._decay)
+
+    def replica_left(self, replica: str) -> None:
+        self._shared.left(replica)  # service stays, and requests in flight are not told
 
     def service_by_program(self) -> dict[tuple[str, ...], float]:
         """Return the service of each program, in weighted tokens."""

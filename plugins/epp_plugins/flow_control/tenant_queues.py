@@ -160,6 +160,19 @@ class TenantQueue(Claim):
         has[1] = has[1] - tokens if has[0] else 0.0
         self.charged = self.charged - charged if has[0] else 0.0
 
+    def share(self, requests: int, tokens: float, charged: float) -> None:
+        """Add what another replica has in flight, or take it away; call :meth:`charge` afterwards.
+
+        Args:
+            requests: Requests.
+            tokens: Tokens that they count for.
+            charged: Their estimated cost in tokens.
+        """
+        has = self.allocated
+        has[0] = max(0.0, has[0] + requests)
+        has[1] = max(0.0, has[1] + tokens) if has[0] else 0.0
+        self.charged = max(0.0, self.charged + charged) if has[0] else 0.0
+
     def charge(self, tokens: float, now: float, half_life: float) -> None:
         """Add ``tokens``, which may be negative, to the tokens received."""
         used = self.used_at(now, half_life) + tokens

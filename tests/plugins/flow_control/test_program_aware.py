@@ -402,3 +402,20 @@ def test_the_state_of_many_programs_is_bounded() -> None:
     most_served = made.policy.dump_state()["most_served"]
     assert isinstance(most_served, dict)
     assert list(most_served) == [f"p{number}" for number in range(1999, 1949, -1)]
+
+
+def test_service_at_another_replica_counts_until_it_decays() -> None:
+    one, other = Programs(HALVES), Programs(HALVES)
+    one.serve("a", 100)
+    other.serve("a", 7)
+    other.serve("b", 50)
+    for name in ("a", "b"):
+        other.line.enqueue(name, 0.0)
+    assert other.keys("a", "b")[0] < other.keys("a", "b")[1]
+    other.policy.receive("one", one.policy.contribution())
+    assert other.services == {"a": 107.0, "b": 50.0}
+    assert other.keys("a", "b")[0] > other.keys("a", "b")[1]
+    other.policy.replica_left("one")
+    other.now = 10.0
+    assert other.services == {"a": 53.5, "b": 25.0}
+    assert not Programs({"syncCrossReplicaState": False}).policy.contributes

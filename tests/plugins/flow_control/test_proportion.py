@@ -586,3 +586,67 @@ def test_the_state_of_many_queues_is_bounded() -> None:
     queues = state["queues"]
     assert isinstance(queues, dict)
     assert (state["queues_in_flight"], len(queues)) == (500, 50)
+
+
+# --- replicas -------------------------------------------------------------------------------------
+
+
+def exchange(one: Desk, other: Desk) -> None:
+    """Let two replicas tell each other what their tenants use."""
+    for name, sender, receiver in (("one", one, other), ("other", other, one)):
+        receiver.policy.receive(name, sender.policy.contribution())
+
+
+def test_limits_hold_for_all_replicas_together() -> None:
+    org = {"name": "org", "limit": {"requests": 3}}
+    said: dict[str, Any] = {"queues": [org, {"name": "a", "parent": "org"}]}
+    one, other = Desk(**said), Desk(**said)
+    sent = [one.send("a"), one.send("a")]
+    other.send("a")
+    exchange(one, other)
+    for desk in (one, other):
+        assert desk.policy.refusal(desk.request("a"), 0.0) == (
+            "queue org has 3 of at most 3 requests in flight"
+        )
+    one.end(sent[0])
+    exchange(one, other)
+    assert other.policy.refusal(other.request("a"), 0.0) == ""
+    other.send("a")
+    assert other.policy.refusal(other.request("a"), 0.0) != ""
+    other.policy.replica_left("one")
+    assert other.policy.refusal(other.request("a"), 0.0) == ""
+
+
+def test_tokens_received_at_another_replica_put_a_tenant_behind() -> None:
+    one, other = Desk(), Desk()
+    one.end(one.send("a", 500, 500))
+    other.send("b", 10, 10)
+    flows = [Flow(name, other.band, created=0.0) for name in ("a", "b")]
+    assert other.policy.keys(flows, 0.0)[0] < other.policy.keys(flows, 0.0)[1]
+    exchange(one, other)
+    assert other.policy.keys(flows, 0.0)[0] > other.policy.keys(flows, 0.0)[1]
+    one.now = other.now = 1.0
+    other.policy.replica_left("one")
+    assert other.policy.keys(flows, 1.0)[0] > other.policy.keys(flows, 1.0)[1]
+
+
+def test_queues_of_tenants_that_are_active_elsewhere_only_are_forgotten_in_time() -> None:
+    one, other = Desk(halfLifeSeconds=1), Desk(halfLifeSeconds=1)
+    sent = [one.send(f"t{number}") for number in range(20)]
+    exchange(one, other)
+    assert other.policy.dump_state()["queues_in_flight"] == 20
+    for each in sent:
+        one.end(each)
+    exchange(one, other)
+    state = other.policy.dump_state()
+    assert (state["queues_in_flight"], state["requests_in_flight"]) == (0, 0)
+    assert state["tokens_in_flight"] == 0
+    one.now = other.now = 100.0
+    for _ in range(6):
+        other.end(other.send("somebody"))
+    assert other.policy.dump_state()["queues_of_unlisted_flows"] == 1
+
+
+def test_a_replica_can_be_left_out() -> None:
+    assert not Desk(syncCrossReplicaState=False).policy.contributes
+    assert Desk().policy.contributes

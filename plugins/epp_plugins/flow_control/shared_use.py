@@ -1,0 +1,227 @@
+"""What tenants use of several endpoint pickers, for fairness policies.
+
+Each endpoint picker tells the others what its own requests use, by fairness id. It tells totals, so
+lost messages do no harm. The tokens received decay at the same rate everywhere, so a part is right
+until a tenant uses more.
+
+When an endpoint picker is gone, its requests in flight count no more, but the tokens that its
+tenants received do. Each account has an epoch: if the endpoint picker comes back with the same
+epoch, it was only cut off, and the tokens known already are not added again.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import msgspec
+
+MAX_TOLD: Final = 2000
+"""Tenants that an endpoint picker tells the others of: those that were active last."""
+MAX_NAME_BYTES: Final = 256
+"""Tenants with a longer fairness id are not told of."""
+_MAX_GONE: Final = 64
+"""Parts kept of endpoint pickers that are gone."""
+_WHOLE_TOKEN: Final = 1.0
+"""Smaller differences are due to rounding."""
+_TOLD_AGAIN_SECONDS: Final = 1.0
+"""Age after which a part is made anew if nothing has changed but the decay."""
+
+
+class Use(NamedTuple):
+    """What a tenant uses, or the difference of two such."""
+
+    requests: int = 0
+    """Requests in flight."""
+    tokens: int = 0
+    """Estimated tokens in flight."""
+    charged: int = 0
+    """Estimated cost of the requests in flight, which is part of ``received``."""
+    received: int = 0
+    """Tokens received, decayed."""
+
+
+Change = tuple[str, Use]
+"""A fairness id and how its use changes."""
+
+_NOTHING: Final = Use()
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True):
+    epoch: int
+    uses: dict[str, Use]
+
+
+@dataclass(slots=True, eq=False)
+class _Account:
+    """What one tenant uses here."""
+
+    requests: int = 0
+    tokens: float = 0.0
+    charged: float = 0.0
+    received: float = 0.0
+    as_of: float = 0.0
+
+    def charge(self, tokens: float, now: float, decay: float) -> None:
+        self.received = max(0.0, self.received * _left(now - self.as_of, decay) + tokens)
+        self.as_of = now
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """What another endpoint picker has told."""
+
+    epoch: int
+    uses: Mapping[str, Use]
+    at: float
+    is_gone: bool = False
+
+
+_decode = msgspec.msgpack.Decoder(_Message).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class SharedUse:
+    """The account of this endpoint picker's requests, and the parts of the others.
+
+    Args:
+        decay: Halvings per second of the tokens received.
+        epoch: Different for each account, such as the time in nanoseconds.
+    """
+
+    def __init__(self, decay: float, epoch: int) -> None:
+        self._decay = decay
+        self._epoch = epoch
+        self._own: OrderedDict[str, _Account] = OrderedDict()
+        """From the least to the most recently active."""
+        self._parts: dict[str, _Part] = {}
+        self._told = b""
+        self._told_at = 0.0
+        self._has_news = True
+
+    # --- own requests -----------------------------------------------------------------------------
+
+    def begin(self, fairness_id: str, tokens: float, charged: float, now: float) -> None:
+        """Count a request that is sent.
+
+        Args:
+            fairness_id: Its tenant.
+            tokens: Tokens that it counts for while it is in flight.
+            charged: Its estimated cost in tokens.
+            now: Seconds of the clock.
+        """
+        account = self._account(fairness_id)
+        account.requests += 1
+        account.tokens += tokens
+        account.charged += charged
+        account.charge(charged, now, self._decay)
+
+    def end(
+        self, fairness_id: str, tokens: float, charged: float, correction: float, now: float
+    ) -> None:
+        """Count a request that has ended.
+
+        Args:
+            fairness_id: Its tenant.
+            tokens: As for :meth:`begin`.
+            charged: As for :meth:`begin`.
+            correction: What the tenant received beyond ``charged``; may be negative.
+            now: Seconds of the clock.
+        """
+        account = self._account(fairness_id)
+        account.requests = max(0, account.requests - 1)
+        account.tokens = account.tokens - tokens if account.requests else 0.0
+        account.charged = account.charged - charged if account.requests else 0.0
+        account.charge(correction, now, self._decay)
+
+    def receive_tokens(self, fairness_id: str, tokens: float, now: float) -> None:
+        """Count tokens that a tenant has received, of requests that are not counted in flight."""
+        self._account(fairness_id).charge(tokens, now, self._decay)
+
+    def _account(self, fairness_id: str) -> _Account:
+        self._has_news = True
+        account = self._own.get(fairness_id)
+        if account is None:
+            account = self._own[fairness_id] = _Account()
+            if len(self._own) > MAX_TOLD:
+                self._own.popitem(last=False)
+        else:
+            self._own.move_to_end(fairness_id)
+        return account
+
+    def encoded(self, now: float) -> bytes:
+        """Return what the tenants use here, for the other endpoint pickers."""
+        if self._has_news or now - self._told_at >= _TOLD_AGAIN_SECONDS:
+            self._has_news, self._told_at = False, now
+            self._told = _encode(_Message(self._epoch, dict(self._uses(now))))
+        return self._told
+
+    def _uses(self, now: float) -> Iterator[tuple[str, Use]]:
+        for name, each in tuple(self._own.items()):
+            received = each.received * _left(now - each.as_of, self._decay)
+            if not each.requests and received < _WHOLE_TOKEN:
+                del self._own[name]
+            elif len(name.encode()) <= MAX_NAME_BYTES:
+                numbers = (each.tokens, each.charged, received)
+                yield name, Use(each.requests, *(max(0, round(number)) for number in numbers))
+
+    # --- those of others --------------------------------------------------------------------------
+
+    def receive(self, picker: str, encoded: bytes, now: float) -> list[Change]:
+        """Return how the use of each tenant changes by what another endpoint picker tells.
+
+        Raises:
+            ValueError: It cannot be understood.
+        """
+        message = _decode(encoded)
+        uses = {
+            name: Use(*(max(0, number) for number in use))
+            for name, use in tuple(message.uses.items())[:MAX_TOLD]
+            if len(name.encode()) <= MAX_NAME_BYTES
+        }
+        before = self._parts.pop(picker, None)
+        self._parts[picker] = _Part(message.epoch, uses, now)
+        return list(self._changes(before, uses, message.epoch, now))
+
+    def left(self, picker: str) -> list[Change]:
+        """Return how the use of each tenant changes when an endpoint picker is gone."""
+        part = self._parts.get(picker)
+        if part is None or part.is_gone:
+            return []
+        part.is_gone = True
+        gone = [name for name, each in self._parts.items() if each.is_gone]
+        for name in gone[:-_MAX_GONE]:
+            del self._parts[name]
+        return [
+            (name, Use(-use.requests, -use.tokens, -use.charged))
+            for name, use in part.uses.items()
+            if use.requests or use.tokens or use.charged
+        ]
+
+    def _changes(
+        self, before: _Part | None, uses: Mapping[str, Use], epoch: int, now: float
+    ) -> Iterator[Change]:
+        known = _Part(epoch, {}, now) if before is None else before
+        counts = known.uses if not known.is_gone else {}
+        tokens_known = known.uses if known.epoch == epoch else {}
+        left = _left(now - known.at, self._decay)
+        for name in {**counts, **uses}:
+            old, new = counts.get(name, _NOTHING), uses.get(name, _NOTHING)
+            # A tenant that is no longer told of has not given anything back.
+            received = 0.0
+            if name in uses:
+                received = new.received - tokens_known.get(name, _NOTHING).received * left
+            if abs(received) <= _WHOLE_TOKEN:
+                received = 0.0
+            change = Use(
+                new.requests - old.requests,
+                new.tokens - old.tokens,
+                new.charged - old.charged,
+                round(received),
+            )
+            if change != _NOTHING:
+                yield name, change
+
+
+def _left(seconds: float, decay: float) -> float:
+    return 2.0 ** (-seconds * decay) if seconds > 0.0 else 1.0
