@@ -51,11 +51,14 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """KV-cache usage above which requests are expected to wait for blocks, if some wait already."""
     kv_range: Positive = 0.05
     """KV-cache usage beyond ``kvFull`` at which all of them do."""
-    mean_wait_weight: NotNegative = 0.5
-    """Weight of the fleet's mean wait in what a request delays others by."""
+    shared_wait_weight: NotNegative = 2.0
+    """Weight of the wait that all endpoints have in what a request delays others by."""
+    shared_wait_growth: NotNegative = 1.0
+    """How fast that weight grows with this wait, per mean service: the longer the queues, the more
+    requests come before they are empty."""
     own_wait_weight: NotNegative = 0.5
     """Weight of the endpoint's own wait in it."""
-    most_delayed: NotNegative = 8.0
+    most_delayed: NotNegative = 64.0
     """Most requests that count as delayed, in each of the two terms."""
     eviction_weight: NotNegative = 0.3
     """Weight of the cached blocks that a request evicts at its endpoint."""

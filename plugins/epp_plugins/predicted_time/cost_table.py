@@ -7,6 +7,9 @@ from math import inf
 from epp_plugins.predicted_time.constants import Constants
 from epp_plugins.predicted_time.learner import Learner
 
+_LONGEST_SHARE = 4
+"""One in so many waits, the longest, is not shared."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
@@ -67,8 +70,8 @@ class CostTable:
     """
 
     __slots__ = (
-        "_by_mean",
         "_constants",
+        "_shared",
         "evictions",
         "keys",
         "loads",
@@ -94,22 +97,18 @@ class CostTable:
         self.mean_service = mean_service = learner.mean_service
         self._constants = constants
         self.loads = loads
-        total, count = sum(waits), len(waits)
-        if total == inf:
-            finite = [wait for wait in waits if wait < inf]
-            total, count = sum(finite), len(finite)
-        wait = learner.mean_held + (total / count if count else 0.0)
-        by_mean = constants.mean_wait_weight * wait / mean_service
+        queue = (learner.mean_held + shared_wait(waits)) / mean_service
+        shared = constants.shared_wait_weight * queue * (1.0 + constants.shared_wait_growth * queue)
         most = constants.most_delayed
-        self._by_mean = by_mean if by_mean < most else most
-        """Services by which a request delays those that wait anywhere."""
+        self._shared = shared if shared < most else most
+        """Services by which a request delays those that wait anywhere, and those to come."""
 
     def costs(self) -> list[float]:
         """Return N costs; inf where an endpoint is excluded."""
         constants, mean = self._constants, self.mean_service
         weight, most_wait = constants.own_wait_weight, constants.most_delayed * mean
         factor, per_second, most = (
-            1.0 + self._by_mean,
+            1.0 + self._shared,
             weight / mean,
             weight * constants.most_delayed,
         )
@@ -146,6 +145,24 @@ class CostTable:
         load = self.loads[index] if self.loads else 0.0
         delay = cost - wait - service - eviction - load
         return Prediction(key, wait, service, delay, eviction, load, tokens, slowness)
+
+
+def shared_wait(waits: Sequence[float]) -> float:
+    """Return how long requests wait at N endpoints alike, in seconds.
+
+    The mean without the longest quarter, at least one: the queue of a hot prefix, or of a server
+    that is slow, hangs or lies, is one that other requests need not join.
+
+    Args:
+        waits: Of each endpoint; inf where one is excluded, which does not count.
+    """
+    ordered = sorted(waits)
+    while ordered and ordered[-1] == inf:
+        ordered.pop()
+    count = len(ordered)
+    if count > 1:
+        count -= count // _LONGEST_SHARE or 1
+    return sum(ordered[:count]) / count if count else 0.0
 
 
 def _seconds(value: float) -> str:

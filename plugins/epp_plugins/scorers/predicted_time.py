@@ -1,10 +1,11 @@
 """``predicted-time-scorer``: prefers endpoints where a request costs the least time.
 
-For a wait ``W`` and a service time ``x`` at an endpoint, and the means ``W'`` over the candidates
-and ``x'`` over recent requests, all predicted by ``predicted-time-producer``; the share ``h`` of
-recent prompts that was cached, and the endpoint's KV-cache usage ``u``::
+For a wait ``W`` and a service time ``x`` at an endpoint, the mean wait ``W'`` of the candidates
+without the longest quarter, and the mean service ``x'`` of recent requests, all predicted by
+``predicted-time-producer``; the share ``h`` of recent prompts that was cached, and the endpoint's
+KV-cache usage ``u``::
 
-    delay     = x * (min(8, 0.5 * W' / x') + 0.5 * min(8, W / x'))
+    delay     = x * (min(64, 2 * Q * (1 + Q)) + 0.5 * min(64, W / x')),  Q = W' / x'
     evictions = 0.3 * h * (x + x') * min(11.5, u / (1 - u))
     cost      = W + x + delay + evictions + load
     score     = least cost / cost      # 0 for an endpoint that is excluded after failures

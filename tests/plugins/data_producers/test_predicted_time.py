@@ -447,11 +447,10 @@ def test_the_note_says_what_was_predicted() -> None:
     assert forecast is not None
     forecast.costs((pool.a, pool.b))
     (note,) = state.read(DECISION_NOTES) or ()
-    # 0.02 + 5.2 * 0.06 = 0.33 s at a; b has 5 prompts of 0.02 s ahead, 0.05 s on average at both:
-    # a mean service, now 0.074 s, is delayed by 0.5 * 0.05 / 0.074 = 0.34 requests.
+    # 0.02 + 5.2 * 0.06 = 0.33 s at a. Only b has prompts ahead, so no others are delayed.
     assert note.sentences()[0].startswith(
-        "a: 0.44 s expected: 0.00 wait, 0.33 prefill of 5 200 uncached tokens at 1x speed,"
-        " 0.11 delay to others, 0.00 evictions"
+        "a: 0.33 s expected: 0.00 wait, 0.33 prefill of 5 200 uncached tokens at 1x speed,"
+        " 0.00 delay to others, 0.00 evictions"
     )
     assert note.sentences()[1].startswith("b: ")
 

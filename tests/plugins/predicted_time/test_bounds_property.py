@@ -69,6 +69,10 @@ def test_costs_and_counts_stay_sane(steps: list[tuple[str, object, float]]) -> N
     for step in steps:
         adversary.do(*step)
         table = model.table(KEYS, 1000.0, adversary.now)
+        for each in table.predictions({}, 1000.0, {}):
+            # 64 services of the one term, half of 64 of the other, up to rounding.
+            most = 96.0 * each.service + 1e-6 * each.cost
+            assert each.wait == inf or 0.0 <= each.delay_to_others + 1e-6 * each.cost <= most
         for key, wait, cost in zip(KEYS, table.waits, table.costs(), strict=True):
             endpoint = model.endpoint(key)
             assert wait >= 0.0

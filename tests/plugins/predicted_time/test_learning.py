@@ -189,9 +189,9 @@ def test_requests_that_are_held_count_as_delayed() -> None:
     for _ in range(300):
         model.learner.held(0.16)
     (after,) = model.table(("a",), 1000.0, 0.0).costs()
-    # x = x' = 0.08 s, held for 0.16 s: 0.5 * 0.16 / 0.08 services more.
+    # x = x' = 0.08 s, held for 0.16 s, so Q = 2: 2 * 2 * (1 + 2) services more.
     assert before == pytest.approx(0.08)
-    assert after == pytest.approx(0.16, rel=0.02)
+    assert after == pytest.approx(0.08 * 13.0, rel=0.02)
 
 
 @pytest.mark.parametrize("seconds", [-5.0, 1e12, float("inf")], ids=["jump back", "long", "inf"])

@@ -57,9 +57,23 @@ def test_waits_count_with_what_the_request_delays() -> None:
     model.sent("a", 1000.0, 0.0)
     state = make_state({PREDICTED_TIME: RequestForecast(model, 0.0, 1000.0)})
     table = score_table(make_plugin(PredictedTimeScorer), make_request(), pool(), state)
-    # x = 0.1, W = 0.1 at a, the mean wait is 1/30, x' is 0.1: at b and c 0.1 * (1 + 0.5 / 3), at a
-    # 0.1 + 0.1 * (1 + 0.5 / 3 + 0.5 * 1).
-    assert table == {"a": pytest.approx(0.1167 / 0.2667, rel=0.01), "b": 1.0, "c": 1.0}
+    # x = x' = 0.1, and only a has a wait, W = 0.1: 0.1 at b and c, at a 0.1 + 0.1 * (1 + 0.5 * 1).
+    assert table == {"a": pytest.approx(0.1 / 0.25), "b": 1.0, "c": 1.0}
+
+
+def test_the_longer_all_wait_the_more_a_cached_prefix_counts() -> None:
+    model = model_of()
+    for name, tokens in (("a", 2000.0), ("b", 1000.0), ("c", 1000.0)):
+        model.sent(name, tokens, 0.0)
+    mean = model.learner.mean_service
+    forecast = RequestForecast(model, 0.0, 1000.0, {"a": 0.0})
+    state = make_state({PREDICTED_TIME: forecast})
+    table = score_table(make_plugin(PredictedTimeScorer), make_request(), pool(), state)
+    # At a it waits for 0.2 s and takes no time; at b and c it waits for 0.1 s and takes 0.1 s, but
+    # others are delayed: Q = 0.1 / x', D = 0.1 * (2 * Q * (1 + Q) + 0.5 * Q).
+    queue = 0.1 / mean
+    cost = 0.2 + 0.1 * (2.0 * queue * (1.0 + queue) + 0.5 * queue)
+    assert table == {"a": 1.0, "b": pytest.approx(0.2 / cost), "c": pytest.approx(0.2 / cost)}
 
 
 @pytest.mark.parametrize("cached", [0.0, 0.8], ids=["nothing is used again", "most is"])
