@@ -23,7 +23,7 @@ Sample = tuple[str, tuple[tuple[str, str], ...], float]
 
 
 def place_among(bounds: list[float], value: float) -> int:
-    """Return what ``bisect_left`` does: compiled, in a third of its instructions."""
+    """Return what ``bisect_left`` does: compiled, in half of its instructions."""
     low, high = 0, len(bounds)
     while low < high:
         middle = (low + high) >> 1
@@ -212,7 +212,7 @@ class Histogram(Child):
         It is fast for values in the first three of the buckets, like nearly every plugin call: 0.1
         us instead of 0.13, eleven times a request.
         """
-        return _LimitedTimes(self, limit, exceeded).observe
+        return _LimitedTimes(self, self._bounds, self._counts, limit, exceeded).observe
 
     def samples(self) -> Iterator[Sample]:
         bounds = (*self._bounds, float("inf"))
@@ -234,13 +234,31 @@ class _LimitedTimes:
     Compiled, its fields are plain numbers, where those of a function within another are objects.
     """
 
-    __slots__ = ("_exceeded", "_first", "_histogram", "_limit", "_second", "_third")
+    __slots__ = (
+        "_bounds",
+        "_counts",
+        "_exceeded",
+        "_first",
+        "_histogram",
+        "_limit",
+        "_second",
+        "_third",
+    )
 
-    def __init__(self, histogram: Histogram, limit: float, exceeded: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        histogram: Histogram,
+        bounds: list[float],
+        counts: list[int],
+        limit: float,
+        exceeded: Callable[[], None],
+    ) -> None:
         self._histogram = histogram
+        self._bounds = bounds
+        self._counts = counts
         self._limit = limit
         self._exceeded = exceeded
-        first, second, third = histogram.bounds[:3]
+        first, second, third = bounds[:3]
         self._first = min(first, limit)
         self._second = min(second, limit)
         self._third = min(third, limit)
@@ -249,10 +267,11 @@ class _LimitedTimes:
         """Observe the time of a call."""
         histogram = self._histogram
         if seconds <= self._third:
-            place = 0 if seconds <= self._first else 1 if seconds <= self._second else 2
-            histogram._counts[place] += 1  # noqa: SLF001 - of the same module
-            histogram._sum += seconds  # noqa: SLF001
-            return
-        histogram.observe(seconds)
+            at = 0 if seconds <= self._first else 1 if seconds <= self._second else 2
+        else:  # as Histogram.observe does
+            bounds = self._bounds
+            at = place_among(bounds, seconds) if IS_COMPILED else bisect_left(bounds, seconds)
+        self._counts[at] += 1
+        histogram._sum += seconds  # noqa: SLF001 - of the same module
         if seconds > self._limit:
             self._exceeded()

@@ -21,11 +21,11 @@ def seed_of(model: str, cache_salt: str) -> int:
 
 def hash_blocks(data: bytes, block_bytes: int, seed: int) -> list[int]:
     """Return the chained hashes of the blocks of ``data``; the last block may be partial."""
-    # Any, as compiled code would make each integer one of its own: 1.4 thousand instructions a
-    # block, where Python takes 1.1.
+    # Any, as compiled code would make a C integer of each hash and an object again, which takes 9.2 us
+    # for 16 KB instead of 7.3.
     hashes: list[Any] = []
     last: Any = seed
-    digest = xxh3_64_intdigest
+    digest: Any = xxh3_64_intdigest
     whole = 0
     if len(data) >= LONG_PROMPT_BYTES:
         whole = len(data) - len(data) % block_bytes
