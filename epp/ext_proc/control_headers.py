@@ -7,6 +7,7 @@ that a client may set can be forwarded to a second endpoint picker (``--keep-con
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Final
 
 from epp.ext_proc.gateway_metadata import POOL
 from epp.ext_proc.processing_request import SERVED_KEY, SUBSET_KEY
@@ -43,7 +44,7 @@ CLIENT_CONTROL_HEADERS = frozenset(
 )
 """Control headers that a client may set, in lower case."""
 
-CONTROL_HEADERS = CLIENT_CONTROL_HEADERS | {
+CONTROL_HEADERS: Final = CLIENT_CONTROL_HEADERS | {
     SUBSET_KEY,
     SERVED_KEY,
     "x-prefiller-host-port",

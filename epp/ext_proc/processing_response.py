@@ -6,7 +6,7 @@ destination is inserted: 0.5 us instead of 6 us with protobuf.
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from epp.ext_proc import wire
 from epp.ext_proc.compat import reference_answer
@@ -16,18 +16,18 @@ from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import RequestError
 from epp.tracing import NO_TRACE, TRACEPARENT
 
-DESTINATION = "x-gateway-destination-endpoint"
+DESTINATION: Final = "x-gateway-destination-endpoint"
 """Header, and key in the dynamic metadata, with the chosen ``ip:port``."""
 DESTINATION_SCORES = f"{DESTINATION}-scores"
 """Key in the dynamic metadata with the candidates' total scores by ``ip:port``."""
-METADATA_NAMESPACE = "envoy.lb"
-REQUEST_ID = "x-request-id"
-CONTENT_LENGTH = "content-length"
+METADATA_NAMESPACE: Final = "envoy.lb"
+REQUEST_ID: Final = "x-request-id"
+CONTENT_LENGTH: Final = "content-length"
 SET_COOKIE = "set-cookie"
 """Appended to the existing ones: each is a separate cookie (RFC 6265 §3)."""
 DROP_REASON = "x-llm-d-request-dropped-reason"
 
-MAX_BODY_CHUNK_BYTES = 62_000
+MAX_BODY_CHUNK_BYTES: Final = 62_000
 """Body bytes in one answer: Envoy's limit is 64 KB."""
 
 DEFAULTS = ExtProcSettings()
@@ -43,9 +43,9 @@ _STREAMED = (
     pb.CommonResponse.BODY_MUTATION_FIELD_NUMBER,
     pb.BodyMutation.STREAMED_RESPONSE_FIELD_NUMBER,
 )
-_REQUEST_BODY = (pb.ProcessingResponse.REQUEST_BODY_FIELD_NUMBER, *_STREAMED)
-_RESPONSE_BODY = (pb.ProcessingResponse.RESPONSE_BODY_FIELD_NUMBER, *_STREAMED)
-_BODY = pb.StreamedBodyResponse.BODY_FIELD_NUMBER
+_REQUEST_BODY: Final = (pb.ProcessingResponse.REQUEST_BODY_FIELD_NUMBER, *_STREAMED)
+_RESPONSE_BODY: Final = (pb.ProcessingResponse.RESPONSE_BODY_FIELD_NUMBER, *_STREAMED)
+_BODY: Final = pb.StreamedBodyResponse.BODY_FIELD_NUMBER
 # … and from ProcessingRequest to HttpBody.body.
 _RECEIVED_CHUNK = (
     pb.ProcessingRequest.RESPONSE_BODY_FIELD_NUMBER,
@@ -61,14 +61,16 @@ _NEW_REQUEST_BODY = (
     pb.BodyMutation.BODY_FIELD_NUMBER,
 )
 
-CONTINUE_REQUEST_HEADERS = pb.ProcessingResponse(
+CONTINUE_REQUEST_HEADERS: Final = pb.ProcessingResponse(
     request_headers=pb.HeadersResponse()
 ).SerializeToString()
-CONTINUE_REQUEST_BODY = pb.ProcessingResponse(request_body=pb.BodyResponse()).SerializeToString()
-CONTINUE_REQUEST_TRAILERS = pb.ProcessingResponse(
+CONTINUE_REQUEST_BODY: Final = pb.ProcessingResponse(
+    request_body=pb.BodyResponse()
+).SerializeToString()
+CONTINUE_REQUEST_TRAILERS: Final = pb.ProcessingResponse(
     request_trailers=pb.TrailersResponse()
 ).SerializeToString()
-CONTINUE_RESPONSE_HEADERS = pb.ProcessingResponse(
+CONTINUE_RESPONSE_HEADERS: Final = pb.ProcessingResponse(
     response_headers=pb.HeadersResponse()
 ).SerializeToString()
 # STREAMED: a buffered response above Envoy's limit would fail.
@@ -78,11 +80,13 @@ _WITH_BODY = pb.ProcessingMode(
     response_body_mode=pb.ProcessingMode.STREAMED,
     response_trailer_mode=pb.ProcessingMode.SEND,
 )
-CONTINUE_AND_ASK = pb.ProcessingResponse(
+CONTINUE_AND_ASK: Final = pb.ProcessingResponse(
     response_headers=pb.HeadersResponse(), mode_override=_WITH_BODY
 ).SerializeToString()
-CONTINUE_RESPONSE_BODY = pb.ProcessingResponse(response_body=pb.BodyResponse()).SerializeToString()
-CONTINUE_RESPONSE_TRAILERS = pb.ProcessingResponse(
+CONTINUE_RESPONSE_BODY: Final = pb.ProcessingResponse(
+    response_body=pb.BodyResponse()
+).SerializeToString()
+CONTINUE_RESPONSE_TRAILERS: Final = pb.ProcessingResponse(
     response_trailers=pb.TrailersResponse()
 ).SerializeToString()
 

@@ -80,10 +80,14 @@ class ExtProcState(Enum):
 
 
 # Reading a member from its class takes about 0.15 us on Python 3.11, some 14 times a request.
-_REQUEST_HEADERS, _REQUEST_BODY, _DECIDING, _RESPONSE_HEADERS, _RESPONSE_BODY, _CLOSED = (
-    ExtProcState
-)
-_COMPLETED = EndCause.COMPLETED
+# Final, as compiled code looks up other names of a module in a dict.
+_REQUEST_HEADERS: Final = ExtProcState.REQUEST_HEADERS
+_REQUEST_BODY: Final = ExtProcState.REQUEST_BODY
+_DECIDING: Final = ExtProcState.DECIDING
+_RESPONSE_HEADERS: Final = ExtProcState.RESPONSE_HEADERS
+_RESPONSE_BODY: Final = ExtProcState.RESPONSE_BODY
+_CLOSED: Final = ExtProcState.CLOSED
+_COMPLETED: Final = EndCause.COMPLETED
 
 _UNDECIDED: Final = frozenset({_REQUEST_HEADERS, _REQUEST_BODY, _DECIDING})
 """States in which Envoy holds the request until an answer names its destination."""
@@ -346,11 +350,12 @@ class ExtProcStream:
         finally:
             if trace is not None:
                 trace.end_step()
-        if isinstance(decision, PendingDecision):
+        # Not by PendingDecision, an ABC, whose check takes 2 thousand instructions.
+        if isinstance(decision, RoutedRequest):
+            self._route(decision, has_trailers)
+        else:
             self._pending = decision
             decision.then(partial(self._decided, has_trailers))
-        else:
-            self._route(decision, has_trailers)
 
     def _decided(self, has_trailers: bool, outcome: RoutedRequest | RequestError) -> None:
         self._pending = None

@@ -11,15 +11,33 @@ only reads: its values of one child may be an observation apart, as with prometh
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate
-from typing import Final, Self
+from typing import Self
 
+from epp.compiled import IS_COMPILED
 from epp.observability.sample_lines import LabelTexts, number
-
-_place: Final = bisect_left  # without a look into the module, when compiled
 
 Sample = tuple[str, tuple[tuple[str, str], ...], float]
 """Suffix of the sample's name, additional labels, value."""
+
+
+def place_among(bounds: list[float], value: float) -> int:
+    """Return what ``bisect_left`` does: compiled, in half of its instructions."""
+    low, high = 0, len(bounds)
+    while low < high:
+        middle = (low + high) >> 1
+        if bounds[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@lru_cache(maxsize=256)
+def _floats(bounds: tuple[float, ...]) -> list[float]:
+    """Return a list, which all children of a family share."""
+    return [float(bound) for bound in bounds]
 
 
 class Child(ABC):
@@ -154,13 +172,15 @@ class Histogram(Child):
     __slots__ = ("_bounds", "_counts", "_sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = bounds
+        self._bounds = _floats(tuple(bounds))
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
 
     def observe(self, value: float) -> None:
         """Observe ``value``, which must not be NaN."""
-        self._counts[_place(self._bounds, value)] += 1
+        bounds = self._bounds
+        at = place_among(bounds, value) if IS_COMPILED else bisect_left(bounds, value)
+        self._counts[at] += 1
         self._sum += value
 
     def absorb(self, other: Self) -> None:
@@ -192,22 +212,7 @@ class Histogram(Child):
         It is fast for values in the first three of the buckets, like nearly every plugin call: 0.1
         us instead of 0.13, eleven times a request.
         """
-        counts, bounds = self._counts, self._bounds
-        first, second, third = (min(bound, limit) for bound in bounds[:3])
-
-        def observe(value: float) -> None:
-            self._sum += value
-            if value <= second:
-                counts[1 if value > first else 0] += 1
-                return
-            if value <= third:
-                counts[2] += 1
-                return
-            counts[_place(bounds, value)] += 1
-            if value > limit:
-                exceeded()
-
-        return observe
+        return _LimitedTimes(self, self._bounds, self._counts, limit, exceeded).observe
 
     def samples(self) -> Iterator[Sample]:
         bounds = (*self._bounds, float("inf"))
@@ -221,3 +226,52 @@ class Histogram(Child):
     def numbers(self) -> list[str]:
         totals = [number(total) for total in accumulate(self._counts.copy())]
         return [*totals, totals[-1], number(self._sum)]
+
+
+class _LimitedTimes:
+    """Has the method that :meth:`Histogram.observer` returns.
+
+    Compiled, its fields are plain numbers, where those of a function within another are objects.
+    """
+
+    __slots__ = (
+        "_bounds",
+        "_counts",
+        "_exceeded",
+        "_first",
+        "_histogram",
+        "_limit",
+        "_second",
+        "_third",
+    )
+
+    def __init__(
+        self,
+        histogram: Histogram,
+        bounds: list[float],
+        counts: list[int],
+        limit: float,
+        exceeded: Callable[[], None],
+    ) -> None:
+        self._histogram = histogram
+        self._bounds = bounds
+        self._counts = counts
+        self._limit = limit
+        self._exceeded = exceeded
+        first, second, third = bounds[:3]
+        self._first = min(first, limit)
+        self._second = min(second, limit)
+        self._third = min(third, limit)
+
+    def observe(self, seconds: float) -> None:
+        """Observe the time of a call."""
+        histogram = self._histogram
+        if seconds <= self._third:
+            at = 0 if seconds <= self._first else 1 if seconds <= self._second else 2
+        else:  # as Histogram.observe does
+            bounds = self._bounds
+            at = place_among(bounds, seconds) if IS_COMPILED else bisect_left(bounds, seconds)
+        self._counts[at] += 1
+        histogram._sum += seconds  # noqa: SLF001 - of the same module
+        if seconds > self._limit:
+            self._exceeded()

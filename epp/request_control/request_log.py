@@ -74,11 +74,12 @@ def finished_line(routed: RoutedRequest, cause: EndCause, now: float) -> Request
         endpoint.address,
         decision.waiting_requests,
         decision.running_requests,
-        # As round(x, 4) and round(x, 6), which take three times as long.
-        round(decision.kv_cache_usage * 1e4) / 1e4,
-        None if age is None else round(age * 1e4) / 1e4,
-        round((decision.decided_at - received_at) * 1e6) / 1e6,
-        round((now - received_at) * 1e6) / 1e6,
+        # Rounded to 4 and 6 places; round(x, 4) takes three times as long, and compiled, round()
+        # alone 600 instructions.
+        int(decision.kv_cache_usage * 1e4 + 0.5) / 1e4,
+        None if age is None else int(age * 1e4 + 0.5) / 1e4,
+        int((decision.decided_at - received_at) * 1e6 + 0.5) / 1e6,
+        int((now - received_at) * 1e6 + 0.5) / 1e6,
         request.body_bytes,
         request.stream,
         routed.status,

@@ -6,9 +6,9 @@ range are clamped, NaN becomes 0, and a scorer whose scores are not numbers is s
 raised.
 """
 
+import time
 from collections.abc import Sequence
-from time import perf_counter
-from typing import Any, Generic
+from typing import Any, Final, Generic
 
 from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.errors import PLUGIN_FAULTS, PluginContractError
@@ -17,6 +17,8 @@ from epp.scheduling.plugins import Plugin, Scorer, WeightedScorer
 from epp.scheduling.scales import Scale, scale_of
 from epp.scheduling.totals import corrected, weighted_totals
 from epp.scheduling.types import EndpointT, RequestT, ScoreColumns
+
+perf_counter: Final = time.perf_counter  # imported, compiled code would look it up each time
 
 _Member = tuple[Guard[Scorer[Any, Any]], Scale | None, float]
 """A scorer, the scale of its scores, its weight."""

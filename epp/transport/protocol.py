@@ -8,7 +8,7 @@ the response to a last PING shows that the peer has read everything.
 
 import asyncio
 import ssl
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 import structlog
 
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 _KEEPALIVE_PING = b"liveness"
 _FAREWELL_PING = b"farewell"
-_LARGE_READ_BYTES = 128 << 10
+_LARGE_READ_BYTES: Final = 128 << 10
 
 
 class ConnectionOwner(Protocol):

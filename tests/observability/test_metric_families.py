@@ -1,5 +1,6 @@
 """The hot metrics' page, compared with prometheus_client's own for the same observations."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 
-from epp.observability.metric_children import Counter, Gauge, Histogram
+from epp.observability.metric_children import Counter, Gauge, Histogram, place_among
 from epp.observability.metric_families import Family
 
 BOUNDS = (0.25, 1.0, 8.0)
@@ -177,3 +178,12 @@ def test_a_watched_histogram_counts_the_same_and_tells_of_what_exceeds_the_limit
         observe(value)
     assert list(watched.samples()) == list(plain.samples())
     assert len(exceeded) == sum(value > limit for value in values)
+
+
+@given(
+    st.lists(st.floats(allow_nan=False), max_size=30, unique=True).map(sorted),
+    st.floats(allow_nan=False),
+)
+def test_the_place_of_a_value_is_that_of_bisection(bounds: list[float], value: float) -> None:
+    for each in (value, *bounds):
+        assert place_among(bounds, each) == bisect_left(bounds, each)

@@ -1,6 +1,7 @@
 """Header blocks of responses: the constant headers, and those with a status."""
 
 from functools import lru_cache
+from typing import Final
 
 from epp.transport.http2 import encode
 
@@ -9,7 +10,7 @@ _PRINTABLE = frozenset(range(0x20, 0x7F)) - {ord("%")}
 
 _COMMON = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 
-HEADERS = encode(_COMMON)
+HEADERS: Final = encode(_COMMON)
 """Response headers of calls that are not refused."""
 
 

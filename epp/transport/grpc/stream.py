@@ -1,6 +1,6 @@
 """The sending side of one call, and its handler."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from epp.transport.grpc.framing import (
     LONG_MESSAGE_BYTES,
@@ -58,7 +58,7 @@ class _NullHandler:
         """Do nothing."""
 
 
-_NULL_HANDLER = _NullHandler()
+_NULL_HANDLER: Final = _NullHandler()
 
 
 class GrpcStream:

@@ -24,7 +24,7 @@ from epp.transport.http2.stream import Http2Stream, StreamState
 from epp.transport.http2.stream_table import StreamTable
 from epp.transport.statistics import Http2Counters
 
-_CLOSED = StreamState.CLOSED
+_CLOSED: Final = StreamState.CLOSED
 _MIN_REMEMBERED_STREAMS: Final = 2048
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 from struct import Struct
+from typing import Final
 
 from epp.transport.http2.constants import ACK, FRAME_HEADER, SETTING, ErrorCode, FrameType
 
-_ONE_NUMBER = Struct(">IBII")
-_TWO_NUMBERS = Struct(">IBIII")
+_ONE_NUMBER: Final = Struct(">IBII")
+_TWO_NUMBERS: Final = Struct(">IBIII")
 
-SETTINGS_ACK = FRAME_HEADER.pack(FrameType.SETTINGS, ACK, 0)
+SETTINGS_ACK: Final = FRAME_HEADER.pack(FrameType.SETTINGS, ACK, 0)
 
 
 def settings(values: Iterable[tuple[int, int]]) -> bytes:

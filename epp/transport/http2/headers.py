@@ -8,7 +8,7 @@ differs per stream: with a trace header the cache is useless, and every block is
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from hpack import Decoder, HPACKError, OversizedHeaderListError
 
@@ -158,7 +158,7 @@ def encode(fields: Iterable[Field]) -> bytes:
     return bytes(block)
 
 
-TABLE_SIZE_UPDATE = b"\x20"
+TABLE_SIZE_UPDATE: Final = b"\x20"
 """Prefix of the first block: sets the encoder's table size to 0. It is required if the peer has
 reduced its table (RFC 7541 §4.2), and allowed otherwise."""
 

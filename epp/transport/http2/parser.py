@@ -46,8 +46,13 @@ _RULES: Final[dict[FrameType, tuple[range, range]]] = {
     FrameType.CONTINUATION: (_STREAM, _ANY_SIZE),
 }
 
+_Rule = tuple[int, int, int, int, int, FrameHandler]
+"""First and last stream id, least and most bytes of the payload, what these are a multiple of, and
+the handler: of two ranges, ``in`` takes twice as long."""
+
 _DATA: Final = int(FrameType.DATA)
-_HEADERS, _CONTINUATION = FrameType.HEADERS, FrameType.CONTINUATION
+_HEADERS: Final = FrameType.HEADERS
+_CONTINUATION: Final = FrameType.CONTINUATION
 _NO_LIMIT: Final = maxsize
 
 _unpack: Final = FRAME_HEADER.unpack_from
@@ -93,7 +98,9 @@ class FrameParser:
         # Header blocks are assembled here first.
         own = {_HEADERS: self._begin_block, _CONTINUATION: self._continue_block}
         all_handlers = {**handlers, **own}
-        self._rules = tuple((*_RULES[kind], all_handlers.get(kind, _ignored)) for kind in FrameType)
+        self._rules = tuple(
+            _rule(*_RULES[kind], all_handlers.get(kind, _ignored)) for kind in FrameType
+        )
         self._headers = handlers[_HEADERS]
         self._max_frame_bytes = max_frame_bytes
         self._max_block_bytes = max_block_bytes
@@ -182,6 +189,11 @@ class FrameParser:
         word: int  # plain integers, when compiled
         flags: int
         stream_id: int
+        first: int
+        last: int
+        least: int
+        most: int
+        step: int
         while size - start >= FRAME_HEADER_BYTES:
             word, flags, stream_id = _unpack(data, start)
             length = word >> 8
@@ -209,12 +221,12 @@ class FrameParser:
             if kind > _CONTINUATION:
                 self._guard.control_frame()  # an unknown type must be ignored (§5.5)
                 continue
-            streams, sizes, handle = self._rules[kind]
-            if stream_id not in streams:
+            first, last, least, most, step, handle = self._rules[kind]
+            if not first <= stream_id <= last:
                 raise ConnectionFault(
                     ErrorCode.PROTOCOL_ERROR, f"{FrameType(kind).name} on stream {stream_id}"
                 )
-            if length not in sizes:
+            if not least <= length <= most or length % step:
                 raise ConnectionFault(
                     ErrorCode.FRAME_SIZE_ERROR, f"{FrameType(kind).name} of {length} bytes"
                 )
@@ -261,6 +273,11 @@ class FrameParser:
     def _check_block(self, size: int) -> None:
         if size > self._max_block_bytes:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "header block too long")
+
+
+def _rule(streams: range, sizes: range, handler: FrameHandler) -> _Rule:
+    """Return a rule of ranges, in which sizes begin with a multiple of their step."""
+    return (streams.start, streams.stop - 1, sizes.start, sizes.stop - 1, sizes.step, handler)
 
 
 def unpadded(payload: bytes) -> bytes:

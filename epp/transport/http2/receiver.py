@@ -32,7 +32,8 @@ from epp.transport.statistics import Http2Counters
 SHUTDOWN_PING: Final = b"shutdown"
 """Payload of the PING after which a graceful shutdown accepts no more streams."""
 
-_OPEN, _CLOSED = StreamState.OPEN, StreamState.CLOSED
+_OPEN: Final = StreamState.OPEN
+_CLOSED: Final = StreamState.CLOSED
 _STREAMS_PER_CONTROL_FRAME: Final = 64
 """Streams whose windows may change with a SETTINGS frame for the cost of one control frame."""
 _TOO_LARGE: Final = encode(((b":status", b"431"),))

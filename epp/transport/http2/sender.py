@@ -30,7 +30,7 @@ from epp.transport.statistics import Http2Counters
 
 _DATA: Final = int(FrameType.DATA)
 _pack: Final = FRAME_HEADER.pack
-_CLOSED = StreamState.CLOSED
+_CLOSED: Final = StreamState.CLOSED
 
 
 class Sender:

@@ -37,7 +37,10 @@ class StreamInput(IntEnum):
     SEND_END_STREAM = 3
 
 
-_OPEN, _REMOTE, _LOCAL, _CLOSED = StreamState
+_OPEN: Final = StreamState.OPEN
+_REMOTE: Final = StreamState.HALF_CLOSED_REMOTE
+_LOCAL: Final = StreamState.HALF_CLOSED_LOCAL
+_CLOSED: Final = StreamState.CLOSED
 
 TRANSITIONS: Final[dict[tuple[StreamState, StreamInput], StreamState]] = {
     (_OPEN, StreamInput.RECEIVE_DATA): _OPEN,

@@ -10,7 +10,7 @@ from epp.transport.http2.sender import Sender
 from epp.transport.http2.stream import Http2Stream, StreamInput, StreamState
 from epp.transport.statistics import Http2Counters
 
-_CLOSED = StreamState.CLOSED
+_CLOSED: Final = StreamState.CLOSED
 _NO_LIMIT: Final = MAX_STREAM_ID + 1
 
 

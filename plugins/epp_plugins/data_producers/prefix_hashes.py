@@ -1,7 +1,7 @@
 """The chained hashes of a prompt's blocks (see ``approx_prefix_cache``)."""
 
 from struct import iter_unpack
-from typing import Final
+from typing import Any, Final
 
 from xxhash import xxh3_64_intdigest
 
@@ -21,14 +21,17 @@ def seed_of(model: str, cache_salt: str) -> int:
 
 def hash_blocks(data: bytes, block_bytes: int, seed: int) -> list[int]:
     """Return the chained hashes of the blocks of ``data``; the last block may be partial."""
-    hashes: list[int] = []
-    digest = xxh3_64_intdigest
+    # Any: compiled code would make a C integer of each hash and an object again, 9.2 us for 16 KB
+    # instead of 7.3.
+    hashes: list[Any] = []
+    last: Any = seed
+    digest: Any = xxh3_64_intdigest
     whole = 0
     if len(data) >= LONG_PROMPT_BYTES:
         whole = len(data) - len(data) % block_bytes
         blocks = iter_unpack(f"{block_bytes}s", memoryview(data)[:whole])
-        hashes = [seed := digest(block, seed) for (block,) in blocks]
+        hashes = [last := digest(block, last) for (block,) in blocks]
     for start in range(whole, len(data), block_bytes):
-        seed = digest(data[start : start + block_bytes], seed)
-        hashes.append(seed)
+        last = digest(data[start : start + block_bytes], last)
+        hashes.append(last)
     return hashes

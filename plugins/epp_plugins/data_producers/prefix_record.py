@@ -194,10 +194,10 @@ class PrefixRecord:
         hashes: list[int] = []
         if prompt is not None:
             tokens = self._max_tokens or self._max_blocks * block_size
-            hashes = hash_blocks(
-                prompt.data[: tokens * BYTES_PER_TOKEN],
-                block_size * BYTES_PER_TOKEN,
-                seed_of(request.target_model, request.cache_salt),
-            )
+            data, most_bytes = prompt.data, tokens * BYTES_PER_TOKEN
+            if len(data) > most_bytes:  # compiled, a slice of all would be a copy
+                data = data[:most_bytes]
+            seed = seed_of(request.target_model, request.cache_salt)
+            hashes = hash_blocks(data, block_size * BYTES_PER_TOKEN, seed)
         by_size[block_size] = hashes
         return hashes

@@ -1,9 +1,7 @@
-"""The score of a load value among the candidates: least is best."""
-
-from collections.abc import Sequence
+"""The score of a load value among the candidates: least is best. Compiled where EPP is."""
 
 
-def least_first(values: Sequence[float]) -> list[float]:
+def least_first(values: list[float]) -> list[float]:
     """Return ``(max - v) / (max - min)`` for N >= 1 values; 1.0 for all if all are equal."""
     most = max(values)
     spread = most - min(values)
