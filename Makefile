@@ -97,7 +97,7 @@ envoy: $(INSTALLED) ## Write the Envoy configurations, deploy/envoy
 bench: $(INSTALLED) $(RUN_TREE) ## Run the benchmarks (COMPILED=1: of the compiled wheel)
 	$(BIN)/python -m tools.bench $(ARGS)
 
-bench-compare: $(INSTALLED) ## Compare the results of two commits, cell by cell: BEFORE=abc123 AFTER=def456, or files below build/bench
+bench-compare: $(INSTALLED) ## Compare the results of two commits, cell by cell: BEFORE=abc123 AFTER=def456 (abc123:compiled: of that build), or files below build/bench
 	$(BIN)/python -m tools.bench.compare $(BEFORE) $(AFTER) $(ARGS)
 
 fuzz: $(INSTALLED) $(RUN_TREE) ## Fuzz for 10 minutes each (Linux on x86_64): TARGET=connection, parsers, stream, growth, cost
