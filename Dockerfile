@@ -6,11 +6,12 @@ ARG BASE=debian:bookworm-slim
 
 FROM ${BASE} AS build
 ARG DEBIAN_FRONTEND=noninteractive
-RUN apt-get update -qq && apt-get install -qq -y --no-install-recommends ca-certificates python3-venv
+RUN apt-get update -qq && apt-get install -qq -y --no-install-recommends \
+    ca-certificates gcc libc6-dev python3-dev python3-venv
 WORKDIR /src
 COPY requirements requirements
 ARG PIP_INDEX_URL
-# Every package is one of the locks, with its hash. --only-binary keeps one without a wheel from asking for a compiler.
+# Every package is one of the locks, with its hash. --only-binary: none of them is compiled here.
 # The secret, if given, is the bundle of certificates to trust, behind a proxy that has its own: docs/image.md.
 RUN --mount=type=secret,id=ca \
     if [ -f /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi && \
@@ -22,16 +23,21 @@ RUN --mount=type=secret,id=ca \
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY epp epp
 COPY plugins/epp_plugins plugins/epp_plugins
+# 1: the wheel of the path of requests compiled by mypyc, for this platform; 0: pure Python.
+ARG COMPILED=1
 # Seconds since 1970, the time of all files: two builds of a commit have the same /opt/epp. `make image` gives the commit's.
 ARG SOURCE_DATE_EPOCH=1577836800
 # Bytecode is written here, as the root file system may be read-only where the image runs. It is unchecked: Python then asks
-# for no source file at a start, and the bytecode holds no time.
-RUN /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation -w /dist . && \
+# for no source file at a start, and the bytecode holds no time. One process writes it: what strings of a file share depends on the
+# files before it.
+# mypyc reads the types of the packages that the compiled modules import.
+RUN EPP_COMPILED="${COMPILED}" PYTHONPATH="$(echo /opt/epp/lib/python3*/site-packages)" \
+        /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation -w /dist . && \
     /build/bin/pip --python /opt/epp install --no-cache-dir --no-compile --no-deps /dist/*.whl && \
     mkdir /opt/epp/share && \
     /build/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type application --output-reproducible \
         --output-file /opt/epp/share/sbom.cdx.json /opt/epp/bin/python && \
-    python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/epp/lib && \
+    python3 -m compileall -q -j 1 --invalidation-mode unchecked-hash /opt/epp/lib && \
     find /opt/epp -exec touch --no-dereference --date="@${SOURCE_DATE_EPOCH}" {} +
 
 FROM ${BASE}

@@ -43,7 +43,10 @@ up: $(GATEWAY) ## Run a whole gateway here: fake fleet, endpoint picker, Envoy
 	@$(BIN)/epp up --objects deploy/objects $(ARGS)
 
 wheel: $(INSTALLED) ## Build the wheel into dist/ (COMPILED=1: compiled in part, for this Python and platform)
-	PYTHONPATH= $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+	@began=$$(date +%s) && \
+	PYTHONPATH= $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist . && \
+	wheel=$$(ls -t dist/*.whl | head -n 1) && \
+	echo "» $$wheel: $$(stat -c %s "$$wheel") bytes, built in $$(($$(date +%s) - began)) s"
 
 test: $(INSTALLED) $(RUN_TREE) ## Run the tests, JOBS=3 files at a time (JOBS=0: one after the other, in this process; COMPILED=1: of the compiled wheel)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -97,10 +100,10 @@ envoy: $(INSTALLED) ## Write the Envoy configurations, deploy/envoy
 bench: $(INSTALLED) $(RUN_TREE) ## Run the benchmarks (COMPILED=1: of the compiled wheel)
 	$(BIN)/python -m tools.bench $(ARGS)
 
-bench-compare: $(INSTALLED) ## Compare the results of two commits, cell by cell: BEFORE=abc123 AFTER=def456, or files below build/bench
+bench-compare: $(INSTALLED) ## Compare the results of two commits, cell by cell: BEFORE=abc123 AFTER=def456 (abc123:compiled: of that build), or files below build/bench
 	$(BIN)/python -m tools.bench.compare $(BEFORE) $(AFTER) $(ARGS)
 
-fuzz: $(INSTALLED) $(RUN_TREE) ## Fuzz for 10 minutes each (Linux on x86_64): TARGET=connection, parsers, stream, growth, cost
+fuzz: $(INSTALLED) $(RUN_TREE) ## Fuzz for 10 minutes each (Linux on x86_64): TARGET=connection, parsers, stream, growth, cost (COMPILED=1: the compiled wheel)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/fuzz.txt
 	@for target in $(TARGET); do \
 		$(BIN)/python -m tools.fuzz $$target -max_total_time=600 $(ARGS) || exit 1; done
@@ -117,10 +120,11 @@ flow: $(INSTALLED) ## Measure fairness, priority and cost of flow control throug
 release: $(RELEASE) ## Build wheel, sdist, bill of materials and sums into dist/ (VERSION=1.2.3: as a new version)
 	@$(RELEASE_ENV)/bin/python -m tools.release build $(VERSION)
 
-image: ## Build the container image
+image: ## Build the container image, with the compiled wheel (COMPILED=0: with the pure one)
 	@$(DOCKER) version >/dev/null 2>&1 || { echo "make image: '$(DOCKER)' is missing or its engine does not answer;" \
 		"start it, or name another one: make image DOCKER=podman" >&2; exit 1; }
 	$(DOCKER) build -t $(IMAGE) \
+		--build-arg COMPILED="$(or $(COMPILED),1)" \
 		--build-arg VERSION="$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)" \
 		--build-arg COMMIT="$$(git describe --always --abbrev=40 --dirty --match=)" \
 		--build-arg SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" \
@@ -176,7 +180,7 @@ $(DOCS): pyproject.toml requirements/docs.txt
 
 # What `make wheel COMPILED=1` has in it.
 $(COMPILED_TREE): $(INSTALLED) $(PRODUCT) pyproject.toml hatch_build.py
-	@echo "» compiling into build/compiled: two minutes"
+	@echo "» compiling into build/compiled: three minutes of CPU"
 	@rm -rf build/compiled
 	@EPP_COMPILED=1 PYTHONPATH= $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
 		--target build/compiled .

@@ -3,28 +3,13 @@
 import os
 import subprocess
 import sys
-import tomllib
 from importlib import import_module
 
 import pytest
+from compiled_modules import compiled_modules
 
 from epp.compiled import IS_COMPILED
 from tools import REPOSITORY
-
-_HOOK = ("tool", "hatch", "build", "targets", "wheel", "hooks", "custom", "modules")
-
-
-def modules() -> list[str]:
-    """Return the modules that the build hook compiles."""
-    found = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
-    for key in _HOOK:
-        found = found[key]
-    return [
-        f"{path.removeprefix('plugins/').replace('/', '.')}.{name}"
-        for path, names in found.items()
-        for name in names
-    ]
-
 
 WANTED = os.environ.get("EPP_COMPILED") == "1"
 SUFFIX = ".so" if WANTED else ".py"
@@ -34,7 +19,7 @@ def test_the_build_that_was_asked_for_is_the_one_that_runs() -> None:
     assert IS_COMPILED is WANTED
 
 
-@pytest.mark.parametrize("name", modules())
+@pytest.mark.parametrize("name", compiled_modules())
 def test_every_listed_module_runs_in_that_build(name: str) -> None:
     file = import_module(name).__file__
     assert file is not None

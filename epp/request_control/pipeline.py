@@ -417,7 +417,8 @@ def _facts(request: LLMRequest) -> dict[str, object]:
 
 
 def _check_head(plugin: Plugin, head: ResponseHead) -> None:
-    given: Any = head.set_headers  # a plugin may have set it to anything
+    answer: Any = head  # a plugin may have set its field to anything
+    given = answer.set_headers
     if not isinstance(given, dict):
         kind = type(given).__name__
         head.set_headers = {}

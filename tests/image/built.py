@@ -11,8 +11,8 @@ FIGURES: dict[str, str] = {}
 
 @dataclass(frozen=True)
 class Image:
-    """The image, and a second build of its first stage from a copy of the sources."""
+    """The image, and a build of its first stage with the pure wheel, from a copy of the sources."""
 
     root: Path
     settings: Mapping[str, Any]
-    second_build: Path
+    pure: Path

@@ -15,6 +15,7 @@ from tools.release.locks import ROOT
 EPOCH = 1767225600
 """2026-01-01."""
 ARGUMENTS = {
+    "COMPILED": "1",
     "SOURCE_DATE_EPOCH": str(EPOCH),
     "VERSION": tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"],
     "COMMIT": "0123456789abcdef",
@@ -31,10 +32,11 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
         images = Buildah(folder)
         with ThreadPoolExecutor() as both:
             first = both.submit(images.build, ROOT, "epp", ARGUMENTS)
-            second = both.submit(images.build, copy, "again", ARGUMENTS, target="build")
+            pure = {**ARGUMENTS, "COMPILED": "0"}
+            second = both.submit(images.build, copy, "pure", pure, target="build")
             first.result()
             second.result()
-        yield Image(images.root("epp"), images.settings("epp"), images.root("again"))
+        yield Image(images.root("epp"), images.settings("epp"), images.root("pure"))
     finally:
         shutil.rmtree(folder)
 

@@ -5,18 +5,20 @@ import json
 import os
 import re
 import stat
+import subprocess
 from collections.abc import Iterator
 from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from compiled_modules import compiled_modules
 from image.built import FIGURES, Image
 from image.conftest import ARGUMENTS, EPOCH
 from packaging.utils import canonicalize_name
 
 from tools.release.locks import ROOT, locked_versions
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(600, func_only=True)  # the image takes minutes to build
 
 BUILD_TOOLS = re.compile(r"(.*-)?(gcc|g\+\+|cc|c\+\+|clang|ld|as|make|pip3?[\d.]*|go|cargo|rustc)")
 UNCHECKED = 1
@@ -55,11 +57,48 @@ def test_its_size_is_below_400_megabytes(image: Image) -> None:
     assert 100 < sizes["."] < 400
 
 
-def test_two_builds_of_the_same_sources_have_the_same_files(image: Image) -> None:
-    ours = fingerprint(image.root / "opt/epp")
-    assert len(ours) > 3000
-    assert ours == fingerprint(image.second_build / "opt/epp")
-    assert {each[3] for each in ours.values()} == {EPOCH}
+def test_a_pure_build_from_other_folders_has_the_same_files_but_for_the_extensions(
+    image: Image,
+) -> None:
+    ours, pure = fingerprint(image.root / "opt/epp"), fingerprint(image.pure / "opt/epp")
+    assert len(pure) > 3000
+    assert pure.keys() < ours.keys()
+    added = {image.root / "opt/epp" / name for name in ours.keys() - pure.keys()}
+    assert added == set(extensions(image))
+    # What names the wheel, and lists its files.
+    assert {Path(name).name for name in pure if pure[name] != ours[name]} == {
+        *("RECORD", "WHEEL", "direct_url.json")
+    }
+    assert {each[3] for each in (*ours.values(), *pure.values())} == {EPOCH}
+
+
+def extensions(image: Image) -> list[Path]:
+    """Return what mypyc made: one for each module that it compiles, and one of them all."""
+    packages = image.root / "opt/epp/lib/python3.11/site-packages"
+    folders = (packages / "epp", packages / "epp_plugins")
+    return [
+        *packages.glob("epp__mypyc.*.so"),
+        *(so for each in folders for so in each.rglob("*.so")),
+    ]
+
+
+def test_the_extensions_are_those_of_the_build_hook_and_hold_no_path_of_the_build(
+    image: Image,
+) -> None:
+    found = extensions(image)
+    assert len(found) == len(compiled_modules()) + 1
+    size = sum(each.stat().st_size for each in found) / 1e6
+    FIGURES["extensions"] = f"{size:.1f} MB"
+    for each in found:
+        content = each.read_bytes()
+        assert not [path for path in (b"/src", b"/build", b"/tmp", b"/dist") if path in content]
+
+
+@pytest.mark.parametrize(("build", "says"), [("root", " (compiled)\n"), ("pure", "\n")])
+def test_its_version_says_which_wheel_it_has(image: Image, build: str, says: str) -> None:
+    command = ("chroot", getattr(image, build), "/opt/epp/bin/epp", "--version")
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"epp {ARGUMENTS['VERSION']}{says}"
 
 
 def test_it_has_no_compiler_no_pip_and_no_trace_of_the_build(image: Image) -> None:
@@ -77,13 +116,13 @@ def test_it_has_no_compiler_no_pip_and_no_trace_of_the_build(image: Image) -> No
 
 
 def test_the_context_of_the_build_holds_only_what_the_dockerfile_copies(image: Image) -> None:
-    context = {each.name for each in (image.second_build / "src").iterdir()}
+    context = {each.name for each in (image.pure / "src").iterdir()}
     made_by_the_build = {"build", "__pycache__"}
     assert context - made_by_the_build == {
         *("LICENSE", "README.md", "epp", "hatch_build.py", "plugins", "pyproject.toml"),
         "requirements",
     }
-    assert [each.name for each in (image.second_build / "src/plugins").iterdir()] == ["epp_plugins"]
+    assert [each.name for each in (image.pure / "src/plugins").iterdir()] == ["epp_plugins"]
 
 
 def test_all_its_packages_are_locked_and_all_locked_packages_are_there(image: Image) -> None:

@@ -16,7 +16,7 @@ from image.built import FIGURES, Image
 
 from tools.image.container import MOUNTED, Container, Pod, start
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(600, func_only=True)  # the image takes minutes to build
 
 BIN = Path(sys.executable).parent
 CONFIG = """
@@ -108,6 +108,12 @@ def test_a_request_through_envoy_is_served(picker: Running, pod: Pod) -> None:
     answer = completion(pod)
     assert "x-served-by: " in answer
     until(lambda: picker.has_logged("request finished"))
+
+
+def test_it_says_that_it_is_compiled(picker: Running, pod: Pod) -> None:
+    assert picker.container.execute("epp", "--version").stdout.endswith(" (compiled)\n")
+    page = pod.output("curl", "-sS", "http://127.0.0.1:9090/metrics")
+    assert "\nllm_d_epp_compiled 1.0\n" in page
 
 
 def test_it_runs_as_a_user_without_rights_on_a_read_only_root(picker: Running) -> None:

@@ -2,7 +2,7 @@
 
 import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 from unittest.mock import Mock
 
 import pytest
@@ -392,6 +392,33 @@ def test_the_head_of_an_answer_that_comes_after_the_end_is_shown_to_nobody() -> 
     routed.close(EndCause.CLIENT_DISCONNECT)
     assert routed.response_started(200, {}) == {}
     assert plugin.heads == []
+
+
+class HeadSpoiler(ResponseHeader):
+    """Replaces the headers to set by something else."""
+
+    type: ClassVar[str] = "head-spoiler"
+    name = "head-spoiler"
+
+    def __init__(self, value: object) -> None:
+        self._value: Any = value
+
+    def response_headers(
+        self, request: LLMRequest, response: ResponseHead, served_by: Endpoint, state: CycleState
+    ) -> None:
+        response.set_headers = self._value
+
+
+@pytest.mark.parametrize("value", [["x-served-by"], None, 5])
+def test_headers_to_set_that_are_no_dict_are_the_fault_of_their_plugin_alone(value: object) -> None:
+    spoiler = HeadSpoiler(value)
+    epp = Epp(make_pool(), plugins=[spoiler, HeaderSetter()])
+    routed = epp.handle()
+    routed.served_by("10.0.0.2:8000")
+    with capture_logs() as lines:
+        assert routed.response_started(200, {}) == {"x-served-by": "default/b"}
+    assert epp.failures("ResponseHeader", spoiler) == 1
+    assert f"set the headers to set to {type(value).__name__}" in str(lines)
 
 
 class JunkHeaders(PreRequest):

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from epp.compiled import IS_COMPILED
 from epp.lab.envoy import Mode
 from epp.lab.results import Verdict
 from tools.bench import compare, result_file
@@ -103,11 +104,40 @@ def test_commits_are_found_by_their_beginnings(folder: Path) -> None:
     assert "cost" in run("aaaa", "aaaa", "--all")[1]
 
 
+def test_the_builds_of_one_commit_are_told_apart(folder: Path) -> None:
+    compiled = msgspec.structs.replace(made(cost=[0.5]), is_compiled=True)
+    (folder / "2.json").write_bytes(msgspec.json.encode(compiled))
+    status, text = run("aaaa:pure", "aaaa:compiled")
+    assert status == 0
+    title = "aaaaaaaa (pure) of 2026-11-24T21:00 against aaaaaaaa (compiled) of 2026-11-24T21:00"
+    assert title in " ".join(text.split())  # it is wrapped
+    assert "note: another build: the bare server is compiled in one of them, too" in text
+    assert "1 better" in text
+    status, text = run("aaaa", "bbbb")
+    assert status == 2
+    assert "has results of both builds below" in text
+    assert "say aaaa:pure or aaaa:compiled" in text
+    status, text = run("bbbb:compiled", "aaaa:pure")
+    assert status == 2
+    assert "no results of commit 'bbbb:compiled' below" in text
+    assert "which has: aaaaaaaa:pure, bbbbbbbb:pure, aaaaaaaa:compiled. Check" in text
+    status, text = run("aaaa:fast", "bbbb")
+    assert status == 2
+    assert "'aaaa:fast': after the colon is pure or compiled, not 'fast'" in text
+
+
+def test_files_of_before_builds_were_recorded_count_as_pure(folder: Path) -> None:
+    written = msgspec.json.decode((folder / "0.json").read_bytes())
+    del written["is_compiled"]
+    (folder / "0.json").write_bytes(msgspec.json.encode(written))
+    assert compare.found("aaaa:pure") == [made(cost=[1.0])]
+
+
 def test_what_cannot_be_compared_is_said(folder: Path) -> None:
     status, text = run("aaaa", "cccc")
     assert status == 2
     assert "no results of commit 'cccc' below" in text
-    assert "which has: aaaaaaaa, bbbbbbbb. Check it out and" in text
+    assert "which has: aaaaaaaa:pure, bbbbbbbb:pure. Check it out and" in text
     (folder / "2.json").write_text("{}")
     status, text = run("aaaa", str(folder / "2.json"))
     assert status == 2
@@ -126,7 +156,7 @@ def test_a_busy_or_another_machine_is_noted() -> None:
     busy = made(machine=msgspec.structs.replace(MACHINE, load=3.0, python="3.12.1"), cost=[1.0])
     assert compare.remarks([made(cost=[1.0])], [busy]) == [
         "another Python: only ratios to the bare server carry over",
-        "aaaaaaaa of 2026-11-24T21:00: the machine was busy (load 3.0 on 2 cores)",
+        "aaaaaaaa (pure) of 2026-11-24T21:00: the machine was busy (load 3.0 on 2 cores)",
     ]
 
 
@@ -136,6 +166,7 @@ def test_a_file_says_where_it_was_made(folder: Path) -> None:
     assert path.parent == folder
     assert path.stem.endswith(file.commit[:8])
     assert (file.cells["c"].value, file.machine, file.arguments) == (2.0, MACHINE, ["-q"])
+    assert file.is_compiled is IS_COMPILED
     assert result_file.reference_us() > 0
 
 

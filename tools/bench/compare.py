@@ -3,10 +3,11 @@
 ``.venv/bin/python -m tools.bench.compare BEFORE AFTER [--noise 0.1] [--all]``
 
 BEFORE and AFTER are files of results, or the beginnings of commits: then all files of the commit
-below build/bench are taken. With two or more runs of each side the interval is that of Welch's t on
-the logarithms of their values; with one run each, that of its rounds. A difference counts if the
-interval does not contain 1 and it is larger than the noise that the same commit shows between runs;
-of cells without an interval, which are one reading, if it is twice as large.
+below build/bench are taken. Where a commit has results of both builds, ``abc123:pure`` or
+``abc123:compiled`` says which ones. With two or more runs of each side the interval is that of
+Welch's t on the logarithms of their values; with one run each, that of its rounds. A difference
+counts if the interval does not contain 1 and it is larger than the noise that the same commit shows
+between runs; of cells without an interval, which are one reading, if it is twice as large.
 """
 
 import argparse
@@ -20,7 +21,15 @@ from rich.table import Table
 from rich.text import Text
 
 from epp.lab.results import Ratio, Verdict
-from tools.bench.result_file import FOLDER, Cell, ResultFile, ResultFileError, read
+from tools.bench.result_file import (
+    COMPILED,
+    FOLDER,
+    PURE,
+    Cell,
+    ResultFile,
+    ResultFileError,
+    read,
+)
 
 NOISE = 0.1
 """Differences up to this are noise, whatever the interval: medians of one run on a shared machine
@@ -40,21 +49,30 @@ class Difference:
 
 
 def found(which: str, folder: Path = FOLDER) -> list[ResultFile]:
-    """Return the results of a file or of a commit.
+    """Return the results of a file, or of one build of a commit.
 
     Raises:
-        ResultFileError: There are none, or a file cannot be read.
+        ResultFileError: There are none, they are of both builds, or a file cannot be read.
     """
     path = Path(which)
     if path.suffix == ".json" or path.exists():
         return [read(path)]
+    commit, _, build = which.partition(":")
+    if build not in {"", PURE, COMPILED}:
+        raise ResultFileError(f"{which!r}: after the colon is {PURE} or {COMPILED}, not {build!r}")
     files = [read(each) for each in sorted(folder.glob("*.json"))]
-    matching = [each for each in files if each.commit.startswith(which)]
+    of_commit = [each for each in files if each.commit.startswith(commit)]
+    matching = [each for each in of_commit if build in {"", each.build}]
     if not matching:
-        known = ", ".join(dict.fromkeys(each.commit[:8] for each in files)) or "none"
+        known = ", ".join(dict.fromkeys(f"{each.commit[:8]}:{each.build}" for each in files))
         raise ResultFileError(
-            f"no results of commit {which!r} below {folder}, which has: {known}."
-            " Check it out and run `make bench`"
+            f"no results of commit {which!r} below {folder}, which has: {known or 'none'}."
+            " Check it out and run `make bench`, with COMPILED=1 for the compiled build"
+        )
+    if len({each.build for each in matching}) > 1:
+        raise ResultFileError(
+            f"commit {commit!r} has results of both builds below {folder}:"
+            f" say {commit}:{PURE} or {commit}:{COMPILED}"
         )
     return matching
 
@@ -134,7 +152,10 @@ def table(
 
 
 def _named(files: Sequence[ResultFile]) -> str:
-    return files[0].name if len(files) == 1 else f"{files[0].commit[:8]}, {len(files)} runs"
+    first = files[0]
+    if len(files) == 1:
+        return first.name
+    return f"{first.commit[:8]} ({first.build}), {len(files)} runs"
 
 
 def remarks(before: Sequence[ResultFile], after: Sequence[ResultFile]) -> list[str]:
@@ -148,6 +169,8 @@ def remarks(before: Sequence[ResultFile], after: Sequence[ResultFile]) -> list[s
         sides = [{getattr(file.machine, what) for file in side} for side in (before, after)]
         if sides[0] != sides[1]:
             found_remarks.append(f"another {of}: only ratios to the bare server carry over")
+    if before[0].is_compiled is not after[0].is_compiled:
+        found_remarks.append("another build: the bare server is compiled in one of them, too")
     for file in (*before, *after):
         if file.machine.load > file.machine.cores:
             found_remarks.append(
@@ -162,8 +185,9 @@ def remarks(before: Sequence[ResultFile], after: Sequence[ResultFile]) -> list[s
 def main(arguments: Sequence[str] | None = None, console: Console | None = None) -> int:
     """Run the program; return 1 if a cell is worse, 2 if nothing can be compared."""
     parser = argparse.ArgumentParser(prog="python -m tools.bench.compare", description=__doc__)
-    parser.add_argument("before", help="file, or beginning of a commit")
-    parser.add_argument("after", help="file, or beginning of a commit")
+    side = "file, or beginning of a commit, with :pure or :compiled for one of its builds"
+    parser.add_argument("before", help=side)
+    parser.add_argument("after", help=side)
     parser.add_argument(
         "--noise",
         type=float,

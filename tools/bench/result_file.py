@@ -17,9 +17,12 @@ from typing import Any, Final
 
 import msgspec
 
+from epp.compiled import IS_COMPILED
 from tools import REPOSITORY
 
 FOLDER: Final = REPOSITORY / "build" / "bench"
+COMPILED: Final = "compiled"
+PURE: Final = "pure"
 _SCHEMA: Final = 1
 _REFERENCE_READINGS: Final = 40
 
@@ -64,6 +67,8 @@ class ResultFile(msgspec.Struct, frozen=True, kw_only=True):
     commit: str
     is_changed: bool
     """Whether the working tree differed from the commit."""
+    is_compiled: bool = False
+    """Whether it measured the compiled wheel; files of before this was recorded count as pure."""
     made_at: str
     """UTC, ISO 8601."""
     machine: Machine
@@ -76,8 +81,14 @@ class ResultFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Commit and time."""
-        return f"{self.commit[:8]}{'+' if self.is_changed else ''} of {self.made_at[:16]}"
+        """Commit, build and time."""
+        changed = "+" if self.is_changed else ""
+        return f"{self.commit[:8]}{changed} ({self.build}) of {self.made_at[:16]}"
+
+    @property
+    def build(self) -> str:
+        """``compiled`` or ``pure``."""
+        return COMPILED if self.is_compiled else PURE
 
 
 def this_machine() -> Machine:
@@ -118,6 +129,7 @@ def write(cells: dict[str, Cell], results: object, machine: Machine, arguments: 
     file = ResultFile(
         commit=commit,
         is_changed=is_changed,
+        is_compiled=IS_COMPILED,
         made_at=now.isoformat(timespec="seconds"),
         machine=machine,
         arguments=arguments,
