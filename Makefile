@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || echo python3)
 DOCKER ?= docker
 IMAGE  ?= endpoint-picker
 # Tests wait for 30 % of their time: three processes keep two cores busy (323 s beside other work, 394 s with two).
-JOBS   ?= 3
+JOBS   ?= 4
 TARGET ?= connection parsers stream growth cost
 
 VENV      := .venv
@@ -48,7 +48,7 @@ wheel: $(INSTALLED) ## Build the wheel into dist/ (COMPILED=1: compiled in part,
 	wheel=$$(ls -t dist/*.whl | head -n 1) && \
 	echo "» $$wheel: $$(stat -c %s "$$wheel") bytes, built in $$(($$(date +%s) - began)) s"
 
-test: $(INSTALLED) $(RUN_TREE) ## Run the tests, JOBS=3 files at a time (JOBS=0: one after the other, in this process; COMPILED=1: of the compiled wheel)
+test: $(INSTALLED) $(RUN_TREE) ## Run the tests, JOBS=4 files at a time (JOBS=0: one after the other, in this process; COMPILED=1: of the compiled wheel)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-system: $(INSTALLED) ## Run the tests with programs of Debian packages: other HTTP/2 clients, Prometheus, Redis, systemd-analyze, Chromium
