@@ -71,6 +71,17 @@ class User:
         self.keeps_previous = False
 
 
+async def replace(path: Path, text: str) -> None:
+    """Replace the content of a file in one step: a thread may pause between emptying and writing."""
+
+    def write() -> None:
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.write_text(text)
+        unfinished.replace(path)
+
+    await asyncio.to_thread(write)
+
+
 class Followed:
     """A configuration file that is followed."""
 
@@ -95,13 +106,8 @@ class Followed:
             return await self.metrics.results.get()
 
     async def write(self, text: str) -> None:
-        """Replace the content in one step: a thread may pause between emptying and writing."""
-        await asyncio.to_thread(self._write, text)
-
-    def _write(self, text: str) -> None:
-        unfinished = self.path.with_suffix(".unfinished")
-        unfinished.write_text(text)
-        unfinished.replace(self.path)
+        """Replace the content of the configuration."""
+        await replace(self.path, text)
 
     @property
     def names(self) -> set[str]:
@@ -317,11 +323,11 @@ async def test_plugin_file_is_followed_like_the_configuration(path: Path) -> Non
         assert await followed.result() == "unchanged"  # now that the new file is looked at, too
         before = followed.user.graph.plugins["spot"]
 
-        await asyncio.to_thread(spot.write_text, source.replace("list(endpoints)", "list(endpoint"))
+        await replace(spot, source.replace("list(endpoints)", "list(endpoint"))
         assert await followed.result() == "failure"
         assert followed.user.graph.plugins["spot"] is before
 
-        await asyncio.to_thread(spot.write_text, source + "# mended\n")
+        await replace(spot, source + "# mended\n")
         assert await followed.result() == "success"
         assert followed.user.graph.plugins["spot"] is not before
 
@@ -346,11 +352,11 @@ class Mine(SessionPlugin):
             assert await followed.result() == "unchanged"  # now that the new file is looked at
             before = session_plan(followed.user.graph)
 
-            await asyncio.to_thread(mine.write_text, source.replace('"size"', '"length"'))
+            await replace(mine, source.replace('"size"', '"length"'))
             assert await followed.result() == "failure"
             assert session_plan(followed.user.graph) is before
 
-            await asyncio.to_thread(mine.write_text, source.replace("mine", "ours"))
+            await replace(mine, source.replace("mine", "ours"))
             assert await followed.result() == "success"
             (plugin,) = session_plan(followed.user.graph).plugins
             assert plugin.name == "ours"

@@ -118,7 +118,7 @@ class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete, CrossRe
         half_life = params.las_half_life_seconds
         self._decay = 1.0 / half_life if half_life else -log2(params.las_decay_factor)
         self.contributes = params.sync_cross_replica_state
-        self._shared = SharedUse(self._decay, round(clock() * 1e9))
+        self._shared = SharedUse(self._decay, time.time_ns())
         self._programs = Programs(
             idle_seconds=params.eviction_ttl_seconds, sweep_seconds=params.eviction_sweep_seconds
         )

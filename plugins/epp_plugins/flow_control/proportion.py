@@ -61,6 +61,7 @@ Example::
           defaultQueue: {overQuotaWeight: 0.5, limit: {requests: 8, tokens: 100000}}
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp2, inf
@@ -139,7 +140,7 @@ class ProportionFairnessPolicy(
     def __init__(self, name: str, params: Params, clock: Callable[[], float]) -> None:
         self.name = name
         self.contributes = params.sync_cross_replica_state
-        self._shared = SharedUse(1.0 / params.half_life_seconds, round(clock() * 1e9))
+        self._shared = SharedUse(1.0 / params.half_life_seconds, time.time_ns())
         self._params = params
         self._clock = clock
         self._half_life = params.half_life_seconds

@@ -207,10 +207,9 @@ class SharedUse:
         left = _left(now - known.at, self._decay)
         for name in {**counts, **uses}:
             old, new = counts.get(name, _NOTHING), uses.get(name, _NOTHING)
-            # A tenant that is no longer told of has not given anything back.
-            received = 0.0
-            if name in uses:
-                received = new.received - tokens_known.get(name, _NOTHING).received * left
+            received = new.received - tokens_known.get(name, _NOTHING).received * left
+            if name not in uses and len(uses) == MAX_TOLD:
+                received = 0.0  # others took its place; it has given nothing back
             if abs(received) <= _WHOLE_TOKEN:
                 received = 0.0
             change = Use(
