@@ -72,7 +72,7 @@ class User:
 
 
 async def replace(path: Path, text: str) -> None:
-    """Replace the content of a file in one step: a thread may pause between emptying and writing."""
+    """Replace a file's content in one step: a thread may pause between emptying and writing."""
 
     def write() -> None:
         unfinished = path.with_suffix(".unfinished")
