@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from epp_plugins.flow_control.programs import left_after
+
 MAX_TOLD: Final = 2000
 """Tenants that an endpoint picker tells the others of: those that were active last."""
 MAX_NAME_BYTES: Final = 256
@@ -63,7 +65,7 @@ class _Account:
     as_of: float = 0.0
 
     def charge(self, tokens: float, now: float, decay: float) -> None:
-        self.received = max(0.0, self.received * _left(now - self.as_of, decay) + tokens)
+        self.received = max(0.0, self.received * left_after(now - self.as_of, decay) + tokens)
         self.as_of = now
 
 
@@ -158,7 +160,7 @@ class SharedUse:
 
     def _uses(self, now: float) -> Iterator[tuple[str, Use]]:
         for name, each in tuple(self._own.items()):
-            received = each.received * _left(now - each.as_of, self._decay)
+            received = each.received * left_after(now - each.as_of, self._decay)
             if not each.requests and received < _WHOLE_TOKEN:
                 del self._own[name]
             elif len(name.encode()) <= MAX_NAME_BYTES:
@@ -204,7 +206,7 @@ class SharedUse:
         known = _Part(epoch, {}, now) if before is None else before
         counts = known.uses if not known.is_gone else {}
         tokens_known = known.uses if known.epoch == epoch else {}
-        left = _left(now - known.at, self._decay)
+        left = left_after(now - known.at, self._decay)
         for name in {**counts, **uses}:
             old, new = counts.get(name, _NOTHING), uses.get(name, _NOTHING)
             received = new.received - tokens_known.get(name, _NOTHING).received * left
@@ -220,7 +222,3 @@ class SharedUse:
             )
             if change != _NOTHING:
                 yield name, change
-
-
-def _left(seconds: float, decay: float) -> float:
-    return 2.0 ** (-seconds * decay) if seconds > 0.0 else 1.0
