@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from epp.doctor.errors import UnreadableError
-from epp.doctor.tree import Node, with_proto_names
+from epp.doctor.tree import MAX_LEVELS, Node, with_proto_names
 from epp.inputs.yaml_edits import YAML_LOADER
 
 TIMEOUT_SECONDS = 10.0
@@ -113,7 +113,7 @@ def source(document: object, name: str) -> Source:
     try:
         envoys = list(_envoys(with_proto_names(document), _MAX_NESTED))
     except RecursionError:
-        raise UnreadableError(f"{name}: nested too deeply") from None
+        raise UnreadableError(f"{name}: nested too deeply (over {MAX_LEVELS} levels)") from None
     if not any(envoys):
         raise UnreadableError(
             f"{name}: neither a bootstrap (static_resources, dynamic_resources, admin) nor a"

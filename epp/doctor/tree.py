@@ -15,16 +15,25 @@ _FIELD = re.compile(r"[a-z][A-Za-z0-9]*")
 _DURATION = re.compile(r"-?\d+(\.\d+)?s")
 _TYPE = "@type"
 _STRUCTS = ("udpa.type.v1.TypedStruct", "xds.type.v3.TypedStruct")
+MAX_LEVELS = 200
+"""Maximum depth of a configuration; large ones have about 30 levels."""
+
 _WITH_MATCHER = "envoy.extensions.common.matching.v3.ExtensionWithMatcher"
 
 
-def with_proto_names(value: object) -> object:
-    """Return ``value`` with the field names of the .proto files in place of camelCase."""
-    if isinstance(value, Mapping):
-        return {proto_name(str(key)): with_proto_names(each) for key, each in value.items()}
+def with_proto_names(value: object, levels: int = MAX_LEVELS) -> object:
+    """Return ``value`` with the field names of the .proto files in place of camelCase.
+
+    Raises:
+        RecursionError: Mappings and lists are nested more than ``levels`` deep.
+    """
+    if not isinstance(value, Mapping | list):
+        return value
+    if not levels:
+        raise RecursionError
     if isinstance(value, list):
-        return [with_proto_names(each) for each in value]
-    return value
+        return [with_proto_names(each, levels - 1) for each in value]
+    return {proto_name(str(key)): with_proto_names(each, levels - 1) for key, each in value.items()}
 
 
 def proto_name(key: str) -> str:

@@ -10,7 +10,7 @@ import yaml
 
 from epp.doctor import Gateway, Level, UnreadableError, examine_envoy, read_file
 from epp.doctor.sources import source
-from epp.doctor.tree import Node, with_proto_names
+from epp.doctor.tree import MAX_LEVELS, Node, with_proto_names
 
 from .envoys import PICKER, Json, make_envoy, report, rows_of
 
@@ -152,7 +152,7 @@ def test_a_wrapped_filter_is_unwrapped(wrapper: str) -> None:
         pytest.param("", "neither a bootstrap", id="nothing"),
         pytest.param("a: 1\n---\nb: 2\n", r"envoy:2:1: several YAML", id="manifests"),
         pytest.param("[]", "neither a bootstrap", id="a list"),
-        pytest.param('{"a":' * 600 + "1" + "}" * 600, "nested too deeply", id="a deep one"),
+        pytest.param('{"a":' * 300 + "1" + "}" * 300, "nested too deeply", id="a deep one"),
         pytest.param("[" * 5000, "neither YAML nor JSON", id="a very deep one"),
         pytest.param("configs: []\n", "neither a bootstrap", id="an empty dump"),
         pytest.param(
@@ -223,6 +223,15 @@ def test_names_of_fields_and_keys_of_maps() -> None:
         "typed_per_filter_config": {"my.Filter": {"max_streams": [{"a_b": 1}]}},
         "@type": "x/aB",
     }
+
+
+def test_the_depth_is_limited() -> None:
+    nested: object = 1
+    for level in range(MAX_LEVELS):
+        nested = [nested] if level % 2 else {"a": nested}
+    assert with_proto_names(nested) == nested
+    with pytest.raises(RecursionError):
+        with_proto_names([nested])
 
 
 def test_a_place_leads_through_names_numbers_and_quoted_keys() -> None:
