@@ -54,6 +54,8 @@ TRAFFIC: Mapping[str, Mapping[str, Any]] = {
 }
 """Generated traffic by name, without its rate."""
 
+UNEQUAL = ("one slow", "mixed", "slow mid-run")
+"""Fleets in which only speeds can be learned, if prompts share nothing."""
 PARITY = ("no reuse", "long decode")
 """Traffic in which there is nothing to gain from prefixes."""
 CALLS_PER_TASK = 6.0
@@ -79,7 +81,7 @@ class Case:
     @property
     def is_parity(self) -> bool:
         """Whether no policy can win much."""
-        return self.traffic in PARITY
+        return self.traffic in PARITY and self.fleet == "equal"
 
     def scenario(self, rate: float, requests: int) -> Scenario:
         """Return the case at a rate of requests a second.
@@ -140,10 +142,14 @@ def cases(*, is_coarse: bool) -> Iterator[Case]:
                 yield Case(engine, fleet, traffic)
         for traffic in PARITY:
             yield Case(engine, "equal", traffic)
+        for fleet in UNEQUAL:
+            yield Case(engine, fleet, "no reuse")
 
 
 def loads(case: Case, *, is_coarse: bool) -> tuple[float, ...]:
     """Return the loads of a case; 1 is the throughput of the reference default in overload."""
     if case.is_parity:
         return (0.7,) if is_coarse else (0.3, 0.7, 0.9)
+    if case.traffic in PARITY:
+        return (0.9,) if is_coarse else (0.5, 0.9, 1.1)
     return (0.6, 0.9) if is_coarse else (0.3, 0.5, 0.7, 0.9, 1.1)

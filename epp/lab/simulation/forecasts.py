@@ -24,6 +24,8 @@ class Forecast(NamedTuple):
     held: float = 0.0
     """How much of the server's time its KV blocks are worth: their share of all blocks times the
     length of its output, as far as blocks are scarce."""
+    speed: float = 1.0
+    """Speed of the server; that of its preset is 1."""
 
     @property
     def first_token(self) -> float:
@@ -51,7 +53,8 @@ class Outlook:
     def __init__(self, engine: Engine, now: float) -> None:
         config = engine.config
         self._engine = engine
-        self._scale = config.time_scale / config.speed / engine.pace.factor
+        self._speed = config.speed * engine.pace.factor
+        self._scale = config.time_scale / self._speed
         ends_at = engine.step_ends_at
         self.step_rest = 0.0 if ends_at is None else max(0.0, ends_at - now)
         """Seconds until the step in progress ends."""
@@ -104,7 +107,7 @@ class Outlook:
         length = traffic.output_tokens * (self._step + config.decode_seconds_per_sequence)
         held = tightness * length * needed / kv.num_blocks
         scale = self._scale
-        return Forecast(self.step_rest + wait * scale, own * scale, held * scale)
+        return Forecast(self.step_rest + wait * scale, own * scale, held * scale, self._speed)
 
     def _prefill_seconds(self, tokens: int) -> float:
         """Return how long the prefill of so many tokens takes at speed 1, decodes included."""

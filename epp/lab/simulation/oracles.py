@@ -1,7 +1,8 @@
 """A router that knows the real state of every engine: the yardstick for policies that do not.
 
 It knows the queue, the batch, the cached blocks and the speed of each server and the length of each
-output, but no future request. Source: the policy study's oracle with full information.
+output, but no future request. Source: the policy study's oracle with full information; what a
+request delays others by is that of docs/predicted-time-study.md, "Overload and the cost of a miss".
 """
 
 import asyncio
@@ -18,7 +19,14 @@ from epp.lab.simulation.routing import Cancel, End, Receive, Router, Tokens
 from epp.lab.simulation.servers import SimulatedServer
 from epp.lab.simulation.virtual_loop import VirtualLoop
 
-_MAX_WEIGHT = 8.0
+_SHARED_WEIGHT = 2.0
+_OWN_WEIGHT = 0.5
+_MOST_DELAYED = 64.0
+"""Most requests that count as delayed, in each of the two terms."""
+_LONGEST_SHARE = 4
+"""One in so many waits, the longest, is not shared: other requests need not join that queue."""
+_MEAN_SHARE = 0.02
+"""Share of the latest request in the means."""
 _ROOM_SECONDS = 0.15
 """A server has room for a request if it begins to compute it so soon."""
 _MARGIN_SECONDS = 1e-4
@@ -29,11 +37,14 @@ _MAX_WALK = 256
 class _Held:
     """A request that waits in the gateway."""
 
-    __slots__ = ("key", "receive", "request")
+    __slots__ = ("came_at", "key", "receive", "request")
 
-    def __init__(self, request: SimulatedRequest, receive: Receive, key: float) -> None:
+    def __init__(
+        self, request: SimulatedRequest, receive: Receive, came_at: float, key: float
+    ) -> None:
         self.request = request
         self.receive = receive
+        self.came_at = came_at
         self.key = key
 
 
@@ -58,11 +69,14 @@ class HoldingOracle(Router):
     """Holds requests until the best server has room, and sends each where it costs least.
 
     Requests are tried in the order of arrival plus service time. One whose best server has no room
-    reserves its work there, and the next one is tried. The cost is that of the policy study::
+    reserves its work there, and the next one is tried. The cost has the form and the constants of
+    the predicted-time plugins::
 
-        wait + own + work * (min(8, 0.5 * mean wait / mean work) + 0.5 * min(8, wait / work))
+        wait + own + work * (speed * min(64, 2 * Q * (1 + Q)) + 0.5 * min(64, wait / mean work))
 
-    where ``work`` is what the request takes of the server's time, and waits include reservations.
+    where ``work`` is what the request takes of the server's time, ``Q`` the mean wait, in mean
+    works, without the longest quarter and with the time for which recent requests were held, and
+    waits include reservations.
     """
 
     def __init__(self, servers: Sequence[SimulatedServer], loop: VirtualLoop) -> None:
@@ -71,13 +85,17 @@ class HoldingOracle(Router):
         self._servers = servers
         self._loop = loop
         self._held: list[_Held] = []
+        self._mean_held = 0.0
+        """For how long recent requests were held, in seconds."""
+        self._mean_work = 0.0
+        """What recent requests took of a server's time, in seconds; 0 before the first."""
         self._is_due = False
         self._timer: asyncio.TimerHandle | None = None
 
     def route(self, request: SimulatedRequest, receive: Receive) -> Cancel | None:
         now = self._loop.time()
         own = min(each.forecast(request, now).own for each in self._servers)
-        held = _Held(request, receive, now + (own if own < inf else 0.0))
+        held = _Held(request, receive, now, now + (own if own < inf else 0.0))
         insort(self._held, held, key=lambda each: each.key)
         self._walk()
         return partial(self._cancel, held) if held in self._held else None
@@ -103,13 +121,15 @@ class HoldingOracle(Router):
         promised = [0.0] * len(outlooks)
         for held in self._held[:_MAX_WALK]:
             forecasts = [NEVER if each is None else each.of(held.request) for each in outlooks]
-            costs = _costs(forecasts, promised)
+            costs = self._costs(forecasts, promised)
             order = sorted(range(len(costs)), key=lambda i: (costs[i], self.in_flight[i]))
             best = order[0]
             forecast = forecasts[best]
             is_served = forecast is not NEVER
             if not is_served or forecast.wait + promised[best] <= _ROOM_SECONDS:
                 self._held.remove(held)
+                if is_served:
+                    self._note(now - held.came_at, forecast.work)
                 held.receive(_WatchedRoute(self, order))
                 outlooks[best] = self._servers[best].outlook(now)
             else:
@@ -131,18 +151,33 @@ class HoldingOracle(Router):
             at = now + max(_MARGIN_SECONDS, min(later))
             self._timer = self._loop.call_at(at, self._walk)
 
+    def _note(self, held: float, work: float) -> None:
+        """Note for how long a request was held and what it takes, in seconds."""
+        self._mean_held += _MEAN_SHARE * (held - self._mean_held)
+        self._mean_work += (_MEAN_SHARE if self._mean_work else 1.0) * (work - self._mean_work)
 
-def _costs(forecasts: Sequence[Forecast], promised: Sequence[float]) -> Sequence[float]:
-    """Return the cost of each server, of which `promised` seconds are reserved for others."""
-    waits = [each.wait + more for each, more in zip(forecasts, promised, strict=True)]
-    able = [index for index, each in enumerate(forecasts) if each.own < inf]
-    if not able:
-        return waits
-    work = fmean(forecasts[index].work for index in able)
-    crowded = min(_MAX_WEIGHT, 0.5 * fmean(waits[index] for index in able) / work)
-    return [
-        wait + each.own + each.work * (crowded + 0.5 * min(_MAX_WEIGHT, wait / each.work))
-        if each.own < inf
-        else inf
-        for each, wait in zip(forecasts, waits, strict=True)
-    ]
+    def _costs(self, forecasts: Sequence[Forecast], promised: Sequence[float]) -> Sequence[float]:
+        """Return the cost of each server, of which `promised` seconds are reserved for others."""
+        waits = [each.wait + more for each, more in zip(forecasts, promised, strict=True)]
+        able = [index for index, each in enumerate(forecasts) if each.own < inf]
+        if not able:
+            return waits
+        mean_work = self._mean_work or fmean(forecasts[index].work for index in able)
+        queue = (self._mean_held + _shared_wait([waits[index] for index in able])) / mean_work
+        shared = min(_MOST_DELAYED, _SHARED_WEIGHT * queue * (1.0 + queue))
+        return [
+            wait
+            + each.own
+            + each.work * (each.speed * shared + _OWN_WEIGHT * min(_MOST_DELAYED, wait / mean_work))
+            if each.own < inf
+            else inf
+            for each, wait in zip(forecasts, waits, strict=True)
+        ]
+
+
+def _shared_wait(waits: Sequence[float]) -> float:
+    """Return the mean of the waits without the longest quarter, at least one, in seconds."""
+    count = len(waits)
+    if count > 1:
+        count -= count // _LONGEST_SHARE or 1
+    return fmean(sorted(waits)[:count])

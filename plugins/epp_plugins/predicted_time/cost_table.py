@@ -63,6 +63,8 @@ class CostTable:
         keys: The endpoints.
         waits: Until each would begin with the request; inf where an endpoint is excluded.
         services: From then to the first token.
+        works: The services at the fleet's speed: a second of a slow endpoint is worth less to the
+            others than one of a fast endpoint.
         evictions: What each second of prompts evicts there, in seconds to compute it again.
         learner: Has the means of recent requests.
         constants: Of the model.
@@ -78,6 +80,7 @@ class CostTable:
         "mean_service",
         "services",
         "waits",
+        "works",
     )
 
     def __init__(  # noqa: PLR0917 - keywords take longer, and this is made for each decision
@@ -85,6 +88,7 @@ class CostTable:
         keys: Sequence[str],
         waits: Sequence[float],
         services: Sequence[float],
+        works: Sequence[float],
         evictions: Sequence[float],
         learner: Learner,
         constants: Constants,
@@ -93,6 +97,7 @@ class CostTable:
         self.keys = keys
         self.waits = waits
         self.services = services
+        self.works = works
         self.evictions = evictions
         self.mean_service = mean_service = learner.mean_service
         self._constants = constants
@@ -107,16 +112,14 @@ class CostTable:
         """Return N costs; inf where an endpoint is excluded."""
         constants, mean = self._constants, self.mean_service
         weight, most_wait = constants.own_wait_weight, constants.most_delayed * mean
-        factor, per_second, most = (
-            1.0 + self._shared,
-            weight / mean,
-            weight * constants.most_delayed,
-        )
+        shared, per_second, most = self._shared, weight / mean, weight * constants.most_delayed
+        columns = zip(self.waits, self.services, self.works, self.evictions, strict=True)
         costs = [
             wait
             + evicts * mean
-            + service * (factor + evicts + (wait * per_second if wait < most_wait else most))
-            for wait, service, evicts in zip(self.waits, self.services, self.evictions, strict=True)
+            + work * (shared + evicts)
+            + service * (1.0 + (wait * per_second if wait < most_wait else most))
+            for wait, service, work, evicts in columns
         ]
         if self.loads:
             return [cost + load for cost, load in zip(costs, self.loads, strict=True)]

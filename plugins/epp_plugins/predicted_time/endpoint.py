@@ -112,6 +112,7 @@ class EndpointModel:
         "serial",
         "slots",
         "slots_slowness",
+        "speed",
         "unstarted",
         "waiting",
     )
@@ -159,13 +160,15 @@ class EndpointModel:
         self.reserved_seconds = 0.0
         """Work that held requests have reserved."""
         self.is_dirty = True
-        """Whether the four numbers below are out of date, see ``waits.py``."""
+        """Whether the numbers below are out of date, see ``waits.py``."""
         self.ready_at = 0.0
         """When a further request would begin."""
         self.least_wait = 0.0
         """Least seconds until then, whatever the time is."""
         self.base = self.per_unit = 0.0
         """Seconds that an empty prompt takes here, and those that a unit of tokens adds."""
+        self.speed = 1.0
+        """The fleet's service time of a prompt, divided by that here."""
 
     # --- requests -----------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ class FleetModel:
         models, learner, own_tokens = self._endpoints, self.learner, tokens.get
         serial, slots, is_serial = learner.serial, learner.slots, learner.mode.is_serial
         unit, total_units = UNIT_TOKENS, total_tokens / UNIT_TOKENS
-        waits, services, evictions = [], [], []
+        waits, services, works, evictions = [], [], [], []
         evicted = self.constants.eviction_weight * learner.cached_share
         for key in keys:
             endpoint = models.get(key)
@@ -104,10 +104,12 @@ class FleetModel:
             waits.append(wait if wait > least else least)
             uncached = own_tokens(key)
             units = total_units if uncached is None else uncached / unit
-            services.append(endpoint.base + endpoint.per_unit * units)
+            service = endpoint.base + endpoint.per_unit * units
+            services.append(service)
+            works.append(service * endpoint.speed)
             evictions.append(evicted * endpoint.pressure)
         loads = self._loads(keys, target_model) if target_model in self._adapters else ()
-        return CostTable(keys, waits, services, evictions, learner, self.constants, loads)
+        return CostTable(keys, waits, services, works, evictions, learner, self.constants, loads)
 
     def least_service(self, total_tokens: float, tokens: Mapping[str, float] = NO_TOKENS) -> float:
         """Return the least service time of a request over all endpoints, in seconds.

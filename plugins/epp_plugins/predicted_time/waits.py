@@ -31,7 +31,7 @@ def refresh(
     *,
     is_serial: bool,
 ) -> None:
-    """Bring the four numbers of an endpoint up to date.
+    """Bring the numbers of an endpoint up to date.
 
     Args:
         endpoint: The endpoint.
@@ -47,6 +47,7 @@ def refresh(
     else:
         k, beside, model = endpoint.slots_slowness.factor, endpoint.in_flight, slots
     endpoint.base, endpoint.per_unit = k * model.base, k * model.per_unit(beside)
+    endpoint.speed = 1.0 / k
     further = _cache_wait(endpoint) + endpoint.reserved_seconds
     if endpoint.open_until > now:
         endpoint.ready_at = inf
