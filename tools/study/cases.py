@@ -80,8 +80,8 @@ class Case:
 
     @property
     def is_parity(self) -> bool:
-        """Whether no policy can win much."""
-        return self.traffic in PARITY and self.fleet == "equal"
+        """Whether there is nothing to gain from prefixes."""
+        return self.traffic in PARITY
 
     def scenario(self, rate: float, requests: int) -> Scenario:
         """Return the case at a rate of requests a second.
@@ -148,8 +148,8 @@ def cases(*, is_coarse: bool) -> Iterator[Case]:
 
 def loads(case: Case, *, is_coarse: bool) -> tuple[float, ...]:
     """Return the loads of a case; 1 is the throughput of the reference default in overload."""
-    if case.is_parity:
+    if case.is_parity and case.fleet == "equal":
         return (0.7,) if is_coarse else (0.3, 0.7, 0.9)
-    if case.traffic in PARITY:
+    if case.is_parity:
         return (0.9,) if is_coarse else (0.5, 0.9, 1.1)
     return (0.6, 0.9) if is_coarse else (0.3, 0.5, 0.7, 0.9, 1.1)

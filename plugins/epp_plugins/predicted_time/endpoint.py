@@ -161,10 +161,8 @@ class EndpointModel:
         """Work that held requests have reserved."""
         self.is_dirty = True
         """Whether the numbers below are out of date, see ``waits.py``."""
-        self.ready_at = 0.0
-        """When a further request would begin."""
-        self.least_wait = 0.0
-        """Least seconds until then, whatever the time is."""
+        self.ready_at = self.least_wait = 0.0
+        """When a further request would begin, and the least seconds until then at any time."""
         self.base = self.per_unit = 0.0
         """Seconds that an empty prompt takes here, and those that a unit of tokens adds."""
         self.speed = 1.0

@@ -6,7 +6,7 @@ from math import inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plugins.predicted_time.fleets import TRUSTING
+from plugins.predicted_time.fleets import TRUSTING, Fleet
 
 from epp_plugins.predicted_time import FleetModel
 from epp_plugins.predicted_time.cost_table import shared_wait
@@ -62,3 +62,33 @@ def test_a_server_that_hangs_does_not_bind_requests_to_the_servers_of_their_pref
     _, idle, *_ = model.table(keys, 4000.0, now, tokens).predictions(tokens, 4000.0, {})
     # Q = 1 / 3, as one of three servers has a wait: 2 * Q * (1 + Q) services.
     assert idle.delay_to_others == pytest.approx(8.0 / 9.0 * idle.service, rel=0.01)
+
+
+def test_slow_servers_are_used_while_fast_ones_have_queues() -> None:
+    slowness = {"a": 1.0, "b": 1.0, "slow c": 3.0, "slow d": 3.0}
+    fleet = Fleet(slowness, lambda _: 0.1)
+    fleet.run(200, rate=10.0, tokens=(1000.0,))
+    fleet.run(800, rate=24.0, tokens=(1000.0,))  # 0.9 of what all four can do
+    share = fleet.share("slow c", 400) + fleet.share("slow d", 400)
+    assert 0.15 < share < 0.3  # a quarter of the fleet's speed
+    assert max(seconds for _, seconds in fleet.served[-400:]) < 3.0
+
+
+def test_work_that_delays_others_counts_at_the_fleets_speed() -> None:
+    fleet = Fleet({"a": 1.0, "b": 1.0, "c": 1.0, "slow": 3.0}, lambda _: 0.1)
+    for _ in range(40):
+        for key in fleet.keys:
+            fleet.send(key, 1000.0)
+        fleet.pass_time(1.0)
+    for _ in range(20):
+        for key in fleet.keys:
+            fleet.send(key, 1000.0)
+    table = fleet.model.table(fleet.keys, 1000.0, fleet.now)
+    assert table.services == pytest.approx([0.1, 0.1, 0.1, 0.3], rel=0.15)
+    assert table.works == pytest.approx([0.1] * 4, rel=0.15)
+    fast, *_, slow = table.predictions({}, 1000.0, {})
+    # Twenty requests wait everywhere, so that a request delays most requests that count (64); at
+    # the slow server it takes three times as long of those that wait there.
+    own = 0.5 * (slow.wait / table.mean_service * slow.service)
+    assert slow.delay_to_others == pytest.approx(64 * table.works[3] + min(own, 32 * 0.3), rel=0.01)
+    assert slow.delay_to_others < 2 * fast.delay_to_others
