@@ -24,7 +24,7 @@ from epp.scheduling.errors import (
 )
 from epp.scheduling.guards import DEFAULT_DISABLE_AFTER, Guard, GuardRails, call_each
 from epp.scheduling.keys import AttributeKey, StateKey
-from epp.scheduling.load import EndpointLoad, LoadValues, Reservation
+from epp.scheduling.load import EndpointLoad, LoadValues
 from epp.scheduling.observer import NullObserver, PluginObserver, RaisingObserver
 from epp.scheduling.plugins import (
     CompositeFilter,
@@ -40,6 +40,7 @@ from epp.scheduling.plugins import (
     WeightedScorer,
 )
 from epp.scheduling.profile import SchedulerProfile
+from epp.scheduling.reservation import Reservation
 from epp.scheduling.result_check import ResultWatch
 from epp.scheduling.scales import scale_fault
 from epp.scheduling.scheduler import Scheduler

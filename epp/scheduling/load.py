@@ -26,8 +26,6 @@ already the sum.
 from collections import deque
 from collections.abc import Callable, Hashable
 
-from epp.scheduling.errors import ReservationError
-
 SCRAPE_MARGIN_SECONDS = 0.020
 """A request this much older than the scrape's GET may still be missing from the scrape: it has to
 pass through the proxy and the server's own admission."""
@@ -77,7 +75,7 @@ class EndpointLoad:
         self.slots: float = 0
         """Most requests ever seen running while others waited; 0 while unknown."""
         self.values: LoadValues | None = None
-        """The last result of :meth:`record`; None if it is no longer true."""
+        """What :meth:`record` returns; None before the first change, and if it is unknown."""
         self.waiting_for_requests: list[Callable[[], None]] = []
         """Called, and removed, when the next request is sent to the endpoint."""
         self.observers: list[Callable[[], None]] = []
@@ -229,60 +227,27 @@ class EndpointLoad:
 
     def _update(self) -> None:
         # min() and max() would cost 0.2 us more, at each start and each end of a request.
-        self.values = None
-        waiting, running = self._page_waiting, self._page_running
+        waiting, running, in_flight = self._page_waiting, self._page_running, self.in_flight
         on_page = waiting + running
         total = on_page + self._balance
-        if total < self.in_flight:  # noqa: PLR1730 - as said
-            total = self.in_flight
+        if total < in_flight:  # noqa: PLR1730 - as said
+            total = in_flight
         unseen = total - on_page
         if unseen < 0:
             waiting += unseen
-            self.waiting_requests = waiting if waiting > 0 else 0
-            self.running_requests = total - self.waiting_requests
-            return
-        free = self.slots - running if self.slots else 0
-        to_run = 0 if free <= 0 else unseen if unseen < free else free
-        self.running_requests = running + to_run
-        self.waiting_requests = waiting + unseen - to_run
+            if not waiting > 0:
+                waiting = 0
+            running = total - waiting
+        else:
+            free = self.slots - running if self.slots else 0
+            to_run = 0 if free <= 0 else unseen if unseen < free else free
+            running += to_run
+            waiting += unseen - to_run
+        self.waiting_requests, self.running_requests = waiting, running
+        # Here, as a decision reads those of all endpoints, and few have changed since the last one.
+        self.values = (waiting, running, self.kv_cache_usage, in_flight)
 
 
 def _fraction(usage: float) -> float:
     """Return a scraped fraction, which may be anything, between 0.0 and 1.0; NaN counts as full."""
     return usage if 0.0 <= usage <= 1.0 else float(not usage < 0.0)
-
-
-class Reservation:
-    """One request's place on one endpoint, from the decision to the end of its stream."""
-
-    __slots__ = ("_load",)
-
-    def __init__(self, load: EndpointLoad, now: float) -> None:
-        self._load: EndpointLoad | None = load
-        load.start(now)
-
-    def release(self, now: float) -> None:
-        """Release the place.
-
-        Raises:
-            ReservationError: It was released before.
-        """
-        load = self._load
-        if load is None:
-            raise ReservationError("a reservation was released twice")
-        self._load = None
-        load.end(now)
-
-    def move(self, load: EndpointLoad, now: float) -> None:
-        """Move the place to another endpoint, which really served.
-
-        Raises:
-            ReservationError: It was released before.
-        """
-        held = self._load
-        if held is None:
-            raise ReservationError("a released reservation cannot move")
-        if held is not load:
-            held.end(now)
-            load.start(now)
-            self._load = load
