@@ -115,7 +115,7 @@ class CapturedDecision(msgspec.Struct, eq=False, gc=False):
 
     def unpacked(self) -> Packed:
         """Return its results."""
-        return unpacked(self.packed, self.sole, len(self.loads))
+        return unpacked(self.packed, self.sole)
 
     def seconds(self, now: float) -> float:
         """Return the time from its headers to its end, or to ``now``."""

@@ -1,14 +1,11 @@
 """The results of a decision's profiles, packed, because most of them are never read.
 
 40 scores take 0.5 us to pack, and their lists would take twice as long again: memory that is kept
-is replaced by memory that is not in the CPU's caches. The result of a sole profile without filters
-is a :data:`SoleResult`, whose numbers are packed as doubles. All others are packed as MessagePack,
-which takes more instructions.
+is replaced by memory that is not in the CPU's caches. Of a sole profile that scored all candidates
+only the numbers are packed (:data:`SoleResult`), as the texts are those of its configuration.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from struct import Struct, unpack
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -25,7 +22,7 @@ from epp.scheduling import (
 
 SoleResult = tuple[str, Sequence[tuple[str, float]], str, bytes]
 """Name of a profile that scored all candidates and picked one, its scorers with their weights, the
-picked endpoint's name, and the totals followed by each scorer's column, as native doubles."""
+picked endpoint's name, and the totals with the scorers' columns, packed."""
 
 ProfileFields = tuple[
     str,
@@ -38,8 +35,6 @@ ProfileFields = tuple[
     str,
 ]
 """The fields of a :class:`CapturedProfile`."""
-
-_DOUBLE_BYTES: Final = 8
 
 
 class CapturedProfile(msgspec.Struct, frozen=True, eq=False, array_like=True):
@@ -68,12 +63,10 @@ class Packed(msgspec.Struct, frozen=True, eq=False, array_like=True):
 
 _pack: Final = msgspec.msgpack.Encoder(enc_hook=float).encode  # scores may be of any number class
 _unpack: Final = msgspec.msgpack.Decoder(Packed).decode
+_unpack_numbers: Final = msgspec.msgpack.Decoder(
+    tuple[Sequence[float], Sequence[Sequence[float]]]
+).decode
 NOTHING: Final = _pack(Packed())
-
-
-@lru_cache(maxsize=64)
-def _doubles(count: int) -> Callable[..., bytes]:
-    return Struct(f"{count}d").pack
 
 
 def sole_result(result: SchedulingResult, candidates: int) -> SoleResult | None:
@@ -96,38 +89,31 @@ def sole_result(result: SchedulingResult, candidates: int) -> SoleResult | None:
         or profile.error is not None
     ):
         return None
+    totals = scored.scores
+    if len(totals) != candidates:
+        return None
     try:
         scorers, columns = profile.scores
-        numbers = [*scored.scores]
-        for column in columns:
-            numbers += column
-        if len(scored.scores) != candidates or len(numbers) != candidates * (1 + len(scorers)):
+        if len(columns) != len(scorers):
             return None
-        packed = _doubles(len(numbers))(*numbers)
+        packed = _pack((totals, columns))
     except Exception:  # a plugin's numbers; packed_results() says what is wrong
         return None
     return profile.profile, scorers, picked[0].endpoint.name, packed
 
 
-def _fields_of(sole: SoleResult, candidates: int) -> ProfileFields:
-    name, scorers, picked, packed = sole
-    numbers = unpack(f"{len(packed) // _DOUBLE_BYTES}d", packed)
-    totals, *columns = [
-        numbers[start : start + candidates] for start in range(0, len(numbers), candidates)
-    ]
-    return (name, {}, None, totals, (scorers, columns), (picked,), (), "")
-
-
-def unpacked(packed: bytes, sole: SoleResult | None, candidates: int) -> Packed:
+def unpacked(packed: bytes, sole: SoleResult | None) -> Packed:
     """Return the results of a decision.
 
     Args:
         packed: Those that are packed.
         sole: The result of the only profile; None if it is packed.
-        candidates: Number of endpoints before the filters.
     """
     if sole is not None:
-        packed = packed_results([_fields_of(sole, candidates)], ())
+        name, scorers, picked, numbers = sole
+        totals, columns = _unpack_numbers(numbers)
+        fields = (name, {}, None, totals, (scorers, columns), (picked,), (), "")
+        packed = packed_results([fields], ())
     return _unpack(packed)
 
 

@@ -40,6 +40,7 @@ from epp.scheduling import (
     LLMRequest,
     NoEndpointsError,
     ProfileResult,
+    load_columns,
 )
 
 _log = structlog.get_logger(__name__)
@@ -106,9 +107,12 @@ class Recorder:
                 [each.address for each in candidates],
                 [each.labels for each in candidates],
             )
+        columns = load_columns(candidates)
         return (
             self._names,
-            [each.load.values or each.load.record() for each in candidates],
+            [each.load.record() for each in candidates]
+            if columns is None
+            else tuple(columns.values),
             [each.metrics for each in candidates],
             None if self._doubted is None else self._doubted(),
             now,

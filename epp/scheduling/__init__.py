@@ -24,7 +24,8 @@ from epp.scheduling.errors import (
 )
 from epp.scheduling.guards import DEFAULT_DISABLE_AFTER, Guard, GuardRails, call_each
 from epp.scheduling.keys import AttributeKey, StateKey
-from epp.scheduling.load import EndpointLoad, LoadValues
+from epp.scheduling.load import EndpointLoad
+from epp.scheduling.load_columns import LoadColumns, LoadValues, load_columns
 from epp.scheduling.observer import NullObserver, PluginObserver, RaisingObserver
 from epp.scheduling.plugins import (
     CompositeFilter,
@@ -78,6 +79,7 @@ __all__ = [
     "Guard",
     "GuardRails",
     "LLMRequest",
+    "LoadColumns",
     "LoadValues",
     "NoEndpointsError",
     "NullObserver",
@@ -115,6 +117,7 @@ __all__ = [
     "decided_by",
     "decisive_term",
     "described",
+    "load_columns",
     "scale_fault",
     "scores_of",
     "without_request",

@@ -24,14 +24,14 @@ already the sum.
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from epp.scheduling.load_columns import LoadColumns, LoadValues
 
 SCRAPE_MARGIN_SECONDS = 0.020
 """A request this much older than the scrape's GET may still be missing from the scrape: it has to
 pass through the proxy and the server's own admission."""
-
-LoadValues = tuple[float, float, float, int]
-"""Waiting requests, running requests, KV-cache usage and requests in flight of an endpoint."""
 
 _MAX_LOG_ENTRIES = 4096
 """Above this many starts and ends since a scrape, neighbours in the log are merged. Its sum stays
@@ -50,12 +50,16 @@ class EndpointLoad:
         "_page_running",
         "_page_waiting",
         "_shares",
+        "asked_for",
+        "columns",
         "in_flight",
         "kv_cache_usage",
         "observers",
+        "place",
         "running_requests",
         "shared_in_flight",
         "slots",
+        "times_asked",
         "values",
         "waiting_for_requests",
         "waiting_requests",
@@ -75,11 +79,17 @@ class EndpointLoad:
         self.slots: float = 0
         """Most requests ever seen running while others waited; 0 while unknown."""
         self.values: LoadValues | None = None
-        """What :meth:`record` returns; None before the first change, and if it is unknown."""
+        """What :meth:`record` returns; None before the first change."""
         self.waiting_for_requests: list[Callable[[], None]] = []
         """Called, and removed, when the next request is sent to the endpoint."""
         self.observers: list[Callable[[], None]] = []
         """Called after each scrape or load report has been applied; must not raise."""
+        self.columns: LoadColumns | None = None
+        """Columns that have its values (:mod:`.load_columns`, which uses the next three, too)."""
+        self.place = 0
+        """Its place there."""
+        self.asked_for: Sequence[Any] = ()
+        self.times_asked = 0
         self._page_waiting: float = 0
         self._page_running: float = 0
         self._log: deque[tuple[float, int]] | None = None
@@ -186,12 +196,11 @@ class EndpointLoad:
         self._page_waiting = waiting
         self._page_running = running
         self.assume_kv_cache_usage(kv_cache_usage)
-        self._update()
 
     def assume_kv_cache_usage(self, usage: float) -> None:
         """Set the used fraction of the KV cache alone."""
-        self.values = None
         self.kv_cache_usage = _fraction(usage)
+        self._update()
 
     def _wake(self) -> None:
         waiting, self.waiting_for_requests = self.waiting_for_requests, []
@@ -245,7 +254,13 @@ class EndpointLoad:
             waiting += unseen - to_run
         self.waiting_requests, self.running_requests = waiting, running
         # Here, as a decision reads those of all endpoints, and few have changed since the last one.
-        self.values = (waiting, running, self.kv_cache_usage, in_flight)
+        values = self.values = (waiting, running, self.kv_cache_usage, in_flight)
+        columns = self.columns
+        if columns is not None:
+            place = self.place
+            columns.values[place] = values
+            columns.waiting_requests[place] = waiting
+            columns.free_cache[place] = 1.0 - self.kv_cache_usage
 
 
 def _fraction(usage: float) -> float:
