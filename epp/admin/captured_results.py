@@ -112,7 +112,7 @@ def unpacked(packed: bytes, sole: SoleResult | None) -> Packed:
     if sole is not None:
         name, scorers, picked, numbers = sole
         totals, columns = _unpack_numbers(numbers)
-        fields = (name, {}, None, totals, (scorers, columns), (picked,), (), "")
+        fields: ProfileFields = (name, {}, None, totals, (scorers, columns), (picked,), (), "")
         packed = packed_results([fields], ())
     return _unpack(packed)
 

@@ -65,7 +65,7 @@ class HeaderLayouts:
         values = values_of(text)
         parts = fixed.copy()
         parts[_VALUES] = values
-        if "".join(parts) != text:  # a third of what cutting out the fixed parts takes
+        if "".join(parts) != text:
             return None
         # Only lengths may be beyond ASCII.
         if not block.isascii() and not "".join(values).isascii():

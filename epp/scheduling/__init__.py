@@ -25,7 +25,7 @@ from epp.scheduling.errors import (
 from epp.scheduling.guards import DEFAULT_DISABLE_AFTER, Guard, GuardRails, call_each
 from epp.scheduling.keys import AttributeKey, StateKey
 from epp.scheduling.load import EndpointLoad
-from epp.scheduling.load_columns import LoadColumns, LoadValues, load_columns
+from epp.scheduling.load_values import LoadColumns, LoadValues, load_columns
 from epp.scheduling.observer import NullObserver, PluginObserver, RaisingObserver
 from epp.scheduling.plugins import (
     CompositeFilter,

@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from epp.scheduling.load_columns import LoadColumns, LoadValues
+from epp.scheduling.load_values import LoadColumns, LoadValues
 
 SCRAPE_MARGIN_SECONDS = 0.020
 """A request this much older than the scrape's GET may still be missing from the scrape: it has to
@@ -85,7 +85,7 @@ class EndpointLoad:
         self.observers: list[Callable[[], None]] = []
         """Called after each scrape or load report has been applied; must not raise."""
         self.columns: LoadColumns | None = None
-        """Columns that have its values (:mod:`.load_columns`, which uses the next three, too)."""
+        """Columns that have its values (:mod:`.load_values`, which uses the next three, too)."""
         self.place = 0
         """Its place there."""
         self.asked_for: Sequence[Any] = ()

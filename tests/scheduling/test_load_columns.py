@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epp.scheduling import Endpoint, LoadColumns, load_columns
-from epp.scheduling.load_columns import TIMES_ASKED
+from epp.scheduling.load_values import TIMES_ASKED
 from epp.testing import make_endpoint
 
 
