@@ -1,21 +1,21 @@
 """What is kept of a decision, as the request path leaves it.
 
-A few shared references, and what is the decision's own packed into one piece of bytes: 40 scores
-take 0.5 us to pack, and their lists would take twice as long again, because memory that is kept is
-replaced by memory that is not in the CPU's caches. None leads to an endpoint, a plugin, a prompt or
-a header: an endpoint that leaves the pool, or a graph that a reload replaces, is freed although its
-decisions are still explained. :mod:`.rendering` makes records of it.
+Shared references, and the scores, which are the decision's own, packed into one piece of bytes
+(:mod:`.captured_results`). None leads to an endpoint, a plugin, a prompt or a header: an endpoint
+that leaves the pool, or a graph that a reload replaces, is freed although its decisions are still
+explained. :mod:`.rendering` makes records of it.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from epp.admin.captured_results import NOTHING, Packed, SoleResult, unpacked
 from epp.flow_control import QueuedRequest
 from epp.parsing.plugins import Usage
 from epp.request_control import EndCause, ProfileOutline
-from epp.scheduling import EndpointMetrics, LoadValues, ScoreColumns, ShadowPick
+from epp.scheduling import EndpointMetrics, LoadValues, ShadowPick
 
 
 class CandidateNames(NamedTuple):
@@ -26,50 +26,18 @@ class CandidateNames(NamedTuple):
     labels: Sequence[Mapping[str, str]]
 
 
+Inputs = tuple[
+    CandidateNames,
+    Sequence[LoadValues],
+    Sequence[EndpointMetrics],
+    Mapping[str, str] | None,
+    float,
+    int,
+]
+"""The first six fields of a :class:`CapturedDecision`."""
+
+
 # Structs: they are made in 0.1 us, a NamedTuple in 0.3. gc=False: nothing in them can refer back.
-
-
-class Inputs(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """The candidates with the values of the decision, in their order."""
-
-    candidates: CandidateNames
-    loads: Sequence[LoadValues]
-    pages: Sequence[EndpointMetrics]
-    doubted: Mapping[str, str] | None
-    """States of endpoints that are not healthy, by name; None without outlier detection."""
-    decided_at: float
-    sequence: int
-
-
-class CapturedProfile(msgspec.Struct, frozen=True, eq=False, array_like=True):
-    """The result of one profile; packed as the tuple of its fields."""
-
-    name: str
-    removed: Mapping[str, Sequence[str]]
-    """Names of the endpoints that each filter removed, by filter."""
-    endpoints: Sequence[str] | None
-    """Names of the scored endpoints; None for all candidates."""
-    totals: Sequence[float]
-    scores: ScoreColumns
-    picked: Sequence[str]
-    """Names of the picked endpoints, best first."""
-    preference: Sequence[float]
-    """What flow control added to the totals; empty for nothing."""
-    error: str
-
-
-class Packed(msgspec.Struct, frozen=True, eq=False, array_like=True):
-    """What is packed of a decision, as the tuple of its fields."""
-
-    loads: Sequence[LoadValues] = ()
-    """One for each candidate."""
-    profiles: Sequence[CapturedProfile] = ()
-    shadow_profiles: Sequence[CapturedProfile] = ()
-
-
-pack: Final = msgspec.msgpack.Encoder(enc_hook=float).encode  # scores may be of any number class
-_unpack: Final = msgspec.msgpack.Decoder(Packed).decode
-NOTHING: Final = pack(Packed())
 
 
 class Ending(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -98,6 +66,8 @@ class CapturedDecision(msgspec.Struct, eq=False, gc=False):
     """
 
     candidates: CandidateNames
+    loads: Sequence[LoadValues]
+    """One for each candidate; so is the next."""
     pages: Sequence[EndpointMetrics]
     doubted: Mapping[str, str] | None
     """States of endpoints that are not healthy, by name; None without outlier detection."""
@@ -121,7 +91,10 @@ class CapturedDecision(msgspec.Struct, eq=False, gc=False):
     destination: str = ""
     """What the gateway gets: addresses, best first."""
     primary: str = ""
+    sole: SoleResult | None = None
+    """The result of the only profile; None if it is packed."""
     packed: bytes = NOTHING
+    """All other results, and those of shadow profiles."""
     outlines: Mapping[str, ProfileOutline] = {}
     matches: Any = None
     """What the default prefix producer found: ``blocks``, ``total_blocks``, ``block_size``."""
@@ -141,8 +114,8 @@ class CapturedDecision(msgspec.Struct, eq=False, gc=False):
     """Sentences of plugins."""
 
     def unpacked(self) -> Packed:
-        """Return what is packed of it."""
-        return _unpack(self.packed)
+        """Return its results."""
+        return unpacked(self.packed, self.sole)
 
     def seconds(self, now: float) -> float:
         """Return the time from its headers to its end, or to ``now``."""
@@ -151,13 +124,6 @@ class CapturedDecision(msgspec.Struct, eq=False, gc=False):
     def waited(self, queued: QueuedRequest) -> None:
         self.queued = (self.decided_at - queued.enqueued_at, queued.reasons)
 
-    def response_began(self, now: float) -> None:
-        if not self.first_byte_at:
-            self.first_byte_at = now
-
-    def first_byte(self, began_at: float) -> None:
-        self.first_byte_at = began_at
-
     @property
     def is_dropped(self) -> bool:
         """Whether :meth:`drop` was called."""
@@ -165,8 +131,8 @@ class CapturedDecision(msgspec.Struct, eq=False, gc=False):
 
     def drop(self) -> None:
         """Drop what is large: its request is in flight, but nobody can look it up any more."""
-        self.packed, self.matches, self.notes = NOTHING, None, ()
-        self.candidates, self.pages = NO_NAMES, ()
+        self.sole, self.packed, self.matches, self.notes = None, NOTHING, None, ()
+        self.candidates, self.loads, self.pages = NO_NAMES, (), ()
 
 
 NO_NAMES = CandidateNames((), (), ())

@@ -25,6 +25,8 @@ class DecisionRing:
         ended: Callable[[CapturedDecision], None] | None = None,
         lost: Callable[[], None] = lambda: None,
     ) -> None:
+        self.is_awaited = ended is not None
+        """Whether :meth:`ended` has to be called."""
         self.newest = 0
         """The number of decisions so far, those that were not recorded included."""
         self.used_bytes = 0

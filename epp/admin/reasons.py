@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from epp.admin.captured import CapturedDecision, CapturedProfile, Packed
+from epp.admin.captured import CapturedDecision
+from epp.admin.captured_results import CapturedProfile, Packed
 from epp.scheduling import DecidedBy, decisive_term
 
 PREFERENCE: Final = "flow control's preference"

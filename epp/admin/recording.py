@@ -5,23 +5,27 @@ what it costs (docs/performance.md). Above a rate of decisions only a sample is 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
 
 import structlog
 
 from epp.admin.captured import (
     NO_NAMES,
-    NOTHING,
     CandidateNames,
     CapturedDecision,
     Ending,
     Inputs,
     Refusal,
-    pack,
+)
+from epp.admin.captured_results import (
+    NOTHING,
+    captured_profile,
+    packed_results,
+    sole_result,
+    unchosen_profile,
 )
 from epp.admin.decision_ring import DecisionRing
 from epp.admin.settings import ExplainSettings
-from epp.observability import cut, printable
+from epp.observability import cut
 from epp.request_control import (
     DECISION_NOTES,
     PREFIX_MATCHES,
@@ -31,16 +35,12 @@ from epp.request_control import (
     RoutedRequest,
 )
 from epp.scheduling import (
-    NO_SCORES,
     DroppedError,
     Endpoint,
     LLMRequest,
-    LoadValues,
     NoEndpointsError,
     ProfileResult,
-    ScoreColumns,
-    ScoredEndpoints,
-    described,
+    load_columns,
 )
 
 _log = structlog.get_logger(__name__)
@@ -49,7 +49,7 @@ Doubted = Callable[[], Mapping[str, str]]
 """Returns the states of the endpoints that are not healthy, by name."""
 
 _DECISION_BYTES = 1300
-_CANDIDATE_BYTES = 60
+_CANDIDATE_BYTES = 80
 """Estimates of memory: of a decision and of each of its candidates, without what is packed."""
 
 
@@ -59,19 +59,6 @@ def _sentences(note: DecisionNote) -> Sequence[str]:
     except Exception:
         _log.exception("note on a decision failed", note=type(note).__name__)
         return ()
-
-
-ProfileFields = tuple[
-    str,
-    Mapping[str, Sequence[str]],
-    Sequence[str] | None,
-    Sequence[float],
-    ScoreColumns,
-    Sequence[str],
-    Sequence[float],
-    str,
-]
-"""The fields of a :class:`CapturedProfile`."""
 
 
 class Recorder:
@@ -120,9 +107,12 @@ class Recorder:
                 [each.address for each in candidates],
                 [each.labels for each in candidates],
             )
-        return Inputs(
+        columns = load_columns(candidates)
+        return (
             self._names,
-            [each.load.values or each.load.record() for each in candidates],
+            [each.load.record() for each in candidates]
+            if columns is None
+            else tuple(columns.values),
             [each.metrics for each in candidates],
             None if self._doubted is None else self._doubted(),
             now,
@@ -132,25 +122,30 @@ class Recorder:
     def decided(
         self, routed: RoutedRequest, inputs: object, shadows: Sequence[ProfileResult]
     ) -> None:
-        given = cast("Inputs", inputs)
+        # No cast(), which is a call.
+        given: Inputs = inputs  # type: ignore[assignment] # what inputs() has returned
+        candidates, loads, pages, doubted, decided_at, sequence = given
         decision = routed.decision
         request, result, endpoint = decision.request, decision.result, decision.endpoint
-        stages, count = decision.stages, len(given.loads)
-        packed = packed_results(
-            given.loads,
-            [captured_profile(each, count) for each in result.profiles.values()],
-            [captured_profile(each, count) for each in shadows] if shadows else (),
-        )
+        stages, count = decision.stages, len(loads)
+        packed = NOTHING
+        sole = None if shadows else sole_result(result, count)
+        if sole is None:
+            packed = packed_results(
+                [captured_profile(each, count) for each in result.profiles.values()],
+                [captured_profile(each, count) for each in shadows],
+            )
         request_id, model, path = request.request_id, request.model, request.path
         entry = CapturedDecision(  # by position, as keywords take twice as long
-            given.candidates,
-            given.pages,
-            given.doubted,
-            given.decided_at,
-            given.sequence,
+            candidates,
+            loads,
+            pages,
+            doubted,
+            decided_at,
+            sequence,
             _DECISION_BYTES
             + count * _CANDIDATE_BYTES
-            + len(packed)
+            + len(packed if sole is None else sole[-1])
             + len(request_id)
             + len(model)
             + len(path),
@@ -167,6 +162,7 @@ class Recorder:
             endpoint.address,
             decision.destination,
             result.primary,
+            sole,
             packed,
             routed.decided_by.outlines,
             routed.state.read(PREFIX_MATCHES),
@@ -181,7 +177,7 @@ class Recorder:
         self._ring.add(entry)
 
     def ended(self, routed: RoutedRequest, cause: EndCause, now: float) -> None:
-        entry = cast("CapturedDecision", routed.record)
+        entry: CapturedDecision = routed.record  # type: ignore[assignment] # decided() has set it
         served = routed.endpoint
         is_other = served is not routed.decision.endpoint
         entry.ending = Ending(
@@ -191,7 +187,8 @@ class Recorder:
             (served.name, served.address) if is_other else None,
             routed.usage,
         )
-        self._ring.ended(entry)
+        if self._ring.is_awaited:
+            self._ring.ended(entry)
 
     def refused(
         self,
@@ -213,7 +210,7 @@ class Recorder:
             primary = cause.profile
             removed = cause.removed if isinstance(cause, NoEndpointsError) else {cause.by: ()}
             profiles = [unchosen_profile(primary, removed, str(cause))]
-        packed = packed_results(given.loads, profiles, ())
+        packed = packed_results(profiles, ())
         entry = _unrouted(given, packed, request_id, request, received_at)
         entry.path, entry.primary = cut(path), primary
         entry.refusal = Refusal(error.stage, error.drop_reason or error.code, cut(str(error)))
@@ -245,13 +242,15 @@ class Recorder:
 def _unrouted(
     given: Inputs, packed: bytes, request_id: str, request: LLMRequest | None, received_at: float
 ) -> CapturedDecision:
+    candidates, loads, pages, doubted, decided_at, sequence = given
     entry = CapturedDecision(
-        given.candidates,
-        given.pages,
-        given.doubted,
-        given.decided_at,
-        given.sequence,
-        _DECISION_BYTES + len(given.loads) * _CANDIDATE_BYTES + len(packed),
+        candidates,
+        loads,
+        pages,
+        doubted,
+        decided_at,
+        sequence,
+        _DECISION_BYTES + len(loads) * _CANDIDATE_BYTES + len(packed),
         received_at,
         cut(request_id),
         packed=packed,
@@ -262,44 +261,3 @@ def _unrouted(
         entry.priority, entry.stream = request.priority, request.stream
         entry.body_bytes = request.body_bytes
     return entry
-
-
-def packed_results(
-    loads: Sequence[LoadValues], profiles: Sequence[ProfileFields], shadows: Sequence[ProfileFields]
-) -> bytes:
-    """Return what is packed of a decision."""
-    try:
-        return pack((loads, profiles, shadows))
-    except Exception as error:  # a plugin's numbers and texts
-        failed = f"it cannot be recorded: {printable(described(error))}"
-        return pack(([], [unchosen_profile(each[0], {}, failed) for each in profiles], ()))
-
-
-def captured_profile(result: ProfileResult, candidates: int) -> ProfileFields:
-    """Return the fields of the captured result of a profile.
-
-    Args:
-        result: The result.
-        candidates: Number of endpoints before the filters.
-    """
-    scored, picked = result.scored, result.endpoints
-    if type(scored) is ScoredEndpoints:
-        endpoints, totals = scored.endpoints, scored.scores
-    else:  # the result of a plugin
-        endpoints = [each.endpoint for each in scored]
-        totals = [each.score for each in scored]
-    return (
-        result.profile,
-        result.removed,
-        None if len(totals) == candidates else [each.name for each in endpoints],
-        totals,
-        result.scores,
-        (picked[0].endpoint.name,) if len(picked) == 1 else [each.endpoint.name for each in picked],
-        result.preference,
-        "" if result.error is None else printable(str(result.error)),
-    )
-
-
-def unchosen_profile(name: str, removed: Mapping[str, Sequence[str]], error: str) -> ProfileFields:
-    """Return the fields of a profile that found no endpoint."""
-    return (name, removed, (), (), NO_SCORES, (), (), printable(error))

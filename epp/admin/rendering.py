@@ -5,7 +5,8 @@ from dataclasses import fields
 from math import isnan
 from typing import Any, Final
 
-from epp.admin.captured import NO_REFUSAL, CapturedDecision, CapturedProfile, Packed
+from epp.admin.captured import NO_REFUSAL, CapturedDecision
+from epp.admin.captured_results import CapturedProfile, Packed
 from epp.admin.decision_record import (
     DecisionLine,
     DecisionRecord,
@@ -61,7 +62,7 @@ class Renderer:
             completion_tokens=usage.completion_tokens if usage else None,
             cached_tokens=usage.cached_tokens if usage else None,
             predicted_cached_tokens=_predicted(entry),
-            inputs=_inputs(entry, packed),
+            inputs=_inputs(entry),
             profiles=[
                 *(_profile(each, entry, names) for each in packed.profiles),
                 *(_profile(each, entry, names, is_shadow=True) for each in packed.shadow_profiles),
@@ -113,15 +114,15 @@ class Renderer:
         }
 
 
-def _inputs(entry: CapturedDecision, packed: Packed) -> list[EndpointInputs]:
+def _inputs(entry: CapturedDecision) -> list[EndpointInputs]:
     doubted, healthy = entry.doubted, HealthState.HEALTHY.value
     return [
         EndpointInputs(
             endpoint=name,
             address=address,
-            waiting_requests=load[0],
-            running_requests=load[1],
-            kv_cache_usage=load[2],
+            waiting_requests=float(load[0]),
+            running_requests=float(load[1]),
+            kv_cache_usage=float(load[2]),
             metrics_age_seconds=None
             if page.requested_at is None
             else round(entry.decided_at - page.requested_at, 6),
@@ -131,7 +132,7 @@ def _inputs(entry: CapturedDecision, packed: Packed) -> list[EndpointInputs]:
             page=_page(page),
         )
         for name, address, labels, load, page in zip(
-            *entry.candidates, packed.loads, entry.pages, strict=False
+            *entry.candidates, entry.loads, entry.pages, strict=False
         )
     ]
 

@@ -13,14 +13,14 @@ from typing import Any, Final
 import msgspec
 
 from epp.admin.captured import CandidateNames, CapturedDecision, Refusal
-from epp.admin.decision_record import DecisionRecord, EndpointInputs, ProfileRecord
-from epp.admin.reasons import PREFERENCE
-from epp.admin.recording import (
+from epp.admin.captured_results import (
     ProfileFields,
     captured_profile,
     packed_results,
     unchosen_profile,
 )
+from epp.admin.decision_record import DecisionRecord, EndpointInputs, ProfileRecord
+from epp.admin.reasons import PREFERENCE
 from epp.admin.rendering import Renderer
 from epp.admin.replayed_plugins import ReplayedFilter, ReplayedHandler, ReplayedScorer
 from epp.config import PluginGraph
@@ -253,6 +253,7 @@ class _Rerun:
         states = {each.endpoint: each.state for each in record.inputs}
         return CapturedDecision(
             names,
+            loads,
             [each.metrics for each in endpoints],
             None if set(states.values()) == {UNWATCHED} else states,
             self._now,
@@ -267,7 +268,7 @@ class _Rerun:
             record.priority,
             record.stream,
             record.body_bytes,
-            packed=packed_results(loads, profiles, ()),
+            packed=packed_results(profiles, ()),
             outlines={name: ProfileOutline.of(each) for name, each in self._profiles.items()},
         )
 

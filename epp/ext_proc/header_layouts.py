@@ -2,15 +2,13 @@
 
 A layout is everything in an encoded HeaderMap but the values: tags, names and lengths. The requests
 of one client differ in values alone, such as the request id, so there are few layouts. Of a map of
-a known length one :class:`struct.Struct` takes what stands between the values. If that is the
-layout's, the values are cut out of one text at the layout's places; then the map has the same
-headers by definition. Of the other maps one in some is learned, so that maps which are all
-different cost little more than without.
+a known length the values are cut out of one text at the layout's places. If the text is the layout
+with these values, the map has the same headers by definition. Of the other maps one in some is
+learned, so that maps which are all different cost little more than without.
 """
 
 from collections.abc import Callable
 from operator import itemgetter
-from struct import Struct
 from typing import Final, NamedTuple
 
 MAX_LAYOUTS: Final = 256
@@ -20,6 +18,9 @@ MAX_BYTES: Final = 4096
 MISSES_PER_LESSON: Final = 7
 """Learning takes as long as reading a map one by one. Odd, as maps of requests and responses
 alternate: with 8, one that cannot be learned would keep the other from being learned."""
+
+_VALUES: Final = slice(1, None, 2)
+"""Places of the values in the parts of a layout."""
 
 Spans = list[tuple[str, int, int]]
 """The headers of a map: name, start and end of the value."""
@@ -32,10 +33,8 @@ class _Layout(NamedTuple):
     """In lower case."""
     unset: dict[str, str]
     """The same as keys, without values."""
-    fixed: tuple[bytes, ...]
-    """What stands before each value."""
-    fixed_of: Callable[[bytes], tuple[bytes, ...]]
-    """Returns the same of a map of this length."""
+    parts: list[str]
+    """What stands before each value, read as Latin-1; after each, a place for the value."""
     values_of: Callable[[str], tuple[str, ...]]
     """Returns the values of a map of this layout, read as Latin-1, and an empty one."""
 
@@ -61,10 +60,13 @@ class HeaderLayouts:
         layout = self._known.get(len(block))
         if layout is None:
             return None
-        names, unset, fixed, fixed_of, values_of = layout
-        if fixed_of(block) != fixed:
+        names, unset, fixed, values_of = layout
+        text = block.decode("latin-1")
+        values = values_of(text)
+        parts = fixed.copy()
+        parts[_VALUES] = values
+        if "".join(parts) != text:
             return None
-        values = values_of(block.decode("latin-1"))
         # Only lengths may be beyond ASCII.
         if not block.isascii() and not "".join(values).isascii():
             return None
@@ -89,13 +91,13 @@ class HeaderLayouts:
 
 
 def _layout(block: bytes, spans: Spans) -> _Layout:
+    text = block.decode("latin-1")
     parts: list[str] = []
     at = 0
     for _, start, end in spans:
-        parts.append(f"{start - at}s{end - start}x")
+        parts += (text[at:start], "")
         at = end
-    fixed_of = Struct("".join(parts)).unpack
     names = tuple(name for name, _, _ in spans)
     # With an empty one, because of a sole value itemgetter makes no tuple.
     values_of = itemgetter(*(slice(start, end) for _, start, end in spans), slice(0, 0))
-    return _Layout(names, dict.fromkeys(names, ""), fixed_of(block), fixed_of, values_of)
+    return _Layout(names, dict.fromkeys(names, ""), [*parts, text[at:], ""], values_of)

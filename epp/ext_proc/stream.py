@@ -88,6 +88,8 @@ _RESPONSE_HEADERS: Final = ExtProcState.RESPONSE_HEADERS
 _RESPONSE_BODY: Final = ExtProcState.RESPONSE_BODY
 _CLOSED: Final = ExtProcState.CLOSED
 _COMPLETED: Final = EndCause.COMPLETED
+_ENDED: Final = EndCause.ENDED
+_CLIENT_LEFT: Final = EndCause.CLIENT_DISCONNECT
 
 _UNDECIDED: Final = frozenset({_REQUEST_HEADERS, _REQUEST_BODY, _DECIDING})
 """States in which Envoy holds the request until an answer names its destination."""
@@ -240,9 +242,9 @@ class ExtProcStream:
     def reset(self) -> None:
         """Envoy, or the connection, is gone."""
         if self.state is _RESPONSE_BODY and self._is_end_invisible():
-            self.close(EndCause.ENDED)
+            self.close(_ENDED)
         else:
-            self.close(EndCause.CLIENT_DISCONNECT)
+            self.close(_CLIENT_LEFT)
 
     def _is_end_invisible(self) -> bool:
         """Return whether the natural end of the response looks like a client's abort."""

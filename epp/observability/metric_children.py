@@ -22,9 +22,17 @@ Sample = tuple[str, tuple[tuple[str, str], ...], float]
 """Suffix of the sample's name, additional labels, value."""
 
 
-def place_among(bounds: list[float], value: float) -> int:
-    """Return what ``bisect_left`` does: compiled, in half of its instructions."""
+def place_among(bounds: list[float], value: float, guess: int = 0) -> int:
+    """Return what ``bisect_left`` does: compiled, in half of its instructions.
+
+    Args:
+        bounds: Ascending.
+        value: No NaN.
+        guess: A place that is tried first, 0 to the number of bounds.
+    """
     low, high = 0, len(bounds)
+    if (guess == high or value <= bounds[guess]) and (not guess or bounds[guess - 1] < value):
+        return guess
     while low < high:
         middle = (low + high) >> 1
         if bounds[middle] < value:
@@ -169,9 +177,11 @@ class Histogram(Child):
         bounds: The buckets' inclusive upper bounds, ascending, without infinity.
     """
 
-    __slots__ = ("_bounds", "_counts", "_sum")
+    __slots__ = ("_bounds", "_counts", "_last", "_sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
+        self._last = 0
+        """The bucket of the last value, tried first for the next, when compiled."""
         self._bounds = _floats(tuple(bounds))
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
@@ -179,7 +189,10 @@ class Histogram(Child):
     def observe(self, value: float) -> None:
         """Observe ``value``, which must not be NaN."""
         bounds = self._bounds
-        at = place_among(bounds, value) if IS_COMPILED else bisect_left(bounds, value)
+        if IS_COMPILED:
+            at = self._last = place_among(bounds, value, self._last)
+        else:
+            at = bisect_left(bounds, value)
         self._counts[at] += 1
         self._sum += value
 
@@ -270,7 +283,10 @@ class _LimitedTimes:
             at = 0 if seconds <= self._first else 1 if seconds <= self._second else 2
         else:  # as Histogram.observe does
             bounds = self._bounds
-            at = place_among(bounds, seconds) if IS_COMPILED else bisect_left(bounds, seconds)
+            if IS_COMPILED:
+                at = histogram._last = place_among(bounds, seconds, histogram._last)  # noqa: SLF001 - of the same module
+            else:
+                at = bisect_left(bounds, seconds)
         self._counts[at] += 1
         histogram._sum += seconds  # noqa: SLF001 - of the same module
         if seconds > self._limit:

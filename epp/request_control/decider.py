@@ -36,6 +36,7 @@ from epp.scheduling import (
     ProfileResult,
     Reservation,
     SchedulingResult,
+    ScoredEndpoint,
     ShadowPick,
     UnknownProfileError,
     caused,
@@ -217,8 +218,9 @@ class Decider:
             request.model, request.target_model, request.fairness_id, request.priority
         )
         scores = _scores(result) if self._emit_endpoint_scores else None
-        destination = _destination(result)
-        endpoint = result.endpoints[0].endpoint
+        picked = result.endpoints  # a property
+        endpoint = picked[0].endpoint
+        destination = result.destination or _addresses(picked)
         now = self._clock()
         load: Any = endpoint.load  # its ints stay ints in the log, when compiled, too
         waiting_requests, running_requests = load.waiting_requests, load.running_requests
@@ -318,10 +320,7 @@ def _scores(result: SchedulingResult) -> Mapping[str, float]:
     return {each.endpoint.address: each.score for each in scored}
 
 
-def _destination(result: SchedulingResult) -> str:
-    if result.destination:
-        return result.destination
-    picked = result.endpoints
+def _addresses(picked: Sequence[ScoredEndpoint]) -> str:
     if len(picked) == 1:
         return picked[0].endpoint.address
     return ",".join([each.endpoint.address for each in picked])

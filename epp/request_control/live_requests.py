@@ -193,7 +193,8 @@ class LiveRequests:
             if parsed_by is not pipeline:
                 parsed_by.request_ended()
             if self._flow is not None:  # after the plugins, which give back what they count
-                self._flow.ended(routed.queued, routed.in_flight, cause.value, routed.usage)
+                outcome = cause._value_  # as in the log line
+                self._flow.ended(routed.queued, routed.in_flight, outcome, routed.usage)
                 routed.queued = routed.in_flight = None  # they refer to this request
 
 

@@ -56,6 +56,9 @@ AnswerFacts = Mapping[str, Mapping[str, str | bool | float]]
 class EndCause(Enum):
     """Why the stream of a request ended."""
 
+    # By identity: Enum hashes a member's name in Python.
+    __hash__ = object.__hash__
+
     ENDED = "ended"
     """The stream has ended; without the response body, whether the answer was whole is unknown."""
     COMPLETED = "completed"

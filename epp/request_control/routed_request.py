@@ -43,14 +43,12 @@ class AnsweredBy(Enum):
 class RecordedRequest(Protocol):
     """The record of a routed request; see :mod:`.recording`."""
 
+    first_byte_at: float
+    """When the head of its answer came, then when the body began, in seconds of the clock; 0.0
+    before both."""
+
     def waited(self, queued: QueuedRequest) -> None:
         """Record that the request has waited in flow control's queues."""
-
-    def response_began(self, now: float) -> None:
-        """Record when the head of its answer came, in seconds of the clock."""
-
-    def first_byte(self, began_at: float) -> None:
-        """Record when the body of its answer began."""
 
 
 class RequestLifecycle(Protocol):
@@ -259,8 +257,9 @@ class RoutedRequest:
                 self.hedge.end(now, has_succeeded=status < _CLIENT_ERROR)
                 self.hedge = None
         self.status = status
-        if self.record is not None:
-            self.record.response_began(lifecycle.time())
+        record = self.record
+        if record is not None and not record.first_byte_at:
+            record.first_byte_at = lifecycle.time()
         if status < SERVER_ERROR:
             endpoint.heads += 1
         if status >= SERVER_ERROR or endpoint.is_watched or self._holds_stages:
@@ -326,7 +325,7 @@ class RoutedRequest:
         received_at = self.decision.received_at
         first_seconds, seconds = began_at - received_at, ended_at - received_at
         if self.record is not None:
-            self.record.first_byte(began_at)
+            self.record.first_byte_at = began_at
         metrics.first_byte[streamed].observe(first_seconds)
         if is_whole:
             metrics.size.observe(body_bytes)

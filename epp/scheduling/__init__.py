@@ -24,7 +24,8 @@ from epp.scheduling.errors import (
 )
 from epp.scheduling.guards import DEFAULT_DISABLE_AFTER, Guard, GuardRails, call_each
 from epp.scheduling.keys import AttributeKey, StateKey
-from epp.scheduling.load import EndpointLoad, LoadValues, Reservation
+from epp.scheduling.load import EndpointLoad
+from epp.scheduling.load_values import LoadColumns, LoadValues, load_columns
 from epp.scheduling.observer import NullObserver, PluginObserver, RaisingObserver
 from epp.scheduling.plugins import (
     CompositeFilter,
@@ -40,6 +41,7 @@ from epp.scheduling.plugins import (
     WeightedScorer,
 )
 from epp.scheduling.profile import SchedulerProfile
+from epp.scheduling.reservation import Reservation
 from epp.scheduling.result_check import ResultWatch
 from epp.scheduling.scales import scale_fault
 from epp.scheduling.scheduler import Scheduler
@@ -77,6 +79,7 @@ __all__ = [
     "Guard",
     "GuardRails",
     "LLMRequest",
+    "LoadColumns",
     "LoadValues",
     "NoEndpointsError",
     "NullObserver",
@@ -114,6 +117,7 @@ __all__ = [
     "decided_by",
     "decisive_term",
     "described",
+    "load_columns",
     "scale_fault",
     "scores_of",
     "without_request",

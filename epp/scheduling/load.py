@@ -24,16 +24,14 @@ already the sum.
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
-from epp.scheduling.errors import ReservationError
+from epp.scheduling.load_values import LoadColumns, LoadValues
 
 SCRAPE_MARGIN_SECONDS = 0.020
 """A request this much older than the scrape's GET may still be missing from the scrape: it has to
 pass through the proxy and the server's own admission."""
-
-LoadValues = tuple[float, float, float, int]
-"""Waiting requests, running requests, KV-cache usage and requests in flight of an endpoint."""
 
 _MAX_LOG_ENTRIES = 4096
 """Above this many starts and ends since a scrape, neighbours in the log are merged. Its sum stays
@@ -52,12 +50,16 @@ class EndpointLoad:
         "_page_running",
         "_page_waiting",
         "_shares",
+        "asked_for",
+        "columns",
         "in_flight",
         "kv_cache_usage",
         "observers",
+        "place",
         "running_requests",
         "shared_in_flight",
         "slots",
+        "times_asked",
         "values",
         "waiting_for_requests",
         "waiting_requests",
@@ -77,11 +79,17 @@ class EndpointLoad:
         self.slots: float = 0
         """Most requests ever seen running while others waited; 0 while unknown."""
         self.values: LoadValues | None = None
-        """The last result of :meth:`record`; None if it is no longer true."""
+        """What :meth:`record` returns; None before the first change."""
         self.waiting_for_requests: list[Callable[[], None]] = []
         """Called, and removed, when the next request is sent to the endpoint."""
         self.observers: list[Callable[[], None]] = []
         """Called after each scrape or load report has been applied; must not raise."""
+        self.columns: LoadColumns | None = None
+        """Columns that have its values (:mod:`.load_values`, which uses the next three, too)."""
+        self.place = 0
+        """Its place there."""
+        self.asked_for: Sequence[Any] = ()
+        self.times_asked = 0
         self._page_waiting: float = 0
         self._page_running: float = 0
         self._log: deque[tuple[float, int]] | None = None
@@ -188,12 +196,11 @@ class EndpointLoad:
         self._page_waiting = waiting
         self._page_running = running
         self.assume_kv_cache_usage(kv_cache_usage)
-        self._update()
 
     def assume_kv_cache_usage(self, usage: float) -> None:
         """Set the used fraction of the KV cache alone."""
-        self.values = None
         self.kv_cache_usage = _fraction(usage)
+        self._update()
 
     def _wake(self) -> None:
         waiting, self.waiting_for_requests = self.waiting_for_requests, []
@@ -229,60 +236,33 @@ class EndpointLoad:
 
     def _update(self) -> None:
         # min() and max() would cost 0.2 us more, at each start and each end of a request.
-        self.values = None
-        waiting, running = self._page_waiting, self._page_running
+        waiting, running, in_flight = self._page_waiting, self._page_running, self.in_flight
         on_page = waiting + running
         total = on_page + self._balance
-        if total < self.in_flight:  # noqa: PLR1730 - as said
-            total = self.in_flight
+        if total < in_flight:  # noqa: PLR1730 - as said
+            total = in_flight
         unseen = total - on_page
         if unseen < 0:
             waiting += unseen
-            self.waiting_requests = waiting if waiting > 0 else 0
-            self.running_requests = total - self.waiting_requests
-            return
-        free = self.slots - running if self.slots else 0
-        to_run = 0 if free <= 0 else unseen if unseen < free else free
-        self.running_requests = running + to_run
-        self.waiting_requests = waiting + unseen - to_run
+            if not waiting > 0:
+                waiting = 0
+            running = total - waiting
+        else:
+            free = self.slots - running if self.slots else 0
+            to_run = 0 if free <= 0 else unseen if unseen < free else free
+            running += to_run
+            waiting += unseen - to_run
+        self.waiting_requests, self.running_requests = waiting, running
+        # Here, as a decision reads those of all endpoints, and few have changed since the last one.
+        values = self.values = (waiting, running, self.kv_cache_usage, in_flight)
+        columns = self.columns
+        if columns is not None:
+            place = self.place
+            columns.values[place] = values
+            columns.waiting_requests[place] = waiting
+            columns.free_cache[place] = 1.0 - self.kv_cache_usage
 
 
 def _fraction(usage: float) -> float:
     """Return a scraped fraction, which may be anything, between 0.0 and 1.0; NaN counts as full."""
     return usage if 0.0 <= usage <= 1.0 else float(not usage < 0.0)
-
-
-class Reservation:
-    """One request's place on one endpoint, from the decision to the end of its stream."""
-
-    __slots__ = ("_load",)
-
-    def __init__(self, load: EndpointLoad, now: float) -> None:
-        self._load: EndpointLoad | None = load
-        load.start(now)
-
-    def release(self, now: float) -> None:
-        """Release the place.
-
-        Raises:
-            ReservationError: It was released before.
-        """
-        load = self._load
-        if load is None:
-            raise ReservationError("a reservation was released twice")
-        self._load = None
-        load.end(now)
-
-    def move(self, load: EndpointLoad, now: float) -> None:
-        """Move the place to another endpoint, which really served.
-
-        Raises:
-            ReservationError: It was released before.
-        """
-        held = self._load
-        if held is None:
-            raise ReservationError("a released reservation cannot move")
-        if held is not load:
-            held.end(now)
-            load.start(now)
-            self._load = load

@@ -56,6 +56,7 @@ class ConnectionProtocol(asyncio.Protocol):
 
     def __init__(self, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
         self._owner = owner
+        self._backlog = owner.backlog
         self._loop = loop
         self._limits = owner.settings.connection
         self.connection = Http2Connection(
@@ -109,7 +110,7 @@ class ConnectionProtocol(asyncio.Protocol):
             return
         size = len(data)
         self._timer.read_bytes += size
-        session, backlog = self._session, self._owner.backlog
+        session, backlog = self._session, self._backlog
         if not backlog.waiting:
             if session.receive_message(data):
                 if not self.connection.streams:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from epp.admin.captured import CandidateNames, CapturedDecision, CapturedProfile
+from epp.admin.captured import CandidateNames, CapturedDecision
+from epp.admin.captured_results import CapturedProfile
 from epp.admin.reasons import why
 
 NAMES = ("a", "b", "c")
@@ -30,7 +31,9 @@ def reason(
         error="",
     )
     names = CandidateNames(NAMES, NAMES, ({},) * 3)
-    entry = CapturedDecision(names, (), None, 0.0, 1, 0, 0.0, endpoint=picked, primary="default")
+    entry = CapturedDecision(
+        names, (), (), None, 0.0, 1, 0, 0.0, endpoint=picked, primary="default"
+    )
     return why(entry, profile)
 
 

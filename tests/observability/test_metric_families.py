@@ -186,4 +186,5 @@ def test_a_watched_histogram_counts_the_same_and_tells_of_what_exceeds_the_limit
 )
 def test_the_place_of_a_value_is_that_of_bisection(bounds: list[float], value: float) -> None:
     for each in (value, *bounds):
-        assert place_among(bounds, each) == bisect_left(bounds, each)
+        places = {place_among(bounds, each, guess) for guess in range(len(bounds) + 1)}
+        assert places == {bisect_left(bounds, each)}

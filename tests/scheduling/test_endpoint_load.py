@@ -239,6 +239,8 @@ def test_over_all_histories(
                 )
             else:
                 load.assume(waiting=waiting, running=running, kv_cache_usage=0.0)
+        values = (load.waiting_requests, load.running_requests, load.kv_cache_usage, load.in_flight)
+        assert load.record() == load.values == values
         assert load._balance == sum(change for _, change in load._log or ())
         on_page = load._page_waiting + load._page_running
         total = max(load.in_flight, on_page + load._balance)

@@ -17,7 +17,7 @@ import structlog
 from epp.transport.grpc.framing import HEAD_BYTES, PREFIX_BYTES, MessageReader, unpack_head
 from epp.transport.grpc.receive_throttle import ReceiveThrottle
 from epp.transport.grpc.requests import Call, read_call
-from epp.transport.grpc.stream import GrpcStream, Timer
+from epp.transport.grpc.stream import GrpcStream, StreamOwner, Timer
 from epp.transport.http2 import (
     FRAME_HEADER_BYTES,
     DataReceived,
@@ -40,7 +40,7 @@ _UNTIMED_EVENTS: Final = 2
 log: Final = structlog.get_logger(__name__)
 
 
-class GrpcSession:
+class GrpcSession(StreamOwner):
     """The calls of one connection."""
 
     def __init__(

@@ -1,5 +1,6 @@
 """The sending side of one call, and its handler."""
 
+from abc import ABC, abstractmethod
 from typing import Final, Protocol
 
 from epp.transport.grpc.framing import (
@@ -22,22 +23,29 @@ class Timer(Protocol):
         """Stop it."""
 
 
-class StreamOwner(Protocol):
-    """What a stream needs of its session."""
+class StreamOwner(ABC):
+    """What a stream needs of its session.
+
+    A base class and no Protocol, whose fields compiled code would look up by name.
+    """
 
     max_sent_message_bytes: int
     is_busy: bool
     """Received bytes are being handled: output is flushed afterwards."""
 
+    @abstractmethod
     def flush(self) -> None:
         """Write the output, unless ``is_busy``."""
 
+    @abstractmethod
     def overflowed(self, stream: "GrpcStream") -> None:
         """End a stream on which too many bytes wait to be sent."""
 
+    @abstractmethod
     def partial_message_dropped(self, stream: Http2Stream) -> None:
         """Handle the end of a stream with an incomplete message."""
 
+    @abstractmethod
     def too_long(self, stream: "GrpcStream", message_bytes: int) -> None:
         """End a stream whose handler has sent a message above the limit."""
 

@@ -21,6 +21,7 @@ import msgspec
 
 from epp.scheduling import CycleState, Endpoint, LLMRequest, Picker, ScoredEndpoint
 from epp_plugins.pickers.columns import columns_of
+from epp_plugins.pickers.highest import highest
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -49,9 +50,7 @@ class MaxScorePicker(Picker):
             shuffled.sort(key=_rank)
             return shuffled[: self._count]
         endpoints, scores = columns_of(scored)
-        high = max(scores)
-        position = scores.index(high)
-        equals = scores.count(high)
+        position, equals = highest(scores)
         if equals > 1:
             position = self._least_loaded(endpoints, scores, position, equals)
         return [scored[position]]

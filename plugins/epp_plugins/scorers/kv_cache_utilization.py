@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import msgspec
 
-from epp.scheduling import CycleState, Endpoint, LLMRequest, Scorer
+from epp.scheduling import CycleState, Endpoint, LLMRequest, Scorer, load_columns
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -36,4 +36,6 @@ class KvCacheUtilizationScorer(Scorer):
     def score(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
     ) -> list[float]:
+        if (columns := load_columns(endpoints)) is not None:
+            return columns.free_cache.copy()
         return [1.0 - endpoint.load.kv_cache_usage for endpoint in endpoints]

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import msgspec
 
-from epp.scheduling import CycleState, Endpoint, LLMRequest, Scorer
+from epp.scheduling import CycleState, Endpoint, LLMRequest, Scorer, load_columns
 from epp_plugins.scorers.least_first import least_first
 
 
@@ -36,4 +36,6 @@ class QueueScorer(Scorer):
     def score(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
     ) -> list[float]:
+        if (columns := load_columns(endpoints)) is not None:
+            return least_first(columns.waiting_requests)
         return least_first([endpoint.load.waiting_requests for endpoint in endpoints])

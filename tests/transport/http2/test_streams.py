@@ -151,7 +151,9 @@ def test_window_update_priority_and_reset_are_valid_on_a_half_closed_stream() ->
 
     client.assert_ignored(window(1, 1), priority(1))
 
-    assert client.send(reset(1)) == [StreamReset(stream, CANCEL)]
+    (event,) = client.send(reset(1))
+    assert isinstance(event, StreamReset)
+    assert (event.stream, event.code) == (stream, CANCEL)
 
 
 @pytest.mark.parametrize("how", ["answered", "reset by us"])
@@ -258,7 +260,9 @@ def test_a_reset_ends_its_stream_only() -> None:
     client = make_client()
     one, other = client.answered(1), client.answered(3)
 
-    assert client.send(reset(1, 0x77)) == [StreamReset(one, 0x77)]
+    (event,) = client.send(reset(1, 0x77))
+    assert isinstance(event, StreamReset)
+    assert (event.stream, event.code) == (one, 0x77)
 
     assert client.connection.streams == {3: other}
     client.connection.send_data(one, b"dropped")

@@ -1,0 +1,21 @@
+"""The highest of the candidates' scores. Compiled where EPP is."""
+
+from collections.abc import Sequence
+from typing import Final
+
+_IS_COMPILED: Final = not __file__.endswith(".py")
+
+
+def highest(scores: Sequence[float]) -> tuple[int, int]:
+    """Return the first position of the highest of N >= 1 scores, and how many scores equal it."""
+    if not _IS_COMPILED:
+        high = max(scores)
+        return scores.index(high), scores.count(high)
+    most, position, equals, at = scores[0], 0, 0, 0
+    for score in scores:  # when compiled, a third of what the built-in functions take
+        if score > most:
+            most, position, equals = score, at, 1
+        elif score == most:
+            equals += 1
+        at += 1  # noqa: SIM113 - plain integers, when compiled
+    return position, equals
