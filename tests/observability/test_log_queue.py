@@ -7,11 +7,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import FrameType
+from types import FrameType, SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from epp.observability import log_queue
 from epp.observability.log_queue import LogCollector, LogQueue
 
 SECONDS = 10.0
@@ -105,6 +106,26 @@ def test_so_many_lines_wait_and_no_more(pipe: Pipe, monkeypatch: pytest.MonkeyPa
     *lines, told = pipe.lines(b"dropped 5")
     assert lines == [b"being written", *(b"line %d" % number for number in range(10))]
     assert told == b"dropped 5"
+
+
+def test_the_writer_pauses_between_lines_only_if_they_follow_each_other_soon(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        pauses.append(now)
+        now += seconds
+
+    monkeypatch.setattr(log_queue, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+    queue = make_queue(pipe)
+    for at in (100.0, 100.1, 100.11, 100.14, 100.2):
+        now = at
+        queue.put(b"line\n")
+        assert queue.flush(SECONDS)
+    assert pauses == [100.11, 100.14]
 
 
 def test_a_line_that_never_has_room_is_told_of_at_once(pipe: Pipe) -> None:
