@@ -29,12 +29,12 @@ class Counts:
         """Count on loops that are made from now on, between the two signals."""
         set_by = self._timers
 
-        class Loop(uvloop.Loop):  # type: ignore[misc, valid-type] # of C
-            def call_later(
-                self, delay: float, callback: Any, *args: Any, context: Any = None
+        class Loop(uvloop.Loop):
+            def call_later(  # type: ignore[override] # it passes on whatever it gets
+                self, delay: float, callback: Any, *args: Any, **named: Any
             ) -> Any:
                 set_by[_name(callback)] += 1
-                return super().call_later(delay, callback, *args, context=context)
+                return super().call_later(delay, callback, *args, **named)
 
         uvloop.Loop = Loop  # type: ignore[misc] # `uvloop.new_event_loop` makes one
         signal.signal(signal.SIGUSR1, self._begin)
