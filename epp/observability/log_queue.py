@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -27,8 +26,7 @@ MAX_BYTES: Final = 16 << 20
 MAX_LINES: Final = 100_000
 
 _PAUSE_SECONDS = 0.02
-"""Pause between two batches of lines that follow each other sooner: waking the thread for each line
-costs the event loop 20 us a line. For lines farther apart it would only wake the thread twice."""
+"""Pause between two batches: waking the thread for each line costs the event loop 20 us a line."""
 _BATCH_BYTES = 128 << 10
 """Bytes per write; joining them takes 10 us."""
 _ATOMIC_BYTES: Final = select.PIPE_BUF
@@ -109,7 +107,6 @@ class LogQueue:
         self._has_gap = False
         self._is_awake = False
         self._wakened = threading.Event()
-        self._rested_at = -inf
 
     def put(self, line: bytes) -> None:
         """Write or queue ``line``, which ends with a newline, or drop it; never blocks."""
@@ -169,17 +166,11 @@ class LogQueue:
                 self._wakened.clear()
                 while lines := self._taken():
                     self._write_all(*lines)
-                    self._rest()
+                    time.sleep(_PAUSE_SECONDS)
         finally:  # the next line starts another thread
             with self._lock:
                 self._thread, self._is_awake = None, False
                 self._held_bytes = sum(map(len, self._lines))
-
-    def _rest(self) -> None:
-        """Let more lines come if they come often."""
-        if time.monotonic() - self._rested_at < _PAUSE_SECONDS:
-            time.sleep(_PAUSE_SECONDS)
-        self._rested_at = time.monotonic()
 
     def _taken(self) -> tuple[deque[bytes], int] | None:
         """Return the queued lines and the number of dropped ones; None if there are none.

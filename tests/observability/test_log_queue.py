@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType, SimpleNamespace
+from types import FrameType
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from epp.observability import log_queue
 from epp.observability.log_queue import FileLock, LogCollector, LogQueue
 
 SECONDS = 10.0
@@ -174,26 +173,6 @@ def test_so_many_lines_wait_and_no_more(
     *lines, told = pipe.lines(b"dropped 5")
     assert lines == [b"being written", *(b"line %d" % number for number in range(10))]
     assert told == b"dropped 5"
-
-
-def test_the_writer_pauses_between_lines_only_if_they_follow_each_other_soon(
-    pipe: Pipe, lock: FileLock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 100.0
-    pauses: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        nonlocal now
-        pauses.append(now)
-        now += seconds
-
-    monkeypatch.setattr(log_queue, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
-    queue = make_queue(pipe, lock=lock)
-    for at in (100.0, 100.1, 100.11, 100.14, 100.2):
-        now = at
-        queue.put(b"line\n")
-        assert queue.flush(SECONDS)
-    assert pauses == [100.11, 100.14]
 
 
 def test_a_line_that_never_has_room_is_told_of_at_once(pipe: Pipe, lock: FileLock) -> None:
