@@ -49,6 +49,7 @@ from epp.request_control.force_keys import ForceKeys
 from epp.served_pools import OnePool, ServedPools
 from epp.settings import Ports, ServeSettings, Transport
 from epp.several_pools import SeveralPools
+from epp.timetable import Timetable
 from epp.tracing import ProcessTracing, Tracer
 from epp.transport import OpenStream, Server, observed
 
@@ -111,6 +112,7 @@ class App:
         self._force_keys = _force_keys(settings)
         self._replica = self._open_replica()
         self._cluster = self._join_cluster()
+        self._timetable = Timetable(time.monotonic)
         self.pools = self._make_pools()
         """What decides the requests."""
         self.service = ExtProcService(
@@ -121,7 +123,7 @@ class App:
             tracer=self._tracer,
         )
         self.metrics.watch_held_bytes(lambda: self.service.held.used_bytes)
-        self._loop_lag = LoopLag(self.metrics.registry, lambda: bool(self.service.open_streams))
+        self._loop_lag = LoopLag(self.metrics.registry, self._timetable)
         self._health = HealthService(lambda: self.is_ready)
         self._log_levels = LogLevelCalls()
         self._draining = False
@@ -193,6 +195,7 @@ class App:
                 tracer=self._tracer,
                 force_keys=self._force_keys,
                 replica=self._replica,
+                timetable=self._timetable,
             )
         discover, plugin_objects = None, None
         if cluster is not None and source is not None:
@@ -211,6 +214,7 @@ class App:
                 sharing=self._sharing,
                 make_flow=self._make_flow,
                 replica=self._replica,
+                timetable=self._timetable,
             )
         )
 
@@ -287,6 +291,7 @@ class App:
             with self._loop_lag:
                 await self._serve(limits, stop, ready)
         finally:
+            self._timetable.clear()
             self.pools.close()
             if self._decision_file is not None:
                 await asyncio.to_thread(self._decision_file.close)

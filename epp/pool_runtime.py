@@ -61,7 +61,7 @@ from epp.observability import (
     PluginMetricsCollector,
     RevocationMetrics,
 )
-from epp.outlier_detection import OutlierDetector, OutlierSettings
+from epp.outlier_detection import Checks, OutlierDetector, OutlierSettings
 from epp.parsing import BodyLimits
 from epp.replication import PoolShare, Replica
 from epp.request_control import BodyLanes, BodyQueue, Director
@@ -69,6 +69,7 @@ from epp.request_control.force_keys import ForceKeys
 from epp.request_control.forced_endpoint import ForcedEndpoints
 from epp.scheduling import Endpoint
 from epp.settings import ServeSettings
+from epp.timetable import Timetable
 from epp.tracing import Tracer
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class PoolRuntime:
             one.
         make_flow: Makes its flow control.
         discoveries: Further discoveries of endpoints.
+        timetable: Starts what recurs, by the same clock; None for one of its own.
 
     Raises:
         ConfigError: The configuration is invalid.
@@ -137,10 +139,11 @@ class PoolRuntime:
         sharing: PoolSharing | None = None,
         make_flow: Callable[..., FlowController] = FlowController,
         discoveries: Sequence[EndpointDiscovery] = (),
+        timetable: Timetable | None = None,
     ) -> None:
         self.settings = settings
         self.metrics = metrics
-        self._clock = clock
+        self._clock, self._timetable = clock, timetable or Timetable(clock)
         self._sharing = sharing = sharing or Alone()
         log_fields = _log_fields(settings, is_one_of_several=is_one_of_several)
         self.store = EndpointStore(
@@ -209,6 +212,7 @@ class PoolRuntime:
             observer=ScrapeObservers(*scrape_observers),
             cpu_share=settings.max_scrape_cpu_percent / 100,
             is_adaptive=settings.scrape == "adaptive" and settings.ext_proc.compat != "reference",
+            timetable=self._timetable,
         )
         metrics.watch_scrapes(self._scraper.intervals)
         self.objects = ObjectStore(
@@ -389,7 +393,7 @@ class PoolRuntime:
             "objects": partial(self._object_files.run, self.objects),
         }
         if self.outliers is not None:
-            tasks["outlier detection"] = self.outliers.run
+            tasks["outlier detection"] = Checks(self.outliers, self._timetable).run
         if self._reloader is not None:
             tasks["config"] = self._reloader.run
         return tasks

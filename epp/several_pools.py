@@ -35,6 +35,7 @@ from epp.request_control.force_keys import ForceKeys
 from epp.served_pools import EVENTS
 from epp.settings import ServeSettings
 from epp.sockets import Shares
+from epp.timetable import Timetable
 from epp.tracing import Tracer
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class SeveralPools:
         force_keys: Keys of the header that forces an endpoint; None to ignore it.
         replica: Exchanges the pools' state with other replicas; None if nothing is shared.
         clock: Monotonic seconds.
+        timetable: Starts what recurs; None for one of each pool.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class SeveralPools:
         force_keys: ForceKeys | None = None,
         replica: Replica | None = None,
         clock: Callable[[], float] = time.monotonic,
+        timetable: Timetable | None = None,
     ) -> None:
         assert cluster.objects is not None  # noqa: S101 - it is made for several pools
         self._settings = settings
@@ -128,6 +131,7 @@ class SeveralPools:
         self._tracer = tracer
         self._force_keys = force_keys
         self._replica = replica
+        self._timetable = timetable
         self._clock = clock
         self._shares: Shares | None = None
         self._running: dict[str, _Running] = {}
@@ -268,6 +272,7 @@ class SeveralPools:
             types=types,
             decision_file=self._decision_file,
             is_one_of_several=True,
+            timetable=self._timetable,
             choose_config=partial(self._choose_again, name) if settings.pool_config_dir else None,
         )
         try:

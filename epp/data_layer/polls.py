@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from epp.data_layer.errors import ScrapeTimeoutError
 from epp.data_layer.plugins import PageClient
 from epp.data_layer.scrape_state import ScrapeState
-from epp.data_layer.timetable import RESOLUTION_SECONDS
+from epp.timetable import RESOLUTION_SECONDS
 
 
 class Polls:

@@ -28,8 +28,8 @@ from epp.data_layer.scrape_pace import DEFAULT_SHARE, PoolPace
 from epp.data_layer.scrape_rest import MAX_REST_SECONDS, ScrapeRest
 from epp.data_layer.scrape_state import MetricsAge, ScrapeState
 from epp.data_layer.store import EndpointStore
-from epp.data_layer.timetable import Timetable
 from epp.scheduling import AttributeKey, Endpoint, Plugin
+from epp.timetable import Timetable
 
 _log = structlog.get_logger(__name__)
 
@@ -42,6 +42,9 @@ IDLE_HEALTH_CHECKS: Final = 4.0
 _MAX_AGEING_INTERVALS: Final = 5
 """Longest pause between two looks for stale metrics, in base intervals. New metrics may be stale
 on arrival, or may become so sooner than the present ones; that is seen so much later at most."""
+
+_AGEING_SLACK: Final = 0.2
+"""How much earlier a look may be, in base intervals."""
 
 _SETTLE_SECONDS: Final = 1.0
 """Time between two updates of the CPU budget of all scrapes."""
@@ -87,6 +90,7 @@ class Scraper:
         cpu_share: Share of one core that all scrapes together may use.
         is_adaptive: Scrape idle endpoints less often.
         random: Spreads the scrapes of idle endpoints over time.
+        timetable: Starts the scrapes; None for one of its own.
     """
 
     def __init__(
@@ -102,6 +106,7 @@ class Scraper:
         cpu_share: float = DEFAULT_SHARE,
         is_adaptive: bool = True,
         random: Callable[[], float] = random,
+        timetable: Timetable | None = None,
     ) -> None:
         self._store = store
         self._interval = interval_seconds
@@ -111,7 +116,7 @@ class Scraper:
         self._pool_pace = PoolPace(cpu_share)
         self._told_tight = False
         self._polls = Polls(timeout_seconds, clock)
-        self._timetable = Timetable(clock)
+        self._timetable = timetable or Timetable(clock)
         self._random = random
         self._settings = ScrapeSettings(
             clock=clock,
@@ -184,7 +189,7 @@ class Scraper:
             try:
                 settled_at = self._settings.clock()
                 while True:
-                    await asyncio.sleep(self._seconds_to_ageing())
+                    await self._wait(self._seconds_to_ageing())
                     self._age()
                     now = self._settings.clock()
                     if now - settled_at >= _SETTLE_SECONDS:
@@ -197,10 +202,13 @@ class Scraper:
                     for loop in loops.values():
                         loop.stop()
                 self._loops.clear()
-                self._timetable.clear()
                 self._polls.close()
                 self._states.clear()
                 self._load_estimates.ages.clear()
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait, and wake up together with scrapes that are due."""
+        await self._timetable.wait(seconds, slack_seconds=_AGEING_SLACK * self._interval)
 
     def _age(self) -> None:
         """Replace metrics that are stale by estimates."""

@@ -5,25 +5,32 @@ timer. ``own`` excludes delays caused by other processes. It is the greater of t
 time of this process (all threads, because one that holds the GIL blocks the loop, too), and the
 time during which the loop's thread was not waiting for a CPU, which includes blocking calls. A lack
 of CPU on the machine shows in ``wall`` only.
+
+Every timer of the process's timetable tells how late it was, so that the loop is rarely woken for
+this alone. If none is due for a while, one is set: the more CPU the process uses, the sooner,
+because a loop that hardly runs hardly delays anybody.
 """
 
-import asyncio
 import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from math import inf
 from types import TracebackType
 from typing import Final, Self
 
 from prometheus_client import CollectorRegistry
 
 from epp.observability.metric_families import Maker
+from epp.timetable import RESOLUTION_SECONDS, Timetable
 
-BUSY_SECONDS: Final = 0.02
-"""Interval between timers while requests are open; measured pauses may be too short by this."""
-IDLE_SECONDS: Final = 0.2
-"""Interval otherwise; the timer then costs 0.07 % of a CPU core, 0.5 % when busy."""
+SHORTEST_SECONDS: Final = 0.02
+"""Least time between two looks; measured pauses may be too short by the time since the last."""
+LONGEST_SECONDS: Final = 0.25
+"""Most time between two looks: that of outlier detection, whose timer it then shares."""
+_LOOK_SECONDS: Final = 50e-6
+"""CPU time of a look for which the process wakes up."""
+_LOOK_SHARE: Final = 0.02
+"""Part of the process's CPU time that looks may take, between these two."""
 WINDOW_SECONDS: Final = 60.0
 """The gauge covers the current and the previous window, so that a scraper that polls once a minute
 sees every pause."""
@@ -95,8 +102,8 @@ class LoopLag:
 
     Args:
         registry: Registry for its metrics.
-        is_busy: Returns whether requests are open; the timer then runs more often.
-        clock: Returns seconds.
+        timetable: Its timers are measured.
+        clock: Returns seconds; that of the timetable.
         cpu_clock: Returns CPU seconds of this process.
         cpu_wait: Returns seconds for which the loop's thread waited for a CPU.
     """
@@ -104,23 +111,25 @@ class LoopLag:
     def __init__(
         self,
         registry: CollectorRegistry,
-        is_busy: Callable[[], bool],
+        timetable: Timetable,
         *,
         clock: Callable[[], float] = time.monotonic,
         cpu_clock: Callable[[], float] = time.process_time,
         cpu_wait: CpuWait | None = None,
     ) -> None:
-        self._is_busy = is_busy
+        self._timetable = timetable
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._cpu_wait = cpu_wait or CpuWait()
-        self._due = inf
-        self._cpu_before = self._wait_before = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._ticket: int | None = None
+        """Entry of the timetable; None while nothing is measured."""
+        self._looked_at = self._cpu_before = self._wait_before = 0.0
+        self._interval = LONGEST_SECONDS
         make = Maker(registry)
         self._lag = make.histogram(
             "event_loop_lag_seconds",
-            "How late a timer of the event loop was, 50 times a second while requests are open.",
+            "How late a timer of the event loop was, 4 to 50 times a second: the more often, the"
+            " more CPU the process uses.",
             (),
             _BUCKETS,
         ).labels()
@@ -129,17 +138,20 @@ class LoopLag:
         make.callback_gauge(
             "event_loop_longest_pause_wall_seconds",
             f"{text}.",
-            lambda: max(self._longest_wall.value(), self._pause()[0]),
+            lambda: max(self._longest_wall.value(), self._present_pause()[0]),
         )
         make.callback_gauge(
             "event_loop_longest_pause_own_seconds",
             f"{text}, without its waits for a CPU.",
-            lambda: max(self._longest_own.value(), self._pause()[1]),
+            lambda: max(self._longest_own.value(), self._present_pause()[1]),
         )
 
     def __enter__(self) -> Self:
         self._cpu_wait.__enter__()
-        self._arm()
+        self._looked_at, self._cpu_before = self._clock(), self._cpu_clock()
+        self._wait_before = self._cpu_wait.seconds()
+        self._timetable.watch(self._fired)
+        self._enter()
         return self
 
     def __exit__(
@@ -148,30 +160,46 @@ class LoopLag:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._due = inf
+        self._timetable.watch()
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            self._timetable.remove(ticket)
         self._cpu_wait.__exit__(kind, error, trace)
 
-    def _arm(self) -> None:
-        seconds = BUSY_SECONDS if self._is_busy() else IDLE_SECONDS
-        self._due = self._clock() + seconds
-        self._cpu_before = self._cpu_clock()
-        self._wait_before = self._cpu_wait.seconds()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._fire)
+    def _enter(self) -> None:
+        """Have a timer fire at the end of the interval, unless others did."""
+        self._ticket = self._timetable.add(
+            self._looked_at + self._interval,
+            self._enter,
+            slack_seconds=self._interval - SHORTEST_SECONDS,
+        )
 
-    def _fire(self) -> None:
-        wall, own = self._pause()
-        self._lag.observe(wall)
-        self._longest_wall.add(wall)
-        self._longest_own.add(own)
-        self._arm()
+    def _fired(self, late_seconds: float) -> None:
+        now = self._clock()
+        if now < self._looked_at + SHORTEST_SECONDS - RESOLUTION_SECONDS:
+            return
+        computed, waited = self._cpu_clock(), self._cpu_wait.seconds()
+        self._lag.observe(late_seconds)
+        self._longest_wall.add(late_seconds)
+        self._longest_own.add(self._own(late_seconds, computed, waited))
+        self._interval = _interval(now - self._looked_at, computed - self._cpu_before)
+        self._looked_at, self._cpu_before, self._wait_before = now, computed, waited
 
-    def _pause(self) -> tuple[float, float]:
+    def _present_pause(self) -> tuple[float, float]:
         """Return how long the timer is overdue, as ``wall`` and ``own``; thread-safe."""
-        late = max(0.0, self._clock() - self._due)
-        if not late:
+        late = self._timetable.late_seconds
+        if not late or self._ticket is None:
             return 0.0, 0.0
-        computed = min(late, self._cpu_clock() - self._cpu_before)
-        waited = self._cpu_wait.seconds() - self._wait_before
-        return late, max(computed, late - waited)
+        return late, self._own(late, self._cpu_clock(), self._cpu_wait.seconds())
+
+    def _own(self, late: float, computed: float, waited: float) -> float:
+        own_work = min(late, computed - self._cpu_before)
+        return max(own_work, late - (waited - self._wait_before))
+
+
+def _interval(seconds: float, cpu_seconds: float) -> float:
+    """Return the time until the next look, after ``seconds`` with this use of the CPU."""
+    wanted = _LOOK_SECONDS / _LOOK_SHARE * seconds
+    if wanted >= LONGEST_SECONDS * cpu_seconds:
+        return LONGEST_SECONDS
+    return max(SHORTEST_SECONDS, wanted / cpu_seconds)

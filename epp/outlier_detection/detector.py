@@ -6,9 +6,9 @@ is probably shared (a rollout, the network of this process), and all endpoints a
 Envoy's terms.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from math import inf
 from random import Random
 from typing import Final
 
@@ -27,10 +27,10 @@ from epp.scheduling import Endpoint, Plugin
 _log = structlog.get_logger(__name__)
 
 CHECK_SECONDS: Final = 0.05
-"""Time between two checks for overdue pages and due transitions."""
+"""Time between two checks while an endpoint is not healthy, or a page is overdue."""
 
 QUIET_CHECK_SECONDS: Final = COMPARE_SECONDS
-"""That time while there is nothing to check: no request or scrape on its way, all healthy."""
+"""That time otherwise; less if a page will be overdue by then."""
 
 NO_SERVER: Final = frozenset({"connect", "reset", "timeout"})
 """Kinds of scrape errors that show that no server responds; with others there is one."""
@@ -87,6 +87,9 @@ class OutlierDetector:
         """The last result of :meth:`doubted`; None if it is no longer true."""
         self._checked_at = self._compared_at = clock()
         self._pause_seconds = CHECK_SECONDS
+        self.hurry: Callable[[float], None] | None = None
+        """Called with the seconds until the next check if that is due sooner than the last one has
+        said; set by what makes the checks."""
         self.is_panicking = False
         """Whether ejected endpoints are used because too many are ejected."""
 
@@ -116,16 +119,10 @@ class OutlierDetector:
         latest = max(self._out.values(), key=lambda health: health.since)
         return f"no model server responds: {which} ejected ({latest.reason})"
 
-    async def run(self) -> None:
-        """Check for overdue pages and due transitions until cancelled."""
-        while True:
-            await asyncio.sleep(self._pause_seconds)
-            self.check_and_pause()
-
     def check_and_pause(self) -> float:
         """Check, and return the seconds until the next check."""
         self.check()
-        self._pause_seconds = QUIET_CHECK_SECONDS if self._is_quiet() else CHECK_SECONDS
+        self._pause_seconds = self._seconds_to_check()
         return self._pause_seconds
 
     def check(self) -> None:
@@ -145,22 +142,26 @@ class OutlierDetector:
             if not is_late:
                 self._eject_silent(now)
 
-    def _is_quiet(self) -> bool:
-        """Whether no request or scrape is on its way, and all endpoints are healthy."""
-        for endpoint, health in self._health.items():
-            if endpoint.load.own_in_flight or health.state is not HealthState.HEALTHY:
-                return False
-        return next(iter(self._waiting()), None) is None
+    def _seconds_to_check(self) -> float:
+        """Return when a check may find something, or success rates are to be compared."""
+        if self.doubted():
+            return CHECK_SECONDS
+        overdue_at = min((at for _, _, at in self._awaited()), default=inf)
+        return min(max(CHECK_SECONDS, overdue_at - self._clock()), QUIET_CHECK_SECONDS)
+
+    def _awaited(self) -> Iterator[tuple[Endpoint, EndpointHealth, float]]:
+        """Yield the endpoints whose page is on its way, and when it is overdue."""
+        name = None if self._source is None else self._source.name
+        for endpoint, source, since in self._waiting():
+            health = self._health.get(endpoint)
+            if source == name and health is not None:
+                yield endpoint, health, health.overdue_at(since)
 
     def _eject_overdue(self, now: float) -> None:
-        name = None if self._source is None else self._source.name
         overdue = [
             (endpoint, health)
-            for endpoint, source, since in self._waiting()
-            if source == name
-            and (health := self._health.get(endpoint)) is not None
-            and health.state is not HealthState.EJECTED
-            and health.is_overdue(since, now)
+            for endpoint, health, overdue_at in self._awaited()
+            if now > overdue_at and health.state is not HealthState.EJECTED
         ]
         if not overdue:
             return
@@ -311,7 +312,16 @@ class OutlierDetector:
             reason=health.reason,
         )
         self._judge_pool()
+        if health.state is not HealthState.HEALTHY:
+            self._call_for_check()
         self._notify()
+
+    def _call_for_check(self) -> None:
+        """Have a check within :data:`CHECK_SECONDS`, as there are transitions to come."""
+        due_in = self._clock() - self._checked_at + CHECK_SECONDS
+        if self.hurry is not None and due_in < self._pause_seconds:
+            self._pause_seconds = due_in
+            self.hurry(CHECK_SECONDS)
 
     def _max_ejected(self) -> int:
         """Return how many endpoints may be ejected: at least one."""

@@ -276,17 +276,18 @@ class EndpointHealth:
         ):
             self._probe(now)
 
-    def is_overdue(self, waiting_since: float, now: float) -> bool:
-        """Whether the present scrape, and any response, takes much longer than usual.
+    def overdue_at(self, waiting_since: float) -> float:
+        """Return when the present scrape, and any response, takes much longer than usual.
+
+        It is infinity before the first page.
 
         Args:
             waiting_since: When the scrape began.
-            now: The time.
         """
         if self._last_page_at is None:
-            return False
+            return inf
         limit = max(self._settings.scrape_overdue_seconds, _USUAL_WAITS * self._longest_wait)
-        return now - max(waiting_since, self._alive_at) > limit
+        return max(waiting_since, self._alive_at) + limit
 
     def page_overdue(self, now: float) -> None:
         """Take an overdue page, while the pages of other endpoints come."""

@@ -50,7 +50,7 @@ async def test_a_request_ends_the_rest_and_keeps_the_base_interval_until_it_ends
         request = Reservation(endpoint.load, sent_at)
         await asyncio.sleep(1.0)
         after = [at for at in source.asked_at if at > sent_at]
-        assert after[0] - sent_at == pytest.approx(0.05)
+        assert after[0] - sent_at == pytest.approx(0.05, abs=0.011)
         assert len(after) >= 19
         request.release(clock())
         ended = len(source.asked_at)
@@ -86,7 +86,8 @@ async def test_sources_with_an_interval_of_their_own_keep_it() -> None:
     source = FakeSource({"a": serving(IDLE)}, interval_seconds=0.3)
     async with adaptive(make_store("a"), source):
         await asyncio.sleep(10)
-    assert {round(gap, 6) for gap in gaps(source)[1:]} == {0.3}
+    assert all(gap == pytest.approx(0.3, abs=0.061) for gap in gaps(source)[1:])
+    assert len(source.asked_at) == pytest.approx(34, abs=1)
 
 
 async def test_idle_endpoints_are_spread_over_time() -> None:

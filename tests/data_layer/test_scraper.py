@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from random import Random
@@ -279,9 +280,10 @@ async def test_an_old_page_fades_to_the_median_of_the_fresh_ones() -> None:
         old = store.snapshot[0]
         await asyncio.sleep(0.19)
         assert old.load.waiting_requests == 100
-        await asyncio.sleep(0.27)  # the last pass was at 0.45: (0.45 - 0.2) / (10 * 0.05) = 0.5
-        assert old.load.waiting_requests == pytest.approx(60, abs=0.1)  # between 100 and 20
-        assert old.load.running_requests == pytest.approx(6, abs=0.1)
+        # The last pass was at 0.45, or up to 10 ms earlier: (0.45 - 0.2) / (10 * 0.05) = 0.5.
+        await asyncio.sleep(0.27)
+        assert old.load.waiting_requests == pytest.approx(60, abs=1.7)  # between 100 and 20
+        assert old.load.running_requests == pytest.approx(6, abs=0.17)
         assert old.load.kv_cache_usage == pytest.approx(0.75, abs=0.01)
         await asyncio.sleep(1)
         assert load_estimates(store.snapshot) == [20, 0, 20, 50]
@@ -448,7 +450,7 @@ async def test_metrics_that_are_asked_for_seldom_are_doubted_by_their_own_interv
 
 
 @pytest.mark.looptime
-async def test_scrapes_start_at_once_keep_their_phase_and_are_spread() -> None:
+async def test_scrapes_start_at_once_keep_their_phase_and_start_a_few_together() -> None:
     loop = asyncio.get_running_loop()
     sent: dict[str, list[float]] = {}
 
@@ -464,15 +466,15 @@ async def test_scrapes_start_at_once_keep_their_phase_and_are_spread() -> None:
     start = loop.time()
     async with running(make_scraper(make_store(*addresses), loads({a: get(a) for a in addresses}))):
         await asyncio.sleep(2.02)
-    phases = []
+    later: list[float] = []
     for times in sent.values():
         assert times[0] == start
         assert len(times) in (41, 42)  # 2.02 s / 0.05 s, and the one at once
-        gaps = {round(b - a, 6) for a, b in pairwise(times[1:])}
-        assert gaps == {0.05}
-        phases.append((times[-1] - start) % 0.05)
-    phases.sort()
-    assert all(b - a > 0.002 for a, b in pairwise(phases))
+        assert all(0.04 <= b - a <= 0.06 for a, b in pairwise(times[1:]))
+        later += times[1:]
+    together = Counter(round(at, 3) for at in later)
+    assert max(together.values()) <= 4
+    assert 3 * 40 <= len(together) <= 6 * 40  # moments at which the process wakes up
 
 
 @pytest.mark.looptime
@@ -488,8 +490,9 @@ async def test_every_source_has_its_interval(interval_seconds: float, gap: float
     source = FakeSource({"a": serving(b"x")}, interval_seconds=interval_seconds)
     async with running(make_scraper(make_store("a"), Binding(source))):
         await asyncio.sleep(5)
-    gaps = {round(after - before, 6) for before, after in pairwise(source.asked_at[1:])}
-    assert gaps == {gap}
+    gaps = [after - before for before, after in pairwise(source.asked_at[1:])]
+    assert sum(gaps) / len(gaps) == pytest.approx(gap, rel=0.05)
+    assert all(each == pytest.approx(gap, rel=0.21) for each in gaps)
 
 
 class UnopenableSource(FakeSource):

@@ -7,12 +7,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from epp.observability.log_queue import LogCollector, LogQueue
+from epp.observability.log_queue import FileLock, LogCollector, LogQueue
 
 SECONDS = 10.0
 PIPE_BYTES = 64 << 10
@@ -57,8 +58,21 @@ def notice(count: int) -> bytes:
     return b"dropped %d\n" % count
 
 
-def make_queue(pipe: Pipe, *, max_bytes: int = 1 << 20, max_lines: int = 100_000) -> LogQueue:
-    return LogQueue(pipe.writing, notice, max_bytes=max_bytes, max_lines=max_lines)
+def make_queue(
+    pipe: Pipe,
+    *,
+    max_bytes: int = 1 << 20,
+    max_lines: int = 100_000,
+    lock: FileLock | None = None,
+) -> LogQueue:
+    return LogQueue(pipe.writing, notice, max_bytes=max_bytes, max_lines=max_lines, lock=lock)
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Iterator[FileLock]:
+    """With a lock, every line is written by the thread."""
+    with (tmp_path / "lock").open("w") as file:
+        yield FileLock(file.fileno())
 
 
 def test_lines_are_written_in_the_order_in_which_they_were_put(pipe: Pipe) -> None:
@@ -69,6 +83,58 @@ def test_lines_are_written_in_the_order_in_which_they_were_put(pipe: Pipe) -> No
     assert pipe.lines(expected[-1]) == expected
     assert queue.flush(SECONDS)
     assert queue.dropped_full == queue.dropped_failed == 0
+
+
+def test_lines_are_written_at_once_while_the_pipe_has_room(pipe: Pipe) -> None:
+    queue = make_queue(pipe)
+    queue.put(b"one\n")
+    assert os.read(pipe.reading, 100) == b"one\n"
+    pipe.fill()
+    queue.put(b"two\n")  # must not wait
+    queue.put(b"three\n")
+    assert pipe.until(b"three\n").lstrip(b".") == b"two\nthree\n"
+    assert queue.flush(SECONDS)
+    queue.put(b"four\n")
+    assert os.read(pipe.reading, 100) == b"four\n"
+    assert os.get_blocking(pipe.writing)
+
+
+def test_lines_that_a_pipe_may_take_in_part_are_written_by_the_thread(pipe: Pipe) -> None:
+    queue = make_queue(pipe)
+    long, short = b"x" * 10_000, b"y" * 100
+    for _ in range(50):
+        queue.put(long + b"\n")
+        queue.put(short + b"\n")
+    queue.put(b"end\n")
+    assert pipe.lines(b"end") == [long, short] * 50 + [b"end"]
+
+
+def test_lines_for_a_file_and_with_a_lock_are_written_by_the_thread(
+    pipe: Pipe, lock: FileLock, tmp_path: Path
+) -> None:
+    with (tmp_path / "log").open("wb") as file:
+        for queue in (LogQueue(file.fileno(), notice), make_queue(pipe, lock=lock)):
+            queue.put(b"line\n")
+            assert queue.flush(SECONDS)
+            assert queue._thread is not None
+    assert (tmp_path / "log").read_bytes() == pipe.until(b"line\n") == b"line\n"
+
+
+def test_lines_for_nobody_need_no_thread() -> None:
+    with Path(os.devnull).open("wb") as file:
+        queue = LogQueue(file.fileno(), notice)
+        queue.put(b"line\n")
+        assert queue._thread is None
+
+
+def test_a_reader_that_leaves_is_noticed(pipe: Pipe) -> None:
+    queue = make_queue(pipe)
+    queue.put(b"read\n")
+    os.close(pipe.reading)
+    for _ in range(2):
+        queue.put(b"lost\n")
+    assert queue.flush(SECONDS)
+    assert queue.dropped_failed == 2
 
 
 def test_what_has_no_room_is_dropped_counted_and_told_when_the_pipe_moves(pipe: Pipe) -> None:
@@ -85,8 +151,10 @@ def test_what_has_no_room_is_dropped_counted_and_told_when_the_pipe_moves(pipe: 
     assert pipe.lines(b"again")[-1] == b"again"
 
 
-def test_so_many_lines_wait_and_no_more(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = make_queue(pipe, max_lines=10)
+def test_so_many_lines_wait_and_no_more(
+    pipe: Pipe, lock: FileLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = make_queue(pipe, max_lines=10, lock=lock)
     writing, may_go_on = threading.Event(), threading.Event()
     write = os.write
 
@@ -107,14 +175,14 @@ def test_so_many_lines_wait_and_no_more(pipe: Pipe, monkeypatch: pytest.MonkeyPa
     assert told == b"dropped 5"
 
 
-def test_a_line_that_never_has_room_is_told_of_at_once(pipe: Pipe) -> None:
-    queue = make_queue(pipe, max_bytes=10)
+def test_a_line_that_never_has_room_is_told_of_at_once(pipe: Pipe, lock: FileLock) -> None:
+    queue = make_queue(pipe, max_bytes=10, lock=lock)
     queue.put(b"x" * 10 + b"\n")
     assert pipe.lines(b"dropped 1") == [b"dropped 1"]
 
 
-def test_room_is_given_back_as_lines_are_written(pipe: Pipe) -> None:
-    queue = make_queue(pipe, max_bytes=1000)
+def test_room_is_given_back_as_lines_are_written(pipe: Pipe, lock: FileLock) -> None:
+    queue = make_queue(pipe, max_bytes=1000, lock=lock)
     for _ in range(10):
         queue.put(b"x" * 999 + b"\n")
         assert queue.flush(SECONDS)
@@ -183,9 +251,9 @@ def test_lines_of_many_threads_are_whole_and_in_the_order_of_each(pipe: Pipe) ->
 
 
 def test_a_thread_that_cannot_be_started_is_started_with_a_later_line(
-    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+    pipe: Pipe, lock: FileLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = make_queue(pipe)
+    queue = make_queue(pipe, lock=lock)
 
     def start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -197,8 +265,10 @@ def test_a_thread_that_cannot_be_started_is_started_with_a_later_line(
     assert pipe.lines(b"two") == [b"one", b"two"]
 
 
-def test_a_thread_that_has_died_is_replaced(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = make_queue(pipe)
+def test_a_thread_that_has_died_is_replaced(
+    pipe: Pipe, lock: FileLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = make_queue(pipe, lock=lock)
     died = threading.Event()
 
     def write(_: int, __: object) -> int:
@@ -236,10 +306,10 @@ queue.flush(10)
 
 
 def test_a_line_that_the_writer_puts_as_it_tells_that_all_is_written_is_written(
-    pipe: Pipe,
+    pipe: Pipe, lock: FileLock
 ) -> None:
     """A collection of garbage may begin anywhere, in the writer's thread, too."""
-    queue = make_queue(pipe)
+    queue = make_queue(pipe, lock=lock)
     finalizers = [lambda: queue.put(b"from a finalizer\n")]
 
     def collect(frame: FrameType, event: str, _: object) -> None:

@@ -10,12 +10,13 @@ from prometheus_client import CollectorRegistry
 
 from epp.observability import LoopLag
 from epp.observability.loop_lag import (
-    BUSY_SECONDS,
-    IDLE_SECONDS,
+    LONGEST_SECONDS,
+    SHORTEST_SECONDS,
     WINDOW_SECONDS,
     CpuWait,
     Longest,
 )
+from epp.timetable import Timetable
 
 PREFIX = "llm_d_epp_event_loop_"
 
@@ -24,18 +25,24 @@ PREFIX = "llm_d_epp_event_loop_"
 class Watched:
     """A loop in virtual time; a pause is time that passes beside it."""
 
-    is_busy: bool = True
+    cores: float = 0.0
+    """What the process uses all the time."""
     paused: float = 0.0
     computed: float = 0.0
+    """CPU seconds during pauses."""
     waited: float = 0.0
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    timetable: Timetable = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.timetable = Timetable(self.now)
 
     def lag(self) -> LoopLag:
         return LoopLag(
             self.registry,
-            lambda: self.is_busy,
+            self.timetable,
             clock=self.now,
-            cpu_clock=lambda: self.computed,
+            cpu_clock=lambda: self.computed + self.cores * asyncio.get_running_loop().time(),
             cpu_wait=Waits(self),
         )
 
@@ -87,15 +94,41 @@ async def test_a_pause_is_as_long_as_the_timer_was_late(
 
 
 @pytest.mark.looptime
-@pytest.mark.parametrize(("is_busy", "interval"), [(True, BUSY_SECONDS), (False, IDLE_SECONDS)])
-async def test_the_timer_is_due_more_often_while_requests_are_open(
-    is_busy: bool, interval: float
+@pytest.mark.parametrize(
+    ("cores", "interval"),
+    [(1.0, SHORTEST_SECONDS), (0.05, 0.05), (0.01, LONGEST_SECONDS), (0.0, LONGEST_SECONDS)],
+)
+async def test_looks_are_the_more_frequent_the_more_cpu_is_used(
+    cores: float, interval: float
 ) -> None:
-    watched = Watched(is_busy=is_busy)
+    watched = Watched(cores=cores)
     with watched.lag():
-        await asyncio.sleep(10.5 * interval)
-        assert watched.value("lag_seconds_count") == 10
+        await asyncio.sleep(1.005)
+        before = watched.value("lag_seconds_count")
+        await asyncio.sleep(10 * interval)
+        assert watched.value("lag_seconds_count") == before + 10
         assert watched.value("lag_seconds_sum") == 0.0
+
+
+@pytest.mark.looptime
+async def test_timers_of_others_are_measured_up_to_50_times_a_second_and_no_own_is_set() -> None:
+    watched = Watched(cores=1.0)
+    fired = 0
+
+    def again() -> None:
+        nonlocal fired
+        fired += 1
+        watched.timetable.add(watched.now() + 0.01, again)
+
+    again()
+    with watched.lag():
+        await asyncio.sleep(0.105)
+        watched.paused += 0.15  # the next timer of the others is due in 5 ms
+        await asyncio.sleep(0.9)
+        assert watched.value("longest_pause_wall_seconds") == 0.15
+        assert watched.value("lag_seconds_count") == pytest.approx(50, abs=2)
+    assert fired == pytest.approx(101, abs=2)
+    watched.timetable.clear()
 
 
 @pytest.mark.looptime
@@ -103,7 +136,7 @@ async def test_a_pause_that_lasts_is_told() -> None:
     watched = Watched()
     with watched.lag():
         assert watched.value("longest_pause_wall_seconds") == 0.0
-        watched.paused += BUSY_SECONDS + 7.0
+        watched.paused += LONGEST_SECONDS + 7.0
         watched.waited += 3.0
         assert watched.value("longest_pause_wall_seconds") == 7.0
         assert watched.value("longest_pause_own_seconds") == 4.0

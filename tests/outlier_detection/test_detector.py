@@ -1,6 +1,5 @@
 """Which endpoints may be picked, by the health of the pool."""
 
-import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
@@ -361,37 +360,3 @@ def test_a_client_that_leaves_from_half_of_the_servers_gets_one_of_them_out() ->
         world.serve(1, {0: 1.0, 1: 1.0})
         states = [health.state for _, health in world.detector]
         assert states.count(HealthState.EJECTED) <= 1
-
-
-@pytest.mark.looptime
-async def test_checks_are_rare_while_there_is_nothing_to_check() -> None:
-    world = World()
-    checks: list[float] = []
-
-    def checked() -> None:
-        checks.append(world.now)
-        OutlierDetector.check(world.detector)
-
-    world.detector.check = checked  # type: ignore[method-assign]
-
-    async def checks_in_a_second() -> int:
-        checks.clear()
-        await asyncio.sleep(1.0)
-        return len(checks)
-
-    world.waiting_since.clear()
-    async with asyncio.TaskGroup() as tasks:
-        run = tasks.create_task(world.detector.run())
-        await asyncio.sleep(1.0)
-        assert await checks_in_a_second() <= 4
-        load = world.endpoints[2].load
-        load.start(0.0)
-        await asyncio.sleep(0.3)  # virtual time, as all of this test
-        assert await checks_in_a_second() >= 19
-        load.end(1.0)
-        world.waiting_since[world.endpoints[1]] = world.now
-        assert await checks_in_a_second() >= 19
-        world.waiting_since.clear()
-        world.detector.responded(world.endpoints[1], 500)
-        assert await checks_in_a_second() >= 19
-        run.cancel()

@@ -1,6 +1,7 @@
 """The states of one endpoint, by its evidence."""
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import pytest
@@ -58,7 +59,7 @@ def test_a_server_without_metrics_is_not_ejected_for_that() -> None:
     health = EndpointHealth(SETTINGS, 0.0)
     refuse(health, *range(1, 50))
     assert health.state is HEALTHY
-    assert not health.is_overdue(0.0, 50.0)
+    assert health.overdue_at(0.0) == inf
 
 
 def test_three_failed_responses_in_a_row_eject_for_a_time_that_doubles() -> None:
@@ -152,11 +153,9 @@ def test_a_response_shows_that_a_server_is_there_whatever_scrapes_say() -> None:
 
 def test_a_page_is_overdue_at_three_times_the_longest_recent_wait() -> None:
     health = scraped()
-    assert not health.is_overdue(5.0, 5.29)
-    assert health.is_overdue(5.0, 5.31)
+    assert health.overdue_at(5.0) == pytest.approx(5.3)
     health.page_scraped(0.2, 0.2)  # a page after 0.2 s
-    assert not health.is_overdue(0.2, 0.79)
-    assert health.is_overdue(0.2, 0.81)
+    assert health.overdue_at(0.2) == pytest.approx(0.8)
     health.page_overdue(0.81)
     assert (health.state, health.is_watched) == (SUSPECT, True)
     health.page_overdue(0.90)
@@ -168,7 +167,7 @@ def test_a_page_is_overdue_at_three_times_the_longest_recent_wait() -> None:
 def test_an_endpoint_that_responds_is_not_ejected_for_slow_metrics() -> None:
     health = scraped()
     for now in (0.4, 0.8, 1.2):
-        assert health.is_overdue(0.0, now)
+        assert now > health.overdue_at(0.0)
         health.page_overdue(now)
         assert health.state is SUSPECT
         health.response_succeeded(now + 0.05)

@@ -39,6 +39,7 @@ from tools.bench import (
     live_viewer,
     many_endpoints,
     matrix,
+    open_requests,
     pods,
     predicted_time,
     prefix_memory,
@@ -266,6 +267,13 @@ async def endpoints(run: Run) -> None:
     run.console.print(many_endpoints.table(measured))
 
 
+async def open_ones(run: Run) -> None:
+    """What is done by the clock while requests are open."""
+    costs, timers = await open_requests.measure(5 if run.quick else 15)
+    run.results["open_requests"] = costs
+    run.console.print(open_requests.table(costs, timers))
+
+
 async def viewers(run: Run) -> None:
     """CPU that viewers of the live page cost."""
     measured = await live_viewer.measure(5.0 if run.quick else 20.0)
@@ -333,6 +341,7 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "cost": worst,
     "start": start,
     "endpoints": endpoints,
+    "open": open_ones,
     "viewers": viewers,
     "agreement": agree,
     "workers": several_workers,
@@ -340,7 +349,8 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
 BY_DEFAULT = [
     name
     for name in PARTS
-    if name not in {"matrix", "instructions", "explain", "floods", "cost", "endpoints", "viewers"}
+    if name
+    not in {"matrix", "instructions", "explain", "floods", "cost", "endpoints", "open", "viewers"}
 ]
 
 

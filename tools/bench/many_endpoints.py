@@ -67,9 +67,9 @@ async def measure(seconds: float) -> list[Cost]:
                 )
                 async with picker as running:
                     await asyncio.sleep(SETTLE_SECONDS)
-                    before, pages = CpuReading.of(running.pid), await _pages(hosts[0], port)
+                    before, pages = CpuReading.of(running.pid), await pages_sent(hosts[0], port)
                     await asyncio.sleep(seconds)
-                    after, more = CpuReading.of(running.pid), await _pages(hosts[0], port)
+                    after, more = CpuReading.of(running.pid), await pages_sent(hosts[0], port)
                     cost = Cost(
                         count,
                         case,
@@ -120,9 +120,16 @@ def table(costs: Sequence[Cost]) -> Table:
 
 @asynccontextmanager
 async def of_file(
-    hosts: Sequence[str], port: int, options: Sequence[str]
+    hosts: Sequence[str], port: int, options: Sequence[str], *, timed: Path | None = None
 ) -> AsyncIterator[Running]:
-    """Run a picker whose endpoints are in a file."""
+    """Run a picker whose endpoints are in a file.
+
+    Args:
+        hosts: Addresses of the endpoints.
+        port: Their port.
+        options: Further options of ``epp serve``.
+        timed: Where counts of its timers are to go (:mod:`tools.bench.timed`); None for none.
+    """
     with tempfile.TemporaryDirectory(prefix="epp-bench-") as folder:
         file = Path(folder) / "endpoints.json"
         entries = [
@@ -130,7 +137,7 @@ async def of_file(
             for number, host in enumerate(hosts)
         ]
         await asyncio.to_thread(file.write_text, json.dumps({"endpoints": entries}))
-        async with _picker("--endpoints-file", str(file), *options) as picker:
+        async with _picker("--endpoints-file", str(file), *options, timed=timed) as picker:
             yield picker
 
 
@@ -150,10 +157,11 @@ async def _of_pods(hosts: Sequence[str], port: int) -> AsyncIterator[Running]:
 
 @asynccontextmanager
 async def _picker(
-    *options: str, environment: Mapping[str, str] | None = None
+    *options: str, environment: Mapping[str, str] | None = None, timed: Path | None = None
 ) -> AsyncIterator[Running]:
+    counter = () if timed is None else ("tools.bench.timed", str(timed))
     arguments = (
-        *("-m", "epp", "serve", "--log-level", "error"),
+        *("-m", *counter, "epp", "serve", "--log-level", "error"),
         *("--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0"),
         *("--host", "127.0.0.1", "--secure-serving=false"),
     )
@@ -161,8 +169,8 @@ async def _picker(
         yield picker
 
 
-async def _pages(host: str, port: int) -> int:
-    """Return how many pages the servers have sent."""
+async def pages_sent(host: str, port: int) -> int:
+    """Return how many pages the servers of :mod:`tools.bench.page_server` have sent."""
     return int(await asyncio.to_thread(_read, f"http://{host}:{port}/pages"))
 
 

@@ -12,6 +12,7 @@ from tools.bench import (
     latency,
     many_endpoints,
     matrix,
+    open_requests,
     prefix_memory,
     recorded,
     setups,
@@ -177,6 +178,15 @@ def _endpoints(measured: Sequence[many_endpoints.Cost], reference_us: float) -> 
         yield f"{name}: RSS, MiB", Cell(values=[each.rss_bytes / _MIB])
 
 
+def _open_requests(measured: Sequence[open_requests.Cost], reference_us: float) -> Found:
+    for each in measured:
+        name = (
+            f"{each.endpoints} endpoints, scrapes every {each.scrapes}, {each.open_requests} open"
+        )
+        yield f"{name}: CPU / reference", Cell(values=[each.cpu_ms * 1e3 / reference_us])
+        yield f"{name}: wake-ups a second", Cell(values=[each.wakeups])
+
+
 def _idle(share: float, reference_us: float) -> Found:
     yield "cores / reference", Cell(values=[share * 1e6 / reference_us])
 
@@ -212,6 +222,7 @@ _CELLS: Mapping[str, Callable[[Any, float], Found]] = {
     "flow_control_costs": _flow_control_costs,
     "start": _start,
     "endpoints": _endpoints,
+    "open_requests": _open_requests,
     "agreement": _agreement,
 }
 """What makes cells of a part's results, by their key."""

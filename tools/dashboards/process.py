@@ -150,8 +150,8 @@ _LOOP: Final = Row(
     (
         Panel(
             title="Lag, p99",
-            description="How late a timer is that is due 50 times a second while requests are"
-            " open.",
+            description="How late timers are. 4 to 50 of them a second count: the more, the more"
+            " CPU the process uses.",
             queries=(
                 _per_process(
                     quantile(0.99, "llm_d_epp_event_loop_lag_seconds", PROCESS, by="instance")

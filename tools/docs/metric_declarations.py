@@ -41,6 +41,7 @@ from epp.observability.plugins import NO_PLUGIN_METRICS, PluginLabels
 from epp.outlier_detection import OutlierDetector, OutlierSettings
 from epp.replication import Replica, ReplicaCollector
 from epp.scheduling import Plugin
+from epp.timetable import Timetable
 from epp.tracing.exporter import TracingCollector
 from epp.workers import LinksCollector, SupervisorMetrics
 from epp_plugins import PLUGINS
@@ -114,7 +115,7 @@ def _own() -> Iterator[Declared]:
     nothing: Any = _Nothing()
     registry = metrics.registry
     register_process(registry)
-    LoopLag(registry, lambda: False)
+    LoopLag(registry, Timetable(time.monotonic))
     StreamMetrics(registry)
     RevocationMetrics(registry, "")
     FlowMetrics(metrics, "")

@@ -197,6 +197,9 @@ def scraper_of(
 
         make_loop = staticmethod(loop_of)
 
+        async def _wait(self, seconds: float) -> None:
+            await asyncio.sleep(seconds)  # the loop knows that it sees no scrape
+
         def _age(self) -> None:
             now, estimates = self._settings.clock(), self._load_estimates
             if estimates.next_stale_at() >= now:

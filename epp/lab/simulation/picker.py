@@ -114,15 +114,19 @@ async def _check_regularly(outliers: OutlierDetector) -> None:
 
     def set_timer(seconds: float) -> None:
         nonlocal timer
+        if timer is not None:
+            timer.cancel()
         timer = loop.set_timer(loop.time() + seconds, check)
 
     def check() -> None:
         set_timer(outliers.check_and_pause())
 
+    outliers.hurry = set_timer
     set_timer(CHECK_SECONDS)
     try:
         await asyncio.Event().wait()
     finally:
+        outliers.hurry = None
         if timer is not None:
             timer.cancel()
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epp.data_layer.timetable import MAX_STARTS, Timetable
+from epp.timetable import MAX_STARTS, Timetable
 
 pytestmark = pytest.mark.looptime
 
@@ -160,3 +160,76 @@ def test_each_action_starts_once_within_its_slack_unless_it_is_removed(
     for number, (at, slack, is_removed) in enumerate(entries):
         assert (number in started) is not is_removed
         assert is_removed or at - slack - 0.001 <= started[number] <= at
+
+
+async def test_who_watches_hears_how_late_the_timer_is_whenever_it_fires() -> None:
+    loop = asyncio.get_running_loop()
+    paused = 0.0
+    late: list[float] = []
+    timetable = Timetable(lambda: loop.time() + paused)
+    timetable.watch(late.append)
+    timetable.add(1.0, lambda: None)
+    timetable.add(2.0, lambda: None)
+    await asyncio.sleep(1.5)
+    paused = 0.4
+    assert timetable.late_seconds == 0.0
+    await asyncio.sleep(0.6)
+    assert late == [0.0, pytest.approx(0.4)]
+    timetable.watch()
+    timetable.add(5.0, lambda: None)
+    paused = 9.0
+    assert timetable.late_seconds == pytest.approx(loop.time() + 4.0)
+    await asyncio.sleep(5.0)
+    assert len(late) == 2
+    assert timetable.late_seconds == 0.0
+
+
+async def test_an_action_that_was_overdue_when_it_was_added_does_not_make_the_timer_late() -> None:
+    late: list[float] = []
+    timetable = Timetable(asyncio.get_running_loop().time)
+    timetable.watch(late.append)
+    await asyncio.sleep(3.0)
+    timetable.add(1.0, lambda: None)
+    await asyncio.sleep(0.1)
+    assert late == [0.0]
+
+
+async def test_an_action_that_raises_does_not_stop_the_others() -> None:
+    loop = asyncio.get_running_loop()
+    raised: list[object] = []
+    loop.set_exception_handler(lambda _, context: raised.append(context["exception"]))
+    started = Started()
+
+    def fail() -> None:
+        raise KeyError("bug")
+
+    started.timetable.add(1.0, fail)
+    started.add("with it", 1.0)
+    started.add("later", 2.0)
+    await asyncio.sleep(3)
+    assert started.at == {"with it": 1.0, "later": 2.0}
+    assert [type(error) for error in raised] == [KeyError]
+
+
+async def test_a_coroutine_waits_and_wakes_up_together_with_an_action() -> None:
+    started = Started()
+    loop = asyncio.get_running_loop()
+    await started.timetable.wait(1.0)
+    assert loop.time() == 1.0
+    started.add("action", 1.9)
+    await started.timetable.wait(1.0, slack_seconds=0.2)
+    assert started.at == {"action": pytest.approx(1.9)}
+    assert loop.time() == pytest.approx(1.9)
+
+
+async def test_a_wait_that_is_cancelled_is_forgotten() -> None:
+    timetable = Timetable(asyncio.get_running_loop().time)
+    waiting = asyncio.create_task(timetable.wait(1.0))
+    await asyncio.sleep(0.5)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    started = asyncio.Event()
+    timetable.add(0.6, started.set)
+    await started.wait()
+    await asyncio.sleep(2.0)
