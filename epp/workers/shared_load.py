@@ -1,7 +1,7 @@
 """The load of endpoints, of which the other workers' requests are a part."""
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Final, TypeVar
 
 import structlog
@@ -25,14 +25,12 @@ class SharedLoad(EndpointLoad):
     Args:
         row: That row.
         key: Of the endpoint.
-        siblings: Names of the workers among replicas.
     """
 
-    __slots__ = ("_row", "_siblings", "_slot", "is_leaving", "key")
+    __slots__ = ("_row", "_slot", "is_leaving", "key")
 
-    def __init__(self, row: OwnRow, key: int, siblings: frozenset[Hashable] = frozenset()) -> None:
+    def __init__(self, row: OwnRow, key: int) -> None:
         super().__init__()
-        self._siblings = siblings
         self.key = key
         self.is_leaving = False
         self._row = row
@@ -54,11 +52,6 @@ class SharedLoad(EndpointLoad):
         if slot is not None and not self._row.add(slot, -1, now) and self.is_leaving:
             self.leave()
 
-    def share(self, source: Hashable, in_flight: int, at: float | None = None) -> None:
-        # Workers tell each other their numbers as replicas do, too, but later than the rows.
-        if source not in self._siblings:
-            super().share(source, in_flight, at)
-
     def join(self) -> None:
         """Be visible again: the endpoint has come back to the pool."""
         self.is_leaving = False
@@ -78,7 +71,6 @@ class SharedLoads:
         memory: The shared memory.
         index: Number of this worker.
         count: Number of all workers.
-        siblings: Their names among replicas.
         looked: Called after each look of :meth:`run`.
     """
 
@@ -87,10 +79,8 @@ class SharedLoads:
         memory: memoryview,
         index: int,
         count: int,
-        siblings: frozenset[Hashable] = frozenset(),
         looked: Callable[[], None] = lambda: None,
     ) -> None:
-        self._siblings = siblings
         self._looked = looked
         self._row = OwnRow(memory, index)
         self._peers = [PeerRow(memory, each) for each in range(count) if each != index]
@@ -100,7 +90,7 @@ class SharedLoads:
     def make(self, spec: EndpointSpec) -> SharedLoad:
         """Return the load of a new endpoint."""
         key = key_of(spec.name, spec.address, spec.incarnation)
-        load = SharedLoad(self._row, key, self._siblings)
+        load = SharedLoad(self._row, key)
         if not load.has_slot and not self._told_full:
             self._told_full = True
             _log.warning(

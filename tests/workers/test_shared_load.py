@@ -88,16 +88,6 @@ def test_a_scrape_that_has_the_requests_of_others_does_not_count_them_twice() ->
     assert (busy.load.waiting_requests, busy.load.running_requests) == (0, 1)
 
 
-def test_what_a_worker_tells_as_a_replica_is_not_counted_twice() -> None:
-    memory = memoryview(bytearray(2 * ROW_BYTES))
-    siblings = frozenset({"host/0", "host/1"})
-    load = SharedLoads(memory, 0, 2, siblings).make(SPECS[0])
-    load.share("host/1", 4, 1.0)
-    assert load.in_flight == 0
-    load.share("another/0", 2, 1.0)
-    assert load.in_flight == 2
-
-
 def test_requests_of_a_dead_worker_count_no_more() -> None:
     memory, (one, other) = workers(2)
     for _ in range(6):

@@ -8,9 +8,8 @@ import sys
 from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 _HEAD: Final = Struct("<QII")
 """The endpoint's key, tokens of a block, and number of hashes; these follow, 8 bytes each."""
@@ -19,9 +18,8 @@ MAX_WAITING_BYTES: Final = 1 << 20
 """Facts that wait to be told: 2000 prompts of 64 blocks. Above it, the oldest are dropped."""
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixFact:
-    """A prompt that was sent to an endpoint."""
+class PrefixFact(NamedTuple):
+    """A prompt that was sent to an endpoint; a tuple, as each request makes one."""
 
     endpoint: int
     """Its :func:`~epp.replication.plugins.replica_key`."""
