@@ -38,8 +38,9 @@ ROW_BYTES: Final = _WORDS * _WORD_BYTES
 
 
 Change = tuple[int, int, float | None]
-"""A number that another worker has changed: the key of the endpoint, the requests in flight there,
-and when, in seconds of the monotonic clock; None if the worker has dropped the endpoint."""
+"""What another worker has changed: the key of an endpoint, how many more requests are in flight
+there, and since when, in seconds of the monotonic clock; None if the worker has dropped the
+endpoint."""
 
 
 def key_of(*identity: str) -> int:
@@ -138,7 +139,7 @@ class PeerRow:
         """Requests by slot, as of the last look."""
 
     def changes(self, *, is_thorough: bool = False) -> Sequence[Change]:
-        """Return the numbers that differ from those of the last look.
+        """Return what differs from the last look.
 
         Args:
             is_thorough: Compare all numbers even if the row seems unchanged. On machines that write
@@ -170,9 +171,12 @@ class PeerRow:
         found: list[Change] = []
         for slot in slots:
             # The writer may just be adding a slot, whose key is not here yet.
-            if slot < len(known) and (count := counts[slot]) != known[slot] and (key := keys[slot]):
-                known[slot] = self.in_flight[key] = count
-                found.append((key, count, self._times[slot]))
+            if slot >= len(known) or not (key := keys[slot]):
+                continue
+            if change := counts[slot] - known[slot]:
+                known[slot] += change
+                self.in_flight[key] += change
+                found.append((key, change, self._times[slot]))
         return found
 
     def _moved(self) -> Sequence[Change]:
@@ -183,14 +187,13 @@ class PeerRow:
         self._known = self._counts[:used].tolist()
         before, after = self.in_flight, dict[int, int]()
         self.in_flight = after
+        slots = {key: slot for slot, key in enumerate(self._keys) if key}
         found: list[Change] = []
-        for slot, (key, count) in enumerate(zip(self._keys, self._known, strict=True)):
-            if not key:
-                continue
-            after[key] = count
-            if count != before.get(key, 0):
-                found.append((key, count, self._times[slot]))
-        found += [(key, 0, None) for key, count in before.items() if count and key not in after]
+        for key, slot in slots.items():
+            count = after[key] = self._known[slot]
+            if change := count - before.get(key, 0):
+                found.append((key, change, self._times[slot]))
+        found += [(key, -count, None) for key, count in before.items() if count and key not in after]
         return found
 
 

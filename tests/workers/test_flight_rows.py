@@ -37,7 +37,7 @@ def test_a_change_is_read_once_with_its_time() -> None:
     assert list(peer.changes()) == [(A, 2, 5.75)]
     assert list(peer.changes()) == []
     assert row.add(slot, -2, 6.0) == 0
-    assert list(peer.changes()) == [(A, 0, 6.0)]
+    assert list(peer.changes()) == [(A, -2, 6.0)]
     assert peer.in_flight == {A: 0}
 
 
@@ -54,7 +54,7 @@ def test_a_thorough_look_finds_a_change_whose_count_was_seen_before_it() -> None
     row.add(slot, 1, 2.0)
     words[0] = changes
     assert list(peer.changes()) == []
-    assert list(peer.changes(is_thorough=True)) == [(A, 2, 2.0)]
+    assert list(peer.changes(is_thorough=True)) == [(A, 1, 2.0)]
 
 
 @pytest.mark.parametrize("changes", [1, RECENT // 2, RECENT // 2 + 1, RECENT, 3 * RECENT + 5])
@@ -69,7 +69,7 @@ def test_a_reader_misses_no_change_however_many_there_were(changes: int) -> None
         assert slot is not None
         expected[number % len(slots) + 1] = row.add(slot, 1, float(number))
     changed = {key: count for key, count in expected.items() if count}
-    assert {key: count for key, count, _ in peer.changes()} == changed
+    assert {key: change for key, change, _ in peer.changes()} == changed
     assert peer.in_flight == expected
 
 
@@ -92,7 +92,7 @@ def test_rows_do_not_touch_each_other() -> None:
         assert slot is not None
         row.add(slot, index + 1, 0.0)
     peers = [PeerRow(memory, index) for index in range(3)]
-    assert [[count for _, count, _ in peer.changes()] for peer in peers] == [[1], [2], [3]]
+    assert [[change for _, change, _ in peer.changes()] for peer in peers] == [[1], [2], [3]]
 
 
 def test_a_slot_that_is_given_back_takes_another_endpoint() -> None:
@@ -107,7 +107,7 @@ def test_a_slot_that_is_given_back_takes_another_endpoint() -> None:
     assert row.take_slot(B) == first
     row.add(first, 1, 3.0)
     assert sorted(peer.changes(), key=itemgetter(1)) == [
-        (A, 0, None),
+        (A, -1, None),
         (B, 1, 3.0),
     ]
 
@@ -121,7 +121,7 @@ def test_the_requests_of_a_worker_that_died_are_gone() -> None:
         row.add(slot, 3, 1.0)
     assert len(list(peer.changes())) == 2
     clear_row(memory, 0)
-    assert list(peer.changes()) == [(A, 0, None), (B, 0, None)]
+    assert list(peer.changes()) == [(A, -3, None), (B, -3, None)]
     again = OwnRow(memory, 0)  # the next process of that worker
     slot = again.take_slot(B)
     assert slot is not None
@@ -164,6 +164,6 @@ def test_after_a_look_the_reader_has_what_the_writer_has(steps: list[tuple[str, 
             clear_row(memory, 0)
             row, slots, flight = OwnRow(memory, 0), {}, {}
         elif step == "look":
-            for each, in_flight, _ in peer.changes():
-                known[each] = in_flight
+            for each, change, _ in peer.changes():
+                known[each] = known.get(each, 0) + change
             assert {k: n for k, n in known.items() if n} == {k: n for k, n in flight.items() if n}
