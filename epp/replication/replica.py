@@ -116,7 +116,8 @@ class Replica(Inbox):
             carrier = tasks.create_task(self._carry(), name="replica carrier")
             try:
                 while True:
-                    await asyncio.sleep(self.tick())
+                    pause_seconds = self.tick()
+                    await asyncio.sleep(pause_seconds)
             finally:
                 self._send(leaves=True)
                 carrier.cancel()

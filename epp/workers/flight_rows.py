@@ -2,8 +2,8 @@
 
 Each worker has a row, which it alone writes: for each endpoint a key, the number of requests and
 the time of its last change. The others read the row before each decision, so a request counts for
-them microseconds after it was sent. A reader compares one number if nothing has changed (0.1 us), and
-otherwise reads the slots that have changed since its last look, however large the pool is.
+them microseconds after it was sent. A reader compares one number if nothing has changed (0.1 us).
+Otherwise it reads the slots that have changed since its last look, however large the pool is.
 Aligned words of eight bytes are written whole, and no lock is needed: a reader that meets a change
 half made sees the rest at the next look.
 
@@ -193,7 +193,9 @@ class PeerRow:
             count = after[key] = self._known[slot]
             if change := count - before.get(key, 0):
                 found.append((key, change, self._times[slot]))
-        found += [(key, -count, None) for key, count in before.items() if count and key not in after]
+        found += [
+            (key, -count, None) for key, count in before.items() if count and key not in after
+        ]
         return found
 
 

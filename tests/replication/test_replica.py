@@ -1,7 +1,6 @@
 """What replicas know of each other: after losses, restarts, partitions and deaths."""
 
 from collections.abc import Iterator
-from itertools import count
 
 import msgspec
 import pytest
@@ -73,9 +72,7 @@ def test_three_replicas_add_up_and_tell_only_their_own(wire: Wire, clock: Clock)
 @pytest.fixture
 def siblings(wire: Wire, clock: Clock) -> list[Node]:
     names = ("host/0", "host/1")
-    nodes = [
-        Node(wire, clock, name, incarnation=n, siblings=names) for n, name in enumerate(names)
-    ]
+    nodes = [Node(wire, clock, name, incarnation=n, siblings=names) for n, name in enumerate(names)]
     pass_time(wire, clock, nodes, 2 * TICK_SECONDS)
     return nodes
 
@@ -113,17 +110,15 @@ def test_siblings_that_share_facts_alone_tell_them_within_a_tenth_of_a_second(
 ) -> None:
     diary = Diary()
     node = Node(wire, clock, "host/0", plugins=[diary], siblings=["host/0", "host/1"])
-    ticks_until_told = []
+    ticks = 0
     for number in range(20):
         diary.note(f"word {number}")
         noted_at = clock.now
-        for tick in count(1):
+        while diary.new:
             clock.now += node.replica.tick()
-            if not diary.new:
-                break
+            ticks += 1
         assert clock.now - noted_at <= FACTS_SECONDS + TICK_SECONDS
-        ticks_until_told.append(tick)
-    assert sum(ticks_until_told) <= 2 * 20  # some are for heartbeats
+    assert ticks <= 2 * 20  # some are for heartbeats
 
 
 def test_siblings_whose_plugins_contribute_tell_it_every_tick(wire: Wire, clock: Clock) -> None:

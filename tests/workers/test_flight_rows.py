@@ -137,7 +137,9 @@ def test_a_full_row_gives_no_slot() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["take", "give", "add", "many", "look", "clear"]), st.integers(1, 4)),
+        st.tuples(
+            st.sampled_from(["take", "give", "add", "many", "look", "clear"]), st.integers(1, 4)
+        ),
         max_size=60,
     )
 )

@@ -330,8 +330,7 @@ class PrefixIndex:
             if known < run.end:
                 run = self._split(run, known)
             is_new = (
-                known < len(hashes)
-                and (first := hashes[known]) not in self._firsts[first & WHICH]
+                known < len(hashes) and (first := hashes[known]) not in self._firsts[first & WHICH]
             )
         blocks, end_count = holder.blocks, len(ends)
         end, new_below = run, False

@@ -135,11 +135,7 @@ def test_a_replica_that_joins_gets_all_prompts_and_their_order() -> None:
 def test_facts_about_unknown_endpoints_and_other_block_sizes_are_left_out() -> None:
     producer, (pod,) = replica("a")
     key = replica_key(pod)
-    producer.learn(
-        encode(key + 1, 64, [1])
-        + encode(key, 128, [2])
-        + encode(key, 64, [])
-    )
+    producer.learn(encode(key + 1, 64, [1]) + encode(key, 128, [2]) + encode(key, 64, []))
     assert producer.index.statistics().entries == 0
     pod.metrics = EndpointMetrics(cache_block_size=128)
     producer.learn(encode(key, 128, [2]))
