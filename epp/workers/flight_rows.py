@@ -74,7 +74,7 @@ class OwnRow:
         self._counts = words[_COUNTS:_TIMES]
         self._times = words[_TIMES:_RECENT].cast("B").cast("d")
         self._recent = words[_RECENT:_WORDS]
-        # What is in the memory, as reading it there takes twice as long.
+        # Copies of what is in the memory, so that add() only writes there.
         self._changes = words[_CHANGES]
         self._in_flight: list[int] = self._counts[: words[_USED]].tolist()
         self._free: list[int] = []
@@ -158,7 +158,7 @@ class PeerRow:
         return self._counted([recent[number % RECENT] for number in range(before, seen)])
 
     def _differing(self) -> Sequence[int]:
-        """Return the slots whose numbers have changed; 4096 are compared in 0.1 ms."""
+        """Return the slots whose numbers have changed; 1000 are compared in 8 us."""
         known = self._known
         counts = self._counts[: len(known)].tolist()
         if counts == known:

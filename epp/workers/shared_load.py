@@ -57,8 +57,8 @@ class SharedLoad(EndpointLoad):
     def shift(self, change: int, at: float | None) -> None:
         """Count more or fewer requests of the other workers.
 
-        It does what :meth:`share` does, with half the instructions: the rows of the workers know
-        what each of them has told.
+        It does what :meth:`share` does without a record for each source: the rows of the workers
+        know what each of them has told.
 
         Args:
             change: How many more.

@@ -68,7 +68,7 @@ class ReplicaLoads:
             total = attributes.get(self._load)
             if total is None:
                 continue
-            # As own() does, which takes 2.5 us for each endpoint instead of 0.5.
+            # As own() does, without making an object for each endpoint, 50 times a second.
             requests, tokens = total.requests, total.tokens
             for part in attributes.get(self._parts, _NO_PARTS).values():
                 requests -= part[0]
