@@ -461,6 +461,7 @@ class PoolRuntime:
             return None
         share = replica.share(self.settings.pool_name)
         share.owns_queues = self._sharing.owns_queues
+        share.siblings = frozenset(self._sharing.siblings())
         self.store.add_listener(share)
         self._share_plugins(share)
         return share

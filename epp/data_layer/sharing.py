@@ -1,6 +1,6 @@
 """What several processes of one endpoint picker share of a pool, see ``epp/workers``."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol, TypeVar
 
 from epp.data_layer.plugins import EndpointSpec
@@ -32,6 +32,9 @@ class PoolSharing(PoolListener, Protocol):
 
     def owns_queues(self) -> bool:
         """Return whether this process owns the queues of flow control."""
+
+    def siblings(self) -> Collection[str]:
+        """Return the names that all these processes have as replicas."""
 
     async def run(self) -> None:
         """Share until cancelled."""
@@ -71,6 +74,9 @@ class Alone:
 
     def owns_queues(self) -> bool:
         return True
+
+    def siblings(self) -> Collection[str]:
+        return ()
 
     async def run(self) -> None:
         """Do nothing."""

@@ -4,6 +4,9 @@ The requests in flight are compared with what was last told, 50 times a second, 
 each start and end: so a request costs nothing more, and a message has total numbers, which do no
 harm if they arrive twice, late or not at all. What replicas report goes into the effective loads
 of the endpoints (:meth:`~epp.scheduling.EndpointLoad.share`).
+
+Siblings, the workers of one host, read each other's requests in shared memory. Their numbers are
+told once a second, for the metrics, and change no loads.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +16,7 @@ from typing import Final
 import structlog
 
 from epp.replication.messages import PluginState, PoolState
+from epp.replication.peers import Peer
 from epp.replication.plugins import CrossReplicaContributor, FactSharer, replica_key
 from epp.scheduling import Endpoint, Plugin
 
@@ -22,6 +26,8 @@ MAX_PART_BYTES: Final = 64 << 10
 """Facts in one message: 8192 blocks of prompts, which another replica enters within 1 ms."""
 FACTS_SECONDS: Final = 0.1
 """Pause between two messages with facts, unless more are waiting."""
+_EARLY_SECONDS: Final = 0.005
+"""So much earlier facts may be told, because a timer of the event loop may be."""
 CONTRIBUTION_BYTES_PER_SECOND: Final = 512 << 10
 """Long contributions are sent less often, so that each plugin sends at most this."""
 MAX_NUMBERS: Final = 20_000
@@ -59,6 +65,8 @@ class PoolShare:
         self.pool = pool
         self.owns_queues: Callable[[], bool] = lambda: True
         """Whether this process owns the queues of flow control."""
+        self.siblings: frozenset[str] = frozenset()
+        """Replicas that know the requests in flight of each other otherwise."""
         self._ended = ended
         self._tracked: dict[int, _Tracked] = {}
         self._numbers: dict[str, dict[int, int]] = {}
@@ -69,6 +77,7 @@ class PoolShare:
         """Ids of the plugins that remember new facts."""
         self._interval_seconds = 0.0
         self._facts_at = 0.0
+        self._has_more_facts = False
         self.wants_facts = False
         """Whether a plugin has just begun to learn; reset by the reader."""
 
@@ -83,14 +92,15 @@ class PoolShare:
         else:
             known.is_gone = False
         for replica, numbers in self._numbers.items():
-            endpoint.load.share(replica, numbers.get(key, 0))
+            if replica not in self.siblings:
+                endpoint.load.share(replica, numbers.get(key, 0))
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         """Count what other replicas have in flight on ``endpoint`` no more."""
         tracked = self._tracked.get(replica_key(endpoint))
         if tracked is not None and tracked.endpoint is endpoint:
             tracked.is_gone = True
-        for replica in self._numbers:
+        for replica in self._numbers.keys() - self.siblings:
             endpoint.load.share(replica, 0)
 
     def use_plugins(self, plugins: Iterable[Plugin], interval_seconds: float) -> None:
@@ -127,14 +137,22 @@ class PoolShare:
 
     # --- telling ----------------------------------------------------------------------------------
 
-    def changes(self, now: float, *, is_whole: bool) -> PoolState | None:
+    def is_urgent(self, peers: Iterable[Peer]) -> bool:
+        """Return whether these replicas are to be told more than some facts each 0.1 s."""
+        return bool(self._contributors) or self._has_more_facts or self._tells_requests(peers)
+
+    def changes(
+        self, now: float, peers: Iterable[Peer] = (), *, is_whole: bool
+    ) -> PoolState | None:
         """Return what has changed since the last call; None for nothing.
 
         Args:
             now: Seconds of the clock.
+            peers: The replicas that are told.
             is_whole: Whether to return all requests in flight and all contributions.
         """
-        in_flight = self._in_flight(is_whole=is_whole)
+        is_told = is_whole or self._tells_requests(peers)
+        in_flight = self._in_flight(is_whole=is_whole) if is_told else {}
         plugins = [*self._contributions(now, is_whole=is_whole), *self._new_facts(now)]
         if not (in_flight or plugins or is_whole):
             return None
@@ -149,6 +167,10 @@ class PoolShare:
                     yield PoolState(self.pool, False, {}, [state])
             except Exception:
                 _log.exception("plugin failed to share its state", plugin=plugin.name)
+
+    def _tells_requests(self, peers: Iterable[Peer]) -> bool:
+        siblings = self.siblings
+        return not siblings or any(each.name not in siblings for each in peers)
 
     def _in_flight(self, *, is_whole: bool) -> dict[int, int]:
         told: dict[int, int] = {}
@@ -186,7 +208,8 @@ class PoolShare:
     def _new_facts(self, now: float) -> Iterator[PluginState]:
         if now < self._facts_at:
             return
-        self._facts_at = now + FACTS_SECONDS
+        self._facts_at = now + FACTS_SECONDS - _EARLY_SECONDS
+        self._has_more_facts = False
         for name, plugin in self._sharers.items():
             try:
                 facts = plugin.new_facts(MAX_PART_BYTES)
@@ -197,6 +220,7 @@ class PoolShare:
                 yield PluginState(name, plugin.type, False, facts)
             if len(facts) > MAX_PART_BYTES // 2:  # more may be waiting
                 self._facts_at = now
+                self._has_more_facts = True
 
     # --- what others tell -------------------------------------------------------------------------
 
@@ -224,7 +248,7 @@ class PoolShare:
     def forget(self, replica: str) -> None:
         """Forget what a replica has in flight, and its contributions."""
         for key in self._numbers.pop(replica, {}):
-            if (tracked := self._tracked.get(key)) is not None:
+            if replica not in self.siblings and (tracked := self._tracked.get(key)) is not None:
                 tracked.endpoint.load.share(replica, 0)
         for name, each in self._contributors.items():
             try:
@@ -244,6 +268,8 @@ class PoolShare:
         elif key in numbers or len(numbers) < MAX_NUMBERS:
             numbers[key] = number
         else:
+            return
+        if replica in self.siblings:
             return
         tracked = self._tracked.get(key)
         if tracked is not None and not tracked.is_gone:

@@ -1,7 +1,7 @@
 """The load of endpoints, of which the other workers' requests are a part."""
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Final, TypeVar
 
 import structlog
@@ -25,16 +25,16 @@ class SharedLoad(EndpointLoad):
     Args:
         row: That row.
         key: Of the endpoint.
-        siblings: Names of the workers among replicas.
     """
 
-    __slots__ = ("_row", "_siblings", "_slot", "is_leaving", "key")
+    __slots__ = ("_row", "_slot", "_theirs", "is_leaving", "key")
 
-    def __init__(self, row: OwnRow, key: int, siblings: frozenset[Hashable] = frozenset()) -> None:
+    def __init__(self, row: OwnRow, key: int) -> None:
         super().__init__()
-        self._siblings = siblings
         self.key = key
         self.is_leaving = False
+        self._theirs = 0
+        """Requests of the other workers."""
         self._row = row
         self._slot = row.take_slot(key)
 
@@ -54,10 +54,32 @@ class SharedLoad(EndpointLoad):
         if slot is not None and not self._row.add(slot, -1, now) and self.is_leaving:
             self.leave()
 
-    def share(self, source: Hashable, in_flight: int, at: float | None = None) -> None:
-        # Workers tell each other their numbers as replicas do, too, but later than the rows.
-        if source not in self._siblings:
-            super().share(source, in_flight, at)
+    def shift(self, change: int, at: float | None) -> None:
+        """Count more or fewer requests of the other workers.
+
+        It does what :meth:`share` does without a record for each source: the rows of the workers
+        know what each of them has told.
+
+        Args:
+            change: How many more.
+            at: When, as for :meth:`share`.
+        """
+        self._theirs += change
+        self.in_flight += change
+        self.shared_in_flight += change
+        if at is None:
+            self._update()
+        elif (log := self._log) and log[-1][0] > at:
+            self._note_late(at, change)
+        else:
+            self._note(at, change)
+        if change > 0 and self.waiting_for_requests:
+            self._wake()
+
+    def set_theirs(self, in_flight: int) -> None:
+        """Count so many requests of the other workers, as of now."""
+        if in_flight != self._theirs:
+            self.shift(in_flight - self._theirs, None)
 
     def join(self) -> None:
         """Be visible again: the endpoint has come back to the pool."""
@@ -78,7 +100,6 @@ class SharedLoads:
         memory: The shared memory.
         index: Number of this worker.
         count: Number of all workers.
-        siblings: Their names among replicas.
         looked: Called after each look of :meth:`run`.
     """
 
@@ -87,10 +108,8 @@ class SharedLoads:
         memory: memoryview,
         index: int,
         count: int,
-        siblings: frozenset[Hashable] = frozenset(),
         looked: Callable[[], None] = lambda: None,
     ) -> None:
-        self._siblings = siblings
         self._looked = looked
         self._row = OwnRow(memory, index)
         self._peers = [PeerRow(memory, each) for each in range(count) if each != index]
@@ -100,7 +119,7 @@ class SharedLoads:
     def make(self, spec: EndpointSpec) -> SharedLoad:
         """Return the load of a new endpoint."""
         key = key_of(spec.name, spec.address, spec.incarnation)
-        load = SharedLoad(self._row, key, self._siblings)
+        load = SharedLoad(self._row, key)
         if not load.has_slot and not self._told_full:
             self._told_full = True
             _log.warning(
@@ -115,26 +134,24 @@ class SharedLoads:
         assert isinstance(load, SharedLoad)  # noqa: S101 - made above
         load.join()
         self._loads[load.key] = load
-        for peer in self._peers:
-            load.share(peer.index, peer.in_flight.get(load.key, 0))
+        load.set_theirs(sum(peer.in_flight.get(load.key, 0) for peer in self._peers))
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         load = endpoint.load
         assert isinstance(load, SharedLoad)  # noqa: S101 - made above
         if self._loads.get(load.key) is load:
             del self._loads[load.key]
-        for peer in self._peers:
-            load.share(peer.index, 0)
+        load.set_theirs(0)
         load.leave()
 
     def look(self, *, is_thorough: bool = False) -> None:
         """Take over what the other workers have changed."""
         loads = self._loads
         for peer in self._peers:
-            for key, in_flight, at in peer.changes(is_thorough=is_thorough):
+            for key, change, at in peer.changes(is_thorough=is_thorough):
                 load = loads.get(key)
                 if load is not None:
-                    load.share(peer.index, in_flight, at)
+                    load.shift(change, at)
 
     def before(self, read: Callable[[], T]) -> Callable[[], T]:
         """Return ``read`` with a :meth:`look` before each call."""

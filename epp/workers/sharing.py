@@ -1,7 +1,7 @@
 """What one worker shares with the others: scrapes, requests in flight, flow control."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 from epp.data_layer import EndpointSpec, EndpointStore, ScrapeObserver, Scraper
@@ -33,9 +33,7 @@ class WorkerSharing:
         self._leadership = leadership
         self._place = place
         self._flow: SharedFlowController | None = None
-        self._loads = SharedLoads(
-            memory, place.index, place.count, place.siblings, looked=self._looked
-        )
+        self._loads = SharedLoads(memory, place.index, place.count, looked=self._looked)
 
     def make_load(self, spec: EndpointSpec) -> EndpointLoad:
         return self._loads.make(spec)
@@ -59,6 +57,9 @@ class WorkerSharing:
 
     def owns_queues(self) -> bool:
         return self._leadership.is_ours
+
+    def siblings(self) -> Collection[str]:
+        return self._place.siblings
 
     def _looked(self) -> None:
         if self._flow is not None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from epp.replication.messages import MAX_MESSAGE_BYTES, VERSION, Message, PoolState, encode
 from epp.replication.peers import MAX_PEERS
 from epp.replication.plugins import CrossReplicaContributor, FactSharer, replica_key
+from epp.replication.pool_share import FACTS_SECONDS
 from epp.replication.replica import HEARTBEATS, TICK_SECONDS, WHOLE_SECONDS
 from epp.replication.traffic import Dropped
 from epp.testing import make_endpoint
@@ -66,6 +67,89 @@ def test_three_replicas_add_up_and_tell_only_their_own(wire: Wire, clock: Clock)
     pass_time(wire, clock, nodes, 0.2)
     assert [node.shared[0] for node in nodes] == [5, 4, 3]
     assert [node.own[0] for node in nodes] == [1, 2, 3]
+
+
+@pytest.fixture
+def siblings(wire: Wire, clock: Clock) -> list[Node]:
+    names = ("host/0", "host/1")
+    nodes = [Node(wire, clock, name, incarnation=n, siblings=names) for n, name in enumerate(names)]
+    pass_time(wire, clock, nodes, 2 * TICK_SECONDS)
+    return nodes
+
+
+def test_siblings_tell_their_requests_once_a_second_and_load_no_endpoint_with_them(
+    wire: Wire, clock: Clock, siblings: list[Node]
+) -> None:
+    one, other = siblings
+    one.start(0, 3)
+    pass_time(wire, clock, siblings, 2 * TICK_SECONDS)
+    assert other.replica.readings()["host/0"].in_flight == 0
+    pass_time(wire, clock, siblings, WHOLE_SECONDS)
+    assert other.replica.readings()["host/0"].in_flight == 3
+    again = make_endpoint("e0")
+    other.share.endpoint_added(again)
+    assert (other.shared, again.load.shared_in_flight) == ([0, 0], 0)
+    other.share.endpoint_removed(again)
+    other.replica.left("host/0")
+    assert (other.shared, again.load.in_flight) == ([0, 0], 0)
+
+
+def test_siblings_tell_replicas_of_other_hosts_at_once(
+    wire: Wire, clock: Clock, siblings: list[Node]
+) -> None:
+    nodes = [*siblings, Node(wire, clock, "other", incarnation=9, siblings=["other"])]
+    pass_time(wire, clock, nodes, 2 * TICK_SECONDS)
+    for node in nodes:
+        node.start(0)
+    pass_time(wire, clock, nodes, TICK_SECONDS)
+    assert [node.shared[0] for node in nodes] == [1, 1, 2]
+
+
+def test_siblings_that_share_facts_alone_tell_them_within_a_tenth_of_a_second(
+    wire: Wire, clock: Clock
+) -> None:
+    diary = Diary()
+    node = Node(wire, clock, "host/0", plugins=[diary], siblings=["host/0", "host/1"])
+    ticks = 0
+    for number in range(20):
+        diary.note(f"word {number}")
+        noted_at = clock.now
+        while diary.new:
+            clock.now += node.replica.tick()
+            ticks += 1
+        assert clock.now - noted_at <= FACTS_SECONDS + TICK_SECONDS
+    assert ticks <= 2 * 20  # some are for heartbeats
+
+
+def test_siblings_whose_plugins_contribute_tell_it_every_tick(wire: Wire, clock: Clock) -> None:
+    node = Node(wire, clock, "host/0", plugins=[Part()], siblings=["host/0"])
+    assert node.replica.tick() == TICK_SECONDS
+
+
+def test_more_facts_than_one_message_has_are_told_tick_by_tick(wire: Wire, clock: Clock) -> None:
+    class Long(Diary):
+        def new_facts(self, max_bytes: int) -> bytes:
+            return super().new_facts(max_bytes).ljust(max_bytes) if self.new else b""
+
+    diary = Long()
+    node = Node(wire, clock, "host/0", plugins=[diary], siblings=["host/0"])
+    diary.note("x")
+    assert node.replica.tick() == TICK_SECONDS
+    clock.now += TICK_SECONDS
+    assert node.replica.tick() > TICK_SECONDS
+
+
+def test_the_pause_ends_when_a_heartbeat_is_due(wire: Wire, clock: Clock) -> None:
+    node = Node(wire, clock, "host/0", siblings=["host/0"])
+    gaps, before, sent = [], clock.now, 0
+    while clock.now < 105.0:
+        pause = node.replica.tick()
+        if node.replica.traffic.sent > sent:
+            sent = node.replica.traffic.sent
+            gaps.append(clock.now - before)
+            before = clock.now
+        clock.now += pause
+    assert max(gaps) <= LEASE_SECONDS / HEARTBEATS + TICK_SECONDS
 
 
 def test_a_lost_message_heals_with_the_next_whole_one(

@@ -1,6 +1,6 @@
 """Replicas on a manual clock, and a wire between them that loses what a test wants it to lose."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from epp.replication import Carrier, Inbox, PoolShare, Replica
 from epp.replication.replica import TICK_SECONDS
@@ -73,6 +73,7 @@ class Node:
         incarnation: int = 1,
         endpoints: int = 2,
         plugins: Sequence[Plugin] = (),
+        siblings: Collection[str] = (),
     ) -> None:
         self.carrier = WireCarrier(wire, name)
         self.clock = clock
@@ -86,6 +87,7 @@ class Node:
         self.carrier.inbox = self.replica
         wire.ends.append(self.carrier)
         self.share: PoolShare = self.replica.share(POOL)
+        self.share.siblings = frozenset(siblings)
         self.endpoints = [make_endpoint(f"e{index}") for index in range(endpoints)]
         for each in self.endpoints:
             self.share.endpoint_added(each)

@@ -3,6 +3,8 @@
 from functools import partial
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from epp.data_layer import EndpointSpec, EndpointStore
@@ -88,16 +90,6 @@ def test_a_scrape_that_has_the_requests_of_others_does_not_count_them_twice() ->
     assert (busy.load.waiting_requests, busy.load.running_requests) == (0, 1)
 
 
-def test_what_a_worker_tells_as_a_replica_is_not_counted_twice() -> None:
-    memory = memoryview(bytearray(2 * ROW_BYTES))
-    siblings = frozenset({"host/0", "host/1"})
-    load = SharedLoads(memory, 0, 2, siblings).make(SPECS[0])
-    load.share("host/1", 4, 1.0)
-    assert load.in_flight == 0
-    load.share("another/0", 2, 1.0)
-    assert load.in_flight == 2
-
-
 def test_requests_of_a_dead_worker_count_no_more() -> None:
     memory, (one, other) = workers(2)
     for _ in range(6):
@@ -158,3 +150,44 @@ def test_more_endpoints_than_a_row_has_are_served_unshared_and_the_log_says_so()
     last.start(0.0)
     last.end(1.0)
     assert last.in_flight == 0
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["start", "end", "remove", "add", "look", "restart"]),
+        st.integers(0, 1),
+        st.integers(0, 2),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_each_worker_counts_what_the_other_has_in_flight_at_the_endpoints_that_it_knows(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    memory, made = workers(2)
+    held: list[dict[str, list[Reservation]]] = [{}, {}]
+    for number, (step, index, which) in enumerate(steps):
+        now = float(number)
+        worker, spec = made[index], SPECS[which]
+        known = {each.name: each for each in worker.store.snapshot}
+        if step == "start" and spec.name in known:
+            reservation = Reservation(known[spec.name].load, now)
+            held[index].setdefault(spec.name, []).append(reservation)
+        elif step == "end" and held[index].get(spec.name):
+            held[index][spec.name].pop().release(now)
+        elif step == "remove":
+            worker.report([each for each in SPECS if each.name in known and each is not spec])
+        elif step == "add":
+            worker.report([each for each in SPECS if each.name in known or each is spec])
+        elif step == "restart":
+            clear_row(memory, index)
+            made[index], held[index] = Worker(memory, index, 2), {}
+        else:
+            worker.loads.look(is_thorough=which == 0)
+    for index, worker in enumerate(made):
+        worker.loads.look()
+        for each in worker.store.snapshot:
+            own, theirs = (len(held[who].get(each.name, [])) for who in (index, 1 - index))
+            assert (each.load.own_in_flight, each.load.shared_in_flight) == (own, theirs)

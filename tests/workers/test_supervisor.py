@@ -120,11 +120,12 @@ async def test_the_requests_of_a_dead_worker_are_cleared(tmp_path: Path) -> None
         slot = row.take_slot(7)
         assert slot is not None
         row.add(slot, 5, 1.0)
-        assert [each.in_flight for each in peer.changes()] == [5]
+        assert [change for _, change, _ in peer.changes()] == [5]
         before = run.pid(1)
         os.kill(before, signal.SIGKILL)
         await run.until(lambda: run.pid(1) != before)
-        assert [each.in_flight for each in peer.changes()] == [0]
+        assert [change for _, change, _ in peer.changes()] == [-5]
+        assert peer.in_flight.get(7, 0) == 0
 
 
 async def test_a_worker_that_ends_before_it_is_ready_ends_the_start(tmp_path: Path) -> None:

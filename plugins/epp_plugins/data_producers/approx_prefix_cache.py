@@ -81,7 +81,6 @@ from epp.scheduling import (
 from epp_plugins.data_producers.media import BYTES_PER_TOKEN
 from epp_plugins.data_producers.prefix_facts import (
     BYTES_PER_HASH,
-    PrefixFact,
     PrefixFacts,
     decode,
     encode,
@@ -251,15 +250,12 @@ class ApproxPrefixCacheProducer(
         return self._parts(max_bytes)
 
     def learn(self, facts: bytes) -> None:
-        for fact in decode(facts):
-            endpoint = self._by_key.get(fact.endpoint)
+        by_key, record = self._by_key, self._record
+        for key, block_size, hashes in decode(facts):
+            endpoint = by_key.get(key)
             # With another block size, the hashes would never be asked for.
-            if (
-                endpoint is not None
-                and fact.hashes
-                and fact.block_size == self._record.size(endpoint)
-            ):
-                self._record.record(endpoint, fact.hashes, fact.block_size)
+            if endpoint is not None and hashes and block_size == record.size(endpoint):
+                record.record(endpoint, hashes, block_size)
 
     def dump_state(self) -> Mapping[str, object]:
         return {
@@ -277,7 +273,7 @@ class ApproxPrefixCacheProducer(
                 continue
             part = bytearray()
             for hashes in self.index.prompts(name, most):
-                fact = encode(PrefixFact(key, size, hashes))
+                fact = encode(key, size, hashes)
                 if part and len(part) + len(fact) > max_bytes:
                     yield bytes(part)
                     part.clear()
@@ -291,7 +287,7 @@ class ApproxPrefixCacheProducer(
         if entered is None or self._facts is None:
             return
         if (key := self._keys.get(endpoint.name)) is not None:
-            self._facts.add(PrefixFact(key, *entered))
+            self._facts.add(key, *entered)
 
     def _entries(self) -> Mapping[tuple[str, ...], float]:
         return {(): self.index.statistics().entries}

@@ -1,79 +1,71 @@
 """What replicas tell each other about cached prompts, for ``approx-prefix-cache-producer``.
 
 A fact says that an endpoint was sent a prompt. It has the endpoint's key, the block size and the
-chained hashes of the prompt's blocks: nothing of the prompt itself.
+chained hashes of the prompt's blocks: nothing of the prompt itself. Encoded, it is a row of 64-bit
+words in little endian: the key, the tokens of a block (32 bits) with the number of hashes (the
+higher 32), and the hashes.
 """
 
 import sys
 from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from struct import Struct
 from typing import Final
 
-_HEAD: Final = Struct("<QII")
-"""The endpoint's key, tokens of a block, and number of hashes; these follow, 8 bytes each."""
 BYTES_PER_HASH: Final = 8
 MAX_WAITING_BYTES: Final = 1 << 20
 """Facts that wait to be told: 2000 prompts of 64 blocks. Above it, the oldest are dropped."""
+_HEAD_WORDS: Final = 2
+_COUNT_BIT: Final = 32
+_SIZE_MASK: Final = (1 << _COUNT_BIT) - 1
 
-
-@dataclass(frozen=True, slots=True)
-class PrefixFact:
-    """A prompt that was sent to an endpoint."""
-
-    endpoint: int
-    """Its :func:`~epp.replication.plugins.replica_key`."""
-    block_size: int
-    """Tokens of a block."""
-    hashes: Sequence[int]
-
-    @property
-    def size(self) -> int:
-        """Encoded length in bytes."""
-        return _HEAD.size + BYTES_PER_HASH * len(self.hashes)
+PrefixFact = tuple[int, int, Sequence[int]]
+"""The :func:`~epp.replication.plugins.replica_key` of an endpoint, the tokens of a block, and the
+hashes of a prompt that was sent there."""
 
 
 class PrefixFacts:
-    """Facts that wait to be told; of prompts with the same end, the newest one is."""
+    """Facts that wait to be told, encoded; of prompts with the same end, the newest one is."""
 
     def __init__(self) -> None:
-        self._waiting: deque[PrefixFact] = deque()
+        self._waiting: deque[bytes] = deque()
         self._bytes = 0
         self._last: tuple[int, int] | None = None
 
-    def add(self, fact: PrefixFact) -> None:
+    def add(self, endpoint: int, block_size: int, hashes: Sequence[int]) -> None:
         """Remember a fact, unless it is the same as the one before, as in a burst."""
-        this = fact.endpoint, fact.hashes[-1]
+        this = endpoint, hashes[-1]
         if this == self._last:
             return
         self._last = this
+        fact = encode(endpoint, block_size, hashes)
         self._waiting.append(fact)
-        self._bytes += fact.size
+        self._bytes += len(fact)
         while self._bytes > MAX_WAITING_BYTES:
-            self._bytes -= self._waiting.popleft().size
+            self._bytes -= len(self._waiting.popleft())
 
     def take(self, max_bytes: int) -> bytes:
-        """Return the oldest facts, encoded, at most ``max_bytes``."""
-        taken: list[PrefixFact] = []
+        """Return the oldest facts, at most ``max_bytes``."""
+        waiting = self._waiting
+        taken: list[bytes] = []
         room = max_bytes
-        while self._waiting and (size := self._waiting[0].size) <= room:
-            room -= size
-            self._bytes -= size
-            taken.append(self._waiting.popleft())
-        if self._waiting and not taken:  # too long for any message
-            self._bytes -= self._waiting.popleft().size
+        while waiting and len(waiting[0]) <= room:
+            fact = waiting.popleft()
+            room -= len(fact)
+            taken.append(fact)
+        self._bytes -= max_bytes - room
+        if waiting and not taken:  # too long for any message
+            self._bytes -= len(waiting.popleft())
         self._last = None
-        return b"".join(map(encode, taken))
+        return b"".join(taken)
 
 
-def encode(fact: PrefixFact) -> bytes:
+def encode(endpoint: int, block_size: int, hashes: Sequence[int]) -> bytes:
     """Return the bytes of a fact."""
-    hashes = array("Q", fact.hashes)
+    words = array("Q", [endpoint, block_size | len(hashes) << _COUNT_BIT, *hashes])
     if sys.byteorder == "big":
-        hashes.byteswap()
-    return _HEAD.pack(fact.endpoint, fact.block_size, len(hashes)) + hashes.tobytes()
+        words.byteswap()
+    return words.tobytes()
 
 
 def decode(data: bytes) -> Iterator[PrefixFact]:
@@ -82,18 +74,20 @@ def decode(data: bytes) -> Iterator[PrefixFact]:
     Raises:
         ValueError: The data is cut off.
     """
-    at = 0
-    while at < len(data):
-        if len(data) - at < _HEAD.size:
+    words = array("Q")
+    if len(data) % words.itemsize:
+        raise ValueError("a fact about a prompt is cut off")
+    words.frombytes(data)
+    if sys.byteorder == "big":
+        words.byteswap()
+    at, length = 0, len(words)
+    while at < length:
+        start = at + _HEAD_WORDS
+        if start > length:
             raise ValueError("a fact about a prompt is cut off")
-        endpoint, block_size, count = _HEAD.unpack_from(data, at)
-        at += _HEAD.size
-        end = at + BYTES_PER_HASH * count
-        if end > len(data):
+        head = words[at + 1]
+        end = start + (head >> _COUNT_BIT)
+        if end > length:
             raise ValueError("a fact about a prompt is cut off")
-        hashes = array("Q")
-        hashes.frombytes(data[at:end])
-        if sys.byteorder == "big":
-            hashes.byteswap()
-        yield PrefixFact(endpoint, block_size, hashes)
+        yield words[at], head & _SIZE_MASK, words[start:end]
         at = end

@@ -323,12 +323,18 @@ class PrefixIndex:
         """Add the missing blocks of a prompt and touch it; return whether any were missing."""
         tree, ends, bit = self._tree, holder.ends, holder.bit
         root = tree.root
-        run, known = tree.find(hashes)
-        if known < run.end:
-            run = self._split(run, known)
+        run, known = root, 0
+        is_new = (first := hashes[0]) not in self._firsts[first & WHICH]
+        if not is_new:
+            run, known = tree.find(hashes)
+            if known < run.end:
+                run = self._split(run, known)
+            is_new = (
+                known < len(hashes) and (first := hashes[known]) not in self._firsts[first & WHICH]
+            )
         blocks, end_count = holder.blocks, len(ends)
         end, new_below = run, False
-        if known < len(hashes) and (first := hashes[known]) not in self._firsts[first & WHICH]:
+        if is_new:
             end = tree.append(run, hashes, bit)
             holder.blocks += end.end - known
             new_below = True

@@ -1,5 +1,6 @@
 """What replicas tell each other about prompts, and what ``approx-prefix-cache-producer`` learns."""
 
+import struct
 from collections.abc import Iterable
 
 import pytest
@@ -20,35 +21,38 @@ from epp_plugins.data_producers.prefix_facts import (
 )
 
 PART = 64 << 10
-FACTS = st.builds(
-    PrefixFact,
+FACTS = st.tuples(
     st.integers(0, 2**64 - 1),
-    st.integers(1, 2**31),
+    st.integers(1, 2**32 - 1),
     st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=20),
 )
 
 
 def same(facts: Iterable[PrefixFact]) -> list[tuple[int, int, list[int]]]:
-    return [(each.endpoint, each.block_size, list(each.hashes)) for each in facts]
+    return [(endpoint, block_size, list(hashes)) for endpoint, block_size, hashes in facts]
 
 
 @given(st.lists(FACTS, max_size=5))
 def test_facts_survive_the_wire(facts: list[PrefixFact]) -> None:
-    data = b"".join(map(encode, facts))
+    data = b"".join(encode(*each) for each in facts)
     assert same(decode(data)) == same(facts)
-    assert len(data) == sum(each.size for each in facts)
+    assert len(data) == sum(16 + 8 * len(hashes) for _, _, hashes in facts)
+
+
+def test_the_wire_has_little_endian_words() -> None:
+    assert encode(0x0102, 64, [7]) == struct.pack("<QIIQ", 0x0102, 64, 1, 7)
 
 
 @pytest.mark.parametrize("length", [1, 15, 16, 23])
 def test_facts_that_are_cut_off_are_refused(length: int) -> None:
     with pytest.raises(ValueError, match="cut off"):
-        list(decode(encode(PrefixFact(1, 64, [2]))[:length]))
+        list(decode(encode(1, 64, [2])[:length]))
 
 
 def test_a_part_has_whole_facts_and_the_oldest_first() -> None:
     facts = PrefixFacts()
     for number in range(3):
-        facts.add(PrefixFact(number, 64, [number]))
+        facts.add(number, 64, [number])
     assert same(decode(facts.take(2 * 24 + 23))) == [(0, 64, [0]), (1, 64, [1])]
     assert same(decode(facts.take(PART))) == [(2, 64, [2])]
     assert facts.take(PART) == b""
@@ -57,17 +61,17 @@ def test_a_part_has_whole_facts_and_the_oldest_first() -> None:
 def test_the_same_prompt_again_is_told_once() -> None:
     facts = PrefixFacts()
     for _ in range(5):
-        facts.add(PrefixFact(1, 64, [7, 8]))
-    facts.add(PrefixFact(2, 64, [7, 8]))
+        facts.add(1, 64, [7, 8])
+    facts.add(2, 64, [7, 8])
     assert len(same(decode(facts.take(PART)))) == 2
-    facts.add(PrefixFact(2, 64, [7, 8]))  # later, it makes the prompt young again
+    facts.add(2, 64, [7, 8])  # later, it makes the prompt young again
     assert len(same(decode(facts.take(PART)))) == 1
 
 
 def test_facts_that_nobody_takes_are_bounded() -> None:
     facts = PrefixFacts()
     for number in range(40):
-        facts.add(PrefixFact(number, 64, [number] * 8000))
+        facts.add(number, 64, [number] * 8000)
     taken = []
     while part := facts.take(PART):
         taken += same(decode(part))
@@ -77,8 +81,8 @@ def test_facts_that_nobody_takes_are_bounded() -> None:
 
 def test_a_fact_that_is_too_long_for_a_message_does_not_block_the_others() -> None:
     facts = PrefixFacts()
-    facts.add(PrefixFact(1, 64, list(range(PART))))
-    facts.add(PrefixFact(2, 64, [1]))
+    facts.add(1, 64, list(range(PART)))
+    facts.add(2, 64, [1])
     assert facts.take(PART) == b""
     assert same(decode(facts.take(PART))) == [(2, 64, [1])]
 
@@ -131,21 +135,17 @@ def test_a_replica_that_joins_gets_all_prompts_and_their_order() -> None:
 def test_facts_about_unknown_endpoints_and_other_block_sizes_are_left_out() -> None:
     producer, (pod,) = replica("a")
     key = replica_key(pod)
-    producer.learn(
-        encode(PrefixFact(key + 1, 64, [1]))
-        + encode(PrefixFact(key, 128, [2]))
-        + encode(PrefixFact(key, 64, []))
-    )
+    producer.learn(encode(key + 1, 64, [1]) + encode(key, 128, [2]) + encode(key, 64, []))
     assert producer.index.statistics().entries == 0
     pod.metrics = EndpointMetrics(cache_block_size=128)
-    producer.learn(encode(PrefixFact(key, 128, [2])))
+    producer.learn(encode(key, 128, [2]))
     assert producer.index.statistics().entries == 1
 
 
 def test_an_endpoint_that_has_left_is_known_no_more() -> None:
     producer, (pod,) = replica("a")
     producer.endpoint_removed(pod)
-    producer.learn(encode(PrefixFact(replica_key(pod), 64, [1])))
+    producer.learn(encode(replica_key(pod), 64, [1]))
     assert producer.index.statistics().entries == 0
     assert list(producer.all_facts(PART)) == []
 
