@@ -1,10 +1,9 @@
 """Messages between replicas of one host, over unix sockets in a directory.
 
 Each replica listens on a socket there, named by the hash of its name, and connects to those of the
-others, which it finds by listing the directory: when it starts, when another one connects, which
-does so as it starts, and from time to time. A connection carries messages in one direction: from
-the one that connected. So the end of a replica shows at once, as the end of its connections; a
-socket that refuses connections is what a killed replica has left, and is removed.
+others, which it finds by listing the directory. A connection carries messages in one direction:
+from the one that connected. So the end of a replica shows at once, as the end of its connections;
+a socket that refuses connections is what a killed replica has left, and is removed.
 """
 
 import asyncio
@@ -12,7 +11,6 @@ import os
 import stat
 import struct
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, cast
 
@@ -25,8 +23,8 @@ from epp.replication.messages import MAX_MESSAGE_BYTES
 
 _log = structlog.get_logger(__name__)
 
-SCAN_SECONDS: Final = 1.0
-"""Between two looks into the directory while no replica connects."""
+SCAN_SECONDS: Final = 0.25
+"""Between two looks into the directory."""
 MAX_QUEUED_BYTES: Final = 1 << 20
 """A replica that has this much to read yet gets no further messages."""
 _LENGTH: Final = struct.Struct(">I")
@@ -55,7 +53,6 @@ class SocketCarrier(Carrier):
         self._incoming: dict[str, _Incoming] = {}
         """The newest connection of each other replica, by its name."""
         self._listens = False
-        self._has_newcomer = asyncio.Event()
         _prepare(folder, self._path)
 
     @property
@@ -75,18 +72,15 @@ class SocketCarrier(Carrier):
         # An earlier process of this name may have left it.
         await asyncio.to_thread(self._path.unlink, missing_ok=True)
         server = await loop.create_unix_server(
-            lambda: _Incoming(inbox, self._incoming, self._has_newcomer.set), str(self._path)
+            lambda: _Incoming(inbox, self._incoming), str(self._path)
         )
         await asyncio.to_thread(self._path.chmod, 0o600)
         self._listens = True
         try:
             while True:
-                self._has_newcomer.clear()
                 if await self._connect():
                     inbox.joined()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(SCAN_SECONDS):
-                        await self._has_newcomer.wait()
+                await asyncio.sleep(SCAN_SECONDS)
         finally:
             self._listens = False
             server.close()
@@ -164,12 +158,9 @@ class _Outgoing(asyncio.Protocol):
 class _Incoming(asyncio.Protocol):
     """A connection from another replica: its name, then its messages."""
 
-    def __init__(
-        self, inbox: Inbox, newest: dict[str, "_Incoming"], named: Callable[[], None]
-    ) -> None:
+    def __init__(self, inbox: Inbox, newest: dict[str, "_Incoming"]) -> None:
         self._inbox = inbox
         self._newest = newest
-        self._named = named
         self._name: str | None = None
         self._buffer = bytearray()
         self._transport: asyncio.BaseTransport | None = None
@@ -193,7 +184,6 @@ class _Incoming(asyncio.Protocol):
             if self._name is None:
                 self._name = message.decode(errors="replace")
                 self._newest[self._name] = self
-                self._named()
             else:
                 self._inbox.received(message)
 

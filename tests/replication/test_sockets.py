@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from epp.replication import ReplicaStateError, sockets
+from epp.replication import ReplicaStateError
 from epp.replication.sockets import SocketCarrier
 
 
@@ -86,16 +86,6 @@ async def test_messages_reach_all_others_or_one(folder: Path) -> None:
 def test_messages_reach_all_others_or_one_on_uvloop(folder: Path) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(test_messages_reach_all_others_or_one(folder))
-
-
-async def test_replicas_that_start_later_are_found_without_another_look(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sockets, "SCAN_SECONDS", 3600.0)
-    async with carrying(folder, "a") as (a, heard_a), carrying(folder, "b") as (_, heard_b):
-        await heard_a.until(lambda: heard_a.joins == 1)
-        a.send(b"welcome")
-        await heard_b.until(lambda: heard_b.messages == [b"welcome"])
 
 
 async def test_the_end_of_a_replica_shows_at_once(folder: Path) -> None:
