@@ -56,7 +56,7 @@ SHOWN_BY: Mapping[str, str] = {
     "well-known: gpuUtil": _SETUP,
     "data layer: one poll": f"{_SCRAPER}::test_pages_and_loads_of_a_pool_are_swapped",
     "data layer: several polls": (
-        f"{_SCRAPER}::test_scrapes_start_at_once_keep_their_phase_and_are_spread"
+        f"{_SCRAPER}::test_scrapes_start_at_once_keep_their_phase_and_start_a_few_together"
     ),
     "data layer: several extractors": (
         f"{_SCRAPER}::test_the_bugs_of_plugins_stay_with_them_and_are_told_once"

@@ -66,20 +66,26 @@ def test_replicas_that_share_keep_the_gains_and_others_do_not() -> None:
     assert p90 < KEPT
 
 
-@pytest.mark.timeout(90)  # eight runs, a second each
+@pytest.mark.timeout(120)  # 24 runs, a second each
 def test_replicas_that_share_keep_what_predicted_times_gain_and_others_do_not() -> None:
-    given = Case("B", "one slow", "prefixes").scenario(rate=5.5, requests=500)
+    # What is kept at one rate differs by 0.2 from that at the next one.
+    given = [
+        Case("B", "one slow", "prefixes").scenario(rate=rate, requests=500)
+        for rate in (5.0, 5.5, 6.0)
+    ]
 
     def mean_p90(contender: Contender, replicas: ReplicaPlan) -> float:
-        settings = RunSettings(scenario=given, replicas=replicas)
-        return fmean(p90_of(run(settings, contender, seed).summary) for seed in (1, 2))
+        settings = [RunSettings(scenario=each, replicas=replicas) for each in given]
+        return fmean(
+            p90_of(run(each, contender, seed).summary) for each in settings for seed in (1, 2)
+        )
 
     predicted = Contender.of_config(Path("deploy/config/predicted-time.yaml"))
     default = mean_p90(Contender.of_policy("reference-weighted"), ReplicaPlan())
     gained = default - mean_p90(predicted, ReplicaPlan())
     assert gained > 0.1 * default
     assert default - mean_p90(predicted, ReplicaPlan(2, 0.005)) >= KEPT * gained
-    assert default - mean_p90(predicted, APART) < 0
+    assert default - mean_p90(predicted, APART) < 0.3 * gained
 
 
 @pytest.mark.parametrize("plan", [ReplicaPlan(2, 0.005), APART], ids=["sharing", "apart"])

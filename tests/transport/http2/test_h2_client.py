@@ -295,7 +295,9 @@ def test_a_reset_of_the_client_ends_its_stream_and_what_waits_on_it() -> None:
     pair.client.reset_stream(gone, h2.errors.ErrorCodes.CANCEL)
     pair.exchange()
 
-    assert pair.events[-1] == StreamReset(stream, ErrorCode.CANCEL)
+    reset = pair.events[-1]
+    assert isinstance(reset, StreamReset)
+    assert (reset.stream, reset.code) == (stream, ErrorCode.CANCEL)
     assert pair.server.sender.waiting_bytes == 0
     pair.client.increment_flow_control_window(1000)
     pair.answer(kept, b"still here")
