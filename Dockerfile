@@ -37,7 +37,7 @@ RUN EPP_COMPILED="${COMPILED}" PYTHONPATH="$(echo /opt/epp/lib/python3*/site-pac
     mkdir /opt/epp/share && \
     /build/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type application --output-reproducible \
         --output-file /opt/epp/share/sbom.cdx.json /opt/epp/bin/python && \
-    python3 -m compileall -q -j 1 --invalidation-mode unchecked-hash /opt/epp/lib && \
+    PYTHONHASHSEED=0 python3 -m compileall -q -j 1 --invalidation-mode unchecked-hash /opt/epp/lib && \
     find /opt/epp -exec touch --no-dereference --date="@${SOURCE_DATE_EPOCH}" {} +
 
 FROM ${BASE}
