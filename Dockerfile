@@ -28,8 +28,8 @@ ARG COMPILED=1
 # Seconds since 1970, the time of all files: two builds of a commit have the same /opt/epp. `make image` gives the commit's.
 ARG SOURCE_DATE_EPOCH=1577836800
 # Bytecode is written here, as the root file system may be read-only where the image runs. It is unchecked: Python then asks
-# for no source file at a start, and the bytecode holds no time. One process writes it: what strings of a file share depends on the
-# files before it.
+# for no source file at a start, and the bytecode holds no time. One process writes it, without
+# garbage collection: what strings of a file share depends on the files before it, and on when the strings of those are freed.
 # mypyc reads the types of the packages that the compiled modules import.
 RUN EPP_COMPILED="${COMPILED}" PYTHONPATH="$(echo /opt/epp/lib/python3*/site-packages)" \
         /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation -w /dist . && \
@@ -37,7 +37,8 @@ RUN EPP_COMPILED="${COMPILED}" PYTHONPATH="$(echo /opt/epp/lib/python3*/site-pac
     mkdir /opt/epp/share && \
     /build/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type application --output-reproducible \
         --output-file /opt/epp/share/sbom.cdx.json /opt/epp/bin/python && \
-    PYTHONHASHSEED=0 python3 -m compileall -q -j 1 --invalidation-mode unchecked-hash /opt/epp/lib && \
+    PYTHONHASHSEED=0 python3 -c "import gc, sys; from compileall import main; gc.disable(); sys.exit(not main())" \
+        -q -j 1 --invalidation-mode unchecked-hash /opt/epp/lib && \
     find /opt/epp -exec touch --no-dereference --date="@${SOURCE_DATE_EPOCH}" {} +
 
 FROM ${BASE}
