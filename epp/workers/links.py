@@ -147,6 +147,8 @@ class Links:
         addressed, self._addressed = self._addressed, {}
         frame = self._framed(pending) if pending and self._connected else b""
         for worker, transport in self._connected.items():
+            if transport.is_closing():  # uvloop raises an error; the end of it is told of next
+                continue
             if frame:
                 if transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
                     self.lost += len(pending)

@@ -69,10 +69,10 @@ def make_queue(
 
 
 @pytest.fixture
-def lock(tmp_path: Path) -> Iterator[FileLock]:
+def lock(tmp_path: Path) -> FileLock:
     """With a lock, every line is written by the thread."""
-    with (tmp_path / "lock").open("w") as file:
-        yield FileLock(file.fileno())
+    # Never closed: a thread may release the lock after the end of the test.
+    return FileLock(os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT))
 
 
 def test_lines_are_written_in_the_order_in_which_they_were_put(pipe: Pipe) -> None:

@@ -1,11 +1,12 @@
 """Messages between workers arrive in order, and a worker that is away holds up nobody."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import uvloop
 from structlog.testing import capture_logs
 
 from epp.workers.links import Links
@@ -89,6 +90,28 @@ async def test_both_sides_learn_when_a_worker_comes_and_goes(tmp_path: Path) -> 
     staying.cancel()
     await asyncio.gather(staying, leaving, return_exceptions=True)
     assert told.empty()
+
+
+def test_a_message_to_a_worker_whose_connection_has_just_ended_raises_nothing(
+    tmp_path: Path,
+) -> None:
+    async def post() -> Sequence[Mapping[str, Any]]:
+        told: list[Mapping[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        one, other = Links(tmp_path, 0, 2), Links(tmp_path, 1, 2)
+        lost = asyncio.Event()
+        one.when_lost(lambda _: lost.set())
+        async with linked(one, other):
+            one._connected[1].abort()
+            for number in range(3):  # uvloop closes the connection in one of these turns
+                one.post("news", number)
+                assert one.send(1, "news", number) == (1 in one._connected)
+                await asyncio.sleep(0)
+            await lost.wait()
+        return told
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(post()) == []
 
 
 async def test_without_others_a_message_goes_nowhere(tmp_path: Path) -> None:
