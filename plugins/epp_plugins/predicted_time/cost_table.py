@@ -144,7 +144,7 @@ class CostTable:
         key, wait, service = self.keys[index], self.waits[index], self.services[index]
         if wait == inf:
             return Prediction(key, wait, service, 0.0, 0.0, 0.0, tokens, slowness)
-        eviction = self.evictions[index] * (service + self.mean_service)
+        eviction = self.evictions[index] * (self.works[index] + self.mean_service)
         load = self.loads[index] if self.loads else 0.0
         delay = cost - wait - service - eviction - load
         return Prediction(key, wait, service, delay, eviction, load, tokens, slowness)

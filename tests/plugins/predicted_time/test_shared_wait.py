@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from plugins.predicted_time.fleets import TRUSTING, Fleet
 
 from epp_plugins.predicted_time import FleetModel
-from epp_plugins.predicted_time.cost_table import shared_wait
+from epp_plugins.predicted_time.cost_table import CostTable, shared_wait
+from epp_plugins.predicted_time.learner import Learner
 
 WAITS = st.lists(st.floats(0.0, 1e9), min_size=2, max_size=12)
 
@@ -92,3 +93,21 @@ def test_work_that_delays_others_counts_at_the_fleets_speed() -> None:
     own = 0.5 * (slow.wait / table.mean_service * slow.service)
     assert slow.delay_to_others == pytest.approx(64 * table.works[3] + min(own, 32 * 0.3), rel=0.01)
     assert slow.delay_to_others < 2 * fast.delay_to_others
+
+
+def test_the_parts_of_a_cost_are_those_that_it_is_made_of() -> None:
+    table = CostTable(
+        ("fast", "slow"),
+        (0.0, 0.2),
+        (0.1, 0.3),
+        (0.1, 0.1),
+        (0.5, 2.0),
+        Learner(TRUSTING),
+        TRUSTING,
+    )
+    mean = table.mean_service
+    for at, part in enumerate(table.predictions({}, 1000.0, {})):
+        own = 0.5 * part.service * part.wait / mean
+        assert part.cost == pytest.approx(table.costs()[at])
+        assert part.eviction == pytest.approx(table.evictions[at] * (0.1 + mean))
+        assert part.delay_to_others == pytest.approx(own)  # the shortest wait is 0
