@@ -92,16 +92,15 @@ class PoolShare:
         else:
             known.is_gone = False
         for replica, numbers in self._numbers.items():
-            if replica not in self.siblings:
-                endpoint.load.share(replica, numbers.get(key, 0))
+            self._share(endpoint, replica, numbers.get(key, 0))
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         """Count what other replicas have in flight on ``endpoint`` no more."""
         tracked = self._tracked.get(replica_key(endpoint))
         if tracked is not None and tracked.endpoint is endpoint:
             tracked.is_gone = True
-        for replica in self._numbers.keys() - self.siblings:
-            endpoint.load.share(replica, 0)
+        for replica in self._numbers:
+            self._share(endpoint, replica, 0)
 
     def use_plugins(self, plugins: Iterable[Plugin], interval_seconds: float) -> None:
         """Share the state of ``plugins``, instead of those before.
@@ -248,8 +247,8 @@ class PoolShare:
     def forget(self, replica: str) -> None:
         """Forget what a replica has in flight, and its contributions."""
         for key in self._numbers.pop(replica, {}):
-            if replica not in self.siblings and (tracked := self._tracked.get(key)) is not None:
-                tracked.endpoint.load.share(replica, 0)
+            if (tracked := self._tracked.get(key)) is not None:
+                self._share(tracked.endpoint, replica, 0)
         for name, each in self._contributors.items():
             try:
                 each.plugin.replica_left(replica)
@@ -269,11 +268,16 @@ class PoolShare:
             numbers[key] = number
         else:
             return
-        if replica in self.siblings:
-            return
         tracked = self._tracked.get(key)
         if tracked is not None and not tracked.is_gone:
-            tracked.endpoint.load.share(replica, number, at)
+            self._share(tracked.endpoint, replica, number, at)
+
+    def _share(
+        self, endpoint: Endpoint, replica: str, number: int, at: float | None = None
+    ) -> None:
+        """Count what ``replica`` has in flight on ``endpoint``, unless that is known otherwise."""
+        if replica not in self.siblings:
+            endpoint.load.share(replica, number, at)
 
     def _take(self, replica: str, state: PluginState) -> None:
         try:
