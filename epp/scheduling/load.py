@@ -147,6 +147,10 @@ class EndpointLoad:
             self._shares = {**self._shares, source: in_flight}
         else:
             self._shares = {key: n for key, n in self._shares.items() if key != source}
+        self._shift(change, at)
+
+    def _shift(self, change: int, at: float | None) -> None:
+        """Count more or fewer requests of others, see :meth:`share`."""
         self.in_flight += change
         self.shared_in_flight += change
         if at is None:

@@ -65,16 +65,7 @@ class SharedLoad(EndpointLoad):
             at: When, as for :meth:`share`.
         """
         self._theirs += change
-        self.in_flight += change
-        self.shared_in_flight += change
-        if at is None:
-            self._update()
-        elif (log := self._log) and log[-1][0] > at:
-            self._note_late(at, change)
-        else:
-            self._note(at, change)
-        if change > 0 and self.waiting_for_requests:
-            self._wake()
+        self._shift(change, at)
 
     def set_theirs(self, in_flight: int) -> None:
         """Count so many requests of the other workers, as of now."""
