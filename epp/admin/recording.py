@@ -242,14 +242,9 @@ class Recorder:
 def _unrouted(
     given: Inputs, packed: bytes, request_id: str, request: LLMRequest | None, received_at: float
 ) -> CapturedDecision:
-    candidates, loads, pages, doubted, decided_at, sequence = given
+    _, loads, *_ = given
     entry = CapturedDecision(
-        candidates,
-        loads,
-        pages,
-        doubted,
-        decided_at,
-        sequence,
+        *given,
         _DECISION_BYTES + len(loads) * _CANDIDATE_BYTES + len(packed),
         received_at,
         cut(request_id),
