@@ -129,7 +129,7 @@ def _above_transport(
     one = {
         kind: content for kind, content, _ in map(processing_request.decode, reversed(requests[0]))
     }
-    headers = one["request_headers"].headers
+    headers, _, _ = one["request_headers"]
     bodies = [
         b"".join(c[0] for k, c, _ in map(processing_request.decode, each) if k == "request_body")
         for each in requests
@@ -259,7 +259,7 @@ def _schedule(
         refresh(app)
     seconds = [min(each) for each in zip(*spent, strict=True)]
     rows = (
-        (stacks.SCHEDULE, "DataProducer.prepare, attach", 0, type(producers[0]).attach),
+        (stacks.SCHEDULE, "DataProducer.prepare, attach", 0, type(producers[0]).prepare),
         (stacks.SCHEDULE, "Scheduler.schedule, not observed", 2, Scheduler.schedule),
         (stacks.SCHEDULE, "PostSchedule.post_schedule", 4, type(hook).post_schedule),
         (
