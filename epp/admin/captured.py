@@ -1,9 +1,9 @@
-"""What is kept of a decision, as the request path leaves it.
+"""What the request path keeps of a decision.
 
-Shared references, and the scores, which are the decision's own, packed into one piece of bytes
-(:mod:`.captured_results`). None leads to an endpoint, a plugin, a prompt or a header: an endpoint
-that leaves the pool, or a graph that a reload replaces, is freed although its decisions are still
-explained. :mod:`.rendering` makes records of it.
+It keeps references to shared objects, and the decision's own scores, packed into one bytes object
+(:mod:`.captured_results`). None of them leads to an endpoint, a plugin, a prompt or a header: an
+endpoint that leaves the pool, or a graph that a reload replaces, is freed although its decisions
+are still explained. :mod:`.rendering` makes records from them.
 """
 
 from collections.abc import Mapping, Sequence

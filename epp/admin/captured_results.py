@@ -1,7 +1,7 @@
 """The results of a decision's profiles, packed, because most of them are never read.
 
-40 scores take 0.5 us to pack, and their lists would take twice as long again: memory that is kept
-is replaced by memory that is not in the CPU's caches. Of a sole profile that scored all candidates
+Packing 40 scores takes 0.5 us. Keeping their lists would take twice as long, because new lists are
+then made in memory that is not in the CPU's caches. Of a sole profile that scored all candidates
 only the numbers are packed (:data:`SoleResult`), as the texts are those of its configuration.
 """
 

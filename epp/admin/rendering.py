@@ -1,4 +1,4 @@
-"""Records for readers, made of what the request path has kept."""
+"""Converts what the request path has kept of a decision into records for readers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""Plugins that return what a record has of those that made the decision."""
+"""Plugins that return the recorded results of the plugins that made the decision."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet

@@ -1,12 +1,12 @@
-"""What one pool tells other replicas, and what it takes from them.
+"""What one pool sends to other replicas, and what it takes from them.
 
-The requests in flight are compared with what was last told, 50 times a second, instead of noting
-each start and end: so a request costs nothing more, and a message has total numbers, which do no
-harm if they arrive twice, late or not at all. What replicas report goes into the effective loads
+The requests in flight are compared with what was last sent, 50 times a second, instead of noting
+each start and end. So sharing adds no cost to a request, and a message has total numbers, which do
+no harm if they arrive twice, late or not at all. What replicas report goes into the effective loads
 of the endpoints (:meth:`~epp.scheduling.EndpointLoad.share`).
 
 Siblings, the workers of one host, read each other's requests in shared memory. Their numbers are
-told once a second, for the metrics, and change no loads.
+sent once a second, for the metrics, and change no loads.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -2,12 +2,12 @@
 
 One channel is for all replicas of a group, and each has one for messages to it alone. Nothing is
 stored, so there are no keys to expire, no memory limit or eviction policy matters, and a Redis that
-starts empty after a failure loses nothing. Streams, which keep messages, were not taken: a number
+starts empty after a failure loses nothing. Streams, which keep messages, are not used: a number
 of requests in flight is out of date before it could be read again, and a replica that joins needs
 what others know, not what they once sent. It asks for that, and gets it on its own channel.
 
-A replica hears its own messages, too. If it hears none for a while, the connection is dead, even
-if TCP does not know yet, and is made anew.
+A replica receives its own messages, too. If it receives none for a while, the connection is dead,
+even if TCP has not noticed yet, and is replaced.
 """
 
 import asyncio

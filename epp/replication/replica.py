@@ -1,10 +1,10 @@
-"""This process as one of several replicas: tells the others what it does, and hears them.
+"""This process as one of several replicas: sends its state to the others, and receives theirs.
 
-Every 20 ms what has changed goes out, every second all requests in flight, so that lost messages
-heal. Where nothing is so urgent, as between workers whose plugins share facts alone, it is every
-0.1 s. A replica that is silent for its lease counts as dead: what it had in flight is forgotten.
-What it has taught (facts) stays. One that joins, or that was cut off, asks; all answer with their
-requests in flight, and the one that has run the longest with all facts, in parts.
+Every 20 ms it sends what has changed, and every second all requests in flight, which makes up for
+lost messages. If nothing is that urgent, as between workers whose plugins share facts alone, it
+sends every 0.1 s. A replica that is silent for its lease counts as dead: its requests in flight are
+forgotten, its facts stay. A replica that joins, or that was cut off, asks the others. All answer
+with their requests in flight, and the one that has run the longest also with all facts, in parts.
 
 The request path waits for nothing here. If the carrier is away, each replica goes on with what it
 knows; numbers of others are dropped when their leases end, and come back as total numbers.

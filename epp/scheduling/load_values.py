@@ -1,9 +1,9 @@
-"""The load values of the endpoints of many decisions, as columns that the loads keep up to date.
+"""Load values of sets of endpoints that many decisions share, as columns kept up to date.
 
-Most decisions are made among the whole pool, and few loads change between two of them. Reading the
-values of 10 endpoints anew takes 4 thousand instructions, for each scorer and for the record of the
-decision; a column that is kept takes 0.5. Endpoints that are chosen anew for each request, as by a
-filter, have no columns.
+Most decisions choose among the whole pool, and few loads change between two of them. Reading the
+values of 10 endpoints takes 4 thousand instructions, for each scorer and for the record of the
+decision; reading a column takes 0.5 thousand. Sets that are new for each request, such as the
+result of a filter, have no columns.
 """
 
 from collections.abc import Sequence

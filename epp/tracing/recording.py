@@ -1,4 +1,4 @@
-"""Records plugin calls of sampled requests, in the steps in which such a request is worked on.
+"""Records plugin calls of sampled requests, in each step that handles such a request.
 
 Plugin calls are timed by functions that the observer of a graph makes, one for each plugin and
 extension point. With tracing, these functions also append to the list of the request that is

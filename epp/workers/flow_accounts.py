@@ -1,14 +1,14 @@
-"""What plugins count of requests in flight, at the worker that owns the queues.
+"""Counts of requests in flight by plugins, at the worker that owns the queues.
 
 A saturation detector may read what a plugin counts (requests or tokens in flight) in place of the
 shared rows. Replicas tell each other these counts 50 times a second, which is too late for the next
 request: so a worker sends its part with each report, and the owner counts a request itself from its
 grant to that report.
 
-A policy, such as one that shares out tokens, counts what each request uses. At the owner it is told
-of the requests of all workers, from the grant to the end. What data producers say of a request
-stays at its own worker, so the policy estimates from the length of the body until the response has
-reported its tokens.
+A policy, such as one that divides tokens among tenants, counts what each request uses. At the owner
+it learns of the requests of all workers, from the grant to the end. What data producers compute
+for a request stays at its worker, so the policy estimates from the length of the body until the
+response has reported its tokens.
 """
 
 from collections.abc import Collection, Iterable, Mapping

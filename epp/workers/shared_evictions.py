@@ -1,7 +1,7 @@
-"""Requests in flight that may be evicted: the worker that owns the queues evicts those of all.
+"""Requests in flight that may be evicted: the owner of the queues evicts those of all workers.
 
-Every worker keeps its own, as one process does, and tells the owner. So the next owner has its own
-at hand, and the others tell it theirs.
+Every worker keeps its own requests, as a single process does, and reports them to the owner. So
+the next owner knows its own at once, and the others report theirs.
 """
 
 from collections.abc import Callable

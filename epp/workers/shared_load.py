@@ -1,4 +1,4 @@
-"""The load of endpoints, of which the other workers' requests are a part."""
+"""Endpoint loads that include the requests of the other workers."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What several workers cannot do together."""
+"""Checks for features that several workers cannot provide together."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A connection that is made anew when its files change."""
+"""A connection that is replaced when its files change."""
 
 from asyncio import to_thread
 from typing import Final

@@ -1,4 +1,4 @@
-"""The HTTP client of an API server, replaced when the connection is made anew."""
+"""The HTTP client of an API server, replaced together with the connection."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

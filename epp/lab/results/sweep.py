@@ -1,4 +1,4 @@
-"""Policies compared at several rates: where each stops to meet the objectives.
+"""Policies compared at several rates: the rate at which each stops meeting the objectives.
 
 The knee of a policy is between the last rate at which enough of its requests were within the
 objectives and the next one. A rate counts only if all lower ones did, too: a policy that recovers

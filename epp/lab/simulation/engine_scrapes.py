@@ -1,8 +1,8 @@
 """The scrapes of simulated servers: the endpoint picker's own scraper, whose loops read engines.
 
-A scrape of a server that nothing is wrong with is deferred until its result may be seen; see
-:mod:`epp.lab.simulation.virtual_loop`. All else, such as the timing, rests of idle servers and the
-age of metrics, is that of :mod:`epp.data_layer`.
+A scrape of a server without a fault is deferred until something may read its result; see
+:mod:`epp.lab.simulation.virtual_loop`. Everything else, such as the timing, rests of idle servers
+and the age of metrics, is that of :mod:`epp.data_layer`.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Each endpoint picker tells the others what its own requests use, by fairness id.
 lost messages do no harm. The tokens received decay at the same rate everywhere, so a part is right
 until a tenant uses more.
 
-When an endpoint picker is gone, its requests in flight count no more, but the tokens that its
+When an endpoint picker is gone, its requests in flight no longer count, but the tokens that its
 tenants received do. Each account has an epoch: if the endpoint picker comes back with the same
 epoch, it was only cut off, and the tokens known already are not added again.
 """

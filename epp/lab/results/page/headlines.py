@@ -1,4 +1,4 @@
-"""The first sentence of a page, and what a reader must know before he trusts the figures."""
+"""The first sentence of a page, and what a reader must know before trusting the figures."""
 
 from epp.lab.results.comparison import Cell, Comparison, Metric
 from epp.lab.results.page.numbers import figure, milliseconds, percent

@@ -1,4 +1,4 @@
-"""Our own log of decisions (`epp serve --explain-file`) as a trace.
+"""The endpoint picker's log of decisions (`epp serve --explain-file`) as a trace.
 
 It has when each request came, the model and the fairness id, and the lengths that the model server
 reported, if the endpoint picker saw the responses. Of what prompts shared it has how much the
