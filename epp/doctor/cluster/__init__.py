@@ -1,4 +1,4 @@
-"""What a Kubernetes cluster has of what the endpoint picker needs.
+"""What the endpoint picker needs of a Kubernetes cluster, and what the cluster has.
 
 `epp.doctor.cluster.asking` needs the extra ``kubernetes``; it is imported where a cluster is given.
 """

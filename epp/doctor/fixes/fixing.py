@@ -1,4 +1,4 @@
-"""Mend all findings of a file that can be mended, one after the other."""
+"""Fix all findings of a file that can be fixed mechanically, one after the other."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

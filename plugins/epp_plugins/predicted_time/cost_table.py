@@ -1,4 +1,4 @@
-"""What one request would take at each of several endpoints, and what they are compared by."""
+"""The cost of one request at each of several endpoints, and its parts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,10 +1,10 @@
-"""First tokens that a server's own counter shows, for answers that do not pass here.
+"""First tokens that a server's own counter shows, for responses that the EPP does not see.
 
-In lean mode the gateway shows neither the first token of a streamed answer nor of any other. But
-servers count their first tokens, and compute prompts in the order in which they came. So when the
+In lean mode the gateway does not show the first token of any response. But servers count their
+first tokens, and compute prompts in the order in which they came. So when the
 counter on the metrics page has risen by ``n``, the ``n`` requests sent there first, of those before
 their first token, have had it since the last page; they are spread evenly over that time. Requests
-that other endpoint pickers tell of are among them.
+that other endpoint pickers report are among them.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,7 +1,7 @@
 """The learned model of a fleet: when would each server send a request's first token?
 
-The model is a state machine without I/O. It is told of every request that is sent, of first tokens,
-ends and failures, and of scrapes, and it predicts from that. All times are seconds of one clock.
+The model is a state machine without I/O. It learns of every request that is sent, of first tokens,
+ends and failures, and of scrapes, and predicts from them. All times are seconds of one clock.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,9 +1,9 @@
 """Prompts with the same beginning that come so often that a further server should have it cached.
 
-The server that has a prefix cached gets the requests with it, until the wait there costs more than
-to compute the prefix elsewhere. By then many of them wait. Where requests with a prefix would take
-most of the time of each server that has it, further servers are therefore credited a part of the
-prefix, as if they had it: one of them gets the next request earlier, and then has it.
+The server that has a prefix cached gets the requests with it, until waiting there costs more than
+computing the prefix elsewhere. By then many requests wait. So if requests with a prefix would take
+most of the time of each server that has it, other servers are credited with a part of the prefix:
+one of them gets the next request earlier, and then has the prefix.
 """
 
 from collections import OrderedDict
