@@ -10,7 +10,7 @@ import asyncio
 import os
 import stat
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, cast
 
@@ -68,17 +68,18 @@ class SocketCarrier(Carrier):
         return all(queued)
 
     async def run(self, inbox: Inbox) -> None:
-        loop = asyncio.get_running_loop()
-        # An earlier process of this name may have left it.
-        await asyncio.to_thread(self._path.unlink, missing_ok=True)
-        server = await loop.create_unix_server(
-            lambda: _Incoming(inbox, self._incoming), str(self._path)
-        )
-        await asyncio.to_thread(self._path.chmod, 0o600)
+        server = await self._listen(inbox)
         self._listens = True
         try:
             while True:
-                if await self._connect():
+                entries = await asyncio.to_thread(os.listdir, self._folder)
+                if self._path.name not in entries:
+                    # Removed by the end of an earlier process of this name, or by a replica that
+                    # found that process's socket just before it was replaced.
+                    _log.info("socket of this replica is missing, listening again")
+                    server.close()
+                    server = await self._listen(inbox)
+                if await self._connect(entries):
                     inbox.joined()
                 await asyncio.sleep(SCAN_SECONDS)
         finally:
@@ -90,10 +91,19 @@ class SocketCarrier(Carrier):
                 connection.close()
             await asyncio.to_thread(self._path.unlink, missing_ok=True)
 
-    async def _connect(self) -> bool:
-        """Connect to replicas that have appeared; return whether there are any."""
+    async def _listen(self, inbox: Inbox) -> asyncio.Server:
+        # An earlier process of this name may have left it.
+        await asyncio.to_thread(self._path.unlink, missing_ok=True)
+        server = await asyncio.get_running_loop().create_unix_server(
+            lambda: _Incoming(inbox, self._incoming), str(self._path)
+        )
+        await asyncio.to_thread(self._path.chmod, 0o600)
+        return server
+
+    async def _connect(self, entries: Iterable[str]) -> bool:
+        """Connect to the replicas among ``entries`` that are new; return whether there are any."""
         has_new = False
-        for entry in await asyncio.to_thread(os.listdir, self._folder):
+        for entry in entries:
             path = self._folder / entry
             if not entry.endswith(_SUFFIX) or path == self._path or entry in self._links:
                 continue
