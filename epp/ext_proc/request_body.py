@@ -161,7 +161,7 @@ class RequestBody:
         buffer.write(data)
 
     def complete(self) -> bytes | memoryview:
-        """Return the body, of which no more will come; it stays on the account."""
+        """Return the body, which has arrived whole; it stays on the account."""
         if self._refuse is not None:
             self._stop_arriving()
         if self._buffer is not None:
@@ -176,7 +176,7 @@ class RequestBody:
     # --- the way back to Envoy ------------------------------------------------------------------
 
     def give_back(self, rewritten: bytes | None, end_of_stream: bool) -> None:
-        """Let Envoy send the body on; what of it has to be sent back leaves the account then.
+        """Let Envoy send the body on; a part to send back stays on the account until it is sent.
 
         Args:
             rewritten: What to send instead of the body; None leaves it as it came.

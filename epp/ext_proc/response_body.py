@@ -29,7 +29,7 @@ def is_worth_requesting(routed: RoutedRequest, request_id: str, share: float) ->
     """Return whether to request a response body that Envoy would not send by itself.
 
     Args:
-        routed: The routed of the response.
+        routed: The request of the response.
         request_id: Decides whether the response is in the sample; replicas agree on it.
         share: Share of the readable responses to request, 0.0 to 1.0.
     """
@@ -44,8 +44,8 @@ def report(routed: RoutedRequest | None, usage: Usage | None) -> bytes:
     """Return what plugins report to the gateway about a response, to append to an answer.
 
     Args:
-        routed: The routed of the response; None if the request was not scheduled.
-        usage: Token usage that the body contained; None if unknown.
+        routed: The request of the response; None if it was not scheduled. usage: Token usage that
+            the body contained; None if unknown.
     """
     if routed is None or not routed.wants_report:
         return b""
@@ -59,8 +59,8 @@ class ResponseBody:
     Args:
         transport: Where answers to chunks are sent.
         mode: Envoy's body mode.
-        routed: The routed of the response; None if the request was not scheduled.
-        request_id: Id of the request, for the log.
+        routed: The request of the response; None if it was not scheduled. request_id: Id of the
+            request, for the log.
     """
 
     __slots__ = (
@@ -179,7 +179,7 @@ class ResponseBody:
 
         Args:
             data: The chunk, not empty.
-            before: What stands before it in the answer.
+            before: The bytes before it in the answer.
             now: Seconds of the clock.
         """
         if self._observe_interval is not None:
@@ -228,7 +228,7 @@ class ResponseBody:
                 self._send_back(held, end_of_stream=False)
 
     def end(self, now: float, *, is_whole: bool) -> None:
-        """Report size, times and usage to the routed, if any of the body came.
+        """Record size, times and usage of the body with the request, if any of the body came.
 
         Args:
             now: Seconds of the clock.
@@ -269,7 +269,7 @@ def _reader(find: FindReader, headers: Mapping[str, str]) -> AnswerReader | None
 
 
 def _model_names(routed: RoutedRequest, content_type: str) -> ModelNames | None:
-    """Return what restores the client's model name; None for a body that is not JSON."""
+    """Return the object that restores the client's model name; None for a body that is not JSON."""
     is_event_stream = any(kind in content_type for kind in _EVENT_STREAMS)
     if not is_event_stream and "json" not in content_type:
         return None

@@ -165,7 +165,7 @@ class ExtProcStream:
     ) -> None:
         self.state = _REQUEST_HEADERS
         self.is_surplus = False
-        """Too many other streams are open: the request is refused."""
+        """Whether too many other streams are open, so that the request is refused."""
         self.on_message: Callable[[ExtProcStream], None] | None = None
         """Called at each message."""
         self.request_body = RequestBody(transport, held, handler, settings)
@@ -352,7 +352,7 @@ class ExtProcStream:
         finally:
             if trace is not None:
                 trace.end_step()
-        # Not by PendingDecision, an ABC, whose check takes 2 thousand instructions.
+        # Not PendingDecision, an ABC: checking for one takes 2 thousand instructions.
         if isinstance(decision, RoutedRequest):
             self._route(decision, has_trailers)
         else:
@@ -511,7 +511,7 @@ class ExtProcStream:
     # --- the end --------------------------------------------------------------------------------
 
     def close(self, cause: EndCause) -> None:
-        """Release everything; idempotent, and the only release there is."""
+        """Release everything; idempotent. Every end of a stream leads here."""
         if self.state is _CLOSED:
             return
         if self.state is _REQUEST_BODY and cause in _ABANDONED:

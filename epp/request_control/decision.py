@@ -1,7 +1,7 @@
-"""The record of one decision: what was chosen, for which reasons, and on which inputs.
+"""The record of one decision: the choice, its reasons, and its inputs.
 
-The answer to the gateway and the log line are made of it. It holds references to what the decision
-has computed anyway and is made once per routed request, when its endpoints are reserved and the
+The answer to the gateway and the log line are made from it. It refers to objects that the decision
+has computed anyway, and is made once per routed request, when its endpoints are reserved and the
 ``PreRequest`` plugins have run.
 """
 
@@ -58,9 +58,9 @@ class Decision:
         self.request = request
         """With its target model, priority and flow; its prompt is dropped once it is sent."""
         self.candidates = candidates
-        """What the choice was made among: the pool, restricted by subset and screeners."""
+        """The endpoints to choose from: the pool, restricted by the subset and the screeners."""
         self.result = result
-        """What each profile filtered, scored and picked, as ``PreRequest`` plugins have left it."""
+        """What each profile filtered, scored and picked, with changes by ``PreRequest`` plugins."""
         self.endpoint = endpoint
         """The primary profile's best endpoint, which is reserved."""
         self.destination = destination

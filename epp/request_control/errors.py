@@ -86,7 +86,7 @@ class NoCandidatesError(RequestError):
 
 
 class NoCandidatesForNoBodyError(NoCandidatesError):
-    """The same for a request without a body, for which the Go EPP has another answer."""
+    """The pool has no endpoint for a request without a body; the Go EPP answers it differently."""
 
 
 class NoServerRespondsError(RequestError):
@@ -135,7 +135,7 @@ class RequestDroppedError(RequestError):
 
 
 class NotCachedError(RequestError):
-    """The request requires a server that has its prefix cached, and the chosen one has not."""
+    """The request requires a server that has its prefix cached; the chosen one does not have it."""
 
     status = 412
     code = "PreconditionFailed"

@@ -52,7 +52,7 @@ def keys_of(content: bytes) -> Sequence[bytes]:
 class ForceKeys:
     """The keys of a followed file.
 
-    A file that cannot be used any more is logged, and the keys that were read last stay valid.
+    If the file can no longer be used, that is logged, and the keys that were read last stay valid.
 
     Args:
         path: The file.

@@ -56,7 +56,7 @@ AnswerFacts = Mapping[str, Mapping[str, str | bool | float]]
 class EndCause(Enum):
     """Why the stream of a request ended."""
 
-    # By identity: Enum hashes a member's name in Python.
+    # By identity: Enum hashes a member's name in Python code.
     __hash__ = object.__hash__
 
     ENDED = "ended"
@@ -101,7 +101,7 @@ class ProducerFailure:
 
 
 class DecisionNote(Protocol):
-    """What a plugin has to say about a decision, for ``epp explain``."""
+    """A plugin's remarks on a decision, for ``epp explain``."""
 
     def sentences(self) -> Sequence[str]:
         """Return a few sentences; called once, when the decision is recorded, or never."""
@@ -237,9 +237,9 @@ class ResponseHeader(Plugin):
 
 
 class ResponseBodyStart(Plugin):
-    """Called with the first bytes of each answer's body, where bodies pass here.
+    """Called with the first bytes of each answer's body that passes through this EPP.
 
-    In lean mode none do; in adaptive mode those that are read for their usage or renamed.
+    In lean mode no body does; in adaptive mode, those that are read for their usage or renamed.
     """
 
     @abstractmethod

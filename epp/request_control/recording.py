@@ -1,8 +1,8 @@
-"""What records decisions, as the request path calls it; :mod:`epp.admin` implements it.
+"""The interface by which the request path records decisions; :mod:`epp.admin` implements it.
 
 A request is recorded in one step: its inputs before its endpoints are reserved, the choice right
 after. Its outcome follows at its end. The path passes references to what it has computed anyway;
-records for readers are made when somebody reads them.
+records for readers are made when they are read.
 """
 
 from collections.abc import Sequence

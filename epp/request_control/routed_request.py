@@ -52,7 +52,7 @@ class RecordedRequest(Protocol):
 
 
 class RequestLifecycle(Protocol):
-    """What happens to routed requests after their decision, in the order in which it happens."""
+    """Called at the steps of a routed request after its decision, in the order of the steps."""
 
     def began(self, routed: "RoutedRequest") -> None:
         """The request is decided and its endpoints are reserved."""
@@ -80,7 +80,7 @@ class RequestLifecycle(Protocol):
 
 
 class RoutedRequest:
-    """What the stream of a routed request holds; :meth:`close` gives everything back.
+    """The state of a routed request, held by its stream; :meth:`close` releases everything.
 
     Args:
         lifecycle: Called at each step of the request's life.
@@ -171,7 +171,7 @@ class RoutedRequest:
 
     @property
     def reads_answer(self) -> bool:
-        """Whether there may be something to read in the body of the answer."""
+        """Whether the body of the answer may have something to read."""
         return self.find_reader is not None
 
     @property
@@ -208,7 +208,7 @@ class RoutedRequest:
             self.on_revoked()
 
     def hedge_seconds(self, others: int) -> float | None:
-        """Return after what time the gateway should try further endpoints; None for never.
+        """Return the seconds after which the gateway should try further endpoints; None for never.
 
         Args:
             others: How many further endpoints it has.
@@ -220,7 +220,7 @@ class RoutedRequest:
         return None if self.hedge is None else self.hedge.delay_seconds
 
     def body_sent(self) -> None:
-        """Drop what is large: a generation is long."""
+        """Drop what takes much memory, because the answer may take long."""
         if self.body is not None:
             self.body = b""
         request = self.request
@@ -290,7 +290,7 @@ class RoutedRequest:
         return lifecycle.unserved(self)
 
     def report(self, usage: Usage | None) -> AnswerFacts:
-        """Return what plugins report to the gateway of the answer, by namespace and key.
+        """Return what plugins report to the gateway about the answer, by namespace and key.
 
         Args:
             usage: The answer's tokens; None if they are unknown.

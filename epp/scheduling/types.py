@@ -21,7 +21,7 @@ ScoreColumns = tuple[Sequence[tuple[str, float]], Sequence[Sequence[float]]]
 NO_SCORES: Final[ScoreColumns] = ((), ())
 
 
-# Not frozen: to make a frozen one took six times as long (6.1 us against 0.9), for every page.
+# Not frozen: making a frozen one takes six times as long (6.1 us, not 0.9), for every page.
 @dataclass(slots=True, unsafe_hash=True)
 class EndpointMetrics:
     """The values of one scrape of a model server (GIE model server protocol, proposal 003).
@@ -58,7 +58,7 @@ class EndpointMetrics:
 
     def requested(self, at: float) -> "EndpointMetrics":
         """Return the same values, of a page requested at another time."""
-        # Half as long as dataclasses.replace(), for every page of every idle endpoint.
+        # Takes half as long as dataclasses.replace(), for every page of every idle endpoint.
         return EndpointMetrics(
             self.waiting_requests,
             self.running_requests,
@@ -103,7 +103,7 @@ class Endpoint:
     responses: list[int] = field(default_factory=lambda: [0] * 10)
     """Requests that have ended by the first digit of the response's status; 0 for no response."""
     retries: int = 0
-    """Requests that were sent here, and that the gateway had another endpoint serve."""
+    """Requests sent here that the gateway then had another endpoint serve."""
     awaited: int = 0
     """Streamed requests in flight here whose response has not begun."""
     heads: int = 0
@@ -112,7 +112,7 @@ class Endpoint:
     """Whether it gets no new requests, because its label or an operator says so; those in flight
     continue."""
     is_watched: bool = False
-    """Whether outlier detection takes the status of every response, not only 5xx."""
+    """Whether outlier detection reads the status of every response, not only 5xx."""
 
     def attribute(self, key: AttributeKey[T]) -> T | None:
         """Return the attribute ``key``, or None when no extractor wrote it."""
