@@ -1,4 +1,4 @@
-"""The pools that a process serves: what the application needs of them, and the case of one pool."""
+"""The pools that a process serves: their interface to the application, and the case of one pool."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
@@ -63,7 +63,7 @@ class ServedPools(RequestHandlers, Protocol):
         """Serve until cancelled."""
 
     async def until_reported(self) -> None:
-        """Wait until it is known which endpoints there are."""
+        """Wait until the endpoints are known."""
 
     def close(self) -> None:
         """Close the plugins."""

@@ -44,8 +44,8 @@ def report(routed: RoutedRequest | None, usage: Usage | None) -> bytes:
     """Return what plugins report to the gateway about a response, to append to an answer.
 
     Args:
-        routed: The request of the response; None if it was not scheduled. usage: Token usage that
-            the body contained; None if unknown.
+        routed: The request of the response; None if it was not scheduled.
+        usage: Token usage that the body contained; None if unknown.
     """
     if routed is None or not routed.wants_report:
         return b""
@@ -59,8 +59,8 @@ class ResponseBody:
     Args:
         transport: Where answers to chunks are sent.
         mode: Envoy's body mode.
-        routed: The request of the response; None if it was not scheduled. request_id: Id of the
-            request, for the log.
+        routed: The request of the response; None if it was not scheduled.
+        request_id: Id of the request, for the log.
     """
 
     __slots__ = (

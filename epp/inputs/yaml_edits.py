@@ -1,7 +1,7 @@
 """Change one field in a YAML or JSON text, and leave every other character as it is.
 
-The nodes of PyYAML know where they begin and end. A value is replaced between these places; a
-field that is absent becomes a line behind the last field of its mapping.
+The nodes of PyYAML know where they begin and end. A value is replaced between these places; a field
+that is absent becomes a line after the last field of its mapping.
 """
 
 import json
@@ -145,7 +145,7 @@ def _is_flow(node: yaml.Node) -> bool:
 
 
 def _end(text: str, node: yaml.Node) -> int:
-    """Return where a node ends: the mark of a block is behind the comments that follow it."""
+    """Return where a node ends; the end mark of a block is after the comments that follow it."""
     if isinstance(node, yaml.ScalarNode):
         end: int = node.end_mark.index
         return len(text[:end].rstrip("\n")) if node.style in {"|", ">"} else end

@@ -120,7 +120,7 @@ class EndpointHealth:
         self.ended = 0.0
         """Recent requests that have ended, decayed."""
         self.broken = 0.0
-        """Those of them whose response failed or was incomplete."""
+        """The part of ``ended`` whose response failed or was incomplete."""
         self.heads = 0
         """Responses that had begun at the last look; see :mod:`.silences`."""
         self.silent_since = now
@@ -245,7 +245,7 @@ class EndpointHealth:
         reason = f"{count} failed scrape{'' if count == 1 else 's'} in a row ({why})"
         is_gone = count >= self._settings.consecutive_scrape_failures
         if self.state is HealthState.EJECTED:
-            if is_gone and self.evidence in _TIMED:  # it returns when it is there again
+            if is_gone and self.evidence in _TIMED:  # it returns when scrapes succeed again
                 self.evidence, self.reason, self.returns_at = Evidence.SCRAPES, reason, inf
             return
         if is_gone or self.state is HealthState.PROBING:
@@ -277,7 +277,7 @@ class EndpointHealth:
             self._probe(now)
 
     def overdue_at(self, waiting_since: float) -> float:
-        """Return when the present scrape, and any response, takes much longer than usual.
+        """Return when the current scrape is overdue, unless a response comes before.
 
         It is infinity before the first page.
 

@@ -82,7 +82,7 @@ class MessageReader:
         return not self._has_prefix and self._buffer is None
 
     def takes_whole(self, length: int) -> bool:
-        """Return whether a message of ``length`` bytes may follow, of which no part has come."""
+        """Return whether ``length`` is allowed, and no part of a message has arrived."""
         return length <= self._limit and self._buffer is None and not self._has_prefix
 
     def feed(self, data: bytes) -> list[bytes]:
