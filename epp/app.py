@@ -230,7 +230,7 @@ class App:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the endpoints of a pool are known, and this process is to serve."""
+        """Whether the endpoints of a pool are known, and this process should serve."""
         leads = self._cluster is None or self._cluster.leads
         return self.pools.is_ready and leads and not self._draining
 
@@ -353,7 +353,7 @@ class App:
                     task.cancel()
 
     def _tasks(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
-        """Return the tasks that run beside the servers, by name."""
+        """Return the tasks that run alongside the servers, by name."""
         tasks: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "pools": self.pools.run,
             "uploads": self.service.uploads.run,

@@ -102,7 +102,7 @@ def make_builder(
         max_page_bytes: Longest response of an endpoint to a data source.
         connections: Connections of the data sources that get pages; None for new ones.
         clock: Seconds of the plugins' clock.
-        open_page: Gets pages in place of HTTP; None for HTTP.
+        open_page: Gets pages by other means than HTTP; None for HTTP.
         compat: ``reference`` to make plugins behave like those of the Go EPP.
         experimental: How to treat configurations with Alpha plugin types.
 

@@ -33,7 +33,7 @@ class Listener:
 
     server: Server
     follower: CredentialsFollower | None = None
-    """Must be run beside the server; None if there is no certificate file to follow."""
+    """Must be run alongside the server; None if there is no certificate file to follow."""
 
 
 def make_listener(

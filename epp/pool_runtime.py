@@ -107,7 +107,7 @@ class PoolRuntime:
         is_one_of_several: Whether the process serves other pools, too, so that log lines name the
             pool.
         clock: Monotonic seconds.
-        open_page: Gets pages of endpoints in place of HTTP; None for HTTP.
+        open_page: Gets pages of endpoints by other means than HTTP; None for HTTP.
         sharing: What this process shares with others that serve the pool; None if it is the only
             one.
         make_flow: Makes its flow control.

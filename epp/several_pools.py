@@ -83,7 +83,7 @@ class _Running:
     runtime: PoolRuntime
     task: asyncio.Task[None] | None = None
     gone_since: float | None = None
-    """Since when there is no InferencePool of its name; None if there is one."""
+    """Time since which no InferencePool of its name exists; None if one does."""
 
 
 class SeveralPools:
@@ -301,7 +301,7 @@ class SeveralPools:
         The pool may name it; otherwise it has the pool's name, if there is such a file.
 
         Raises:
-            ConfigError: The pool names something that is no name of a file.
+            ConfigError: The pool gives a name that is not a file name.
         """
         folder = self._settings.pool_config_dir
         if folder is None:
@@ -329,7 +329,7 @@ class SeveralPools:
         return file
 
     async def _run(self, name: str, runtime: PoolRuntime) -> None:
-        """Run a pool; if it fails, end it, so that it is made anew."""
+        """Run a pool; if it fails, end it, so that it is made again."""
         try:
             await runtime.run()
         except Exception:

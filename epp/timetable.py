@@ -43,12 +43,12 @@ class Timetable:
         self._timer_at = inf
         """When the action is due that the timer is for; -inf while actions are started."""
         self._fires_at = inf
-        """When the timer is to fire; not before it was set, even if the action is overdue."""
+        """When the timer should fire; not before it was set, even if the action is overdue."""
         self._fired: Callable[[float], None] = _ignore
 
     @property
     def late_seconds(self) -> float:
-        """How long the timer is overdue at present; 0.0 if it is not. Thread-safe."""
+        """Seconds by which the timer is overdue now; 0.0 if it is not. Thread-safe."""
         return max(0.0, self._clock() - self._fires_at)
 
     def watch(self, fired: Callable[[float], None] = _ignore) -> None:

@@ -68,7 +68,7 @@ class RequestHandler(Protocol):
             why: The answer to it, or how its client left.
             request_id: Id of the HTTP request.
             headers: Its headers by lower-case name.
-            received_at: When they came, in seconds of the clock.
+            received_at: When its headers arrived, in seconds of the clock.
         """
 
     def priority_of(self, headers: Mapping[str, str]) -> int:

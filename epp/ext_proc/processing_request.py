@@ -80,7 +80,7 @@ def decode(data: bytes) -> Message:
     """Return the ProcessingRequest in ``data``.
 
     Raises:
-        DecodeError: ``data`` is no ProcessingRequest.
+        DecodeError: ``data`` is not a ProcessingRequest.
     """
     decoder = _DECODERS.get(data[0]) if data else None
     found = wire.content(data) if decoder else None

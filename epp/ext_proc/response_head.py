@@ -81,7 +81,7 @@ def read_response_head(data: bytes, start: int, end: int) -> ResponseHead:
     """Return the HttpHeaders in ``data[start:end]``.
 
     Raises:
-        DecodeError: It is no HttpHeaders message.
+        DecodeError: It is not an HttpHeaders message.
     """
     found = wire.header_block(data, start, end)
     if found is None:

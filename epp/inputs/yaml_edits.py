@@ -16,7 +16,7 @@ YAML_LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The safe loader, in C where there is one."""
 
 _INLINE = 60
-"""Length up to which a new list or mapping stands on the line of its key."""
+"""Length up to which a new list or mapping is written on the line of its key."""
 
 
 def edited(
@@ -50,7 +50,7 @@ def has_field(text: str, name: str, *, other_name: OtherName = str) -> bool:
     """Return whether the root of a text has a field.
 
     Raises:
-        EditError: The text is no YAML, or empty.
+        EditError: The text is not YAML, or is empty.
     """
     return entry_of(_root(text), name, other_name) is not None
 

@@ -290,7 +290,7 @@ class EndpointHealth:
         return max(waiting_since, self._alive_at) + limit
 
     def page_overdue(self, now: float) -> None:
-        """Take an overdue page, while the pages of other endpoints come."""
+        """Take an overdue page, while other endpoints deliver theirs."""
         if self.state is HealthState.EJECTED or self._last_page_at is None:
             return
         self._pages = 0

@@ -29,7 +29,7 @@ def success_rate_outlier(
 
     Args:
         pool: All endpoints.
-        volume: Least number of recent requests, of the endpoint and of the others together.
+        volume: Minimum number of recent requests, of the endpoint and of the others together.
     """
     ended = broken = 0.0
     for health in pool.values():

@@ -30,7 +30,7 @@ class ShortLane:
 
     @property
     def is_bypassed(self) -> bool:
-        """Whether the next request is to be decided at once."""
+        """Whether to decide the next request at once."""
         waiting = len(self.queue)
         return waiting >= MAX_SHORT_WAITING if waiting else self._work.turn.has_time
 

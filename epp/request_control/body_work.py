@@ -30,7 +30,7 @@ _MAX_TURNS: Final = 8
 
 
 class LoopTurn:
-    """The present turn of the event loop, and the time that bodies have taken in it."""
+    """The current turn of the event loop, and the time that bodies have taken in it."""
 
     __slots__ = ("_is_open", "spent_seconds")
 
@@ -81,7 +81,7 @@ class BodyWork:
         self._seconds_per_byte = _FIRST_ESTIMATE
 
     def fits(self, request: ReceivedRequest) -> bool:
-        """Return whether ``request`` fits into the present turn."""
+        """Return whether ``request`` fits into the current turn."""
         spent = self.turn.spent_seconds
         return not spent or (spent + request.body_bytes * self._seconds_per_byte <= TURN_SECONDS)
 

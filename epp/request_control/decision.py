@@ -68,7 +68,7 @@ class Decision:
         self.request_headers = request_headers
         """Headers to set on the way to the model server by lower-case name; None removes one."""
         self.received_at = received_at
-        """When the request headers came, in seconds of the clock."""
+        """When the request headers arrived, in seconds of the clock."""
         self.decided_at = decided_at
         self.waiting_requests = waiting_requests
         """The chosen endpoint's load before this request was counted; so are the next two."""

@@ -210,7 +210,7 @@ class Director:
             request_id: Id of the HTTP request.
             headers: Its headers by lower-case name, pseudo headers included.
             body: Its whole body; b"" for none. A memoryview is copied: copy a long one beforehand.
-            received_at: When its headers came, in seconds of the clock.
+            received_at: When its headers arrived, in seconds of the clock.
             subset: Endpoints that the gateway allows, ``ip:port`` or ``ip``; None for all.
             memory: Counts the bytes that it holds, ``body`` and ``decoded`` already included.
             decoded: The body without its content encoding, if the caller has decoded it.
@@ -332,7 +332,7 @@ class Director:
             why: Its answer, or how its client left.
             request_id: Id of the HTTP request.
             headers: Its headers by lower-case name.
-            received_at: When its headers came, in seconds of the clock.
+            received_at: When its headers arrived, in seconds of the clock.
         """
         recorder, path = self._recorder, headers.get(":path", "")
         if recorder is None:

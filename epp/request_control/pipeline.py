@@ -324,7 +324,7 @@ class Pipeline:
                 call()
 
     def when_idle(self, call: Callable[[], None]) -> None:
-        """Have ``call`` called once when no request is open; at once if none is."""
+        """Call ``call`` once, when no request is open; immediately if none is."""
         if self.open_requests:
             self._when_idle.append(call)
         else:

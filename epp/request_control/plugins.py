@@ -84,7 +84,7 @@ class ResponseHead:
     status: int
     """HTTP status; 0 if the answer has none."""
     headers: Mapping[str, str]
-    """By lower-case name, as they came."""
+    """By lower-case name, as received."""
     served: str = ""
     """The ``ip:port`` that the gateway reports as the server; "" if it does not."""
     set_headers: dict[str, str | None] = field(default_factory=dict)
@@ -196,7 +196,7 @@ class AsyncDataProducer(Producer):
 
     @abstractmethod
     def applies_to(self, request: LLMRequest, state: CycleState) -> bool:
-        """Return whether :meth:`prepare_async` is to be called for ``request``."""
+        """Return whether :meth:`prepare_async` must be called for ``request``."""
 
     @abstractmethod
     async def prepare_async(self, request: LLMRequest, state: CycleState) -> None:

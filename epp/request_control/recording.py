@@ -55,7 +55,7 @@ class DecisionRecorder(Protocol):
             error: The answer; its cause says what filters removed.
             request_id: Id of the HTTP request.
             request: The request; None if it could not be parsed.
-            received_at: When its headers came, in seconds of the clock.
+            received_at: When its headers arrived, in seconds of the clock.
             candidates: The endpoints of the last choice; empty if none was tried.
             path: Its path, with the query.
         """

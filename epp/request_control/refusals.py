@@ -63,8 +63,8 @@ class Refusals:
             request_id: Id of the HTTP request.
             request: The request; None if it could not be parsed.
             headers: Its headers by lower-case name.
-            received_at: When its headers came, in seconds of the clock.
-            raw: The request as it was received; None if it is not to be decided again.
+            received_at: When its headers arrived, in seconds of the clock.
+            raw: The request as it was received, for a dry run; None for no dry run.
             candidates: The endpoints of its last choice; empty if none was tried.
             trace: Its trace; None if it is not traced.
         """

@@ -44,7 +44,7 @@ class RecordedRequest(Protocol):
     """The record of a routed request; see :mod:`.recording`."""
 
     first_byte_at: float
-    """When the head of its answer came, then when the body began, in seconds of the clock; 0.0
+    """When the head of its answer arrived, then when the body began, in seconds of the clock; 0.0
     before both."""
 
     def waited(self, queued: QueuedRequest) -> None:
@@ -73,7 +73,7 @@ class RequestLifecycle(Protocol):
         """Return the time, in seconds of the clock of endpoint loads."""
 
     def response_began(self, routed: "RoutedRequest") -> None:
-        """The head of the answer has come, and plugins have seen it."""
+        """The head of the answer has arrived, and plugins have seen it."""
 
     def ended(self, routed: "RoutedRequest", cause: EndCause) -> None:
         """The stream of the request has ended; called once."""
@@ -158,7 +158,7 @@ class RoutedRequest:
         self.response_seconds = 0.0
         """Time spent on the messages of the answer; the stream adds to it."""
         self.responded_at = 0.0
-        """When the head of a streamed answer came, in seconds of the clock; 0.0 for others."""
+        """When the head of a streamed answer arrived, in seconds of the clock; 0.0 for others."""
         self.status: int | None = None
         """HTTP status of the answer."""
         self.answered_by = AnsweredBy.UNKNOWN
@@ -220,7 +220,7 @@ class RoutedRequest:
         return None if self.hedge is None else self.hedge.delay_seconds
 
     def body_sent(self) -> None:
-        """Drop what takes much memory, because the answer may take long."""
+        """Drop large data, because the answer may take long."""
         if self.body is not None:
             self.body = b""
         request = self.request
@@ -316,8 +316,8 @@ class RoutedRequest:
         Args:
             usage: The answer's tokens; None if they are unknown.
             body_bytes: Size of the part that was seen.
-            began_at: When its first bytes came, in seconds of the clock.
-            ended_at: When its last bytes came, or when the stream ended.
+            began_at: When its first bytes arrived, in seconds of the clock.
+            ended_at: When its last bytes arrived, or when the stream ended.
             is_whole: Whether its end was seen.
         """
         self.usage = usage

@@ -79,7 +79,7 @@ class EndpointLoad:
         self.slots: float = 0
         """Most requests ever seen running while others waited; 0 while unknown."""
         self.values: LoadValues | None = None
-        """What :meth:`record` returns; None before the first change."""
+        """The result of :meth:`record`; None before the first change."""
         self.waiting_for_requests: list[Callable[[], None]] = []
         """Called, and removed, when the next request is sent to the endpoint."""
         self.observers: list[Callable[[], None]] = []
@@ -93,7 +93,7 @@ class EndpointLoad:
         self._page_waiting: float = 0
         self._page_running: float = 0
         self._log: deque[tuple[float, int]] | None = None
-        """Starts and ends since shortly before the scrape; None without any, as an empty deque
+        """Starts and ends since shortly before the scrape; None without any, because an empty deque
         takes 620 bytes."""
         self._balance = 0
         self._shares = _NO_SHARES

@@ -245,7 +245,7 @@ class SchedulingResult(Generic[EndpointT]):
     primary: str
     """Profile whose best endpoint becomes the destination."""
     destination: str = ""
-    """``ip:port`` for the gateway in place of the endpoint's own; "" for its own."""
+    """``ip:port`` for the gateway instead of the endpoint's own; "" for its own."""
 
     @property
     def endpoints(self) -> Sequence[ScoredEndpoint[EndpointT]]:

@@ -148,7 +148,7 @@ def make_plugin(
     from epp.config.plugin_checks import params_of  # noqa: PLC0415
 
     params = msgspec.convert(dict(parameters or {}), params_of(plugin))
-    # mypy: the base class declares no constructor, as services differ from plugin to plugin.
+    # mypy: the base class declares no constructor, because services differ between plugins.
     return plugin(name, params, **services)  # type: ignore[call-arg]
 
 

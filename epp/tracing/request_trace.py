@@ -88,7 +88,7 @@ class RequestTrace:
         self.decided = 0.0
         """When the request was sent on or refused."""
         self.responded = 0.0
-        """When the head of the response came."""
+        """When the head of the response arrived."""
         self.ended = 0.0
         self.calls: list[PluginCall] = []
         self.choices = 0
@@ -137,7 +137,7 @@ class RequestTrace:
         self.begin_step()
 
     def begin_response(self) -> None:
-        """Record that the head of the response has come."""
+        """Record that the head of the response has arrived."""
         self.responded = perf_counter()
 
     def begin_choice(self) -> None:
