@@ -1,4 +1,4 @@
-"""Create the graph builder with the plugin classes and services of every layer.
+"""Creates the graph builder with the plugin classes and services of every layer.
 
 The configuration layer knows roles and services by name only; this module supplies their classes
 and factories.

@@ -1,4 +1,4 @@
-"""Create the ext_proc transport and the TLS contexts of the ext_proc and metrics ports."""
+"""Creates the ext_proc transport and the TLS contexts of the ext_proc and metrics ports."""
 
 import ssl
 from collections.abc import Callable, Mapping

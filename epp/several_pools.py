@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 PAGE: Final = "pools"
-"""Path of the page of all pools below ``/debug/``, and the first part of those of each pool."""
+"""Path of the page of all pools below ``/debug/``, and the start of the paths of each pool."""
 
 KEEP_SECONDS: Final = 60.0
 """How long a pool is kept after it is gone: if it is created again, it continues with its queues,
@@ -67,7 +67,7 @@ class PoolLine(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int
     """Requests at its model servers."""
     config: str
-    """Where its configuration is from; "" if it has none that is valid."""
+    """Source of its configuration; "" if it has no valid one."""
     service: str
     """Service of its endpoint picker; a gateway that calls it means this pool."""
     hosts: list[str]

@@ -95,7 +95,7 @@ def response_headers_answer(
         routed: The request; its response is recorded.
         body: Prepared here to read the response; None if Envoy does not send it.
         head: Its headers; at least the status is read.
-        served: The ``ip:port`` that the gateway says has answered; "" if it does not say.
+        served: The ``ip:port`` that the gateway reports as the server; "" if it reports none.
         request_id: Id of the request, for the log.
     """
     status = head.status

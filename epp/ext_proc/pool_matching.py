@@ -105,7 +105,7 @@ class PoolMatcher:
         return handler
 
     def _service(self, authority: str) -> str:
-        """Return the name of a Service of this namespace; "" if ``authority`` is none.
+        """Return the name of a Service of this namespace; "" if ``authority`` is not one.
 
         Gateways send ``NAME.NAMESPACE.svc:PORT``, or the name of Envoy's cluster, at the end of
         which Istio has the host: ``outbound|PORT||NAME.NAMESPACE.svc.cluster.local``.

@@ -39,7 +39,7 @@ _LIMITS: Final = frozenset({"overflow", "max_stream_duration"})
 EMPTY_LAST_CHUNK: Final = pb.ProcessingRequest(
     response_body=pb.HttpBody(end_of_stream=True)
 ).SerializeToString()
-"""How most bodies of responses end."""
+"""The last message of most response bodies."""
 _MAX_CACHED_BYTES: Final = 1024
 _CACHED_CONTEXTS: Final = 1024
 

@@ -98,7 +98,7 @@ def routed(
 
     Args:
         destination: ``ip:port``, or several separated by commas, best first.
-        on_body: Answer the body message (a buffered body) instead of the headers message.
+        on_body: Whether to answer the body message (a buffered body), not the headers message.
         removed: Headers to remove, by lower-case name, from a closed set.
         traceparent: Header to set, from :class:`epp.tracing.Propagated`; "" for none.
     """
@@ -134,7 +134,7 @@ def routed_anew(
 
     Args:
         destination: ``ip:port``, or several separated by commas.
-        on_body: Answer the body message (a buffered body) instead of the headers message.
+        on_body: Whether to answer the body message (a buffered body), not the headers message.
         headers: Other headers to set, by lower-case name; a value of None removes the header.
         body: Replacement of a buffered body; None leaves it unchanged.
         scores: Total scores by ``ip:port`` for the gateway; None for none.
@@ -165,7 +165,7 @@ def passed_response_headers(
 
     Args:
         headers: By lower-case name; a value of None removes the header.
-        asks_for_body: Have Envoy send the response's body, chunk by chunk.
+        asks_for_body: Whether to have Envoy send the response's body, chunk by chunk.
     """
     if not headers:
         return CONTINUE_AND_ASK if asks_for_body else CONTINUE_RESPONSE_HEADERS

@@ -38,7 +38,7 @@ class ResponseHead:
         self.status = 0
         """The HTTP status; 0 if there is none, and before :meth:`read`."""
         self.is_overloaded = False
-        """Whether Envoy has made the response because a circuit breaker is open; likewise."""
+        """Whether Envoy made the response because a circuit breaker is open; see :meth:`read`."""
         self._block = block
         self._headers: Mapping[str, str] | None = None
 

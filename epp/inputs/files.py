@@ -1,4 +1,4 @@
-"""Detect changes of files.
+"""Detects changes of files.
 
 :class:`FollowedFile` polls the metadata of one file and reads it only if they differ.
 :class:`SettledChanges` hashes a set of small files. Both detect edits in place, atomic renames and

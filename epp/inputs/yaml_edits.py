@@ -1,4 +1,4 @@
-"""Change one field in a YAML or JSON text, and leave every other character as it is.
+"""Changes one field in a YAML or JSON text, and leaves every other character unchanged.
 
 The nodes of PyYAML know where they begin and end. A value is replaced between these places; a field
 that is absent becomes a line after the last field of its mapping.

@@ -39,7 +39,7 @@ _NOT_HEALTHY: Final = frozenset({"connect", "status"})
 """Kinds of errors that fail a health check; a busy server may be late."""
 
 _OUT: Final = frozenset({HealthState.EJECTED, HealthState.PROBING})
-"""States in which an endpoint is no candidate for some or all requests."""
+"""States in which an endpoint is not a candidate for some or all requests."""
 
 
 class OutlierDetector:
@@ -52,8 +52,8 @@ class OutlierDetector:
         rng: Decides which requests may go to a returning endpoint.
         waiting: Returns the scrapes that have no page yet: endpoint, name of the source, and when
             it began.
-        source_type: Type of the data source that polls the model server itself; others may poll
-            an exporter beside it.
+        source_type: Type of the data source that polls the model server itself; others may poll an
+            exporter next to it.
         health_check_type: Type of the data source that makes health checks.
         changed: Called after each transition.
     """

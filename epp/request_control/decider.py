@@ -286,7 +286,7 @@ def candidates_of(
     follow_subset_hint: bool,
     why_none_serves: Callable[[], str] = lambda: "",
 ) -> Sequence[Endpoint]:
-    """Return the candidates for the request, after its producers and its admission.
+    """Run screeners, ``attach`` of producers, and admitters; return the request's candidates.
 
     Args:
         prepared: The request.
@@ -341,7 +341,7 @@ def _reserve_stages(
 def _request_headers(
     prepared: PreparedRequest, headers: Mapping[str, str]
 ) -> Mapping[str, str | None]:
-    """Return the headers to set, those of plugins and ``headers``; the later ones win."""
+    """Return the headers to set: those of plugins, overridden by ``headers``."""
     set_by_plugins = prepared.producer_run.state.read(REQUEST_HEADERS_TO_SET) or _NO_HEADERS
     request_headers = prepared.producer_run.request.headers
     is_decoded = prepared.rewritten is not None and "content-encoding" in request_headers

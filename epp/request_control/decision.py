@@ -56,7 +56,7 @@ class Decision:
         is_forced: bool = False,
     ) -> None:
         self.request = request
-        """With its target model, priority and flow; its prompt is dropped once it is sent."""
+        """The request with target model, priority and flow; its prompt is dropped when sent."""
         self.candidates = candidates
         """The endpoints to choose from: the pool, restricted by the subset and the screeners."""
         self.result = result
@@ -81,7 +81,7 @@ class Decision:
         self.stage_reservations = stage_reservations
         """Places on the endpoints of the other profiles, such as a prefill."""
         self.stages = stages
-        """Those endpoints by profile."""
+        """The endpoints of ``stage_reservations``, by profile."""
         self.scores = scores
         """Total scores by ``ip:port``, for the gateway; None if it does not get them."""
         self.shadow = shadow

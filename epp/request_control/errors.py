@@ -60,7 +60,7 @@ class ForcedEndpointMissingError(RequestError):
 
 
 class PoolNotServedError(RequestError):
-    """The gateway asks for a pool that this endpoint picker does not serve, or not yet."""
+    """The gateway asks for a pool that this endpoint picker does not serve, at least not yet."""
 
     status = 503
     code = "ServiceUnavailable"
@@ -257,7 +257,7 @@ class BodyTooLargeError(LimitError):
 
 
 class DecodedBodyTooLargeError(LimitError):
-    """The request's body exceeds the limit of its compression ratio."""
+    """The request's body exceeds the limit on the compression ratio."""
 
     stage = "parsing"
     limit = "compression-ratio"

@@ -52,7 +52,7 @@ class PendingDecision(ABC):
 
     @abstractmethod
     def cancel(self, cause: EndCause) -> None:
-        """Give the decision up: nothing is reserved and the callback is not called.
+        """Abandon the decision: nothing is reserved and the callback is not called.
 
         Does nothing once the decision is made.
         """

@@ -107,11 +107,11 @@ class Pipeline:
         self.body_start = body_start
         self.answer_reporters = answer_reporters
         self.response_complete = response_complete
-        """For a request whose answer reported its tokens."""
+        """Hooks for a request whose answer reported its tokens."""
         self.complete_without_usage = tuple(
             guard for guard in response_complete if not guard.plugin.only_with_usage
         )
-        """For any other."""
+        """Hooks for any other request."""
         self.open_requests = 0
         """Routed requests and pending decisions that use it and are not closed yet."""
         self._when_idle: list[Callable[[], None]] = []

@@ -68,7 +68,7 @@ def finished_line(routed: RoutedRequest, cause: EndCause, now: float) -> Request
     if len(request_id) + len(model) + len(target_model) + len(fairness_id) > MAX_CHARS:
         request_id, model, target_model = cut(request_id), cut(model), cut(target_model)
         fairness_id = cut(fairness_id)
-    return RequestFinished(  # by position, as keywords take twice as long
+    return RequestFinished(  # by position: keywords take twice as long
         request_id,
         model,
         target_model,

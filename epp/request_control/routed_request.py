@@ -29,7 +29,7 @@ _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class AnsweredBy(Enum):
-    """Who made the answer to a request, as far as the gateway says."""
+    """Who made the answer to a request, according to the gateway."""
 
     UNKNOWN = auto()
     SERVER = auto()
@@ -176,7 +176,7 @@ class RoutedRequest:
 
     @property
     def is_renamed(self) -> bool:
-        """Whether the model server was sent another model's name than the client's."""
+        """Whether the model server was sent a model name other than the client's."""
         request = self.request
         return (
             self.body is not None
@@ -229,7 +229,7 @@ class RoutedRequest:
         self.decision.result.drop_scores()
 
     def served_by(self, address: str) -> None:
-        """Move the reservation if another endpoint than the chosen one served."""
+        """Move the reservation if an endpoint other than the chosen one served."""
         expected_addresses = (self.endpoint.address, self.decision.destination)
         if address not in expected_addresses and self._lifecycle is not None:
             self._lifecycle.served_by(self, address)
@@ -334,7 +334,7 @@ class RoutedRequest:
         self.state.write(ANSWER_USAGE, usage)
         tokens = usage.completion_tokens
         metrics.prompt_tokens.observe(usage.prompt_tokens)
-        if usage.cached_tokens:  # the Go EPP counts hits alone
+        if usage.cached_tokens:  # the Go EPP counts only hits
             metrics.cached_tokens.observe(usage.cached_tokens)
         metrics.tokens.observe(tokens)
         if is_whole and tokens > 0:

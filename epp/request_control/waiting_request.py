@@ -22,7 +22,7 @@ class ReceivedRequest:
     """A received request, and the work left before its body can be parsed."""
 
     director: Director
-    """Decides it."""
+    """Decides the request."""
     request_id: str
     headers: Mapping[str, str]
     body: bytes | memoryview

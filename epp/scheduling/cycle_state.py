@@ -27,7 +27,7 @@ class CycleState:
             key: Its name.
             value: What to store.
             until_sent: Drop the value once the request is sent on. For values as large as a prompt,
-                because generating the response takes long.
+                because generating the response takes a long time.
 
         Raises:
             TypeError: The value is not of the key's class.

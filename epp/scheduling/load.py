@@ -202,7 +202,7 @@ class EndpointLoad:
         self.assume_kv_cache_usage(kv_cache_usage)
 
     def assume_kv_cache_usage(self, usage: float) -> None:
-        """Set the used fraction of the KV cache alone."""
+        """Set only the used fraction of the KV cache."""
         self.kv_cache_usage = _fraction(usage)
         self._update()
 

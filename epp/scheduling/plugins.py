@@ -50,7 +50,7 @@ class Plugin(ABC):
     def dump_state(self) -> Mapping[str, object] | None:
         """Return what the plugin remembers, for ``/debug/plugins/state``; None if nothing.
 
-        Called on the event loop, between two requests, so it must take at most some milliseconds:
+        Called on the event loop, between two requests, so it must take at most a few milliseconds:
         count, and list the largest items only. Name endpoints and flows; show other values from
         clients as hashes: no prompts, no session ids, no credentials.
         """
@@ -91,7 +91,7 @@ class FilterRun(Protocol[EndpointT]):
     def __call__(
         self, inner: Filter[Any, EndpointT], endpoints: Sequence[EndpointT]
     ) -> Sequence[EndpointT]:
-        """Return what ``inner`` keeps of ``endpoints``, in that order; not called for none.
+        """Return the endpoints that ``inner`` keeps, in their order; it is not called without any.
 
         ``inner`` lives as long as the filter that runs it.
         """
@@ -274,8 +274,8 @@ class PostSchedule(Plugin, Generic[RequestT, EndpointT]):
     """Runs once after process_results, only if an endpoint was chosen."""
 
     keeps_result: ClassVar[bool] = False
-    """Whether the plugin never changes a result. Omits the check after each call, which takes 2 us.
-    Only for plugins whose code is trusted."""
+    """Whether the plugin never changes a result. The check after each call, which takes 2 us, is
+    then omitted: only for plugins whose code is trusted."""
 
     @abstractmethod
     def post_schedule(

@@ -46,7 +46,7 @@ class EndpointMetrics:
     cache_blocks: int = 0
     """KV-cache blocks of the server; 0 when unknown."""
     requested_at: float | None = None
-    """When the scrape's GET was sent, or a newer load report came, in seconds of the clock; None
+    """When the scrape's GET was sent, or a newer load report arrived, in seconds of the clock; None
     when never scraped."""
     prompt_tokens: int = 0
     """Tokens of all prompts since the server's start; 0 when unknown."""
@@ -93,7 +93,7 @@ class Endpoint:
     metrics: EndpointMetrics = NEVER_SCRAPED
     """The last scrape; scrapers replace it and never change it in place."""
     load: EndpointLoad = field(default_factory=EndpointLoad)
-    """The effective load, which scorers read: the scrape corrected by this EPP's own requests."""
+    """The effective load, which scorers read: the scrape corrected by the requests of all EPPs."""
     attributes: dict[AttributeKey[Any], Any] = field(default_factory=dict)
     """Further values of extractors; a value is replaced, never changed in place."""
     incarnation: str = ""

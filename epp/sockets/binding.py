@@ -1,4 +1,4 @@
-"""Create listening sockets."""
+"""Creates listening sockets."""
 
 import errno
 import os

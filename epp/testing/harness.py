@@ -1,4 +1,4 @@
-"""Run one plugin on test data and check the result against the contract of its extension point."""
+"""Runs one plugin on test data and checks the result against its extension point's contract."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

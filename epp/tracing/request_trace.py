@@ -80,7 +80,7 @@ class RequestTrace:
         """Id of the span of the request to the model server."""
         self.began = perf_counter()
         self.began_ns = time_ns()
-        """The same in nanoseconds since 1970."""
+        """``began`` in nanoseconds since 1970."""
         self.received = 0.0
         """When the request was complete, so that its decision began."""
         self.choice_began = 0.0

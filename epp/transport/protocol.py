@@ -161,8 +161,8 @@ class ConnectionProtocol(asyncio.Protocol):
         self.connection.close()
 
     def eof_received(self) -> None:
-        # The peer may still read: bytes already written are sent, within a time limit. As nothing
-        # more arrives, closing the socket cannot cause a reset.
+        # The peer may still read: bytes already written are sent, within a time limit. Nothing more
+        # arrives, so closing the socket cannot cause a reset.
         self._session.lost()
         self._close()
 

@@ -71,7 +71,7 @@ class MessageReader:
         self.buffered_bytes = 0
         """Buffered bytes of the incomplete message."""
         self._missing = PREFIX_BYTES
-        """Bytes missing of the prefix, or of the message after it."""
+        """Bytes missing from the prefix, or from the message after it."""
         self._has_prefix = False
         self.error: MessageError | None = None
         """Why no messages can follow those returned; the call must be ended."""

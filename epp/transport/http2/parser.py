@@ -1,4 +1,4 @@
-"""Splits the bytes read into frames, and checks all that does not depend on a stream's state.
+"""Splits the bytes read into frames; checks everything that does not depend on a stream's state.
 
 It checks the preface, the size of a frame, whether its type may be on its stream, padding, and that
 no frame interrupts a header block (RFC 9113 §3.4, §4, §6). A frame above the size limit is refused
