@@ -186,7 +186,7 @@ class EndpointLoad:
             running = max(ours, min(before, before + self._page_waiting + settled), 0)
         elif waiting > 0 and running > self.slots:  # an estimate is no evidence of slots
             self.slots = running
-        # The body of `assume`, written out because this runs for each page.
+        # As `assume` does, for each page.
         self._page_waiting = waiting
         self._page_running = running
         self.kv_cache_usage = _fraction(kv_cache_usage)
@@ -202,7 +202,7 @@ class EndpointLoad:
         self.assume_kv_cache_usage(kv_cache_usage)
 
     def assume_kv_cache_usage(self, usage: float) -> None:
-        """Set only the used fraction of the KV cache."""
+        """Set the used fraction of the KV cache alone."""
         self.kv_cache_usage = _fraction(usage)
         self._update()
 
