@@ -25,7 +25,7 @@ class DecidedBy(StrEnum):
     TIE = "tie"
     """Nothing: the totals are equal, and the picker chose among the best."""
     PICKER = "picker"
-    """The picker, or the profile handler: another endpoint has a higher total."""
+    """The picker, or the profile handler: the winner does not have the highest total."""
     ONLY_CANDIDATE = "only-candidate"
     """The filters: they left no other endpoint."""
 

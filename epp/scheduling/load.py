@@ -17,10 +17,10 @@ where t is the time at which the scrape's GET was sent::
     effective running = running + min(unseen, free)
 
 Other EPPs, such as replicas or worker processes, may send requests to the same endpoint. Their
-numbers come through :meth:`EndpointLoad.share`, one for each source, and count like requests of
-this EPP. Replicas, which exchange messages, call it for each message; workers, which share memory,
-call it before each decision for the values that have changed. Without other EPPs this costs
-nothing: ``in_flight`` is already the sum.
+numbers count like requests of this EPP. Replicas, which exchange messages, pass them to
+:meth:`EndpointLoad.share`, one for each source; workers, which share memory, add the changes in a
+subclass, before each decision. Without other EPPs this costs nothing: ``in_flight`` is already the
+sum.
 """
 
 from collections import deque
