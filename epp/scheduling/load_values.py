@@ -13,14 +13,14 @@ LoadValues = tuple[float, float, float, int]
 """Waiting requests, running requests, KV-cache usage and requests in flight of an endpoint."""
 
 TIMES_ASKED: Final = 16
-"""So often the columns of the same endpoints are asked for before they are made: more often than
-the plugins of one request ask."""
+"""Calls of :func:`load_columns` with the same endpoints after which columns are made; more than the
+plugins of one request make."""
 
 _NOBODY: Final[Sequence[Any]] = ()
 
 
 class LoadColumns:
-    """The load values of some endpoints, in their order; not to be changed by who reads them.
+    """The load values of some endpoints, in their order; readers must not change them.
 
     Args:
         endpoints: The endpoints. Their loads belong to no other columns from now on.
@@ -43,7 +43,7 @@ class LoadColumns:
 
 
 def load_columns(endpoints: Sequence[Any]) -> LoadColumns | None:
-    """Return the columns of ``endpoints``; None unless the same tuple is often asked for."""
+    """Return the columns of ``endpoints``; None until the same tuple was passed often."""
     if not endpoints:
         return None
     load = endpoints[0].load
