@@ -2,8 +2,8 @@
 
 Each replica listens on a socket there, named by the hash of its name, and connects to those of the
 others, which it finds by listing the directory. A connection carries messages in one direction:
-from the one that connected. So the end of a replica shows at once, as the end of its connections;
-a socket that refuses connections is what a killed replica has left, and is removed.
+from the one that connected. So the end of a replica is noticed at once, as the end of its
+connections. A socket that refuses connections was left by a killed replica, and is removed.
 """
 
 import asyncio
@@ -24,20 +24,20 @@ from epp.replication.messages import MAX_MESSAGE_BYTES
 _log = structlog.get_logger(__name__)
 
 SCAN_SECONDS: Final = 0.25
-"""Between two looks into the directory."""
+"""Time between two scans of the directory."""
 MAX_QUEUED_BYTES: Final = 1 << 20
-"""A replica that has this much to read yet gets no further messages."""
+"""A replica with this many unread bytes gets no further messages."""
 _LENGTH: Final = struct.Struct(">I")
 _SUFFIX: Final = ".sock"
 _MOST_PATH_BYTES: Final = 107
-"""Of the address of a unix socket on Linux, without the final zero."""
+"""Longest path of a unix socket on Linux, without the final zero byte."""
 
 
 class SocketCarrier(Carrier):
     """Carries messages over unix sockets.
 
     Args:
-        folder: The directory; made, for this user only, if it is missing.
+        folder: The directory; created, for this user only, if it is missing.
         name: Name of this replica.
 
     Raises:
@@ -156,7 +156,7 @@ class _Outgoing(asyncio.Protocol):
         return True
 
     def close(self) -> None:
-        """Close the connection; what the other one has not read yet is lost."""
+        """Close the connection; unread messages are lost."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -214,7 +214,7 @@ def _file_of(name: str) -> str:
 
 
 def _prepare(folder: Path, path: Path) -> None:
-    """Make the directory, and check that no other user can put sockets into it."""
+    """Create the directory, and check that no other user can put sockets into it."""
     if len(os.fsencode(path)) > _MOST_PATH_BYTES:
         raise ReplicaStateError(
             f"--replica-state: the path {folder} is too long for sockets; use one of at most"
