@@ -68,7 +68,7 @@ class PredictedTimeScorer(Scorer):
         self.name = name
         self._forecast = predicted_time_of(params.predicted_time_producer_name)
         self._matches = prefix_matches_of(params.prefix_match_info_producer_name)
-        # An instance's own, unlike other plugins' keys: they come from parameters.
+        # Set per instance, unlike the keys of most plugins: they come from parameters.
         self.reads = (self._forecast, self._matches)  # type: ignore[misc]
 
     def score(
@@ -84,7 +84,7 @@ class PredictedTimeScorer(Scorer):
 
 
 def default_scores(endpoints: Sequence[Endpoint], matches: PrefixMatches | None) -> list[float]:
-    """Return what the default profile's scorers give N endpoints, in their order."""
+    """Return the default profile's scores of N endpoints, in their order."""
     queues = least_first([endpoint.load.waiting_requests for endpoint in endpoints])
     blocks: Mapping[str, int] = {}
     per_block = 0.0
