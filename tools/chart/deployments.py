@@ -50,7 +50,7 @@ def go_deployments() -> dict[str, dict[str, Any]]:
 
 
 def differences(go: Mapping[str, Any], ours: Mapping[str, Any]) -> list[Difference]:
-    """Return the differences in the order of the fields; a part that one side lacks is one of them."""
+    """Return the differences in the order of the fields; a missing part is one difference."""
     return list(_differences(_normal(go), _normal(ours), ""))
 
 
