@@ -1,8 +1,8 @@
 """Cost and number of each function call on the request path.
 
-A call is timed alone, over and over, with the arguments of recorded requests; how many calls a
-request makes is counted by a profiler on the whole path. Their products add up to what the whole
-path takes, but for what lies between them, which is shown as the difference.
+Each call is timed alone, repeatedly, with the arguments of recorded requests; a profiler on the
+whole path counts the calls per request. The products add up to the time of the whole path, except
+for the code between the calls, which is shown as the difference.
 """
 
 import time
