@@ -177,7 +177,7 @@ class GraphBuilder:
 
 
 def _check_profiles(plan: Plan, instances: Mapping[str, Instance]) -> None:
-    """Report what the profile handler finds wrong with the profiles."""
+    """Report the faults and warnings of the profile handler about the profiles."""
     handler = instances.get(plan.handler)
     if handler is None or not isinstance(handler.plugin, ProfileHandler):
         return
@@ -190,7 +190,7 @@ def _check_profiles(plan: Plan, instances: Mapping[str, Instance]) -> None:
 
 
 def _warn_of_parameters(plan: Plan, instances: Mapping[str, Instance]) -> None:
-    """Report what the plugins find doubtful in their parameters."""
+    """Report the warnings of the plugins about their parameters."""
     for name, blueprint in plan.blueprints.items():
         instance = instances.get(name)
         if instance is not None and blueprint.path:

@@ -20,7 +20,7 @@ MAX_REST_SECONDS: Final = 1.0
 MAX_RETRY_SECONDS: Final = 0.5
 """Mean interval of an endpoint whose scrapes fail; it returns soon after its recovery."""
 _FOLLOWED_UP: Final = 5
-"""Failures in a row from which on attempts become less frequent."""
+"""Number of failures in a row from which attempts become less frequent."""
 _JITTER: Final = 0.25
 """Random part of the intervals, so that a thousand idle endpoints are not scraped at once."""
 

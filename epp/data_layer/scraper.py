@@ -159,7 +159,7 @@ class Scraper:
 
         A binding with the same plugin instances keeps its loops. Those of dropped bindings stop,
         and close their connections in the next iteration of the event loop. Endpoints keep their
-        metrics, but lose attributes that no extractor writes any more.
+        metrics, but lose attributes that no extractor writes now.
         """
         before, self._bound = self._bound, [_Bound(binding) for binding in bindings]
         kept = {bound.key for bound in before} & {bound.key for bound in self._bound}

@@ -127,7 +127,7 @@ class EndpointStore:
 
         Args:
             listener: The listener.
-            tells_present: Whether to notify it of the present endpoints first.
+            tells_present: Whether to notify it of the current endpoints first.
         """
         self._listeners.append(listener)
         if tells_present:

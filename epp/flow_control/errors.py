@@ -2,4 +2,4 @@
 
 
 class FlowControlError(Exception):
-    """Flow control cannot work as it is configured; the text says why and what to do."""
+    """The configured flow control cannot work; the text says why and what to do."""

@@ -118,7 +118,7 @@ class FairnessPolicy(Plugin):
     def refusal(self, request: LLMRequest, now: float) -> str:
         """Return why ``request`` is held back although there is capacity; "" if it is not.
 
-        Called for each request of its bands, also for those that would not have to wait.
+        Called for each request of its bands, even for those that would not have to wait.
         """
         return ""
 

@@ -102,7 +102,7 @@ def session_plan(graph: PluginGraph) -> SessionPlan:
 
 
 def fault_in_configuring(plan: SessionPlan) -> str:
-    """Return the error of configuring the plugins of ``plan``; "" if there is none.
+    """Return the error with which the plugins of ``plan`` fail to configure; "" if they do not.
 
     This calls their ``on_configure``, so the plan cannot be used afterwards.
     """

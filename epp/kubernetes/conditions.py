@@ -22,7 +22,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectStatus:
-    """The wanted and the present status of an object."""
+    """The wanted and the current status of an object."""
 
     resource: Resource
     namespace: str
@@ -33,7 +33,7 @@ class ObjectStatus:
     """Generation of the spec that the conditions describe."""
     wanted: tuple[Condition, ...]
     found: Any
-    """The present status as JSON; it may have any form."""
+    """The current status as JSON; it may have any form."""
 
     @property
     def key(self) -> tuple[Resource, str]:

@@ -161,7 +161,7 @@ class KubernetesDiscovery(EndpointDiscovery):
         assert self.source.pool is not None  # noqa: S101 - only a pool changes
         found = self._objects.pool(self.source.pool.name)
         if found is None and self._pool_exists() is None:
-            return  # perhaps there is one
+            return  # the pool may exist
         before, self.pool = self.pool, found
         if found == before and (found is not None or self._is_missing):
             return

@@ -157,7 +157,7 @@ class Elector:
             try:
                 await self._write()
             except ApiError as error:
-                # Not necessarily by another candidate: somebody may have added a label.
+                # Not necessarily by another candidate: a user may have added a label.
                 if error.status not in {_CONFLICT, _NOT_FOUND}:
                     raise
             else:

@@ -38,7 +38,7 @@ class Lease(msgspec.Struct, frozen=True):
         """Time without a change after which the Lease has expired.
 
         It is never less than ours: the holder leads for up to two thirds of that after its last
-        renewal, whatever somebody has since written into the Lease.
+        renewal, whatever has since been written into the Lease.
         """
         return max(LEASE_SECONDS, self.spec.get("leaseDurationSeconds") or 0)
 
@@ -49,7 +49,7 @@ class Lease(msgspec.Struct, frozen=True):
             times["acquireTime"] = times["renewTime"]
         transitions = self.spec.get("leaseTransitions")
         if transitions is None:
-            transitions = 0  # nobody has held it before
+            transitions = 0  # it has had no holder yet
         elif self.holder != identity:
             transitions += 1
         return self._with(

@@ -1,9 +1,9 @@
 """Write the status of objects to the API server: seldom, slowly, and only if it differs.
 
 Of several replicas that may write, each waits a random time after a change, and then writes only
-what nobody else has written meanwhile. Every write is a compare-and-swap on the resource version.
-Whatever else writes into a status (a replica of another version, another controller), each status
-is written at most once in ten minutes, unless the wanted status has changed.
+what no other replica has written meanwhile. Every write is a compare-and-swap on the resource
+version. Whatever else writes into a status (a replica of another version, another controller), each
+status is written at most once in ten minutes, unless the wanted status has changed.
 
 A write is a JSON merge patch. Server-side apply would preserve the conditions of others, too, but
 only if the CRD declares the conditions as a map, and it would overwrite a version that has not been

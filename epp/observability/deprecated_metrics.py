@@ -182,7 +182,7 @@ class MirroredCollector(Collector):
                 yield mirrored(metric, former)
 
     def describe(self) -> Iterable[Metric]:
-        """Return what the collector describes."""
+        """Return the metrics that the collector describes."""
         describe: Callable[[], Iterable[Metric]] = getattr(self._collector, "describe", tuple)
         return describe()
 

@@ -45,7 +45,7 @@ class LoopCalls:
 
         Raises:
             LoopStoppedError: The loop is closed.
-            LoopStalledError: The loop did not call it in time; it is not called any more.
+            LoopStalledError: The loop did not call it in time; the call is cancelled.
         """
         made: Future[T] = Future()
 

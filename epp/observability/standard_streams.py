@@ -1,6 +1,6 @@
 """Redirect other output of the process (print, tracebacks, warnings, library logs) to log queues.
 
-If the output is a pipe that nobody reads, writing a single asyncio warning directly would block the
+If the output is a pipe without a reader, writing a single asyncio warning directly would block the
 event loop forever.
 """
 

@@ -1,6 +1,6 @@
 """Exchanges the state of one pool with other replicas.
 
-The requests in flight are compared with what was last sent, 50 times a second, instead of noting
+The requests in flight are compared with the last sent numbers, 50 times a second, instead of noting
 each start and end. So sharing adds no cost to a request, and a message has totals, which do no harm
 if they arrive twice, late or not at all. The numbers of other replicas enter the effective loads of
 the endpoints (:meth:`~epp.scheduling.EndpointLoad.share`).
@@ -79,12 +79,12 @@ class PoolShare:
         self._facts_at = 0.0
         self._has_more_facts = False
         self.wants_facts = False
-        """Whether a plugin has just begun to learn; reset by the reader."""
+        """Whether a plugin needs the facts of others, as it is new; reset by the reader."""
 
     # --- what is shared ---------------------------------------------------------------------------
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
-        """Track ``endpoint``, and count what other replicas have in flight there."""
+        """Track ``endpoint``, and count the requests that other replicas have in flight there."""
         key = replica_key(endpoint)
         known = self._tracked.get(key)
         if known is None or known.endpoint is not endpoint:
@@ -95,7 +95,7 @@ class PoolShare:
             self._share(endpoint, replica, numbers.get(key, 0))
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
-        """Stop counting what other replicas have in flight on ``endpoint``."""
+        """Stop counting the requests that other replicas have in flight on ``endpoint``."""
         tracked = self._tracked.get(replica_key(endpoint))
         if tracked is not None and tracked.endpoint is endpoint:
             tracked.is_gone = True
@@ -143,7 +143,7 @@ class PoolShare:
     def changes(
         self, now: float, peers: Iterable[Peer] = (), *, is_whole: bool
     ) -> PoolState | None:
-        """Return what has changed since the last call; None for nothing.
+        """Return the changes since the last call; None if there are none.
 
         Args:
             now: Seconds of the clock.
@@ -245,7 +245,7 @@ class PoolShare:
             self._take(replica, each)
 
     def forget(self, replica: str) -> None:
-        """Forget what a replica has in flight, and its contributions."""
+        """Forget the requests that a replica has in flight, and its contributions."""
         for key in self._numbers.pop(replica, {}):
             if (tracked := self._tracked.get(key)) is not None:
                 self._share(tracked.endpoint, replica, 0)
@@ -275,7 +275,7 @@ class PoolShare:
     def _share(
         self, endpoint: Endpoint, replica: str, number: int, at: float | None = None
     ) -> None:
-        """Count what ``replica`` has in flight on ``endpoint``, unless it is a sibling."""
+        """Count the requests of ``replica`` on ``endpoint``, unless it is a sibling."""
         if replica not in self.siblings:
             endpoint.load.share(replica, number, at)
 

@@ -32,7 +32,7 @@ class Traffic:
     sent_bytes: int = 0
     received: int = 0
     received_bytes: int = 0
-    """Bytes of messages from others that were not ignored."""
+    """Bytes of the messages that were read, without own ones that came back."""
     dropped: Counter[Dropped] = field(default_factory=Counter)
 
 

@@ -80,7 +80,7 @@ class FlowOwner:
 
     @property
     def granted(self) -> int:
-        """Number of the requests that were granted, and of which no report has come."""
+        """Number of granted requests that have not been reported yet."""
         return sum(each.is_granted for known in self._requests.values() for each in known.values())
 
     # --- messages ---------------------------------------------------------------------------------

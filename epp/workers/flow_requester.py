@@ -1,4 +1,4 @@
-"""Asks the worker that owns the queues, on a worker that does not.
+"""Queues the requests of this worker at another one, which owns the queues of flow control.
 
 Each request is kept here until it is decided. If the owner ends, its successor is asked, with the
 request's original time of arrival.

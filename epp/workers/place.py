@@ -28,7 +28,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     is_port_shared: bool
     """Whether all workers listen on that port."""
     name: str
-    """Name of the endpoint picker among replicas; the names of the workers begin with it."""
+    """Of the endpoint picker among replicas; those of the workers begin so."""
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> "Place | None":

@@ -1,8 +1,8 @@
 """The supervisor: starts the workers, keeps them running, and answers for all of them.
 
-It is the one process that service managers and probes see. It serves the health and metrics ports
-by asking the workers, and has neither pool nor plugins. Worker 0 starts first, so that an invalid
-configuration is reported once.
+It is one process for service managers and probes. It has the health and metrics ports, which ask
+the workers, but neither pool nor plugins. Worker 0 starts first, so that an invalid configuration
+is reported once.
 """
 
 import asyncio

@@ -48,9 +48,9 @@ class DispatchSessions:
         self._evicts = not _EVICTING.keys().isdisjoint(settings.actions)
         """Whether an action evicts."""
         self.has_plugins = bool(settings.plugins)
-        """Whether session plugins take part, also in requests that need not wait."""
+        """Whether session plugins take part, even in requests that need not wait."""
         self.sees_all = self._evicts or self.has_plugins
-        """Whether sessions must know all requests, also those that need not wait."""
+        """Whether sessions must know all requests, even those that need not wait."""
         self._listeners = settings.listeners
         self._policy = RequestPolicy(parts)
         self._binder = RequestBinder(parts, keeps_in_flight=self.sees_all)
@@ -95,7 +95,7 @@ class DispatchSessions:
         self.dispatcher.rebind(self._binder, self._plugin_failed, self._policy)
         if self.dispatcher is not self._ledger.dispatcher:
             self._ledger.dispatcher = self.dispatcher
-            self.dispatcher.replay()  # only new plugins: the others know what is in flight
+            self.dispatcher.replay()  # only new plugins: the others know the requests in flight
 
     # --- sessions ---------------------------------------------------------------------------------
 

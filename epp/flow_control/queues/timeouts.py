@@ -22,7 +22,7 @@ def ttl_of(band: BandSettings, own_seconds: float | None) -> float | None:
 
 
 class WaitingTimes:
-    """Decides when each request expires; a pool that fills or empties restarts the timeouts."""
+    """Decides when requests expire; timeouts restart when the pool empties or gets endpoints."""
 
     def __init__(self, host: FlowHost, settings: FlowSettings) -> None:
         self._host = host

@@ -1,4 +1,4 @@
-"""The actions: what a session does, one after another in configured order.
+"""The actions, which a session executes one after another in configured order.
 
 * ``allocate`` gives waiting jobs places where there is capacity, and evicts nothing.
 * ``reclaim`` evicts jobs of *other* tenants, for a job whose tenant is owed more.

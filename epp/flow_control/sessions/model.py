@@ -165,7 +165,7 @@ class Job:
             tasks: At least ``min_available`` of them.
             priority: Jobs of a higher priority are first, if a plugin orders by it.
             min_available: The number of tasks that are placed together, or not at all.
-            preemptible: Whether it can be evicted; None for only if its priority is negative.
+            preemptible: Whether it can be evicted; None means: if its priority is negative.
             created: Breaks ties: older jobs are first.
         """
         self.name = name

@@ -14,8 +14,8 @@ _MOST_DOUBLINGS: Final = 5
 class Backoff:
     """Random waits from 0.8 to 1.6 s, doubled with each failure up to 15 to 30 s.
 
-    Failures to connect do not count: they put no load on the server, and its return should be
-    noticed soon. It is noticed within 1.6 s, however long the server was away.
+    A server that cannot be connected to is not under load from us, and is wanted back soon: such
+    failures do not count. So its return is noticed within 1.6 s, however long it was away.
 
     Args:
         rng: Source of the jitter.

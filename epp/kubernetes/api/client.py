@@ -317,7 +317,7 @@ class ApiClient:
 
     @contextmanager
     def _failures(self, timeout_seconds: float) -> Iterator[None]:
-        """Convert the exceptions of a call into errors of this package."""
+        """Raise what goes wrong in a call as errors of this package."""
         server = self.connection.server
         try:
             yield
@@ -352,7 +352,7 @@ def _connect_seconds(limit_seconds: float) -> float:
 
 
 def _check(call: Call, response: httpx2.Response) -> None:
-    """Raise an ``ApiError`` if ``response`` is a refusal."""
+    """Raise the ``ApiError`` that ``response`` is, if it is one."""
     if not response.is_success:
         raise refusal(call, response.status_code, response.content, response.headers)
 

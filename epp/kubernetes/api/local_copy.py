@@ -42,7 +42,7 @@ class LocalCopy(Generic[T]):
         return self.objects.pop(key, None) is not None or has_changed
 
     def advance(self, version: str) -> None:
-        """Note that all changes up to ``version`` have been seen; a lower one is ignored."""
+        """Note that all changes up to ``version`` have been seen; a lower one is passed over."""
         if not _is_lower(version, self.version):
             self.version = version
 
@@ -81,5 +81,5 @@ def _is_older(meta: ObjectMeta, known: ObjectMeta) -> bool:
 
 
 def _is_lower(version: str, known: str) -> bool:
-    """Whether ``version`` is lower; versions that are not numbers are in order of arrival."""
+    """Whether ``version`` is lower; those that are no numbers are taken in order of arrival."""
     return version.isdecimal() and known.isdecimal() and int(version) < int(known)

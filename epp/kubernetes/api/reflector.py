@@ -84,7 +84,7 @@ class Reflector(Generic[T]):
         changed: Called after changes of ``objects`` and ``undecodable``, once for all events that
             have arrived together, and at the first sync even if there are no objects. It must not
             raise.
-        fallback: Less strict Struct, for objects that cannot be decoded into ``type_``.
+        fallback: Struct with fewer demands, for objects that cannot be decoded into ``type_``.
         namespace: None for all namespaces and for resources without a namespace.
         label_selector: As in the API; empty for all.
         field_selector: Such as ``metadata.name=x``; empty for all.
