@@ -20,8 +20,6 @@ class Peer:
     """When its last message arrived, in seconds of the clock."""
     sequence: int = 0
     """Sequence number of its last message to all."""
-    is_new: bool = True
-    """Whether it has not yet reported all its requests in flight."""
 
 
 class Peers:
