@@ -25,7 +25,7 @@ from epp.descriptors import PortLimits, share_descriptors
 from epp.ext_proc import LAST_CHUNK_SECONDS, METHOD, ExtProcService
 from epp.flow_control import FlowController
 from epp.health import HealthService
-from epp.kubernetes.source import PodSource, PoolsSource
+from epp.kubernetes.source import PoolsSource
 from epp.observability import (
     AdminCalls,
     Authorizer,
@@ -158,7 +158,7 @@ class App:
         if source is None:
             return None
         discovery = settings.config.file.data_layer.discovery
-        if discovery is not None and isinstance(source, PodSource):
+        if discovery is not None and not settings.follows_cluster:
             log.info(
                 "the configuration has a discovery, so the Kubernetes API is not used",
                 discovery=discovery.plugin,
@@ -177,6 +177,7 @@ class App:
             shared_group="" if several is None else several.group,
             has_policies=not settings.objects,
             writes_status=settings.writes_object_status,
+            watch_relay=settings.watch_relay,
         )
 
     def _make_pools(self) -> ServedPools:

@@ -161,6 +161,8 @@ class ServeSettings:
     """Socket file for health checks instead of ``grpc_health_port``."""
     metrics_socket: Path | None = None
     """Socket file for the pages instead of ``metrics_port``."""
+    watch_relay: Path | None = None
+    """Socket file of what watches the Kubernetes API for all workers; None to watch it itself."""
     grpc_health_port: GrpcHealthPort = 9003
     metrics_port: MetricsPort = 9090
     max_metrics_connections: Annotated[
@@ -351,6 +353,15 @@ class ServeSettings:
             metavar="N",
         ),
     ] = None
+
+    @property
+    def follows_cluster(self) -> bool:
+        """Whether endpoints come from the Kubernetes API.
+
+        A discovery of the configuration comes before one pool, but not before several.
+        """
+        has_discovery = self.config.file.data_layer.discovery is not None
+        return isinstance(self.pods, PoolsSource) or (self.pods is not None and not has_discovery)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
@@ -31,6 +32,7 @@ class Cluster:
             copies; "" for one.
         has_policies: Whether objectives and rewrites come from the cluster.
         writes_status: Whether to write their status.
+        watch_relay: Socket file of what watches for this process and others; None to watch itself.
         clock: Monotonic seconds.
     """
 
@@ -44,11 +46,12 @@ class Cluster:
         shared_group: str = "",
         has_policies: bool = True,
         writes_status: bool = False,
+        watch_relay: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.namespace = namespace
         """Namespace of the pools and the pods."""
-        self._client = SharedClient()
+        self._client = SharedClient(relay=watch_relay)
         self._may_write_status = (lambda: self.leads) if writes_status else None
         self.objects: NamespaceObjects | None = None
         """Copies of all pools; None if each discovery has its own."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from epp.data_layer import EndpointSpec
-from epp.kubernetes.api import ApiClient, Reflector
+from epp.kubernetes.api import ApiClient, ObjectDecoder, Reflector
 from epp.kubernetes.pods import PODS, Pod, endpoints_of
 from epp.kubernetes.source import PodSelection
 
@@ -67,7 +67,7 @@ class PodEndpoints:
         reflector: Reflector[Pod] = Reflector(
             self._client,
             PODS,
-            Pod,
+            ObjectDecoder(Pod),
             changed=lambda: self._pods_changed(reflector),
             namespace=self._namespace,
             label_selector=label_selector,

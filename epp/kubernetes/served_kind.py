@@ -14,6 +14,7 @@ from epp.kubernetes.api import (
     HasMetadata,
     Identified,
     KubernetesApiError,
+    ObjectDecoder,
     Reflector,
     Resource,
     Undecodable,
@@ -119,9 +120,8 @@ class ServedKind(Generic[T]):
         return Reflector(
             self._client,
             self.resource,
-            self._type,
+            ObjectDecoder(self._type, self._fallback),
             changed=self._changed,
-            fallback=self._fallback,
             namespace=self._namespace,
             field_selector=self._field_selector,
             sleep=self._sleep,

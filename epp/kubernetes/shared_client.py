@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from epp.kubernetes.api import ApiClient, Connection, load_connection
 
@@ -12,10 +13,14 @@ class SharedClient:
 
     Args:
         connect: Finds the API server; blocks.
+        relay: Socket file of what takes lists and watches; None to make them directly.
     """
 
-    def __init__(self, connect: Callable[[], Connection] = load_connection) -> None:
+    def __init__(
+        self, connect: Callable[[], Connection] = load_connection, *, relay: Path | None = None
+    ) -> None:
         self._connect = connect
+        self._relay = relay
         self._client: ApiClient | None = None
         self._users = 0
         self._opening = asyncio.Lock()
@@ -29,7 +34,8 @@ class SharedClient:
         """
         async with self._opening:
             if self._client is None:
-                self._client = ApiClient(await asyncio.to_thread(self._connect))
+                connection = await asyncio.to_thread(self._connect)
+                self._client = ApiClient(connection, relay=self._relay)
             client = self._client
             self._users += 1
         try:

@@ -9,6 +9,9 @@ import msgspec
 VARIABLE: Final = "EPP_WORKER"
 """Environment variable with the place as JSON; only the supervisor sets it."""
 
+RELAY_SOCKET: Final = "watches"
+"""Name of the socket file where the supervisor answers lists and watches."""
+
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """The number of a worker, and its resources shared with the supervisor and other workers."""
@@ -28,7 +31,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     is_port_shared: bool
     """Whether all workers listen on that port."""
     name: str
-    """Of the endpoint picker among replicas; those of the workers begin so."""
+    """Name of the endpoint picker among replicas; the names of the workers begin with it."""
+    has_relay: bool = False
+    """Whether the supervisor watches the Kubernetes API for all workers."""
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> "Place | None":
@@ -78,6 +83,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     def health_socket(self) -> Path:
         """Where the worker serves its health."""
         return Path(self.folder) / f"health-{self.index}"
+
+    @property
+    def watch_relay(self) -> Path | None:
+        """Where the supervisor answers lists and watches; None if it does not."""
+        return self.folder_path / RELAY_SOCKET if self.has_relay else None
 
     @property
     def folder_path(self) -> Path:

@@ -1,8 +1,8 @@
 """The supervisor: starts the workers, keeps them running, and answers for all of them.
 
-It is one process for service managers and probes. It has the health and metrics ports, which ask
-the workers, but neither pool nor plugins. Worker 0 starts first, so that an invalid configuration
-is reported once.
+It is the one process that service managers and probes see. It serves the health and metrics ports
+by asking the workers, watches the Kubernetes API for them, and has neither pool nor plugins. Worker
+0 starts first, so that an invalid configuration is reported once.
 """
 
 import asyncio
@@ -24,8 +24,9 @@ from epp.workers.control import Order
 from epp.workers.errors import WorkerError
 from epp.workers.flight_rows import ROW_BYTES, clear_row
 from epp.workers.front import Front
-from epp.workers.place import Place
+from epp.workers.place import RELAY_SOCKET, Place
 from epp.workers.ports import ReservedPorts
+from epp.workers.watch_server import relayed_watches
 from epp.workers.worker_process import START_SECONDS, WorkerProcess, worker_command
 
 _log = structlog.get_logger(__name__)
@@ -79,23 +80,30 @@ class Supervisor:
         try:
             os.ftruncate(memory, settings.workers * ROW_BYTES)
             rows = memoryview(mmap(memory, settings.workers * ROW_BYTES))
-            self._workers = [
-                self._worker(each, folder, rows, ports) for each in range(settings.workers)
-            ]
-            async with Front(settings, self._workers, lambda: self._leader) as front:
-                health = HealthServer(
-                    lambda: self.is_ready, host=settings.host, port=settings.grpc_health_port
-                )
-                try:
-                    health_port = await health.start()
-                    await self._serve(
-                        stop, lambda: ready(Ports(ports.numbers[0], health_port, front.port))
-                    )
-                finally:
-                    await health.stop()
+            async with relayed_watches(settings, folder / RELAY_SOCKET) as has_relay:
+                self._workers = [
+                    self._worker(each, folder, rows, ports, has_relay=has_relay)
+                    for each in range(settings.workers)
+                ]
+                await self._answer_for_all(stop, ready, ports.numbers[0])
         finally:
             ports.close()
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    async def _answer_for_all(
+        self, stop: asyncio.Event, ready: Callable[[Ports], None], grpc_port: int
+    ) -> None:
+        """Run the workers behind the metrics and the health port."""
+        settings = self._settings
+        async with Front(settings, self._workers, lambda: self._leader) as front:
+            health = HealthServer(
+                lambda: self.is_ready, host=settings.host, port=settings.grpc_health_port
+            )
+            try:
+                health_port = await health.start()
+                await self._serve(stop, lambda: ready(Ports(grpc_port, health_port, front.port)))
+            finally:
+                await health.stop()
 
     async def reload_now(self) -> Sequence[str]:
         """Have every worker reload; return the outcomes, "" for a configuration that is in use."""
@@ -112,7 +120,7 @@ class Supervisor:
         return faults
 
     def _worker(
-        self, index: int, folder: Path, rows: memoryview, ports: ReservedPorts
+        self, index: int, folder: Path, rows: memoryview, ports: ReservedPorts, *, has_relay: bool
     ) -> WorkerProcess:
         settings = self._settings
         place = Place(
@@ -126,6 +134,7 @@ class Supervisor:
             name=settings.replicas.name_of(
                 grpc_port=ports.numbers[0], socket_file=settings.socket_file
             ),
+            has_relay=has_relay,
         )
         return WorkerProcess(
             place,

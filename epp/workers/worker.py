@@ -32,6 +32,7 @@ def worker_settings(settings: ServeSettings, place: Place) -> ServeSettings:
         ),
         metrics_socket=place.metrics_socket,
         health_socket=place.health_socket,
+        watch_relay=place.watch_relay,
         metrics_tls=None,
         explain=replace(explain, explain_file=_own(explain.explain_file, index)),
         # Plugins share state, such as the prefix index, as they do between replicas.

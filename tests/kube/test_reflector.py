@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
 import pytest
 from kubernetes.fake_api import CONFIG_MAPS
 from kubernetes.reflector_suite import ReflectorSuite
+from kubernetes.relays import relayed_client
 
 from epp.kubernetes.api import ApiClient, Resource, load_connection
 from tools.harness.kube.crds import Document
@@ -86,6 +87,7 @@ class RealCluster:
     """A namespace of the real API server, as the suite sees it."""
 
     client: ApiClient
+    direct: ApiClient
     server: ApiServer
     objects: Namespace
     proxy: CutProxy
@@ -142,8 +144,17 @@ async def cluster(
         kubeconfig.write_text(text.replace(api_server.url, f"https://127.0.0.1:{own_port}"))
         connection = await asyncio.to_thread(load_connection, {"KUBECONFIG": str(kubeconfig)})
         async with ApiClient(connection) as client:
-            yield RealCluster(client, api_server, namespace, proxy)
+            yield RealCluster(client, client, api_server, namespace, proxy)
 
 
 class TestReflectorOnARealServer(ReflectorSuite):
     """All tests are inherited."""
+
+
+class TestReflectorBehindARelay(ReflectorSuite):
+    """All tests are inherited."""
+
+    @pytest.fixture
+    async def cluster(self, cluster: RealCluster) -> AsyncIterator[RealCluster]:
+        async with relayed_client(lambda: cluster.client.connection) as relayed:
+            yield replace(cluster, client=relayed)

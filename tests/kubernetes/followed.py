@@ -35,7 +35,7 @@ class Followed(Generic[_T]):
         self._client = client
         self._decoder = ObjectDecoder(type_)
         self.reflector = Reflector(
-            client, resource, type_, changed=self._changed, rng=random.Random(1), **how
+            client, resource, self._decoder, changed=self._changed, rng=random.Random(1), **how
         )
         self._list = {"namespace": how.get("namespace")}
 
@@ -57,14 +57,18 @@ class Followed(Generic[_T]):
     async def synced(self) -> None:
         await self.until(lambda: self.reflector.status.is_synced)
 
-    async def until_equal(self) -> None:
-        """Wait until the copy equals a fresh list; the objects must not change any more."""
-        fresh = await self.fresh()
+    async def until_equal(self, client: ApiClient | None = None) -> None:
+        """Wait until the copy equals a fresh list; the objects must not change any more.
+
+        Args:
+            client: Lists them, if the reflector's own client does not ask the API server.
+        """
+        fresh = await self.fresh(client or self._client)
         await self.until(lambda: dict(self.reflector.objects) == fresh)
 
-    async def fresh(self) -> dict[tuple[str, str], _T]:
+    async def fresh(self, client: ApiClient) -> dict[tuple[str, str], _T]:
         """List all objects, unselected."""
-        body = await self._client.list_page(
+        body = await client.list_page(
             self.reflector.resource,
             namespace=self.reflector.namespace,
             params={},

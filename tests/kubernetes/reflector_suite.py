@@ -20,6 +20,10 @@ class Cluster(Protocol):
         """May get, list and watch ``resource`` in ``namespace``."""
 
     @property
+    def direct(self) -> ApiClient:
+        """May list them, and asks the API server itself."""
+
+    @property
     def resource(self) -> Resource:
         """Objects with labels and a map of strings, ``data``: ConfigMaps or the like."""
 
@@ -178,5 +182,5 @@ class ReflectorSuite:
                     async with cluster.no_watches():
                         await cluster.create(f"gap{step}", str(step))
                     existing.add(f"gap{step}")
-            await followed.until_equal()
+            await followed.until_equal(cluster.direct)
             assert followed.names == existing

@@ -35,6 +35,13 @@ def test_an_unreachable_server_costs_no_patience() -> None:
     assert backoff.next_seconds(make_refusal()) <= 1.6  # the first failure that counts
 
 
+def test_what_a_relay_passes_on_costs_no_patience_either() -> None:
+    backoff = Backoff(random.Random(1))
+    relayed = make_refusal()
+    relayed.is_relayed = True
+    assert all(0.8 <= backoff.next_seconds(relayed) <= 1.6 for _ in range(20))
+
+
 @pytest.mark.parametrize(
     ("error", "shortest", "longest"),
     [

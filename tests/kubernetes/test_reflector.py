@@ -15,6 +15,7 @@ from epp.kubernetes.api import (
     ApiClient,
     ApiError,
     ConnectionFailedError,
+    ObjectDecoder,
     ObjectMeta,
     Reflector,
     UnreachableError,
@@ -574,7 +575,8 @@ async def test_an_object_of_another_form_is_left_out_and_hides_no_other(
     api.create(CONFIG_MAPS, "good", data={"value": 1})
     api.create(CONFIG_MAPS, "bad", data={"value": "one"})
     news = asyncio.Event()
-    follower = Reflector(client, CONFIG_MAPS, Numbers, changed=news.set, rng=random.Random(1))
+    decoder = ObjectDecoder(Numbers)
+    follower = Reflector(client, CONFIG_MAPS, decoder, changed=news.set, rng=random.Random(1))
     task = asyncio.create_task(follower.run())
 
     async def until(names: set[str]) -> None:

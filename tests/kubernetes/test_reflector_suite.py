@@ -1,16 +1,19 @@
-"""The reflector suite against the fake API server, with and without watch lists."""
+"""The reflector suite against the fake API server: with and without watch lists, and relayed."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from epp.kubernetes.api import ApiClient, Resource
 
+from .conftest import connect
 from .fake_api import CONFIG_MAPS, FakeApi
 from .reflector_suite import ReflectorSuite
+from .relays import relayed_client
 
 
 @dataclass
@@ -19,6 +22,7 @@ class FakeCluster:
 
     api: FakeApi
     client: ApiClient
+    direct: ApiClient
     resource: Resource = field(default=CONFIG_MAPS)
     namespace: str = "d"
 
@@ -44,8 +48,19 @@ class FakeCluster:
 def cluster(request: pytest.FixtureRequest, api: FakeApi, client: ApiClient) -> FakeCluster:
     watch_list: Literal["served", "refused"] = request.param
     api.faults.watch_list = watch_list
-    return FakeCluster(api, client)
+    return FakeCluster(api, client, client)
 
 
 class TestReflectorOnTheFake(ReflectorSuite):
     """All tests are inherited."""
+
+
+class TestReflectorBehindARelay(ReflectorSuite):
+    """All tests are inherited."""
+
+    @pytest.fixture
+    async def cluster(
+        self, api: FakeApi, client: ApiClient, tmp_path: Path
+    ) -> AsyncIterator[FakeCluster]:
+        async with relayed_client(lambda: connect(tmp_path, api.url)) as relayed:
+            yield FakeCluster(api, relayed, client)

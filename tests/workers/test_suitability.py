@@ -113,7 +113,7 @@ async def test_flow_control_and_plugins_that_it_does_not_ask_are_accepted(tmp_pa
     await asyncio.to_thread(app, tmp_path, NODE_SPREAD)  # without flow control
 
 
-def place(index: int) -> Place:
+def place(index: int, **more: Any) -> Place:
     return Place(
         index=index,
         count=2,
@@ -123,6 +123,7 @@ def place(index: int) -> Place:
         grpc_port=9002,
         is_port_shared=True,
         name="host:9002",
+        **more,
     )
 
 
@@ -140,6 +141,12 @@ def test_each_worker_has_its_own_sockets_files_and_random_choices() -> None:
     assert [each.writes_object_status for each in made] == [True, False]
     assert all(each.transport_settings.reuse_port for each in made)
     assert worker_settings(settings(), place(1)).seed is None
+
+
+def test_workers_watch_the_cluster_through_the_supervisor_if_it_does() -> None:
+    relayed = [worker_settings(settings(), place(index, has_relay=True)) for index in range(2)]
+    assert [str(each.watch_relay) for each in relayed] == ["/run/x/watches"] * 2
+    assert worker_settings(settings(), place(0)).watch_relay is None
 
 
 def test_workers_share_the_state_of_plugins_like_replicas_do() -> None:

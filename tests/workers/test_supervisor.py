@@ -14,26 +14,39 @@ from typing import Any
 import pytest
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from kubernetes.conftest import write_kubeconfig
+from kubernetes.fake_api import PODS, fake_api
 from structlog.testing import capture_logs
 
 from epp.config import DEFAULT_CONFIG, load_text
+from epp.kubernetes.api import ApiClient, load_connection
+from epp.kubernetes.source import PodSource, PoolRef
 from epp.settings import Ports, ServeSettings
 from epp.workers import Supervisor, WorkerError, worker_process
 from epp.workers import supervisor as supervisor_module
 from epp.workers.flight_rows import ROW_BYTES, OwnRow, PeerRow
 
+DISCOVERY = """
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- {type: file-discovery, name: found, parameters: {path: /none}}
+dataLayer: {discovery: {pluginRef: found}}
+"""
 STUB = Path(__file__).with_name("stub_worker.py")
 
 
 def settings(workers: int = 2, **more: Any) -> ServeSettings:
     return ServeSettings(
-        config=load_text(DEFAULT_CONFIG, "test"),
-        workers=workers,
-        host="127.0.0.1",
-        grpc_port=0,
-        grpc_health_port=0,
-        metrics_port=0,
-        **more,
+        **{
+            "config": load_text(DEFAULT_CONFIG, "test"),
+            "workers": workers,
+            "host": "127.0.0.1",
+            "grpc_port": 0,
+            "grpc_health_port": 0,
+            "metrics_port": 0,
+            **more,
+        }
     )
 
 
@@ -97,6 +110,46 @@ async def test_all_workers_run_one_leads_and_all_end_at_the_stop(tmp_path: Path)
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+async def test_it_watches_the_kubernetes_api_for_all_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with fake_api() as api:
+        path = await asyncio.to_thread(write_kubeconfig, tmp_path / "kubeconfig", api.url)
+        monkeypatch.setenv("KUBECONFIG", str(path))
+        connection = await asyncio.to_thread(load_connection)
+        api.create(PODS, "a")
+        async with supervised(tmp_path, pods=PodSource("d", PoolRef("pool"))) as run:
+            for worker in run.supervisor._workers:
+                relay = worker.place.watch_relay
+                assert relay is not None
+                assert (await asyncio.to_thread(relay.parent.stat)).st_mode & 0o777 == 0o700
+                async with ApiClient(connection, relay=relay) as client:
+                    body = await client.list_page(
+                        PODS, namespace="d", params={}, timeout_seconds=10
+                    )
+                assert b'"name":"a"' in body.replace(b" ", b"")
+            assert len(api.requests) == api.watches == 1
+        await api.until(lambda: api.watches == 0)
+
+
+@pytest.mark.parametrize("has_discovery", [False, True])
+async def test_without_pods_it_watches_nothing(tmp_path: Path, has_discovery: bool) -> None:
+    more: dict[str, Any] = {}
+    if has_discovery:  # it comes before the pool
+        more["pods"] = PodSource("d", PoolRef("pool"))
+        more["config"] = load_text(DISCOVERY, "test")
+    async with supervised(tmp_path, **more) as run:
+        assert [each.place.watch_relay for each in run.supervisor._workers] == [None, None]
+
+
+async def test_without_the_extra_the_workers_say_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "epp.kubernetes.watch_relay", None)
+    async with supervised(tmp_path, pods=PodSource("d", PoolRef("pool"))) as run:
+        assert [each.place.watch_relay for each in run.supervisor._workers] == [None, None]
 
 
 async def test_a_killed_worker_comes_back_and_another_one_leads_at_once(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ from tools.bench import (
     prefix_memory,
     processes,
     recorded,
+    relayed_pods,
     result_cells,
     result_file,
     setups,
@@ -251,8 +252,10 @@ async def start(run: Run) -> None:
 async def follow_pods(run: Run) -> None:
     """Pods of the Kubernetes API."""
     measured = [await pods.measure(case) for case in pods.CASES]
-    run.results["pods"] = measured
+    relayed = [await relayed_pods.measure(case) for case in relayed_pods.CASES]
+    run.results["pods"] = {"alone": measured, "relayed": relayed}
     run.console.print(pods.table(measured))
+    run.console.print(relayed_pods.table(relayed))
 
 
 async def worst(run: Run) -> None:

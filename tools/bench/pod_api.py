@@ -100,14 +100,21 @@ class PodApi:
             json.dumps(pod(number, 1000, ip=ip)).encode() for number, ip in enumerate(self._ips)
         ]
         self.bytes_per_pod = sum(map(len, self._pods)) // pods
-        self._watch: asyncio.StreamWriter | None = None
+        self._watches: list[asyncio.StreamWriter] = []
+
+    @property
+    def watches(self) -> int:
+        """Number of open watches."""
+        return len(self._watches)
 
     def change(self, number: int) -> None:
-        """Change a label of a pod; tell the watch."""
-        assert self._watch is not None  # the caller waits for it
+        """Change a label of a pod; tell the watches."""
+        assert self._watches  # the caller waits for them
         self._version += 1
         document = pod(number, self._version, ip=self._ips[number], changed_at=time.monotonic_ns())
-        self._send(self._watch, b"MODIFIED", json.dumps(document).encode())
+        encoded = json.dumps(document).encode()
+        for watch in self._watches:
+            self._send(watch, b"MODIFIED", encoded)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the requests of a connection."""
@@ -122,6 +129,8 @@ class PodApi:
                 else:
                     self._open_watch(writer, has_initial="sendInitialEvents" in query)
         except (asyncio.IncompleteReadError, ConnectionError):
+            if writer in self._watches:
+                self._watches.remove(writer)
             writer.close()
 
     def _page(self, query: Mapping[str, str]) -> bytes:
@@ -134,7 +143,7 @@ class PodApi:
 
     def _open_watch(self, writer: asyncio.StreamWriter, *, has_initial: bool) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
-        self._watch = writer
+        self._watches.append(writer)
         if has_initial:
             for each in self._pods:
                 self._send(writer, b"ADDED", each)

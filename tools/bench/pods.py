@@ -32,8 +32,8 @@ from tools.bench.pod_api import CHANGED_AT, LABELS, PodApi, kubeconfig, pod_api
 CHANGE_AIM_MS = 3.0
 """Most CPU time that a change may take."""
 CHANGES = 200
-_WARM_UP = 20
-_PAUSE_SECONDS = 0.01
+WARM_UP = 20
+PAUSE_SECONDS = 0.01
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -109,9 +109,9 @@ async def _run(api: PodApi, pods: int, *, traced: bool) -> Followed:
     )
     assert process.stdout is not None
     if await process.stdout.readline():  # all pods are endpoints
-        for number in range(_WARM_UP + CHANGES):
+        for number in range(WARM_UP + CHANGES):
             api.change(number % pods)
-            await asyncio.sleep(_PAUSE_SECONDS)
+            await asyncio.sleep(PAUSE_SECONDS)
     result = await process.stdout.read()
     if await process.wait():
         raise RuntimeError(f"pods were not followed: {process.returncode}")
@@ -163,19 +163,21 @@ class _Reader(EndpointListener):
 
     def endpoint_changed(self, endpoint: Endpoint) -> None:
         self.delays.append((time.monotonic_ns() - int(endpoint.labels[CHANGED_AT])) / 1e9)
-        if len(self.delays) == _WARM_UP:
+        if len(self.delays) == WARM_UP:
             self.warm.set()
-        if len(self.delays) == _WARM_UP + CHANGES:
+        if len(self.delays) == WARM_UP + CHANGES:
             self.done.set()
 
 
-async def follow(connection: Connection, pods: int, *, traced: bool) -> Followed:
-    """Follow pods in this process until they have changed often enough."""
+async def follow(
+    connection: Connection, pods: int, *, traced: bool, relay: Path | None = None
+) -> Followed:
+    """Follow pods in this process, maybe by a relay, until they have changed often enough."""
     store, reader = EndpointStore(), _Reader()
     store.add_listener(reader)
     selector = ",".join(f"{name}={value}" for name, value in LABELS.items())
     source = PodSource("default", selection=PodSelection(selector, (8000,)))
-    discovery = KubernetesDiscovery(source, client=SharedClient(lambda: connection))
+    discovery = KubernetesDiscovery(source, client=SharedClient(lambda: connection, relay=relay))
     if traced:
         tracemalloc.start()
     began, used = time.monotonic(), time.process_time()
@@ -193,7 +195,7 @@ async def follow(connection: Connection, pods: int, *, traced: bool) -> Followed
         await reader.done.wait()
         change_cpu = (time.process_time() - used) / CHANGES
         running.cancel()
-    return Followed(list_cpu, list_wall, kept, change_cpu, reader.delays[_WARM_UP:])
+    return Followed(list_cpu, list_wall, kept, change_cpu, reader.delays[WARM_UP:])
 
 
 def _kept() -> Kept:
@@ -208,14 +210,20 @@ def _kept() -> Kept:
     return Kept(copies, reports, total - copies - reports)
 
 
-def main(url: str, pods: str, traced: str) -> None:
-    """Measure in this process."""
-    configure(level="warning", log_format="json")
+def connection_to(url: str) -> Connection:
+    """Return a connection to the API server at ``url``; blocks."""
     with tempfile.NamedTemporaryFile("w") as file:
         file.write(kubeconfig(url))
         file.flush()
-        connection = load_connection({"KUBECONFIG": file.name}, home=Path("/"))
-    result = uvloop.run(follow(connection, int(pods), traced=traced == "1"))
+        return load_connection({"KUBECONFIG": file.name}, home=Path("/"))
+
+
+def main(url: str, pods: str, traced: str, relay: str = "") -> None:
+    """Measure in this process."""
+    configure(level="warning", log_format="json")
+    path = Path(relay) if relay else None
+    following = follow(connection_to(url), int(pods), traced=traced == "1", relay=path)
+    result = uvloop.run(following)
     sys.stdout.write(msgspec.json.encode(result).decode())
 
 

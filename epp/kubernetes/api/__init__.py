@@ -28,7 +28,7 @@ from epp.kubernetes.api.errors import (
     KubernetesApiError,
     UnreachableError,
 )
-from epp.kubernetes.api.events import Identified, Undecodable
+from epp.kubernetes.api.events import Identified, ObjectDecoder, Undecodable
 from epp.kubernetes.api.reflector import Reflector, ReflectorStatus
 from epp.kubernetes.api.resource import HasMetadata, ObjectMeta, Resource, ServedResource
 
@@ -41,6 +41,7 @@ __all__ = [
     "HasMetadata",
     "Identified",
     "KubernetesApiError",
+    "ObjectDecoder",
     "ObjectMeta",
     "Reflector",
     "ReflectorStatus",

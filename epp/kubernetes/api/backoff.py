@@ -14,8 +14,9 @@ _MOST_DOUBLINGS: Final = 5
 class Backoff:
     """Random waits from 0.8 to 1.6 s, doubled with each failure up to 15 to 30 s.
 
-    A server that cannot be connected to is not under load from us, and is wanted back soon: such
-    failures do not count. So its return is noticed within 1.6 s, however long it was away.
+    Failures to connect do not count: they put no load on the server, and its return should be
+    noticed soon. It is noticed within 1.6 s, however long the server was away. Errors that a relay
+    passes on do not count either: the relay itself waits longer after each failure.
 
     Args:
         rng: Source of the jitter.
@@ -36,7 +37,7 @@ class Backoff:
             error: The failure, None for a success that was too short; a ``Retry-After`` is obeyed
                 up to the longest wait.
         """
-        if isinstance(error, UnreachableError):
+        if isinstance(error, UnreachableError) or (error is not None and error.is_relayed):
             doublings = 0
         else:
             doublings = self._failures

@@ -7,9 +7,17 @@ import asyncio
 import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import replace
 from errno import errorcode
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -24,7 +32,8 @@ from epp.kubernetes.api.errors import (
     UnreachableError,
     refusal,
 )
-from epp.kubernetes.api.http_clients import HttpClients
+from epp.kubernetes.api.http_clients import HttpClients, open_relay
+from epp.kubernetes.api.relayed_errors import restored
 from epp.kubernetes.api.resource import VERSION_DOCUMENT, Call, Resource, ServedResource
 
 _T = TypeVar("_T")
@@ -44,6 +53,9 @@ _METHODS: Final = {
     "delete": "DELETE",
 }
 """HTTP methods by verb, as RBAC names them."""
+
+_RELAYED: Final = frozenset({"list", "watch"})
+"""Verbs of calls that a relay takes."""
 
 
 class _ApiResource(msgspec.Struct):
@@ -74,11 +86,19 @@ class ApiClient:
         connection: Server and credentials.
         timeout_seconds: Limit of a call, connecting included; not of lists and watches. Some calls
             take a limit of their own.
+        relay: Socket file of a relay that takes lists and watches; None to make them directly.
     """
 
-    def __init__(self, connection: Connection, *, timeout_seconds: float = _CALL_SECONDS) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        timeout_seconds: float = _CALL_SECONDS,
+        relay: Path | None = None,
+    ) -> None:
         self._timeout_seconds = timeout_seconds
         self._http = HttpClients(connection)
+        self._relay = None if relay is None else open_relay(relay)
 
     @property
     def connection(self) -> Connection:
@@ -99,6 +119,8 @@ class ApiClient:
     async def close(self) -> None:
         """Close all connections; open watches fail."""
         await self._http.close()
+        if self._relay is not None:
+            await self._relay.aclose()
 
     async def get(
         self,
@@ -218,18 +240,18 @@ class ApiClient:
         """
         call = Call(verb="watch", resource=resource, namespace=namespace)
         async with AsyncExitStack() as stack:
-            http = await stack.enter_async_context(self._http.newest())
+            http = await stack.enter_async_context(self._http_for(call))
             request = self._request(
                 http, call, {**params, "watch": "true"}, limit_seconds=_WATCH_OPEN_SECONDS
             )
-            with self._failures(_WATCH_OPEN_SECONDS):
+            with self._failures(call, _WATCH_OPEN_SECONDS):
                 async with asyncio.timeout(_WATCH_OPEN_SECONDS):
                     response = await http.send(request, stream=True)
                     stack.push_async_callback(response.aclose)
                     if not response.is_success:
                         await response.aread()
-            _check(call, response)
-            batches = self._batches(response, idle_seconds)
+            self._check(call, response)
+            batches = self._batches(call, response, idle_seconds)
             yield await stack.enter_async_context(aclosing(batches))
 
     async def find(self, resource: Resource) -> ServedResource | None:
@@ -269,13 +291,21 @@ class ApiClient:
     ) -> bytes:
         """Make a call and return the body of its response."""
         limit = self._timeout_seconds if timeout_seconds is None else timeout_seconds
-        async with self._http.newest() as http:
+        async with self._http_for(call) as http:
             request = self._request(http, call, params, content, content_type, limit_seconds=limit)
-            with self._failures(limit):
+            with self._failures(call, limit):
                 async with asyncio.timeout(limit):
                     response = await http.send(request)
-        _check(call, response)
+        self._check(call, response)
         return response.content
+
+    def _http_for(self, call: Call) -> AbstractAsyncContextManager[httpx2.AsyncClient]:
+        relay = self._relay_for(call)
+        return self._http.newest() if relay is None else nullcontext(relay)
+
+    def _relay_for(self, call: Call) -> httpx2.AsyncClient | None:
+        """Return the client of the relay, if it takes the call."""
+        return self._relay if call.verb in _RELAYED else None
 
     def _request(
         self,
@@ -301,12 +331,12 @@ class ApiClient:
         )
 
     async def _batches(
-        self, response: httpx2.Response, idle_seconds: float
+        self, call: Call, response: httpx2.Response, idle_seconds: float
     ) -> AsyncGenerator[list[bytes]]:
         rest = b""
         async with aclosing(response.aiter_raw()) as chunks:
             while True:
-                with self._failures(idle_seconds):
+                with self._failures(call, idle_seconds):
                     async with asyncio.timeout(idle_seconds):
                         chunk = await anext(chunks, None)
                 if chunk is None:
@@ -316,9 +346,10 @@ class ApiClient:
                     yield lines
 
     @contextmanager
-    def _failures(self, timeout_seconds: float) -> Iterator[None]:
-        """Raise what goes wrong in a call as errors of this package."""
-        server = self.connection.server
+    def _failures(self, call: Call, timeout_seconds: float) -> Iterator[None]:
+        """Convert the exceptions of a call into errors of this package."""
+        relay = self._relay_for(call)
+        server = self.connection.server if relay is None else str(relay.base_url)
         try:
             yield
         except httpx2.ConnectTimeout as error:
@@ -337,6 +368,14 @@ class ApiClient:
         except (ConfigError, KeyError, ValueError) as error:
             raise UnreachableError(f"no credentials for {server}: {_reason(error)}") from error
 
+    def _check(self, call: Call, response: httpx2.Response) -> None:
+        """Raise the error that ``response`` is, if it is one."""
+        if response.is_success:
+            return
+        if self._relay_for(call) is not None:
+            raise restored(response.content, call)
+        raise refusal(call, response.status_code, response.content, response.headers)
+
     def _decode(self, body: bytes, type_: type[_T], call: Call) -> _T:
         try:
             return msgspec.json.decode(body, type=type_)
@@ -349,12 +388,6 @@ def _connect_seconds(limit_seconds: float) -> float:
     """Return the limit of the TCP connection, and again of the TLS handshake, of a call."""
     # A handshake that the call's own limit cancels would leave its socket to the garbage collector.
     return min(_CONNECT_SECONDS, limit_seconds / 2)
-
-
-def _check(call: Call, response: httpx2.Response) -> None:
-    """Raise the ``ApiError`` that ``response`` is, if it is one."""
-    if not response.is_success:
-        raise refusal(call, response.status_code, response.content, response.headers)
 
 
 def _document(resource: Resource, body: msgspec.Struct) -> bytes:

@@ -23,6 +23,9 @@ _GATEWAY_TIMEOUT: Final = 504
 class KubernetesApiError(Exception):
     """Base of every error of this package."""
 
+    is_relayed = False
+    """Whether a relay has passed it on (:mod:`.relayed_errors`), so the call was not made again."""
+
 
 class ConfigurationError(KubernetesApiError):
     """No usable configuration; the text lists the places searched and how to provide one."""

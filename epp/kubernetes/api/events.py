@@ -5,7 +5,7 @@ name, so that one such object does not hide all others.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar, Union
+from typing import Any, Final, Generic, Protocol, TypeVar, Union
 
 import msgspec
 
@@ -92,7 +92,9 @@ class _ListMeta(msgspec.Struct, rename="camel"):
     continue_: str = msgspec.field(name="continue", default="")
 
 
-class _List(msgspec.Struct, Generic[_Item]):
+class ObjectList(msgspec.Struct, Generic[_Item]):
+    """A page of a list, as the server sends it."""
+
     metadata: _ListMeta
     items: list[_Item] | None = None
     """Some servers send null for an empty list."""
@@ -109,6 +111,24 @@ class Page(Generic[T]):
     """Empty on the last page."""
 
 
+class Decoder(Protocol[T]):
+    """Reads what the server sends of the objects of a resource."""
+
+    def event(self, line: bytes) -> Event[T]:
+        """Decode a line of a watch.
+
+        Raises:
+            msgspec.DecodeError: It is no watch event.
+        """
+
+    def page(self, body: bytes) -> Page[T]:
+        """Decode a page of a list.
+
+        Raises:
+            msgspec.DecodeError: It is no list.
+        """
+
+
 class ObjectDecoder(Generic[T]):
     """Decodes objects into ``type_``.
 
@@ -118,20 +138,15 @@ class ObjectDecoder(Generic[T]):
     """
 
     def __init__(self, type_: type[T], fallback: type[HasMetadata] = Identified) -> None:
-        self._event = _event_decoder(type_)
-        self._fallback_event = _event_decoder(fallback)
+        self._event = event_decoder(type_)
+        self._fallback_event = event_decoder(fallback)
         self._object = msgspec.json.Decoder(type_)
         self._fallback = msgspec.json.Decoder(fallback)
-        typed_list: Any = _List
-        self._list: msgspec.json.Decoder[_List[T]] = msgspec.json.Decoder(typed_list[type_])
-        self._raw_list = msgspec.json.Decoder(_List[msgspec.Raw])
+        typed_list: Any = ObjectList
+        self._list: msgspec.json.Decoder[ObjectList[T]] = msgspec.json.Decoder(typed_list[type_])
+        self._raw_list = msgspec.json.Decoder(ObjectList[msgspec.Raw])
 
     def event(self, line: bytes) -> Event[T]:
-        """Decode a line of a watch.
-
-        Raises:
-            msgspec.DecodeError: It is no watch event.
-        """
         try:
             event: Event[T] = self._event.decode(line)
         except msgspec.ValidationError as error:
@@ -141,11 +156,6 @@ class ObjectDecoder(Generic[T]):
         return event
 
     def page(self, body: bytes) -> Page[T]:
-        """Decode a page of a list.
-
-        Raises:
-            msgspec.DecodeError: It is no list.
-        """
         undecodable: list[Undecodable] = []
         try:
             found = self._list.decode(body)
@@ -163,7 +173,8 @@ class ObjectDecoder(Generic[T]):
         return Page(items, undecodable, metadata.resource_version, metadata.continue_)
 
 
-def _event_decoder(type_: type[Any]) -> msgspec.json.Decoder[Any]:
+def event_decoder(type_: type[Any]) -> msgspec.json.Decoder[Any]:
+    """Return a decoder of watch events whose objects are decoded into ``type_``."""
     added: Any = _Added
     modified: Any = _Modified
     deleted: Any = Deleted

@@ -2,11 +2,35 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
 
 import httpx2
 
 from epp.kubernetes.api.connection import Connection
 from epp.kubernetes.api.followed_connection import FollowedConnection
+
+_RELAY: Final = "http://watch-relay"
+"""How errors name a relay; the name is not resolved."""
+
+
+def open_relay(path: Path) -> httpx2.AsyncClient:
+    """Return a client of a relay; the caller closes it, and sets the time limits of calls.
+
+    Args:
+        path: The relay's socket file.
+    """
+    return httpx2.AsyncClient(
+        base_url=_RELAY,
+        headers={"accept-encoding": "identity"},
+        timeout=None,
+        trust_env=False,
+        transport=httpx2.AsyncHTTPTransport(
+            verify=False,  # there is no TLS, and certificate authorities take 25 ms to load
+            uds=str(path),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=4),
+        ),
+    )
 
 
 class _Counted:

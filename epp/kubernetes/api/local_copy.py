@@ -23,7 +23,7 @@ class LocalCopy(Generic[T]):
     def apply(self, event: Changed[T] | Deleted[T] | Undecodable) -> bool:
         """Apply an event; return whether an object has changed. Outdated events change nothing."""
         meta = event.object.metadata
-        self.advance(meta.resource_version)
+        self._see(meta.resource_version)
         key = meta.namespace, meta.name
         known = self.objects.get(key)
         if known is not None and _is_older(meta, known.metadata):
@@ -42,9 +42,8 @@ class LocalCopy(Generic[T]):
         return self.objects.pop(key, None) is not None or has_changed
 
     def advance(self, version: str) -> None:
-        """Note that all changes up to ``version`` have been seen; a lower one is passed over."""
-        if not _is_lower(version, self.version):
-            self.version = version
+        """Note that all changes up to ``version`` have been seen; a lower one is ignored."""
+        self._see(version)
 
     def add_page(self, page: Page[T]) -> None:
         """Add a page of a list."""
@@ -75,11 +74,15 @@ class LocalCopy(Generic[T]):
         self.objects.update(fresh.objects | kept)
         return True
 
+    def _see(self, version: str) -> None:
+        if not is_lower(version, self.version):
+            self.version = version
+
 
 def _is_older(meta: ObjectMeta, known: ObjectMeta) -> bool:
-    return _is_lower(meta.resource_version, known.resource_version)
+    return is_lower(meta.resource_version, known.resource_version)
 
 
-def _is_lower(version: str, known: str) -> bool:
-    """Whether ``version`` is lower; those that are no numbers are taken in order of arrival."""
+def is_lower(version: str, known: str) -> bool:
+    """Whether ``version`` is lower; versions that are not numbers are in order of arrival."""
     return version.isdecimal() and known.isdecimal() and int(version) < int(known)

@@ -29,16 +29,15 @@ from epp.kubernetes.api.errors import ApiError, ConnectionFailedError, Kubernete
 from epp.kubernetes.api.events import (
     Bookmark,
     Changed,
+    Decoder,
     Deleted,
     Failed,
-    Identified,
-    ObjectDecoder,
     Page,
     T,
     Undecodable,
 )
 from epp.kubernetes.api.local_copy import Key, LocalCopy
-from epp.kubernetes.api.resource import Call, HasMetadata, Resource
+from epp.kubernetes.api.resource import Call, Resource
 
 _log = structlog.get_logger(__name__)
 
@@ -64,6 +63,8 @@ class ReflectorStatus:
 
     is_synced: bool = False
     """Whether all objects have been read once."""
+    is_following: bool = False
+    """Whether a watch is open now, after which all changes come."""
     last_contact: float | None = None
     """When the server last confirmed or changed the copy, by the reflector's clock."""
     fault: KubernetesApiError | None = None
@@ -80,11 +81,13 @@ class Reflector(Generic[T]):
     Args:
         client: The API server.
         resource: What to follow.
-        type_: Struct to decode objects into; it needs the field ``metadata``, an ``ObjectMeta``.
+        decoder: Decodes the objects.
         changed: Called after changes of ``objects`` and ``undecodable``, once for all events that
             have arrived together, and at the first sync even if there are no objects. It must not
             raise.
-        fallback: Struct with fewer demands, for objects that cannot be decoded into ``type_``.
+        status_changed: Called after each failure, and when a watch opens or ends. It must not
+            raise.
+        copy: Gets the objects; by default an empty one that only keeps them.
         namespace: None for all namespaces and for resources without a namespace.
         label_selector: As in the API; empty for all.
         field_selector: Such as ``metadata.name=x``; empty for all.
@@ -97,10 +100,11 @@ class Reflector(Generic[T]):
         self,
         client: ApiClient,
         resource: Resource,
-        type_: type[T],
+        decoder: Decoder[T],
         *,
         changed: Callable[[], None],
-        fallback: type[HasMetadata] = Identified,
+        status_changed: Callable[[], None] = lambda: None,
+        copy: LocalCopy[T] | None = None,
         namespace: str | None = None,
         label_selector: str = "",
         field_selector: str = "",
@@ -111,12 +115,13 @@ class Reflector(Generic[T]):
         self.resource = resource
         self.namespace = namespace
         self.status = ReflectorStatus()
-        self._copy = LocalCopy[T]()
+        self._copy = LocalCopy[T]() if copy is None else copy
         self.objects: Mapping[Key, T] = MappingProxyType(self._copy.objects)
         """Live view of the copy; an object that has not changed stays the same instance."""
         self._client = client
-        self._decoder = ObjectDecoder(type_, fallback)
+        self._decoder = decoder
         self._changed = changed
+        self._status_changed = status_changed
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self._selectors = {name: value for name, value in selectors.items() if value}
         self._clock = clock
@@ -244,6 +249,7 @@ class Reflector(Generic[T]):
     ) -> None:
         """Apply the events of a watch, beginning with ``first``, until it ends."""
         steady = asyncio.get_running_loop().call_later(_STEADY_SECONDS, self._note_steady)
+        self._set_following(True)
         try:
             self._apply(first)
             async for lines in batches:
@@ -251,6 +257,7 @@ class Reflector(Generic[T]):
                 self._note_success()
         finally:
             steady.cancel()
+            self._set_following(False)
 
     def _apply(self, lines: Iterable[bytes]) -> None:
         has_changed = False
@@ -310,6 +317,10 @@ class Reflector(Generic[T]):
             self._log.warning("object left out", name="/".join(key), error=error)
         self._told_undecodable = set(undecodable)
 
+    def _set_following(self, is_following: bool) -> None:
+        self.status.is_following = is_following
+        self._status_changed()
+
     def _note_steady(self) -> None:
         self._is_steady = True
         self._note_success()
@@ -318,14 +329,19 @@ class Reflector(Generic[T]):
         self._has_succeeded = True
         self._backoff.reset()
         self.status.last_contact = self._clock()
-        if self.status.fault is not None:
+        fault = self.status.fault
+        if fault is not None:
             self.status.fault = None
-            self._log.info("objects followed again", relists=self.status.relists)
+            tell = self._log.debug if fault.is_relayed else self._log.info
+            tell("objects followed again", relists=self.status.relists)
 
     def _note_fault(self, error: KubernetesApiError) -> None:
         before, self.status.fault = self.status.fault, error
         if before is None or _kind(before) != _kind(error):
-            self._log.warning("objects not followed", error=str(error))
+            # A fault that a relay passes on has been logged there.
+            tell = self._log.debug if error.is_relayed else self._log.warning
+            tell("objects not followed", error=str(error))
+        self._status_changed()
 
 
 def _is_stale(error: ApiError) -> bool:

@@ -1,0 +1,60 @@
+"""Errors of the API client as a relay passes them on to other processes.
+
+They arrive as what they are, so that each process says, and does, what it would if it had made the
+call itself.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from epp.kubernetes.api.errors import (
+    ApiError,
+    ConnectionFailedError,
+    KubernetesApiError,
+    UnreachableError,
+)
+from epp.kubernetes.api.resource import Call
+
+
+class _RelayedError(msgspec.Struct, omit_defaults=True):
+    kind: Literal["refused", "unreachable", "failed"]
+    message: str
+    status: int = 0
+    reason: str = ""
+    verb: str = ""
+
+
+def written(error: KubernetesApiError) -> bytes:
+    """Return an error as the body of a response."""
+    if isinstance(error, ApiError):
+        made = _RelayedError("refused", error.message, error.status, error.reason, error.verb)
+    elif isinstance(error, UnreachableError):
+        made = _RelayedError("unreachable", str(error))
+    else:
+        made = _RelayedError("failed", str(error))
+    return msgspec.json.encode(made)
+
+
+def restored(body: bytes, call: Call) -> KubernetesApiError:
+    """Return the error that a relay has answered a call with.
+
+    Args:
+        body: Of the response.
+        call: The call that the relay was asked for. Its own may have had another verb.
+    """
+    error: KubernetesApiError
+    try:
+        found = msgspec.json.decode(body, type=_RelayedError)
+    except msgspec.DecodeError as why:
+        error = ConnectionFailedError(f"unexpected response of the relay to {call.path}: {why}")
+    else:
+        if found.kind == "refused":
+            made = Call(verb=found.verb, resource=call.resource, namespace=call.namespace)
+            error = ApiError(found.status, found.reason, found.message, made)
+        elif found.kind == "unreachable":
+            error = UnreachableError(found.message)
+        else:
+            error = ConnectionFailedError(found.message)
+    error.is_relayed = True
+    return error
