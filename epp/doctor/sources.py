@@ -66,7 +66,7 @@ def read_text(text: str, name: str) -> Source:
 
     Raises:
         UnreadableError: The text contains no Envoy configuration.
-        """
+    """
     return source(_parsed(text, name), name)
 
 
