@@ -119,8 +119,7 @@ class ShadowRecord(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: str
     score: float
     margin: float | None
-    """Total of its endpoint minus its total for the chosen endpoint; None if it removed that
-    one."""
+    """Total of its endpoint minus that of the chosen endpoint; None if it removed the latter."""
     agrees: bool
 
 
@@ -192,4 +191,4 @@ class DecisionsPage(msgspec.Struct, frozen=True, kw_only=True):
     kept: int
     """Number of decisions in memory."""
     sampled: float
-    """Share of the decisions since the oldest kept one that was recorded."""
+    """Fraction of decisions that were recorded, since the oldest kept one."""

@@ -49,7 +49,7 @@ class DecisionRing:
 
     @property
     def sampled(self) -> float:
-        """Share of the decisions since the oldest kept one that was recorded."""
+        """Fraction of decisions that were recorded, since the oldest kept one."""
         if not self._kept:
             return 1.0
         return len(self._kept) / (self.newest - self._kept[0].sequence + 1)

@@ -87,8 +87,8 @@ class Recorder:
         """Number of decisions that may be recorded immediately."""
         self._refilled_at = clock()
         self._candidates: Sequence[Endpoint] = ()
-        """Candidates of the last decision, whose names are cached: most decisions are among the
-        whole pool."""
+        """Candidates of the last decision; their names are cached, because most decisions have the
+        whole pool as candidates."""
         self._names = NO_NAMES
 
     def inputs(self, candidates: Sequence[Endpoint], now: float) -> Inputs | None:

@@ -1,6 +1,6 @@
 """The commands of ``epp``.
 
-The module of a command is imported on first use: importing all of them took a sixth of the start-up
+The module of a command is imported on first use: importing all modules took a sixth of the start-up
 time of ``epp serve``.
 """
 
@@ -44,12 +44,12 @@ _MODULES: Final = {
 """Module of each command; it contains a function or ``typer.Typer`` named like the command."""
 
 
-# Typer exports one of the subclasses alone, and has had more than one such class in its history.
+# Typer exports only one of the subclasses, and the class has changed between its versions.
 _UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
 _NO_ARGUMENTS: Final = "NoArgsIsHelpError"
-"""Class name of click's error whose message is the help, which Typer prints."""
+"""Class name of click's error whose message is the help text; Typer prints it."""
 _NUMBER: Final = re.compile(r"a valid (int|float)(?: range)?\b")
-"""A type of click's in its error messages."""
+"""Matches the name of a click type in its error messages."""
 
 
 class _Commands(MutableMapping[str, Any]):
@@ -97,7 +97,7 @@ class _Group(TyperGroup):
 def _in_one_line(error: Any) -> str:  # noqa: ANN401 - Typer hides its class
     """Return the text of a usage error in the format of :func:`epp.cli.running.fail`."""
     if isinstance(error, typer.BadParameter) and error.param is not None and error.message:
-        # Late: importing the configuration would slow down every other command.
+        # Imported late: importing the configuration would slow down every other command.
         from epp.config.structs import TYPE_NAMES  # noqa: PLC0415
 
         fault = _NUMBER.sub(lambda found: TYPE_NAMES[found[1]], error.message)
@@ -120,7 +120,7 @@ def _make(name: str, module: str) -> Any:  # noqa: ANN401 - Typer hides the type
 
 
 def _imported(module: str) -> ModuleType:
-    """Import without garbage collection, which would take a tenth of the time for nothing."""
+    """Import with garbage collection off, which would take a tenth of the time and free nothing."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -138,7 +138,7 @@ def _class_of(name: str) -> type[GroupedCommand]:
 
 def _print_version(value: bool) -> None:
     if value:
-        # Here, as it takes 20 ms.
+        # Imported here because it takes 20 ms.
         version = import_module("importlib.metadata").version("endpoint-picker")
         build = " (compiled)" if import_module("epp.compiled").IS_COMPILED else ""
         print(f"epp {version}{build}")  # noqa: T201 - a command's output
@@ -173,11 +173,11 @@ def _epp(
 def main() -> None:
     """Run the command line."""
     if os.getpid() == 1:
-        # The kernel gives PID 1 of a container no signal without a handler, so that a SIGTERM while
-        # `epp serve` starts was lost, and the container ran until SIGKILL.
+        # The kernel delivers no signal to PID 1 of a container without a handler. A SIGTERM while
+        # `epp serve` started would be lost, and the container would run until SIGKILL.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    # For commands that configure no log: the default prints the locals of every frame, where there
-    # are prompts and keys.
+    # For commands that do not configure logging: by default, structlog prints the locals of every
+    # frame, which may contain prompts and keys.
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

@@ -1,4 +1,4 @@
-"""Options of the commands that talk to the metrics port of a running endpoint picker."""
+"""Options of the commands that use the metrics port of a running endpoint picker."""
 
 import inspect
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from epp.cli.running import fail
 DEFAULT_ADMIN: Final = "http://127.0.0.1:9090"
 
 Connect = Callable[[], DebugClient]
-"""Makes the client of the metrics port; it raises a PageError if an option is invalid."""
+"""Creates the client of the metrics port; raises PageError if an option is invalid."""
 
 
 def _client(
@@ -60,10 +60,10 @@ def _client(
 
 
 def with_client(*, has_pool: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of the metrics port, in the place of its parameter ``connect``.
+    """Replace a command's parameter ``connect`` by the options of the metrics port.
 
     Args:
-        has_pool: Whether there is ``--pool``.
+        has_pool: Whether ``--pool`` is one of the options.
     """
     options = [
         each.replace(kind=each.KEYWORD_ONLY)
@@ -87,7 +87,7 @@ def with_client(*, has_pool: bool = True) -> Callable[[Callable[..., None]], Cal
 
 
 def admin_token(file: Path) -> str:
-    """Return the token of changing calls; exit with a usage error if there is none."""
+    """Return the token for calls that change something; exit with a usage error without one."""
     try:
         token = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -160,9 +160,9 @@ def _close(*graphs: PluginGraph) -> None:
 
 
 def _plain(effective: ConfigFile) -> object:
-    """Return the values to print, without ``extensions`` if all of it is default.
+    """Return the values to print, without ``extensions`` if all of its values are defaults.
 
-    Then the Go EPP accepts the file, too.
+    Without them the Go EPP accepts the file, too.
     """
     value = msgspec.to_builtins(effective)
     if effective.extensions == ExtensionsEntry():

@@ -19,8 +19,8 @@ ConfigText = Annotated[
 def load_config(file: Path | None, text: str | None) -> LoadedConfig:
     """Return the configuration in ``file`` or ``text``, or the default one without both.
 
-    Relative paths of plugin files start at the folder of ``file``, or at the working directory for
-    ``text``.
+    Relative paths of plugin files start at the directory of ``file``, or for ``text`` at the
+    working directory.
 
     Raises:
         ConfigError: The configuration is invalid.

@@ -23,14 +23,14 @@ _ACCESS_HINTS: Final[Mapping[int, str]] = {
     " 'The metrics port'",
     403: "a ClusterRole must let that account `get` the nonResourceURL /debug/*",
 }
-"""What to do where the port checks bearer tokens, by HTTP status."""
+"""Hints for ports that check bearer tokens, by HTTP status."""
 
 
 class PageError(Exception):
-    """A page could not be fetched, or a call failed; the text says where and why.
+    """A page could not be fetched, or a call failed; the text gives the URL and the reason.
 
     Attributes:
-        status: HTTP status of the endpoint picker's error; 0 for another error.
+        status: HTTP status that the endpoint picker returned; 0 for other errors.
     """
 
     def __init__(self, text: str, *, status: int = 0) -> None:
@@ -43,7 +43,7 @@ class NoSuchPageError(PageError):
 
 
 class _Told(msgspec.Struct):
-    """The error document."""
+    """The document of an error response."""
 
     error: str
     pages: list[str] | None = None
@@ -66,12 +66,12 @@ class DebugClient:
 
         Args:
             admin: The address.
-            pool: Name of the pool whose pages to fetch, where several are served; "" otherwise.
+            pool: Name of the pool whose pages are fetched, if several are served; "" otherwise.
             ca_file: Certificate authorities of the server, PEM; "" for well-known ones.
             cert_file: Certificate and key of the client, PEM; "" for none.
             token_file: File with the bearer token for pages; None for none.
-            option: Option that gives the address, for messages; those of certificates begin with
-                it.
+            option: Option of the address, for messages; the options of certificates begin with
+                its name.
 
         Raises:
             PageError: The address or a certificate is invalid, or the token cannot be read.
@@ -90,7 +90,7 @@ class DebugClient:
             )
         self._base = base.copy_with(query=None, fragment=None)
         self.shown = str(self._base.copy_with(userinfo=b"")).rstrip("/")
-        """The address without a password."""
+        """The address without user and password, for messages."""
         is_https = self._base.scheme == "https"
         self._verify = _tls_context(ca_file, cert_file, option) if is_https else False
 
@@ -98,11 +98,11 @@ class DebugClient:
         """Return the page at this path below ``/debug/``; blocks.
 
         Args:
-            page: The path, percent-encoded where it has odd characters.
-            query: Parameters.
+            page: The path, percent-encoded.
+            query: Parameters of the query.
 
         Raises:
-            PageError: It could not be fetched.
+            PageError: The page could not be fetched.
         """
         try:
             return self._call("GET", page, query, self._headers)
@@ -115,7 +115,7 @@ class DebugClient:
         """Yield the events of the feed at this path as kind and JSON; blocks.
 
         Raises:
-            PageError: It could not be followed any more.
+            PageError: The feed could not be opened, or has broken off.
         """
         url, shown = self._target(page)
         try:
@@ -142,7 +142,7 @@ class DebugClient:
         """Return the response with the metrics page; blocks.
 
         Raises:
-            PageError: It could not be fetched.
+            PageError: The page could not be fetched.
         """
         raw_path = self._base.raw_path.rstrip(b"/") + b"/metrics"
         return self._sent(
@@ -154,10 +154,10 @@ class DebugClient:
         )
 
     def post(self, call: str, parameters: Mapping[str, str], token: str) -> bytes:
-        """Make the changing call at this path below ``/debug/`` and return the answer; blocks.
+        """POST to this path below ``/debug/``, and return the body of the response; blocks.
 
         Raises:
-            PageError: It failed.
+            PageError: The call failed.
         """
         return self._call("POST", call, parameters, {"authorization": f"Bearer {token}"})
 
@@ -187,7 +187,7 @@ class DebugClient:
         raise self._error(answer, shown)
 
     def _target(self, page: str) -> tuple[httpx.URL, str]:
-        """Return the URL of a page, and how to show it."""
+        """Return the URL of a page, and its form for messages."""
         path = f"/debug/pools/{quote(self._pool)}/{page}" if self._pool else f"/debug/{page}"
         raw_path = self._base.raw_path.rstrip(b"/") + path.encode()
         return self._base.copy_with(raw_path=raw_path), self.shown + path
@@ -241,7 +241,7 @@ def decoded(
     """Return the page at ``path`` below ``/debug/``.
 
     Raises:
-        PageError: It could not be fetched, or is another page.
+        PageError: The page could not be fetched, or has another format.
     """
     try:
         text = client.get(path, query)
@@ -257,7 +257,7 @@ def decoded(
 
 
 def _pools(pages: Sequence[str]) -> Sequence[str]:
-    """Return the names of the pools that have pages of their own."""
+    """Return the names of the pools that have their own pages."""
     parts = (page.split("/") for page in pages)
     return sorted({part[3] for part in parts if part[1:3] == ["debug", "pools"] and part[4:]})
 
@@ -272,7 +272,7 @@ def _tls_context(ca_file: str, cert_file: str, prefix: str) -> ssl.SSLContext:
         if cert_file:
             option, file = f"{prefix}-cert-file", cert_file
             context.load_cert_chain(cert_file)
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # including ssl.SSLError
         raise PageError(f"{option}: {file}: {why_unreadable(error)}") from None
     return context
 
@@ -287,7 +287,7 @@ def _parsed(text: str) -> httpx.URL | None:
 
 
 def plain(text: str) -> str:
-    """Return ``text`` without terminal control characters: names of flows come from clients."""
+    """Return ``text`` with control characters escaped, because clients choose names of flows."""
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
     )

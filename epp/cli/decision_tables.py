@@ -1,4 +1,4 @@
-"""Tables of decisions, for people."""
+"""Formats decisions as tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,11 +12,11 @@ from epp.admin.decision_record import EndpointInputs, ProfileRecord
 from epp.cli.debug_pages import plain
 
 MAX_ROWS = 40
-"""Most endpoints of a table; ``--json`` has all."""
+"""Maximum endpoints in a table; ``--json`` has all."""
 
 
 def explained(record: DecisionRecord) -> Iterable[RenderableType]:
-    """Yield what explains one decision, the sentence first."""
+    """Yield the explanation of one decision, the sentence first."""
     yield plain(f"{record.request_id}: {record.why}")
     yield plain("decided    " + "; ".join(_decision(record)))
     yield plain("outcome    " + "; ".join(_outcome(record)))
@@ -36,7 +36,7 @@ def explained(record: DecisionRecord) -> Iterable[RenderableType]:
 
 
 def line_table(lines: Sequence[DecisionLine]) -> Table:
-    """Return a table of decisions, one in a row."""
+    """Return a table of decisions, one per row."""
     table = _table("time", "request", "model", "endpoint")
     for heading in ("score", "margin", "queued", "first byte", "duration", "status"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -65,7 +65,7 @@ def _decision(record: DecisionRecord) -> Iterable[str]:
         yield f"model {record.model}" + (f", sent as {record.target_model}" if renamed else "")
     if record.fairness_id:
         yield f"priority {record.priority}, flow {record.fairness_id}"
-    else:  # it ended before it was read
+    else:  # the request ended before its body was parsed
         yield f"path {record.path}, not read"
     if record.queued_seconds is not None:
         reasons = f" ({', '.join(record.queue_reasons)})" if record.queue_reasons else ""
@@ -93,7 +93,7 @@ def _outcome(record: DecisionRecord) -> Iterable[str]:
 
 def _cache(record: DecisionRecord) -> str:
     prefix = record.prefix
-    assert prefix is not None  # noqa: S101 - the caller has looked
+    assert prefix is not None  # noqa: S101 - checked by the caller
     total = prefix.total_blocks * prefix.block_size
     predicted = f"{record.predicted_cached_tokens} of about {total} prompt tokens predicted"
     if record.cached_tokens is None:
@@ -102,7 +102,7 @@ def _cache(record: DecisionRecord) -> str:
 
 
 def profile_heading(profile: ProfileRecord) -> str:
-    """Return what a profile picked, in one line."""
+    """Return the picks of a profile in one line."""
     kind = "primary" if profile.is_primary else "shadow" if profile.is_shadow else "stage"
     picked = ", ".join(profile.picked) or "none"
     words = [f"profile {profile.name} ({kind}): {profile.picker or 'picker'} picked {picked}"]
@@ -120,12 +120,12 @@ def profile_heading(profile: ProfileRecord) -> str:
 def profile_table(
     profile: ProfileRecord, record: DecisionRecord, totals_before: Mapping[str, float] | None = None
 ) -> Table:
-    """Return the endpoints of a profile: its picks, the others by total, those that were removed.
+    """Return the endpoints of a profile: its picks, the others by total, the removed ones.
 
     Args:
         profile: The profile.
         record: The decision.
-        totals_before: Totals to compare with, by endpoint; None for none.
+        totals_before: Totals by endpoint to compare with; None to compare with none.
     """
     table = _table("endpoint")
     for scorer in profile.scorers:

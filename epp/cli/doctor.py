@@ -202,7 +202,7 @@ def doctor(
 
 
 def _contradiction(*, has_both: bool, has_file: bool, fix: bool, diff: bool, as_json: bool) -> str:
-    """Return which options do not go together; "" if all do."""
+    """Return which options contradict each other; "" if none do."""
     if has_both:
         return "give either --admin URL or --file PATH"
     if fix and as_json:
@@ -222,7 +222,7 @@ def _read_envoy(admin: str | None, file: Path | None) -> Source | None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Drop the logs of plugins and discoveries: findings say what matters."""
+    """Drop the logs of plugins and discoveries, because the findings contain what matters."""
     before = structlog.get_config()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     try:

@@ -1,4 +1,4 @@
-"""Ask a Kubernetes cluster for ``epp doctor``."""
+"""Queries a Kubernetes cluster for ``epp doctor``."""
 
 from epp.cli.doctor_options import ServeOptions
 from epp.config import PluginGraph
@@ -15,12 +15,12 @@ async def ask_cluster(
     reviews_tokens: bool,
     account: str,
 ) -> ClusterView:
-    """Return what a cluster has of what ``epp serve`` needs with these options.
+    """Return which kinds and rights that ``epp serve`` needs with these options a cluster has.
 
     Raises:
-        ImportError: The extra is not installed; the text says how to install it.
+        ImportError: The extra ``kubernetes`` is not installed; the text says how to install it.
     """
-    # Late: Kubernetes is an extra.
+    # Imported late: Kubernetes is an extra.
     from epp.doctor.cluster.asking import ask  # noqa: PLC0415
     from epp.doctor.cluster.rights import ClusterUse  # noqa: PLC0415
     from epp.kubernetes.api import ConfigurationError, load_connection  # noqa: PLC0415

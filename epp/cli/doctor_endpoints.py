@@ -1,4 +1,4 @@
-"""Find the endpoints that ``epp doctor`` asks: as ``epp serve`` does, once."""
+"""Finds the endpoints that ``epp doctor`` queries, in the same way as ``epp serve``."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ _SECONDS: Final = 10.0
 
 
 class _Found:
-    """Takes the first report of each discovery."""
+    """Collects the first report of each discovery."""
 
     def __init__(self, count: int) -> None:
         self._missing = count
@@ -44,13 +44,13 @@ async def find_endpoints(
     pods: PodSource | PoolsSource | None,
     picker: RunningPicker | None,
 ) -> Sequence[EndpointSpec] | None:
-    """Return the endpoints; None if there is nothing to find them by, or nothing was found in time.
+    """Return the endpoints; None without any source of them, or if no source reported in time.
 
-    Those of the options come first, then the pods of one pool, the discovery of the configuration,
-    and what a running endpoint picker has.
+    The first of these sources that exists is used: the options, the pods of one pool, the discovery
+    of the configuration, a running endpoint picker.
 
     Raises:
-        DoctorError: They could not be read.
+        DoctorError: The endpoints could not be read.
         ConfigError: An option is invalid.
     """
     discoveries: list[EndpointDiscovery] = []
@@ -63,7 +63,7 @@ async def find_endpoints(
                 options.values["endpoint_dns"],
             )
         elif isinstance(pods, PodSource):
-            # Late: Kubernetes is an extra.
+            # Imported late: Kubernetes is an extra.
             from epp.kubernetes.discovery import KubernetesDiscovery  # noqa: PLC0415
 
             discoveries = [KubernetesDiscovery(pods)]

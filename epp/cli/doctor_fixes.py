@@ -1,4 +1,4 @@
-"""``epp doctor --fix``: print the changed file, and what is left to do."""
+"""``epp doctor --fix``: prints the changed file and the remaining findings."""
 
 import sys
 from collections.abc import Callable
@@ -27,12 +27,12 @@ class FixableFile:
     name: str
     text: str
     is_config: bool
-    """Whether it is the EndpointPickerConfig; otherwise Envoy's configuration."""
+    """Whether the file is the EndpointPickerConfig; otherwise it is Envoy's configuration."""
     diagnose: Callable[[str], Diagnosis]
 
 
 def envoy_file(file: Path, ext_proc: str | None, queued_seconds: float) -> FixableFile:
-    """Return the file of an Envoy's configuration."""
+    """Return a file with Envoy's configuration."""
 
     def diagnose(text: str) -> Diagnosis:
         source = read_text(text, str(file))
@@ -42,7 +42,7 @@ def envoy_file(file: Path, ext_proc: str | None, queued_seconds: float) -> Fixab
 
 
 def configuration(file: Path, deployment: Deployment, builder: GraphBuilder) -> FixableFile:
-    """Return the file of an EndpointPickerConfig; the rest of the deployment stays as it is."""
+    """Return a file with an EndpointPickerConfig; the rest of the deployment is not read again."""
 
     def diagnose(text: str) -> Diagnosis:
         inspect = builder.registry.inspector(file.parent)
@@ -57,15 +57,15 @@ def configuration(file: Path, deployment: Deployment, builder: GraphBuilder) -> 
 
 
 def close_plugins(deployment: Deployment) -> None:
-    """Close the plugins of its graph."""
+    """Close the plugins of the deployment's graph."""
     if deployment.graph is not None:
         close_all(each.plugin for each in deployment.graph.instances.values())
 
 
 def print_fixed(files: list[FixableFile], diagnosis: Diagnosis, *, as_diff: bool) -> bool:
-    """Print the first file as changed, or the differences of all; return whether errors are left.
+    """Print the first file after the changes, or the diffs of all; return whether errors remain.
 
-    What was mended and what is left goes to standard error.
+    The fixed and the remaining findings go to standard error.
 
     Raises:
         DoctorError: A changed file could not be read.

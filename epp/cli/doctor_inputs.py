@@ -1,4 +1,4 @@
-"""Read what ``epp doctor`` is given into a deployment."""
+"""Reads a deployment from the inputs of ``epp doctor``."""
 
 import os
 from collections.abc import Mapping
@@ -22,25 +22,25 @@ from epp.kubernetes.source import PodSource, PoolsSource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What was given on the command line."""
+    """The inputs from the command line."""
 
     options: ServeOptions
     config: LoadedConfig | None
     """The configuration file."""
     times: ScrapeTimes | None
-    """None if no option sets one of them."""
+    """Options on the age of metrics; None if none of them is given."""
     gateway: Gateway | None
     picker: RunningPicker | None
     ports: Mapping[str, int]
-    """Ports that are to be free, by option."""
+    """Ports that must be free, by option."""
     reviews_tokens: bool
-    """Whether the metrics port is to ask the Kubernetes API about its clients."""
+    """Whether the metrics port authenticates its clients by the Kubernetes API."""
     account: str
-    """Service account whose rights to check; "" for that of the doctor."""
+    """Service account whose rights are checked; "" for that of the doctor."""
 
     @property
     def pods(self) -> PodSource | PoolsSource | None:
-        """Where the endpoints are in a cluster; None if they are named, as with ``epp serve``.
+        """Source of the endpoints in a cluster; None if options name them, as with ``epp serve``.
 
         Raises:
             ValueError: An option is invalid.
@@ -51,7 +51,7 @@ class Inputs:
 
 
 async def read_deployment(inputs: Inputs, builder: GraphBuilder) -> Deployment:
-    """Return all that can be read. The caller closes the plugins of the graph.
+    """Return a deployment with all data that can be read; the caller closes its plugins.
 
     Raises:
         ConfigError: The configuration is invalid.
@@ -87,10 +87,10 @@ async def read_deployment(inputs: Inputs, builder: GraphBuilder) -> Deployment:
 
 
 def read_graph(inputs: Inputs, builder: GraphBuilder) -> PluginGraph | None:
-    """Return the plugins of the configuration; None if there is none to go by.
+    """Return the plugins of the configuration; None without a configuration.
 
-    Without a file they are those of the running endpoint picker, or, if there are endpoints, those
-    of the default configuration.
+    Without a file, the configuration is that of the running endpoint picker or, if endpoints are
+    given, the default one.
 
     Raises:
         ConfigError: The file is invalid.
@@ -101,7 +101,7 @@ def read_graph(inputs: Inputs, builder: GraphBuilder) -> PluginGraph | None:
         try:
             return builder.build(load_text(inputs.picker.config.text, "the running EPP"))
         except ConfigError:
-            return None  # the page hides secrets, and plugin files are elsewhere
+            return None  # expected: the page hides secrets, and plugin files are remote
     if inputs.options.has_endpoints or inputs.pods is not None:
         return builder.build(default_config())
     return None

@@ -1,4 +1,4 @@
-"""Options of ``epp doctor``: a part of those of ``epp serve``, and the running endpoint picker."""
+"""Options of ``epp doctor``: some of those of ``epp serve``, and the running endpoint picker."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,14 +83,14 @@ MetricsPort = Annotated[int | None, _port("/metrics")]
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """Values of the options that ``epp serve`` has, too."""
+    """Values of the options that ``epp doctor`` shares with ``epp serve``."""
 
     values: dict[str, Any]
     kubernetes: KubernetesSettings
 
     @property
     def has_endpoints(self) -> bool:
-        """Whether endpoints are named."""
+        """Whether one of the options names endpoints."""
         return any(self.values[each] for each in ("endpoints", "endpoints_file", "endpoint_dns"))
 
 
@@ -107,6 +107,6 @@ def read_serve_options(values: dict[str, object]) -> ServeOptions:
 
 
 def is_given(ctx: typer.Context, *names: str) -> bool:
-    """Whether one of the parameters is on the command line."""
+    """Whether one of the parameters is given on the command line."""
     sources = (ctx.get_parameter_source(name) for name in names)
     return any(source is not None and source.name != "DEFAULT" for source in sources)

@@ -1,4 +1,4 @@
-"""Read the pages and ports of a running endpoint picker for ``epp doctor``."""
+"""Reads the pages and ports of a running endpoint picker for ``epp doctor``."""
 
 import time
 from pathlib import Path
@@ -34,16 +34,16 @@ def read_picker(
     grpc_port: int | None = None,
     health_port: int | None = None,
 ) -> RunningPicker:
-    """Return what a running endpoint picker reports; blocks.
+    """Return the reports of a running endpoint picker; blocks.
 
     Args:
-        url: Its metrics port.
-        pool: The pool whose pages to read, where it serves several.
+        url: URL of its metrics port.
+        pool: The pool whose pages are read, if it serves several.
         ca_file: Certificate authorities of the server; "" for well-known ones.
         cert_file: Certificate and key of the client; "" for none.
         token_file: File with a bearer token; None for none.
-        grpc_port: Its port for gateways; None to leave it.
-        health_port: Its port of health checks; None to leave it.
+        grpc_port: Its port for gateways; None to skip it.
+        health_port: Its port for health checks; None to skip it.
 
     Raises:
         DoctorError: Its metrics could not be read.
@@ -93,7 +93,7 @@ class _Pages:
         self.faults: list[str] = []
 
     def read(self, path: str, page: type[T], *, is_optional: bool = False) -> T | None:
-        """Return a page; None if it cannot be read, which is noted unless it may be absent."""
+        """Return a page; None if it cannot be read, a fault unless it is optional and absent."""
         try:
             return msgspec.json.decode(self._client.get(path), type=page)
         except NoSuchPageError as error:
@@ -107,7 +107,7 @@ class _Pages:
 
 
 def _readiness(host: str, port: int) -> str:
-    # Late: gRPC takes 100 ms to import.
+    # Imported late: gRPC takes 100 ms to import.
     from epp.cli.health import HealthError, health_status  # noqa: PLC0415
 
     try:

@@ -74,20 +74,20 @@ def _called(client: DebugClient, parameters: dict[str, str], token: str) -> Drai
         return msgspec.json.decode(client.post(PATH, parameters, token), type=Drained)
     except PageError as error:
         if error.status == _NO_SUCH_CALL:
-            endpoints_of(client)  # its error says what is wrong with --pool
+            endpoints_of(client)  # its error explains what is wrong with --pool
         raise
     except msgspec.MsgspecError:
         raise PageError(f"{client.shown}: the response to the call cannot be read") from None
 
 
 def _wait(client: DebugClient, line: EndpointLine) -> None:
-    """Return when nothing is in flight, and print each change of that number until then."""
+    """Wait until no request is in flight, and print each change of their number."""
     name, in_flight = line.name, line.in_flight
     while in_flight:
         time.sleep(_POLL_SECONDS)
         try:
             page = endpoints_of(client)
-        except PageError as error:  # perhaps for a moment only
+        except PageError as error:  # possibly temporary
             typer.echo(f"epp: {error}", err=True)
             continue
         now = next((each for each in page.endpoints if each.name == name), None)

@@ -1,7 +1,7 @@
 """The JSON Schema of configurations, for completion and validation in editors.
 
-It is generated from the types of the loader; the descriptions come from docstrings. The schema of a
-plugin's ``parameters`` depends on its ``type``, with one condition per plugin.
+The schema is generated from the types of the loader; the descriptions come from docstrings. The
+schema of a plugin's ``parameters`` depends on its ``type``, with one condition per plugin.
 """
 
 import inspect
@@ -102,5 +102,5 @@ def _add_plugins(entry: Schema, plugins: dict[str, tuple[type[Plugin], str]]) ->
 
 
 def _plain(doc: str) -> str:
-    """Return a docstring's text as editors show it."""
+    """Return a docstring with Markdown's single backticks for code."""
     return doc.replace("``", "`")

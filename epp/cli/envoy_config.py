@@ -240,7 +240,7 @@ def envoy_config(
             epp_client_certificate_file=epp_client_cert,
             epp_client_key_file=epp_client_key,
         )
-        # Late: importing Envoy's types takes most of a second.
+        # Imported late: Envoy's types take most of a second to import.
         from epp.lab.envoy.samples import render, rendered  # noqa: PLC0415
 
         if write_all is None:

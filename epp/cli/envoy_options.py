@@ -65,10 +65,10 @@ def header_rules(
 
 
 def gateway_limits(given: Sequence[str] | None) -> GatewayLimits:
-    """Return the limits of ``NAME=VALUE``.
+    """Return the limits given as ``NAME=VALUE``.
 
     Raises:
-        ValueError: A name is unknown, or a value not allowed; the message names the flag.
+        ValueError: A name is unknown, or a value is not allowed; the message names the flag.
     """
     defaults = GatewayLimits()
     values = [name_and_value("--limit", text, asdict(defaults)) for text in given or ()]

@@ -66,7 +66,7 @@ def endpoints_of(client: DebugClient) -> EndpointsPage:
     """Return the page of endpoints.
 
     Raises:
-        PageError: It could not be fetched, or is another page.
+        PageError: The page could not be fetched, or has another format.
     """
     return decoded(client, ENDPOINTS_PATH, EndpointsPage)
 

@@ -9,7 +9,7 @@ PIPED_WIDTH: Final = 200
 
 
 def explain_console() -> Console:
-    """Return a console that prints texts of clients as they are."""
+    """Return a console that prints texts of clients literally, without markup."""
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = PIPED_WIDTH

@@ -1,4 +1,4 @@
-"""``epp explain request`` and ``epp explain decisions``: why requests went where they went."""
+"""``epp explain request`` and ``epp explain decisions``: why requests got their endpoints."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -69,13 +69,13 @@ def recorded_decision(
     """Return the decision of a request.
 
     Args:
-        request_id: Its id, or the beginning of it.
-        file: The file of decisions; None to ask a running endpoint picker.
+        request_id: Its id, or the beginning of its id.
+        file: The file of decisions; None to query a running endpoint picker.
         connect: Returns a client of that endpoint picker.
 
     Raises:
-        PageError: It could not be fetched.
-        DecisionSearchError: It is not in the file.
+        PageError: The decision could not be fetched.
+        DecisionSearchError: The decision is not in the file.
     """
     if file is not None:
         return find_decision(file, request_id)

@@ -85,7 +85,7 @@ def ext_proc_settings(
 def traced(
     flag: str, values: Mapping[str, object], environment: Mapping[str, str]
 ) -> TracingSettings | None:
-    """Return how requests are traced; None if they are not.
+    """Return the settings of tracing; None if requests are not traced.
 
     Args:
         flag: Value of ``--tracing``; "" for the default.

@@ -228,7 +228,7 @@ def _kv_events(
 
 
 def _check_descriptors(endpoints: int) -> None:
-    """Exit with an error if the servers and a few connections to each need too many files."""
+    """Exit with an error if the servers, with a few connections each, need too many descriptors."""
     limit, needed = descriptor_limit().soft, endpoints * _FILES_PER_SERVER + _OWN_FILES
     if needed > limit:
         fail(

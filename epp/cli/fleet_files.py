@@ -1,4 +1,4 @@
-"""The files that ``epp fleet`` reads: faults, and scenarios."""
+"""Reads the files of ``epp fleet``: faults and scenarios."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def scenario(path: Path, endpoints: int | None) -> Scenario:
 
     Args:
         path: The file.
-        endpoints: Number of servers, instead of its own.
+        endpoints: Number of servers; None for that of the scenario.
     """
     try:
         read = load_scenario(path).changed(workers=endpoints)

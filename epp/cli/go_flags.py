@@ -1,4 +1,4 @@
-"""Translate a command line from the syntax of Go's pflag library to that of click.
+"""Translates a command line from the syntax of Go's pflag library to that of click.
 
 Manifests written for the Go EPP use ``--secure-serving``, ``--secure-serving=1`` and ``-v=4``;
 click supports only flags without a value and options with one. Unknown flags pass through
@@ -17,7 +17,7 @@ from epp.cli.running import fail
 from epp.cli.units import TRUE_OR_FALSE, true_or_false
 
 _IGNORED_FIRST_WORD: Final = "serve"
-"""``docker run IMAGE serve ...`` was correct while the image's entrypoint was ``epp`` only."""
+"""Accepted for ``docker run IMAGE serve ...``, for images whose entrypoint was ``epp`` alone."""
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class CommandLine:
     """Parsed flags and words that are not passed to click."""
 
     reference: list[Given] = field(default_factory=list)
-    """Flags of the Go EPP that are not options here, in command-line order."""
+    """Flags of the Go EPP that are not options here, in the order of the command line."""
     stray: list[str] = field(default_factory=list)
     """Words that belong to no flag; the Go EPP ignores them, too."""
 
@@ -89,7 +89,7 @@ class _Reader:
         """
         left = iter(args)
         plain = [text for each in left for text in self._read(each, left)]
-        # The last one wins; click only distinguishes present from absent.
+        # The last occurrence counts; click only distinguishes present from absent.
         return plain + [name for name, is_set in self._set.items() if is_set]
 
     def _read(self, text: str, left: Iterator[str]) -> Iterator[str]:
@@ -115,7 +115,7 @@ class _Reader:
 
 
 def _split(text: str) -> tuple[str, str, str]:
-    """Return name, ``=`` if there is one, and value; ``-v4`` and ``-v=4`` have one, too."""
+    """Split a flag into its name, ``=`` or "", and its value; ``-v4`` is split like ``-v=4``."""
     if text.startswith("--") or len(text) == len("-v"):
         return text.partition("=")
     name, value = text[:2], text[2:].removeprefix("=")

@@ -13,7 +13,7 @@ SERVING = "SERVING"
 
 
 class HealthError(Exception):
-    """A health port does not answer, or does not know the service."""
+    """A health port does not respond, or does not know the service."""
 
 
 def health(
@@ -41,7 +41,7 @@ def health_status(address: str, service: str) -> str:
     """Return the status that a health port reports; blocks.
 
     Raises:
-        HealthError: It does not answer, or does not know the service.
+        HealthError: The port does not respond, or does not know the service.
     """
     request = health_pb2.HealthCheckRequest(service=service)
     with grpc.insecure_channel(address) as channel:

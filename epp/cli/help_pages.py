@@ -1,6 +1,6 @@
-"""Help of commands: options in groups, with names that are never cut off.
+"""Formats the help of commands: options in groups, with names that are never truncated.
 
-Typer's own pages need a wide terminal: at 80 columns they cut off the names of options.
+Typer's own pages need a wide terminal: at 80 columns they truncate the names of options.
 """
 
 import textwrap
@@ -12,10 +12,10 @@ from typer.core import TyperCommand
 from epp.inputs import Panel
 
 WIDTH: Final = 100
-"""Columns of a help page on a terminal that is wider."""
+"""Maximum columns of a help page."""
 
 _OTHERS: Final = "Options"
-"""Heading of options without a group, among others --help; it is the last."""
+"""Heading of options without a group, such as --help; it is the last."""
 
 
 class GroupedCommand(TyperCommand):

@@ -17,7 +17,7 @@ _log = structlog.get_logger(__name__)
 
 _MAX_PORTS: Final = 8
 _OF_A_DEPLOYMENT: Final = re.compile(r"(.+)-[a-z0-9]+-[a-z0-9]+")
-"""The names of its pods."""
+"""Matches the names of a Deployment's pods."""
 
 _NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _KEY: Final = rf"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?{_NAME}"
@@ -26,7 +26,7 @@ _VALUES: Final = rf"\(\s*{_VALUE}\s*(?:,\s*{_VALUE}\s*)*\)"
 _TEST: Final = rf"\s*(?:==?|!=)\s*{_VALUE}|\s*[<>]\s*\d+|\s+(?:not)?in\s*{_VALUES}"
 _REQUIREMENT: Final = rf"\s*(?:!\s*{_KEY}|{_KEY}(?:{_TEST})?)\s*"
 _LABEL_SELECTOR: Final = re.compile(rf"{_REQUIREMENT}(?:,{_REQUIREMENT})*")
-"""As the API server takes it."""
+"""Matches the label selectors that the API server accepts."""
 
 
 def pods_and_pool_name(
@@ -35,11 +35,11 @@ def pods_and_pool_name(
     *,
     has_endpoints: bool,
 ) -> tuple[PodSource | PoolsSource | None, str]:
-    """Return where the endpoints are in the cluster, if they are there, and the pool's name.
+    """Return the source of the endpoints in the cluster, or None, and the pool's name.
 
     Args:
         values: Values of the command's parameters, by name.
-        environ: For ``NAMESPACE`` and ``POD_NAME``.
+        environ: Environment variables; ``NAMESPACE`` and ``POD_NAME`` are read.
         has_endpoints: Whether other options name the endpoints, so that no pods are used.
 
     Raises:
@@ -62,11 +62,11 @@ def pods_and_pool_name(
 def warn_of_unused_kubernetes_options(
     values: Mapping[str, object], pods: PodSource | PoolsSource | None, *, has_endpoints: bool
 ) -> None:
-    """Warn of options without effect.
+    """Warn about options without effect.
 
     Args:
         values: Values of the command's parameters, by name.
-        pods: Where the endpoints are in the cluster.
+        pods: Source of the endpoints in the cluster; None if they do not come from it.
         has_endpoints: Whether endpoints are given on the command line.
     """
     if pods is None and has_endpoints and values["endpoint_selector"]:
@@ -82,11 +82,11 @@ def warn_of_unused_kubernetes_options(
 def pod_source(
     settings: KubernetesSettings, environ: Mapping[str, str]
 ) -> PodSource | PoolsSource | None:
-    """Return where the endpoints are in the cluster; None if neither pools nor labels are given.
+    """Return the source of the endpoints; None if neither pools nor labels are given.
 
     Args:
         settings: The options.
-        environ: For ``NAMESPACE``.
+        environ: Environment variables; ``NAMESPACE`` is read.
 
     Raises:
         ValueError: An option is invalid, missing, or contradicts another.
@@ -115,12 +115,12 @@ def pod_source(
 
 
 def _one_name(settings: KubernetesSettings) -> str:
-    # Of repeated names the last one, as in the Go EPP, where there are no pods to choose by them.
+    # Without pods to select, the last of repeated names counts, as in the Go EPP.
     return settings.pool_name[-1] if settings.pool_name else "default"
 
 
 def _pool_name_of_pod(environ: Mapping[str, str]) -> str:
-    """Return the name that a selection of pods has in metrics, that of our Deployment."""
+    """Return the name of a pool without InferencePool in metrics: that of the EPP's Deployment."""
     pod = environ.get("POD_NAME", "")
     match = _OF_A_DEPLOYMENT.fullmatch(pod)
     if match is None:

@@ -177,7 +177,7 @@ def _check_fleet(fleet: str) -> None:
     try:
         reason = fleet_bottleneck(fleet)
     except JoinError:
-        return  # The join has said so.
+        return  # the join has already reported it
     if reason is not None:
         fail(
             f"the fake fleet was the bottleneck: {reason}; the results show its limits, not those"
@@ -213,7 +213,7 @@ def _joined(report: generator.Report, fleet: str | None, decisions: str | None) 
             tell=lambda text: console.print(Text(text)),
         )
     except JoinError as error:
-        # The results of the run are worth more than what they could be joined with.
+        # A failed join must not lose the results of the run.
         console.print(Text(f"not joined: {error}", style="yellow"))
         return report
     return report.with_records(records)

@@ -1,4 +1,4 @@
-"""What ``epp load`` joins with its requests: the fleet's record and the decisions about them."""
+"""Joins the requests of ``epp load`` with the fleet's record and with the decisions about them."""
 
 import json
 import time
@@ -17,8 +17,8 @@ from epp.lab.results import JoinError, Record, epp_choices, joined_records, serv
 _T = TypeVar("_T")
 
 WAIT_SECONDS = 3.0
-"""How long the last requests may take to be written: a fleet writes once a second, the endpoint
-picker four times."""
+"""Time limit for the last requests to be written: a fleet writes once a second, the endpoint picker
+four times."""
 _POLL_SECONDS = 0.25
 
 
@@ -29,16 +29,16 @@ def join(
     decisions: str | None = None,
     tell: Callable[[str], None],
 ) -> list[Record]:
-    """Return the records with what the fleet and the endpoint picker say of them; blocks.
+    """Return the records, joined with those of the fleet and the endpoint picker; blocks.
 
     Args:
         records: Finished requests.
         fleet: File of `epp fleet --record`, or URL of its page; None for none.
         decisions: File of `epp serve --explain-file`, or URL of the metrics port; None for none.
-        tell: Receives how many requests were joined.
+        tell: Called with a message about the number of joined requests.
 
     Raises:
-        JoinError: A source cannot be read, or a line of it is not valid.
+        JoinError: A source cannot be read, or one of its lines is invalid.
     """
     wanted = {record.request_id for record in records if record.status and record.request_id}
     servers, choices = {}, {}
@@ -55,10 +55,10 @@ def join(
 
 
 def fleet_bottleneck(fleet: str) -> str | None:
-    """Return why the fleet itself was too slow since its start; None if it was not; blocks.
+    """Return why the fleet itself has been too slow since its start; None if it was not; blocks.
 
     Args:
-        fleet: The source of `join`; a file says nothing of this.
+        fleet: File or URL as for `join`; for a file the result is None.
 
     Raises:
         JoinError: The page cannot be read.
@@ -71,7 +71,7 @@ def fleet_bottleneck(fleet: str) -> str | None:
 
 
 def _awaited(wanted: set[str], read: Callable[[], dict[str, _T]]) -> dict[str, _T]:
-    """Read until all wanted requests are there, or `WAIT_SECONDS` have passed."""
+    """Read until all wanted requests are found, or `WAIT_SECONDS` have passed."""
     end = time.monotonic() + WAIT_SECONDS
     while True:
         found = read()
@@ -86,7 +86,7 @@ def _lines(source: str) -> list[bytes]:
     path = Path(source)
     older = takewhile(Path.exists, (path.with_name(f"{path.name}.{n}") for n in count(1)))
     try:
-        # Oldest first: of several lines with one id the last counts.
+        # Oldest first: if several lines have the same id, the last one counts.
         texts = [each.read_bytes() for each in (*reversed(list(older)), path)]
     except OSError as error:
         raise JoinError(f"{source}: {why_unreadable(error)}") from None
@@ -94,7 +94,7 @@ def _lines(source: str) -> list[bytes]:
 
 
 def _whole_lines(text: bytes) -> list[bytes]:
-    """Return the lines that are written to their end."""
+    """Return the lines that have been written completely."""
     return text.split(b"\n")[:-1]
 
 
@@ -120,7 +120,7 @@ def _decision_pages(admin: str, wanted: Iterable[str]) -> Iterable[bytes]:
         try:
             yield client.get(f"decisions/{quote(request_id, safe='')}")
         except PageError as error:
-            if error.status != httpx.codes.NOT_FOUND:  # this decision, not the page
+            if error.status != httpx.codes.NOT_FOUND:  # 404: this decision is missing, not the page
                 raise JoinError(str(error)) from None
 
 

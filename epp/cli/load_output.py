@@ -1,4 +1,4 @@
-"""What ``epp load`` prints: reports, statistics of a workload, and the search for a rate."""
+"""Prints reports, workload statistics and the search for a rate, for ``epp load``."""
 
 import json
 
@@ -36,7 +36,7 @@ def print_step(step: SearchStep, console: Console) -> None:
 
 
 def print_search(result: SearchResult, goal: SearchGoal, *, as_json: bool) -> None:
-    """Print the answer of a search."""
+    """Print the result of a search."""
     if as_json:
         print(search_json(result, goal), end="")  # noqa: T201 - the command's output
     else:

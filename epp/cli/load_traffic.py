@@ -1,4 +1,4 @@
-"""Build the workload of ``epp load`` from a traffic description, a trace, stages and labels."""
+"""Builds the workload of ``epp load`` from a traffic description, a trace, stages and labels."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _DEFAULT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficOptions:
-    """The options that say which requests are sent when."""
+    """The options that determine which requests are sent, and when."""
 
     trace: Path | None
     trace_format: TraceFormat | None
@@ -33,7 +33,7 @@ class TrafficOptions:
     concurrency: int | None
     rate: float | None
     is_search: bool
-    """Whether `rate` is only where a search begins."""
+    """Whether `rate` is only the first rate of a search."""
     stages: tuple[RatePiece, ...]
     gamma_cv: float | None
     requests: int | None
@@ -53,7 +53,7 @@ class TrafficOptions:
         """Refuse options that contradict each other.
 
         Raises:
-            ValueError: The message names the options.
+            ValueError: Options contradict each other; the message names them.
         """
         if self.trace is not None and self.traffic is not None:
             raise ValueError("give --trace or --traffic, not both")
@@ -81,7 +81,7 @@ class TrafficOptions:
                 raise ValueError(f"{name} goes with --trace or --traffic")
 
     def arrivals(self) -> dict[str, Any]:
-        """Return the fields of a load plan for what is sent when.
+        """Return the fields of a load plan that determine which requests are sent, and when.
 
         Raises:
             TrafficError: A file cannot be read, or a field is invalid.
@@ -117,7 +117,7 @@ class TrafficOptions:
         return describe(workload, tokens_per_block=workload.block_tokens)
 
     def workload(self, *, must_end: bool) -> Workload:
-        """Return the workload of `--trace` or `--traffic`, with what other options change.
+        """Return the workload of `--trace` or `--traffic`, as changed by other options.
 
         Raises:
             TrafficError: A file cannot be read, or a field is invalid.
@@ -186,7 +186,7 @@ def read_description(path: Path) -> dict[str, Any]:
     """Return the mapping of a YAML file.
 
     Raises:
-        TrafficError: It cannot be read, or is no mapping.
+        TrafficError: The file cannot be read, or is not a mapping.
     """
     try:
         document = parse_yaml(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Parse values of options of ``epp load``: stages, and weights of labels."""
+"""Parses values of options of ``epp load``: stages, and weights of labels."""
 
 from epp.cli.units import duration
 from epp.lab.load import label_headers
@@ -12,7 +12,7 @@ def stage(text: str) -> RatePiece:
     """Parse ``RATE:DURATION`` or ``FROM-TO:DURATION``; a duration without a unit is in seconds.
 
     Raises:
-        ValueError: It is invalid.
+        ValueError: ``text`` is invalid.
     """
     rates, _, length = text.partition(":")
     first, _, last = rates.partition("-")
@@ -30,7 +30,7 @@ def weights(text: str) -> dict[str, float]:
     """Parse ``NAME=WEIGHT,NAME=WEIGHT``; a name alone has the weight 1, and may be empty.
 
     Raises:
-        ValueError: It is invalid.
+        ValueError: ``text`` is invalid.
     """
     parsed: dict[str, float] = {}
     for part in text.split(","):
@@ -45,7 +45,7 @@ def weights(text: str) -> dict[str, float]:
 
 
 def slo_header_fields(slo: Slo) -> tuple[tuple[str, str], ...]:
-    """Return the headers in which the endpoint picker reads these objectives."""
+    """Return the headers from which the endpoint picker reads these objectives."""
     return label_headers(Labels(slo=RequestSlo(slo.ttft_seconds, slo.tpot_seconds)))
 
 

@@ -1,7 +1,7 @@
-"""Convert docstrings to Markdown.
+"""Converts docstrings to Markdown.
 
-Supports the subset of reST that plugins use: paragraphs, lists, definition lists, code blocks after
-``::`` or just indented, and code in double backticks.
+It supports the subset of reST that plugins use: paragraphs, lists, definition lists, code blocks
+after ``::`` or only indented, and code in double backticks.
 """
 
 import re
@@ -20,7 +20,7 @@ _LABEL: Final = re.compile(r"^(Reads|Writes):\s+(.+(?:\n(?!Reads:|Writes:).+)*)\
 
 
 def inline(text: str) -> str:
-    """Return running text as one line in which nothing but the code is markup."""
+    """Return running text as one line; all markup except code is escaped."""
     text = " ".join(text.split())
     parts: list[str] = []
     end = 0
@@ -32,12 +32,12 @@ def inline(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Return code within running text."""
+    """Return ``text`` as inline code."""
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def row(*cells: str) -> str:
-    """Return a row of a table of what is Markdown already."""
+    """Return a row of a table; the cells are already Markdown."""
     return "| " + " | ".join(each.replace("|", r"\|") for each in cells) + " |"
 
 
@@ -47,13 +47,13 @@ def table(*columns: str) -> str:
 
 
 def split_labels(doc: str) -> tuple[str, dict[str, str]]:
-    """Split what follows ``Reads:`` and ``Writes:`` at the beginning of a line off a docstring."""
+    """Split a docstring into its text and the texts after ``Reads:`` and ``Writes:``."""
     labels = {found[1]: found[2] for found in _LABEL.finditer(doc)}
     return _LABEL.sub("", doc).strip(), labels
 
 
 def blocks(doc: str) -> str:
-    """Return a docstring, each of its paragraphs as one line."""
+    """Return a docstring as Markdown, each paragraph as one line."""
     return "\n\n".join(_blocks(deque(doc.split("\n"))))
 
 
@@ -72,7 +72,7 @@ def _blocks(lines: deque[str]) -> Iterator[str]:
 
 def _take_paragraph(lines: deque[str]) -> str:
     block = [lines.popleft()]
-    # A formula's line may begin with a minus, so it takes more than that for a list.
+    # A line of a formula may begin with a minus, so a list also needs a colon before it.
     while lines and lines[0] and not (block[-1].endswith(":") and _ITEM.match(lines[0])):
         if block[-1].endswith("::"):
             break
@@ -82,7 +82,7 @@ def _take_paragraph(lines: deque[str]) -> str:
 
 
 def _take_list(lines: deque[str]) -> str:
-    """Take the items of a list, or terms with their meanings, off the front."""
+    """Remove and return the list items, or the terms with their meanings, at the front."""
     has_terms = not _ITEM.match(lines[0])
     items: list[str] = []
     while lines and (_is_term(lines) if has_terms else _ITEM.match(lines[0])):
@@ -98,7 +98,7 @@ def _take_list(lines: deque[str]) -> str:
 
 
 def _is_term(lines: deque[str]) -> bool:
-    """Return whether a term with its meaning below comes next."""
+    """Return whether the next line is a term, with its meaning below."""
     return len(lines) > 1 and lines[1].startswith(" ") and not lines[0].endswith("::")
 
 

@@ -51,14 +51,14 @@ MetricsEndpointAuth = Annotated[
 
 
 def checks_tokens(given: str, *, has_pods: bool) -> bool:
-    """Return whether the metrics port asks the Kubernetes API about the tokens of its clients.
+    """Return whether the metrics port checks its clients' tokens with the Kubernetes API.
 
     Args:
         given: Value of ``--metrics-endpoint-auth``; "" for the default.
         has_pods: Whether the endpoints come from the Kubernetes API.
 
     Raises:
-        ValueError: It should, but the Kubernetes API is not used.
+        ValueError: The flag requires it, but the Kubernetes API is not used.
     """
     if given == "true" and not has_pods:
         raise ValueError(
@@ -90,7 +90,7 @@ def metrics_tls(cert_dir: str, client_ca_file: str) -> TlsSettings | None:
 
 
 def warn_of_open_token(host: str, tls: TlsSettings | None) -> None:
-    """Warn if other hosts can make changing calls, and their token is not encrypted."""
+    """Warn if other hosts can make calls that change something, with an unencrypted token."""
     try:
         is_local = ip_address(host).is_loopback
     except ValueError:

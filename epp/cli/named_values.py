@@ -11,14 +11,14 @@ from epp.cli.units import count, duration, quantity
 def name_and_value(flag: str, text: str, defaults: Mapping[str, float | None]) -> tuple[str, float]:
     """Parse ``NAME=VALUE``.
 
-    Names ending in ``_seconds`` take a duration (5m), or ``off`` if the default is infinite; those
-    in ``_bytes`` a quantity (4GiB); others ``true`` or ``false`` if the default is a boolean, or a
-    whole number.
+    Names ending in ``_seconds`` take a duration (5m), or ``off`` if the default is infinite. Names
+    ending in ``_bytes`` take a quantity (4GiB). Other names take ``true`` or ``false`` if the
+    default is a boolean, otherwise an integer.
 
     Args:
         flag: The option.
         text: Its value.
-        defaults: The known names, in the order of the message, and their defaults.
+        defaults: Defaults by known name, in the order in which messages list them.
 
     Raises:
         ValueError: The name is unknown or the value invalid; the message names the flag.

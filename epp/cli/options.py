@@ -6,10 +6,10 @@ import typer
 
 
 def finite(value: float) -> float:
-    """Return ``value``, which a range lets through as ``nan`` or without an upper end as ``inf``.
+    """Return ``value`` if it is finite; a range of typer accepts ``nan``, and often ``inf``.
 
     Raises:
-        BadParameter: It is one of these.
+        BadParameter: ``value`` is not finite.
     """
     if not math.isfinite(value):
         raise typer.BadParameter(f"{value} is not a number of seconds")

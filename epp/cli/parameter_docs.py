@@ -41,13 +41,13 @@ class ParameterDoc(msgspec.Struct, frozen=True, rename="camel"):
     """One parameter of a plugin."""
 
     name: str
-    """Its path in ``parameters``."""
+    """Path in ``parameters``."""
     type: str
-    """In words."""
+    """Type in words."""
     default: str | None
-    """As JSON; None if the parameter must be given."""
+    """Default as JSON; None if the parameter must be given."""
     range: str = ""
-    """Which values of the type are allowed, in words; "" for all."""
+    """Allowed values of the type, in words; "" if all are allowed."""
     doc: str = ""
 
 
@@ -64,7 +64,7 @@ def _parameters(params: type[msgspec.Struct], path: str, above: Above) -> Iterat
         kind, ranges = _type_in_words(field.type)
         below: list[ParameterDoc] = []
         for struct, suffix in _structs_in(inspect.type_info(field.type)):
-            # The root of a tree may be a class of its own that inherits from the nodes'.
+            # The root of a tree may have its own class, which inherits from that of the nodes.
             same = [place for place, each in above if issubclass(each, struct)]
             if same:
                 ranges = [*ranges, f"as `{same[0]}`" if same[0] else "as the parameters themselves"]
@@ -108,7 +108,7 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
     else:
         try:
             value = field.default_factory()
-        except ValueError as error:  # it reads an environment variable that is wrong
+        except ValueError as error:  # it reads an environment variable whose value is invalid
             return f"invalid: {error}"
     if isinstance(value, msgspec.Struct) and _is_all_default(value):
         return "{}"
@@ -191,6 +191,6 @@ def _ranges(schema: Schema) -> list[str]:
     return ranges
 
 
-def _number(value: Any) -> Any:  # noqa: ANN401 - what is no number is left as it is
-    """Return a whole number as people write it."""
+def _number(value: Any) -> Any:  # noqa: ANN401 - other values are returned unchanged
+    """Return a float without a fraction as an integer."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -101,24 +101,24 @@ class PluginDoc(msgspec.Struct, frozen=True, rename="camel"):
 
     type: str
     class_name: str
-    """With its module, or its file if it is not in an installed package."""
+    """Name of the class with its module, or with its file if it is not in an installed package."""
     role: str
     """One of :data:`ROLES`, :data:`SESSION_PLUGINS` or "Others"."""
     extension_points: tuple[str, ...]
     summary: str
     """The first paragraph of ``doc``, without line breaks."""
     doc: str
-    """What it does: the docstring of its module, or if the module has several plugins, that of the
-    class and then that of the module; without the example."""
+    """Description, without the example: the docstring of its module; if the module has several
+    plugins, that of the class followed by that of the module."""
     example: str
     """Lines of a configuration file; "" if there is none."""
     parameters: tuple[ParameterDoc, ...]
     reads: tuple[str, ...]
-    """Names of the keys it needs."""
+    """Names of the keys that it needs."""
     optional_reads: tuple[str, ...]
-    """Names of the keys it reads if they are written."""
+    """Names of the keys that it reads if they are written."""
     writes: tuple[str, ...]
-    """Names of the keys or attributes it writes."""
+    """Names of the keys or attributes that it writes."""
     old_names: tuple[str, ...]
     """Deprecated names of the type."""
 
@@ -153,7 +153,7 @@ def extension_point_names(plugin: type[Plugin]) -> tuple[str, ...]:
 
 
 def by_role(docs: Iterable[PluginDoc]) -> dict[str, list[PluginDoc]]:
-    """Return the plugins of each role that has any, sorted by type."""
+    """Return the plugins by role, sorted by type; roles without plugins are left out."""
     found: dict[str, list[PluginDoc]] = {role: [] for role in (*ROLES, SESSION_PLUGINS, _OTHERS)}
     for doc in sorted(docs, key=lambda doc: doc.type):
         found[doc.role].append(doc)
@@ -179,7 +179,7 @@ def summary_of(doc: str) -> str:
 
 
 def doc_and_example(name: str, plugin: Callable[..., object]) -> tuple[str, str]:
-    """Return what the plugin ``name`` does, from its docstrings, and its example."""
+    """Return the description and the example of the plugin ``name``, from its docstrings."""
     module = sys.modules.get(plugin.__module__)
     text = inspect.cleandoc((module and module.__doc__) or "")
     title, _, own = text.partition(": ")

@@ -26,10 +26,10 @@ def pages_of(docs: Iterable[PluginDoc]) -> dict[str, str]:
 
 
 def write_pages(pages: Mapping[str, str], directory: Path) -> tuple[list[str], list[str]]:
-    """Write pages to a folder, and remove obsolete pages of an earlier run.
+    """Write pages to a directory, and remove obsolete pages of an earlier run.
 
     Returns:
-        The files that were written because they were missing or stale, and those removed.
+        The files that were written because they were missing or stale, and the removed files.
 
     Raises:
         FileExistsError: A file with the name of a page exists and was not generated.

@@ -287,5 +287,5 @@ def _print_doc(doc: PluginDoc) -> None:
 
 
 def _plain(doc: str) -> str:
-    """Return a docstring's text as terminals show it."""
+    """Return a docstring with single backticks for code."""
     return doc.replace("``", "`")

@@ -86,8 +86,8 @@ _DEBUG_FROM: Final = 4
 def drain_times(delay_seconds: float | None, timeout: str | None) -> tuple[float, float]:
     """Return the drain delay and the drain timeout, in seconds.
 
-    The Go EPP's flag alone sets the delay, as there; together with this EPP's own flag for the
-    delay, it sets the timeout.
+    The Go EPP's flag alone sets the delay, as in the Go EPP. Together with this EPP's own flag for
+    the delay, it sets the timeout.
 
     Raises:
         ValueError: ``timeout`` is not a duration; the message names the flag.

@@ -1,4 +1,4 @@
-"""Format ``/debug/session`` as tables."""
+"""Formats ``/debug/session`` as tables."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -16,7 +16,7 @@ from epp.flow_control.views.session_page import (
 
 
 def shown(page: SessionPage) -> Iterator[str | Table]:
-    """Yield lines and tables, none of which is empty."""
+    """Yield the lines and tables that are not empty."""
     if page.saturation:
         yield f"Saturation: {', '.join(_stages(page.saturation))}"
     if page.blocked:
@@ -128,7 +128,7 @@ def _plugins(lines: Iterable[PluginLine]) -> Table:
 
 
 def _reasons(texts: Iterable[str], blocked: str) -> str:
-    """Return why a request waits; a reason that applies to all is shown above the tables."""
+    """Return why a request waits; ``blocked``, which applies to all, is shown above the tables."""
     return _lines("as above" if text and text == blocked else plain(text) for text in texts)
 
 
@@ -139,7 +139,7 @@ def _more(page: SessionPage, what: str, counts: Iterable[int]) -> Iterator[str]:
 
 
 def titled_table(title: str, *columns: str) -> Table:
-    """Return a table without borders, whose cells are folded."""
+    """Return a table without borders whose cells wrap."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")

@@ -1,4 +1,4 @@
-"""Flags and environment variables of the Go EPP that ``epp serve`` does not have.
+"""Flags and environment variables of the Go EPP without a counterpart in ``epp serve``.
 
 A manifest written for the Go EPP starts this endpoint picker unchanged: a flag without effect is
 accepted, its value is validated as in Go, and one log line names it. A flag is refused if ignoring
@@ -23,7 +23,7 @@ class WithdrawnFlagError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One flag as given on the command line."""
+    """A flag and its value on the command line."""
 
     name: str
     value: str
@@ -35,24 +35,24 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceFlag:
-    """One flag without effect here."""
+    """A flag of the Go EPP without effect here."""
 
     name: str
-    """With its leading dashes."""
+    """Name with its leading dashes."""
     reason: str
     """Why it has no effect; shown in the log."""
     check: Callable[[str], object] = str
-    """Raises ValueError for a value that the Go EPP also refuses."""
+    """Raises ValueError for values that the Go EPP refuses, too."""
     is_boolean: bool = False
-    """May be given without a value, which means true."""
+    """Whether the flag can be given without a value, which means true."""
     is_missing_feature: Callable[[str], bool] = lambda _: False
     """Returns whether a value requests a feature that does not exist here."""
 
     is_withdrawn: bool = False
-    """The Go EPP itself refuses it."""
+    """Whether the Go EPP itself refuses the flag."""
 
     def given(self, value: str) -> Given:
-        """Return the flag with this value.
+        """Return the flag with ``value``.
 
         Raises:
             ValueError: The value is not allowed; the message names the flag.
@@ -107,7 +107,7 @@ FLAGS: Final[Mapping[str, ReferenceFlag]] = {
         _withdrawn("--cache-info-metric", "cacheInfoSpec"),
     )
 }
-"""By name."""
+"""Flags by name."""
 
 _VARIABLES: Final = frozenset({"PREDICTION_SERVER_URL", "TRAINING_SERVER_URL"})
 _PREFIXES: Final = ("OTEL_", "LATENCY_")
@@ -131,7 +131,7 @@ def unused_variables(environment: Iterable[str], *, is_tracing: bool = False) ->
 def log_unused(
     given: Iterable[Given], environment: Iterable[str], *, is_tracing: bool = False
 ) -> None:
-    """Log flags and variables without effect in one line; as a warning if a feature is missing."""
+    """Log flags and variables without effect in one line, as a warning if a feature is missing."""
     latest = {each.name: each for each in given}
     variables = unused_variables(environment, is_tracing=is_tracing)
     if not latest and not variables:

@@ -1,4 +1,4 @@
-"""``epp replay``: recorded traffic under other configurations, on a simulated fleet."""
+"""``epp replay``: repeats recorded traffic under other configurations, on a simulated fleet."""
 
 import json
 import os
@@ -129,7 +129,7 @@ def replay(
 
 
 def _fidelity(recorded: Distribution | None, simulated: Summary) -> str:
-    """Return how the record and its replay compare: if far apart, the servers are others."""
+    """Compare the times of the record and its replay, which show whether the servers are alike."""
     if recorded is None or simulated.ttft_ms is None:
         return "The record has no time to compare the modelled servers with."
     return (

@@ -55,7 +55,7 @@ def run_until_signalled(
     *,
     expected: tuple[type[Exception], ...] = EXPECTED,
 ) -> None:
-    """Run ``main`` on uvloop; SIGINT and SIGTERM set the event it is given.
+    """Run ``main`` on uvloop; SIGINT and SIGTERM set the event that it gets.
 
     An expected error ends the process with status 1 and one line on standard error.
     """
@@ -70,7 +70,7 @@ def run_until_signalled(
     try:
         uvloop.run(signalled())
     except* expected as group:
-        # Several tasks may have met the same fault, such as an unreadable kubeconfig.
+        # Several tasks may have failed for the same reason, such as an unreadable kubeconfig.
         errors = dict.fromkeys(str(error) for error in _leaves(group))
     else:
         return
@@ -80,11 +80,12 @@ def run_until_signalled(
 
 
 def tame_garbage_collection() -> None:
-    """Exempt all present objects from garbage collection, and collect the rest rarely.
+    """Exempt all existing objects from garbage collection, and collect others rarely.
 
-    A full collection blocks the loop: for 40 ms with 80 000 objects, as under attack. Requests and
-    connections leave no reference cycles, so there is almost nothing to collect. Exempt objects in
-    a cycle are never freed, so call this before creating objects of limited lifetime.
+    A full collection blocks the event loop: for 40 ms with 80 000 objects, as under attack.
+    Requests and connections leave no reference cycles, so there is almost nothing to collect.
+    Exempt objects in a cycle are never freed, so call this before creating objects of limited
+    lifetime.
     """
     gc.collect()
     gc.freeze()
@@ -94,8 +95,8 @@ def tame_garbage_collection() -> None:
 def hand_over_the_interpreter_sooner() -> None:
     """Set the GIL switch interval to 0.5 ms, so that the event loop gets the GIL sooner.
 
-    With the default of 5 ms, whenever the loop had waited for sockets, every request took 5 to
-    10 ms longer while another thread rendered a metrics page.
+    With the default of 5 ms, requests took 5 to 10 ms longer while another thread rendered a
+    metrics page, because the loop must get the GIL again whenever it has waited for sockets.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
 

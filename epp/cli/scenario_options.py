@@ -62,7 +62,7 @@ Page = Annotated[
 
 
 def replica_plan(count: int, delay: str) -> ReplicaPlan:
-    """Return the replicas that the options ask for; end the command if they are invalid."""
+    """Return the replicas given by the options; end the command if they are invalid."""
     try:
         return ReplicaPlan(
             count, None if delay == "off" else from_flag("--replica-delay", duration, delay)

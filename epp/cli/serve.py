@@ -254,7 +254,7 @@ def serve(  # noqa: PLR0915 - one after the other, nothing nested
 
 
 def _shared_memory(place: Place | None, workers: int) -> int | None:
-    """Return the descriptor of what several processes share; None for a single process."""
+    """Return the descriptor of the memory that workers share; None for a single process."""
     if place is not None:
         return place.memory
     return os.memfd_create("epp-workers") if workers > 1 else None
@@ -270,7 +270,7 @@ def _made(settings: ServeSettings, sharing: WorkerSharing | None = None) -> App:
 
 
 def _tune_process() -> None:
-    """Set limits of the process and of the interpreter; the garbage collector's come last."""
+    """Set limits of the process and of the interpreter; those of the garbage collector last."""
     raise_descriptor_limit()
     keep_large_blocks_apart()
     hand_over_the_interpreter_sooner()
@@ -293,7 +293,7 @@ def _announce(
     manager: ServiceManager,
     ports: Ports,
 ) -> None:
-    """Print warnings, and tell who waits for it that every port listens."""
+    """Log warnings, and report that every port listens: in the ready file and to systemd."""
     warn_of_open_metrics(tls_of_metrics)
     if ready_file is not None:
         document = {"grpc": ports.grpc, "health": ports.health, "metrics": ports.metrics}

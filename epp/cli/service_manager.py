@@ -1,7 +1,7 @@
-"""Tell systemd what the process does: started, reloading, stopping, alive; see sd_notify(3).
+"""Notifies systemd that the process has started, reloads, stops or is alive; see sd_notify(3).
 
 A unit with ``Type=notify`` names a datagram socket in NOTIFY_SOCKET. Without that variable nothing
-is sent, and SIGHUP reloads all the same.
+is sent; SIGHUP reloads in either case.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ import structlog
 log = structlog.get_logger(__name__)
 
 Reload = Callable[[], Awaitable[Sequence[str]]]
-"""Reloads the configuration; returns why it is not in use, if it is not."""
+"""Reloads the configuration; returns the errors if it is refused."""
 
 _RECEIVERS: Final = ("/", "@")
-"""How the name of a unix socket begins: a path, or a name in the abstract namespace."""
+"""First characters of a unix socket's name: a path, or a name in the abstract namespace."""
 
 
 class ServiceManager:
-    """The service manager of the process, if there is one.
+    """Sends notifications to the service manager of the process, if it has one.
 
     Args:
         address: The socket: a path, or ``@`` and a name in the abstract namespace. "" for none.
-        watchdog_seconds: The service manager ends the process after such a time without a message;
-            0 for never.
+        watchdog_seconds: Time without a message after which the service manager ends the process; 0
+            for never.
     """
 
     def __init__(self, address: str = "", *, watchdog_seconds: float = 0.0) -> None:
@@ -50,13 +50,13 @@ class ServiceManager:
         return cls(address, watchdog_seconds=int(limit) / 1e6 if limit.isdecimal() else 0.0)
 
     def started(self, status: str) -> None:
-        """Say that the process serves; ``status`` is for ``systemctl status``."""
+        """Notify that the process serves; ``status`` is shown by ``systemctl status``."""
         self._started.set()
         self._send(READY="1", STATUS=status)
 
     @asynccontextmanager
     async def told(self, stop: asyncio.Event, reload: Reload) -> AsyncIterator[None]:
-        """Reload on SIGHUP, and tell of that, of ``stop`` and that the event loop is alive.
+        """Reload on SIGHUP; notify of reloads, of ``stop``, and that the event loop is alive.
 
         The messages are sent by the event loop, so that a blocked loop sends none.
         """
@@ -76,7 +76,7 @@ class ServiceManager:
                     task.cancel()
 
     async def _reload_when(self, asked: asyncio.Event, reload: Reload) -> None:
-        await self._started.wait()  # the message after a reload would say so
+        await self._started.wait()  # the message after a reload says that the process serves
         while True:
             await asked.wait()
             asked.clear()
@@ -97,7 +97,7 @@ class ServiceManager:
     def _send(self, **facts: str) -> None:
         if not self._address:
             return
-        # A line break would begin another fact.
+        # A line break would begin another assignment.
         lines = [f"{name}={' '.join(value.splitlines())}" for name, value in facts.items()]
         is_abstract = self._address.startswith("@")
         receiver = f"\0{self._address[1:]}" if is_abstract else self._address

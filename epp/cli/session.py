@@ -75,7 +75,7 @@ class _Outcome:
         self.waiting: list[Job] = []
 
     def run(self) -> None:
-        """Notify the plugins of the running requests, then run the session."""
+        """Notify the plugins of running requests, then run the session."""
         self._dispatcher.replay()
         self.explanations = self._dispatcher.run()
         self.waiting = [job for job in self._file.cluster.jobs.values() if job.pending()]

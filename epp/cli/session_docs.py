@@ -18,7 +18,7 @@ def installed_session_docs() -> list[PluginDoc]:
     """Return the documentation of the installed session plugins; blocks.
 
     Raises:
-        ConfigError: Two packages have a plugin of one name.
+        ConfigError: Two packages have a plugin of the same name.
     """
     registry = installed_builders()
     builders = ((name, registry.builder(name)) for name in registry.names)

@@ -19,26 +19,26 @@ _WRITTEN: Final[Mapping[Form, Callable[[Any], object]]] = {
     Form.DURATION: duration_text,
     Form.BOOLEAN: lambda value: str(value).lower(),
 }
-"""The forms whose values are texts, and how a default is written."""
+"""Functions that write a default as text, by the forms whose values are texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class DerivedOption:
-    """The option of one field."""
+    """The option that is derived from one field."""
 
     name: str
-    """The name of the field and of the command's parameter."""
+    """Name of the field and of the command's parameter."""
     type: Any
     default: Any
     option: Option
 
     @property
     def flag(self) -> str:
-        """The name on the command line."""
+        """Name on the command line."""
         return self.option.flag or f"--{self.name.replace('_', '-')}"
 
     def parameter(self) -> inspect.Parameter:
-        """Return the parameter of a command from which typer makes the option."""
+        """Return the parameter of a command from which typer creates the option."""
         option, form = self.option, self.option.form
         default, kind = self.default, self.type
         if form in _WRITTEN:
@@ -88,7 +88,7 @@ def derived_options(settings: type, only: Collection[str] | None = None) -> Iter
 
     Args:
         settings: The dataclass.
-        only: Names of fields; None for all.
+        only: Names of the fields to include; None for all.
     """
     hints = get_type_hints(settings, include_extras=True)
     for each in fields(settings):
@@ -99,11 +99,11 @@ def derived_options(settings: type, only: Collection[str] | None = None) -> Iter
 
 
 def with_options_of(*settings: type, only: Collection[str] | None = None) -> Callable[[C], C]:
-    """Give a command the options of ``settings``, as its ``**values``.
+    """Add the options of ``settings`` to a command, which gets them as ``**values``.
 
     Args:
         settings: Dataclasses.
-        only: Names of fields; None for all.
+        only: Names of the fields to include; None for all.
     """
 
     def decorate(command: C) -> C:
@@ -121,12 +121,12 @@ def with_options_of(*settings: type, only: Collection[str] | None = None) -> Cal
 def read_options(
     settings: type, values: Mapping[str, object], only: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Return the fields of ``settings`` that are options.
+    """Return the values of the fields of ``settings`` that are options.
 
     Args:
         settings: The dataclass.
         values: Values of the command's parameters, by name.
-        only: Names of fields; None for all.
+        only: Names of the fields to include; None for all.
 
     Raises:
         ValueError: A value is invalid; the message names the flag.

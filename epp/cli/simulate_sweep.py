@@ -28,11 +28,11 @@ def sweep(
 
     Args:
         settings: The scenario, with its own rate.
-        contenders: What to compare; the first is the baseline.
+        contenders: Policies to compare; the first is the baseline.
         seeds: Seeds of the traffic.
-        rates: Arrivals a second, in ascending order.
+        rates: Arrivals per second, in ascending order.
         jobs: Number of processes.
-        notes: Gets a line for each run.
+        notes: Console for a line about each run.
 
     Raises:
         ConfigError: A configuration is invalid.
@@ -75,7 +75,7 @@ def show_sweep(swept: Sweep, scenario: Scenario, *, html: Path | None, as_json: 
 
 
 def scenario_settings(scenario: Scenario) -> dict[str, Any]:
-    """Return what a page says of its scenario."""
+    """Return the description of a scenario for a page."""
     return {
         "what it shows": scenario.description.strip(),
         "source": scenario.source.strip(),
@@ -85,7 +85,7 @@ def scenario_settings(scenario: Scenario) -> dict[str, Any]:
 
 
 def pace_text(each: Run) -> str:
-    """Return how much a run had to do and how fast it was."""
+    """Return the size and the speed of a run in words."""
     factor = each.virtual_seconds / each.cpu_seconds if each.cpu_seconds else 0.0
     return (
         f"{each.summary.sent} requests, {each.virtual_seconds:.0f} s in"

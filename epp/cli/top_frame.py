@@ -1,4 +1,4 @@
-"""One frame of ``epp top``, made of the events of the live page."""
+"""Builds one frame of ``epp top`` from the events of the live page."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -20,12 +20,12 @@ _LEVELS: Final = {"error": ("Problem", "bold red"), "warning": ("Warning", "yell
 
 
 class LiveState:
-    """The state of the pool, as the events tell it."""
+    """The state of the pool, from the events."""
 
     def __init__(self) -> None:
         self.is_known = False
         self.has_rates = False
-        """Whether a second has passed, so that there are rates."""
+        """Whether a second has passed, after which the events have rates."""
         self.stalled = ""
         self.pool = ""
         self.problems: Sequence[Sequence[str]] = ()
@@ -39,7 +39,7 @@ class LiveState:
         """Apply an event.
 
         Raises:
-            PageError: It is not what this version knows.
+            PageError: The event has a format that this version does not know.
         """
         try:
             self._take(kind, msgspec.json.decode(data))
@@ -66,7 +66,7 @@ class LiveState:
             self._point, self.summary = event["point"], event["summary"]
 
     def shown_state(self, row: Mapping[str, Any]) -> str:
-        """Return the health of an endpoint, or that it is draining or slow."""
+        """Return ``draining`` or ``slow`` if it applies to an endpoint, else its health."""
         if row["draining"]:
             return "draining"
         is_slow = row["name"] in self.summary["slow"] and row["state"] not in _RANK
@@ -78,7 +78,7 @@ class LiveState:
         return dict(zip(self._point_columns, self._point, strict=True))
 
     def endpoints(self) -> list[dict[str, Any]]:
-        """Return the endpoints, troubled ones and then long queues first."""
+        """Return the endpoints: first those with problems, then by length of queue."""
         rows = [dict(zip(self._columns, row, strict=True)) for row in self._rows]
         return sorted(
             rows,
@@ -89,12 +89,12 @@ class LiveState:
 def frame(
     state: LiveState, decisions: Sequence[Mapping[str, Any]] | None, *, lines: int
 ) -> RenderableType:
-    """Return what is shown.
+    """Return one frame.
 
     Args:
         state: The state of the pool.
         decisions: The newest decisions; None if explanations are off.
-        lines: Most endpoints.
+        lines: Maximum endpoints.
     """
     return Group(*_parts(state, decisions, lines))
 

@@ -68,7 +68,7 @@ TransportSetting = Annotated[
 ]
 
 _OF_GRPCIO = frozenset({"max_message_bytes", "max_sent_message_bytes"})
-"""The settings that grpcio supports, too."""
+"""Settings that grpcio supports, too."""
 
 _SOCKET = "unix:"
 
@@ -77,7 +77,7 @@ _ROOM_BESIDE_BODY = 1 << 20
 instead of failing its stream."""
 
 _ROOM_FOR_MESSAGES = 1.5
-"""``max_buffered_bytes`` as a multiple of the longest message: one, and parts of others."""
+"""``max_buffered_bytes`` as a multiple of the longest message: one message and parts of others."""
 
 
 def socket_file(listen: str) -> Path | None:
@@ -141,8 +141,8 @@ def warn_of_unused(cert_path: str, minimum_version: str, ciphers: Sequence[str])
     }
     flags = [flag for flag, value in given.items() if value]
     if flags:
-        # Not an error: the Go EPP starts with these, too, and manifests written for it may have
-        # them. Plaintext is what they ask for in so many words.
+        # Not an error: the Go EPP starts with these flags, too, so manifests written for it may
+        # have them, and they request plaintext explicitly.
         log.warning("flags were ignored", flags=flags, reason="--secure-serving=false: plaintext")
 
 
@@ -164,7 +164,7 @@ def transport_settings(
         max_body_bytes: Limit on request bodies.
 
     Raises:
-        ValueError: A name is unknown, or a value not allowed; the message names the flag.
+        ValueError: A name is unknown, or a value is not allowed; the message names the flag.
     """
     values = dict(_name_and_value(text) for text in given)
     defaults = TransportSettings.names()
@@ -189,7 +189,7 @@ def refuse_for_grpcio(given: Sequence[str], tls: TlsSettings | None) -> None:
     ``VersionTLS12`` is accepted: it is grpcio's default.
 
     Raises:
-        ValueError: There is such a setting; the message names the flag.
+        ValueError: One of these settings is given; the message names the flag.
     """
     refused = [
         f"--transport-setting {text}: only {' and '.join(sorted(_OF_GRPCIO))} can be set"

@@ -1,4 +1,4 @@
-"""What ``epp tune`` prints: its plan, the table of the finalists, and what is claimed."""
+"""Formats the output of ``epp tune``: its plan, the table of the finalists, and the claim."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ _STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
 
 
 def plan_lines(parameters: Sequence[Parameter], rungs: Sequence[Rung], found: int) -> Iterator[str]:
-    """Yield what the search will do."""
+    """Yield lines that describe the search."""
     for each in parameters:
         yield f"varied: {each.place.path} ({each.name}): {each.domain}"
     for number, rung in enumerate(rungs, 1):
@@ -41,8 +41,8 @@ class TuneReport:
 
     Args:
         found: The outcome.
-        objective: What was improved.
-        parameters: What was varied.
+        objective: The objective that was improved.
+        parameters: The parameters that were varied.
         scenario: Name of the scenario.
     """
 
@@ -60,7 +60,7 @@ class TuneReport:
 
     @property
     def claim(self) -> str:
-        """What is claimed, in one sentence."""
+        """The result that the report claims, in one sentence."""
         found, label, base = self._found, self._objective.label, self._found.base.contender.name
         first = found.finalists[0]
         seeds = _seeds(found.fresh_seeds)
@@ -104,7 +104,7 @@ class TuneReport:
         """Return the outcome as an HTML page.
 
         Args:
-            settings: What was run, in detail.
+            settings: Details of the runs by name.
         """
         found = self._found
         candidates = [found.base, *(each.candidate for each in found.finalists)]
@@ -178,7 +178,7 @@ class TuneReport:
 
 
 def written_line(output: Path | None, *, is_better: bool) -> str:
-    """Return what became of the file."""
+    """Return a line that says whether the file was written."""
     if not is_better:
         return "" if output is None else f"{output} is not written"
     return "give -o FILE to write the configuration" if output is None else f"written: {output}"

@@ -1,4 +1,4 @@
-"""Parse command-line values in the Go EPP's syntax: ``true``, ``50ms``, ``10MiB``."""
+"""Parses command-line values in the Go EPP's syntax: ``true``, ``50ms``, ``10MiB``."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ def true_or_false(flag: str, text: str) -> bool:
     """Parse a Go boolean: ``true``, ``1``, ``t``, ``false``, ``0``, ``f``.
 
     Raises:
-        ValueError: It is invalid; the message names the flag.
+        ValueError: ``text`` is invalid; the message names the flag.
     """
     if text not in _TRUE | _FALSE:
         raise ValueError(f"{flag} must be true or false, not {text!r}")
@@ -28,7 +28,7 @@ def duration(text: str) -> float:
     """Parse a Go duration (``50ms``, ``1m30s``, ``.5s``) to seconds.
 
     Raises:
-        ValueError: It is invalid or negative.
+        ValueError: ``text`` is invalid or negative.
     """
     seconds = signed_duration(text)
     if seconds < 0:
@@ -70,7 +70,7 @@ def size(text: str) -> int:
     """Parse a positive number of bytes.
 
     Raises:
-        ValueError: It is invalid or 0.
+        ValueError: ``text`` is invalid or 0.
     """
     size_bytes = quantity(text)
     if not size_bytes:

@@ -1,6 +1,6 @@
 """Describes the problems of the pool in sentences, the worst first.
 
-The page shows them above everything else, so each sentence names the endpoints, the cause and the
+The page shows them above everything else, so a sentence names the endpoints, the cause and the
 effect.
 """
 
@@ -26,7 +26,7 @@ _SLOW_SECONDS: Final = 0.25
 """An endpoint is not slow if the difference is less than this."""
 _OLD_METRICS_SECONDS: Final = 5.0
 _MANY_ERRORS: Final = 0.01
-"""Share of failed requests from which on they are a problem."""
+"""Minimum share of failed requests that is reported as a problem."""
 
 
 class Problem(NamedTuple):

@@ -64,7 +64,7 @@ class Window:
         self._traffic = traffic
         self._moments: deque[_Moment] = deque(maxlen=WINDOW_SECONDS + 1)
         self.sees_bodies = False
-        """Whether the times of the last point are to the first byte of bodies, not to heads."""
+        """Whether the first-byte times of the last point are those of bodies, not of heads."""
 
     def add(self, reading: PoolReading) -> None:
         """Add a reading, with the current totals."""

@@ -1,1 +1,1 @@
-"""What ``epp plugins new`` writes: for each kind a working plugin and its test, under new names."""
+"""Templates of ``epp plugins new``: a working plugin and its test for each kind."""

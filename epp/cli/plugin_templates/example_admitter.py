@@ -1,4 +1,4 @@
-"""``example-admitter``: turns requests away whose body is too long, with 429.
+"""``example-admitter``: refuses requests whose body is too long, with 429.
 
 Example::
 
@@ -20,11 +20,11 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``example-admitter``."""
 
     max_body_bytes: Annotated[int, msgspec.Meta(ge=0)] = 1048576
-    """The longest body that is let in."""
+    """Maximum length of an admitted body."""
 
 
 class ExampleAdmitter(Admitter):
-    """Lets requests in whose body has at most ``maxBodyBytes`` bytes."""
+    """Admits requests whose body has at most ``maxBodyBytes`` bytes."""
 
     type: ClassVar[str] = "example-admitter"
 

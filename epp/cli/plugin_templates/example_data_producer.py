@@ -15,7 +15,7 @@ from epp.request_control.plugins import DataProducer
 from epp.scheduling import CycleState, LLMRequest, StateKey
 
 EXAMPLE_DATA_PRODUCER_WORDS = StateKey[int]("example-data-producer-words")
-"""Words in the prompt. A reader makes a key of the same name: keys are equal by their names."""
+"""Words in the prompt. Readers create a key of the same name; keys are compared by name."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

@@ -1,4 +1,4 @@
-r"""``example-extractor``: reads one gauge out of the metrics page into an attribute.
+r"""``example-extractor``: reads one gauge from the metrics page into an attribute.
 
 Writes: the attribute ``ExampleExtractor/example-extractor``, a float.
 Example::
@@ -25,7 +25,7 @@ from epp.data_layer.plugins import Extractor, Page
 from epp.scheduling import AttributeKey, Endpoint
 
 VALUE = AttributeKey[float]("ExampleExtractor/example-extractor")
-"""A filter or scorer reads it: ``endpoint.attribute(VALUE)``, None where it is not known."""
+"""Filters and scorers read it with ``endpoint.attribute(VALUE)``; None if it is unknown."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

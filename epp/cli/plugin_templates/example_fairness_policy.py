@@ -1,4 +1,4 @@
-"""``example-fairness-policy``: the flow goes first that was served longest ago.
+"""``example-fairness-policy``: serves the flow first that was served longest ago.
 
 Example::
 
@@ -23,7 +23,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class ExampleFairnessPolicy(FairnessPolicy):
-    """Orders flows by when one of their requests was dispatched last."""
+    """Orders flows by the time of their last dispatch."""
 
     type: ClassVar[str] = "example-fairness-policy"
 
@@ -31,7 +31,7 @@ class ExampleFairnessPolicy(FairnessPolicy):
         self.name = name
 
     def keys(self, flows: Sequence[Flow], now: float) -> list[float]:
-        # What is kept for a flow is None at first, also after a reload.
+        # ``flow.fairness`` is None at first, also after a reload.
         return [-1.0 if flow.fairness is None else flow.fairness for flow in flows]
 
     def dispatched(self, flow: Flow, queued: QueuedRequest, now: float) -> None:

@@ -20,7 +20,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``example-filter``."""
 
     max_waiting_requests: Annotated[int, msgspec.Meta(ge=0)] = 5
-    """The longest queue that is still passed."""
+    """Maximum waiting requests of an endpoint that is kept."""
 
 
 class ExampleFilter(Filter):

@@ -1,8 +1,8 @@
-"""``example-ordering-policy``: short requests go before long ones.
+"""``example-ordering-policy``: dispatches short requests before long ones.
 
 ::
 
-    length = bytes of the body // bytesPerStep    # equals go by arrival
+    length = bytes of the body // bytesPerStep    # equal lengths: by arrival
 
 Example::
 
@@ -26,7 +26,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``example-ordering-policy``."""
 
     bytes_per_step: Annotated[int, msgspec.Meta(ge=1)] = 4096
-    """Bodies that differ by less may count as equally long."""
+    """Bodies whose lengths differ by less than this may count as equally long."""
 
 
 class ExampleOrderingPolicy(OrderingPolicy):

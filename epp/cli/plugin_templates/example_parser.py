@@ -1,7 +1,7 @@
-"""``example-parser``: requests to a re-ranking API, ``/rerank``.
+"""``example-parser``: reads requests to a re-ranking API, ``/rerank``.
 
 Reads:  ``/rerank``.
-Writes: model and prompt of the request; the usage of its answer.
+Writes: model and prompt of the request; the usage of its response.
 Example::
 
     plugins:
@@ -21,11 +21,11 @@ from epp.parsing.plugins import AnswerReader, HttpCall, ParseError, Parser, Usag
 from epp.scheduling import LLMRequest
 
 _LONGEST_ANSWER = 1 << 20
-"""Of longer answers the usage is not read, so that they take no memory."""
+"""The usage of longer responses is not read, which limits the memory."""
 
 
 class _Body(msgspec.Struct):
-    """What scheduling needs; other fields are passed over."""
+    """The fields that scheduling needs; others are ignored."""
 
     model: str
     documents: msgspec.Raw
@@ -72,7 +72,7 @@ class ExampleParser(Parser):
 
 
 class _WholeAnswer:
-    """Keeps an answer until its end, where the usage is read."""
+    """Buffers a response until its end, and then reads the usage."""
 
     def __init__(self) -> None:
         self._kept = bytearray()

@@ -1,6 +1,6 @@
-"""``example-profile-handler``: runs profiles until one finds an endpoint, which is the answer.
+"""``example-profile-handler``: runs profiles until one finds an endpoint.
 
-Only what the answer needs is run and returned: a request counts as in flight on the endpoint of
+The result contains only that profile, because a request counts as in flight on the endpoint of
 every profile in the result.
 
 Example::
@@ -35,7 +35,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class ExampleProfileHandler(ProfileHandler):
-    """Answers with the first profile, in the order of the file, that found an endpoint."""
+    """Returns the result of the first profile, in the order of the file, that found an endpoint."""
 
     type: ClassVar[str] = "example-profile-handler"
 
@@ -57,7 +57,7 @@ class ExampleProfileHandler(ProfileHandler):
     def process_results(
         self, request: LLMRequest, results: Mapping[str, ProfileResult], state: CycleState
     ) -> SchedulingResult:
-        # The last one to run is the one that found an endpoint, or no profile did.
+        # The last profile that ran has found an endpoint, or none has.
         name, result = [*results.items()][-1]
         if result.error is not None:
             raise result.error

@@ -1,6 +1,6 @@
-"""``example-stage-decider``: lets long prompts go through a prefill of their own.
+"""``example-stage-decider``: sends long prompts through a separate prefill stage.
 
-Wanted are requests whose prompt is longer than ``maxBytes``.
+A request goes through the stage if its prompt is longer than ``maxBytes``.
 
 Reads:  ``request.prompt``.
 Example::
@@ -29,11 +29,11 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``example-stage-decider``."""
 
     max_bytes: Annotated[int, msgspec.Meta(ge=0)] = 4096
-    """Longest prompt, in bytes, that the decode server computes by itself."""
+    """Maximum length, in bytes, of a prompt that the decode server computes itself."""
 
 
 class ExampleStageDecider(StageDecider):
-    """Wants the stage for long prompts."""
+    """Chooses the stage for long prompts."""
 
     type: ClassVar[str] = "example-stage-decider"
 

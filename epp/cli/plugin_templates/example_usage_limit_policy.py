@@ -1,4 +1,4 @@
-"""``example-usage-limit-policy``: requests of negative priority leave room to all others.
+"""``example-usage-limit-policy``: reserves capacity for requests of priority 0 and above.
 
 ::
 
@@ -27,11 +27,11 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``example-usage-limit-policy``."""
 
     sheddable_ceiling: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.8
-    """Saturation from which on requests of negative priority wait; 1.0 is a full pool."""
+    """Saturation at which requests of negative priority wait; 1.0 is a full pool."""
 
 
 class ExampleUsageLimitPolicy(UsageLimitPolicy):
-    """Has bands of negative priority wait earlier than others."""
+    """Stops bands of negative priority at a lower saturation than others."""
 
     type: ClassVar[str] = "example-usage-limit-policy"
 

@@ -22,14 +22,14 @@ ARGUMENTS = {"tenant": "batch", "label": "tier", "value": "gold"}
 
 
 class World:
-    """Takes every place that a session gives."""
+    """Accepts every placement of a session."""
 
     def commit(self, evictions: Sequence[Eviction], bindings: Sequence[Binding]) -> None:
         pass
 
 
 def placed_on(tenant: str, *tiers: str) -> str | None:
-    """Run a session for one request of a tenant; return where it went."""
+    """Run a session for one request of a tenant; return its endpoint, or None."""
     task, queue, cluster = Task("task", namespace=tenant), Queue("queue"), Cluster()
     cluster.add_queue(queue)
     cluster.add_job(Job("job", queue=queue, tasks=[task]))

@@ -108,7 +108,7 @@ class PrefixRecord:
         return size, hashes
 
     def record(self, endpoint: Endpoint, hashes: Sequence[int], size: int) -> None:
-        """Add a prompt to the index, sent from here or by another replica."""
+        """Enter a prompt, sent from here or by another replica, into the index."""
         name, metrics = endpoint.name, endpoint.metrics
         if self._size_of.get(name) != size:
             self.forget(name)

@@ -161,8 +161,7 @@ class OrcaLoadMetricsReader(PreRequest, ResponseHeader):
         running = _count(metrics, self._running)
         usage = _value(metrics, self._usage)
         if running is not None and not is_streamed:
-            # The server has finished this request, but it counts as in flight until its stream
-            # ends.
+            # The server has finished this request, which counts as in flight until its stream ends.
             running += 1
         is_used = waiting is not None or usage is not None
         if is_used:

@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 from epp.pb.xds.data.orca.v3.orca_load_report_pb2 import OrcaLoadReport
 
 FORMAT_HEADER: Final = "endpoint-load-metrics-format"
-"""Request header that asks for reports; vLLM and Triton answer with the format that it names."""
+"""Request header that asks for reports; vLLM and Triton use the format that it names."""
 HEADER: Final = "endpoint-load-metrics"
 BINARY_HEADER: Final = "endpoint-load-metrics-bin"
 MAX_CHARS: Final = 4096

@@ -30,7 +30,7 @@ _READABLE = ("json", "event-stream", "text/")
 
 
 def readable(headers: Mapping[str, str]) -> bool:
-    """Return whether an answer with these headers is JSON or an event stream, without encoding."""
+    """Return whether a response with these headers is JSON or an event stream, not compressed."""
     if headers.get("content-encoding", "identity").lower() != "identity":
         return False
     kind = headers.get("content-type", "json").lower()
@@ -38,7 +38,7 @@ def readable(headers: Mapping[str, str]) -> bool:
 
 
 class UsageScan:
-    """Keeps the first and the last usage of an answer, as JSON."""
+    """Keeps the first and the last usage of a response, as JSON."""
 
     __slots__ = ("_carried", "_next_try", "first", "last")
 
@@ -100,7 +100,7 @@ class UsageScan:
         self._next_try = min(2 * len(rest), MAX_CARRIED_BYTES)
 
     def _take(self, found: bytes) -> None:
-        # A tool's schema, which some answers repeat, may have a property named usage.
+        # A tool's schema, which some responses repeat, may have a property named usage.
         if _COUNTS in found:
             self.first = self.first or found
             self.last = found

@@ -49,7 +49,7 @@ _MAX_MESSAGE_BYTES: Final = 4 << 20
 
 _EMBED: Final = "VllmEngine/Embed"
 _COMPLETE: Final = 0x12
-"""First byte of a complete answer: field 2, length-delimited."""
+"""First byte of a complete response: field 2, length-delimited."""
 
 _json = msgspec.json.encode
 

@@ -26,8 +26,7 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     prior_unit_seconds: NotNegative = 0.06
     """Service time of 1000 tokens before anything is learned."""
     prior_weight: Positive = 0.3
-    """Weight of the prior, in samples; keep it small, because a prior may be wrong by a factor of
-    ten."""
+    """Weight of the prior, in samples; small, because a prior may be wrong by a factor of ten."""
     forgetting: Decay = 0.998
     """Factor on the weight of older samples, per sample."""
     weight_floor_seconds: Positive = 0.1
@@ -64,8 +63,8 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     eviction_weight: NotNegative = 0.3
     """Weight of the cached blocks that a request evicts at its endpoint."""
     replication_credit: Fraction = 0.0
-    """Share of a hot prefix that counts as cached at servers without it; 0 to replicate no prefix
-    in advance."""
+    """Share of a hot prefix that counts as cached at servers without it; 0 for no replication in
+    advance."""
     hot_load: Positive = 0.7
     """A prefix is hot when requests with it would take more than this share of the time of every
     server that has cached it."""
@@ -79,18 +78,17 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """The modes are compared on requests for which their predictions differ by at least this, as a
     natural logarithm; the default is about 30 %."""
     mode_enter: Positive = 0.6
-    """The mode changes to slots when the error of slots is below this fraction of the error of
-    serial."""
+    """The mode changes to slots when the error in slots mode is below this fraction of the error in
+    serial mode."""
     mode_leave: Positive = 0.85
-    """The mode changes back to serial when the error of slots is above this fraction of the error
-    of serial."""
+    """The mode changes to serial when the error in slots mode is above this fraction of the error
+    in serial mode."""
     room_seconds: NotNegative = 0.15
     """An endpoint in serial mode has room while its wait is at most this."""
     probe_always: Annotated[int, msgspec.Meta(ge=0)] = 20
-    """The first scrapes of a full endpoint without a queue, each of which allows one request
-    more."""
+    """Number of first scrapes of a full endpoint without a queue that allow one request more."""
     probe_share: Fraction = 0.02
-    """Share of later scrapes of such an endpoint that allow one request more."""
+    """Share of later scrapes of a full endpoint without a queue that allow one request more."""
     breaker_seconds: Positive = 0.5
     """Time for which one failure before the first token excludes an endpoint; it doubles with each
     further failure."""
@@ -101,11 +99,9 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     trust_share: Decay = 0.03
     """Share of the latest sample in the errors that decide whether predictions are used."""
     distrust_above: Positive = 1.1
-    """Predictions are no longer used when their error is above this multiple of the error of a
-    constant."""
+    """Predictions cease to be used when their error exceeds this multiple of a constant's error."""
     trust_below: Positive = 0.95
-    """Predictions are used again when their error is below this multiple of the error of a
-    constant."""
+    """Predictions are used again when their error is below this multiple of a constant's error."""
 
 
 DEFAULTS = Constants()

@@ -106,8 +106,7 @@ class CostTable:
         shared = constants.shared_wait_weight * queue * (1.0 + constants.shared_wait_growth * queue)
         most = constants.most_delayed
         self._shared = shared if shared < most else most
-        """Services by which a request delays the waiting and the coming requests of all
-        endpoints."""
+        """Services by which a request delays waiting and coming requests, at any endpoint."""
 
     def costs(self) -> list[float]:
         """Return N costs; inf where an endpoint is excluded."""

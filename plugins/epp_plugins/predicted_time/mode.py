@@ -28,8 +28,7 @@ class ModeChoice:
         self.constants = constants
         self.is_serial = True
         self.serial_error = 0.5
-        """Mean error of the predictions in serial mode, over requests for which the modes
-        differ."""
+        """Mean error of serial mode, over requests for which the modes' predictions differ."""
         self.slots_error = 0.5
 
     def learn(

@@ -20,7 +20,7 @@ class SentRequest:
         tracked: The endpoint to which it was sent.
         forecast: Its predictions.
         now: Seconds of the model's clock.
-        serves_answer: Whether the endpoint that computes the prompt also sends the answer.
+        serves_answer: Whether the endpoint that computes the prompt also sends the response.
     """
 
     __slots__ = ("is_ok", "request", "serves_answer", "target_model", "tracked")
@@ -48,10 +48,10 @@ class SentRequest:
     def served_by(
         self, endpoint: Endpoint, find: Callable[[Endpoint], TrackedEndpoint | None], now: float
     ) -> None:
-        """Record which endpoint answers; if it is another one, the first counts as failed.
+        """Record which endpoint responds; if it is another one, the first counts as failed.
 
         Args:
-            endpoint: The endpoint that answers.
+            endpoint: The endpoint that responds.
             find: Returns the tracked endpoint; None if it is not tracked.
             now: Seconds of the model's clock.
         """

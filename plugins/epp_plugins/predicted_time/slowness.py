@@ -13,7 +13,7 @@ from math import exp, log
 from epp_plugins.predicted_time.constants import Constants
 
 _LEAST = 0.25
-"""Minimum slowness; it limits the advantage of an endpoint that seems to answer at once."""
+"""Minimum slowness; it limits the advantage of an endpoint that seems to respond at once."""
 _LEAST_SERVICE_SECONDS = 0.01
 """Minimum duration of a pseudo-service."""
 

@@ -72,7 +72,7 @@ class QueueAccounts:
         return self._accounts[queue]
 
     def bring_up_to_date(self, cluster: Cluster) -> None:
-        """Add new queues and jobs, and remove those that are gone.
+        """Add new queues and jobs, and remove those that no longer exist.
 
         Raises:
             ArgumentError: ``usage`` names a queue that does not exist.
