@@ -1,4 +1,4 @@
-"""What every test has: a watched event loop, reproducible examples and, on demand, the log."""
+"""Fixtures of all tests: a watched event loop, reproducible examples and, on demand, the log."""
 
 import gc
 import inspect

@@ -1,4 +1,4 @@
-"""Commands in the documents: found in their blocks, and compared with the command line."""
+"""Finds the commands in the documents, and compares them with the command line."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""What every parser of requests is held to, whatever its API."""
+"""Checks that every request parser must pass, whatever its API."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping

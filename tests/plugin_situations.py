@@ -1,4 +1,4 @@
-"""What a plugin may meet: endpoints, request and state with anything in them, or nothing."""
+"""Arbitrary inputs of plugins: endpoints, requests and states, complete or empty."""
 
 import random
 from base64 import b64encode

@@ -1,4 +1,4 @@
-"""Shell commands of documents: run to their end, or in the background."""
+"""Runs shell commands of documents, to their end or in the background."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""For tests of profile handlers with several stages: what they ask, run and count."""
+"""Stubs for tests of profile handlers with several stages."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

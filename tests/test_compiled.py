@@ -1,4 +1,4 @@
-"""Which build the tests run: pure Python, or with ``make test COMPILED=1`` the compiled one."""
+"""The build under test: pure Python or, with ``make test COMPILED=1``, the compiled one."""
 
 import os
 import subprocess

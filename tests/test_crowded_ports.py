@@ -1,4 +1,4 @@
-"""A gateway whose ports are crowded by idle connections goes on, with few descriptors or none."""
+"""A gateway survives idle connections that crowd its ports, with few descriptors or none."""
 
 import asyncio
 import json

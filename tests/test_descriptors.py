@@ -1,4 +1,4 @@
-"""Descriptors of the process, shared out among its ports and the pool."""
+"""File descriptors of the process, divided among its ports and the pool."""
 
 import pytest
 from structlog.testing import capture_logs

@@ -1,4 +1,4 @@
-"""Documents that repeat what the code says."""
+"""Documents that repeat facts of the code agree with it."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docs/flow-control.md: its configurations build, its policy decides, its tables are complete."""
+"""docs/flow-control.md: its configurations load, its policy works, its tables are complete."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Large bodies whose last bytes come in one read: one is decided per turn of the loop."""
+"""Large bodies whose last bytes arrive in one read: the loop decides one per turn."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The ext_proc port as its settings say, by real clients: certificates that change, and whose."""
+"""The ext_proc port by its settings, with real clients: changing and client certificates."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

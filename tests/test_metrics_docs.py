@@ -1,4 +1,4 @@
-"""The tables of metrics in docs/migrating.md, compared with what a running process exposes."""
+"""The tables of metrics in docs/migrating.md agree with a running process."""
 
 import asyncio
 import re

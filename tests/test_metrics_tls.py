@@ -1,4 +1,4 @@
-"""HTTPS on the metrics port: whom it lets in, and certificates that change."""
+"""HTTPS on the metrics port: admitted clients, and changing certificates."""
 
 import asyncio
 import ssl

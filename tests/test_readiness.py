@@ -1,4 +1,4 @@
-"""When which health service is SERVING, with endpoints from the Kubernetes API.
+"""When each health service is SERVING, with endpoints from the Kubernetes API.
 
 The table is that of the Go EPP, except for what ``docs/differences.md`` names: ``liveness`` tells
 whether the event loop moves, ``inference-extension`` follows readiness also where a leader is

@@ -1,4 +1,4 @@
-"""What a closed connection leaves is freed at once, without the garbage collector.
+"""The objects of a closed connection are freed at once, without the garbage collector.
 
 A collection of the garbage of thousands of connections held up the event loop for 60 ms.
 """

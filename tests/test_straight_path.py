@@ -1,4 +1,4 @@
-"""A request that has to wait for nothing costs no task, no future and no turn of the loop.
+"""A request without waits needs no task, no future and no further turn of the loop.
 
 That is the whole path with the default configuration: bytes of HTTP/2 in, the director's answers
 out.

@@ -1,4 +1,4 @@
-"""One timer starts many actions, each when it is due or a little earlier."""
+"""One timer starts many actions, each on time or slightly early."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md: every message on the page is one of the code's."""
+"""docs/troubleshooting.md: the code contains every message on the page."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""docs/writing-a-plugin.md, followed to the letter: each code block is run, in order, in a folder.
+"""docs/writing-a-plugin.md, followed literally: each code block is run, in order, in a folder.
 
 A block under a line with only a file's name is written to that file. Of the others, `sh` is run,
 `python` too, `toml` is the example package's own, and a `text` block tells lines that the command

@@ -29,7 +29,7 @@ _PREFIX_COMMAND = "python -m tools.calibrate"
 
 
 class CalibrationError(Exception):
-    """The pages do not contain what a fit needs."""
+    """The pages do not contain the values that a fit needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Fit:
 
 
 def fit(before: Page, after: Page, *, max_num_seqs: int, single: float) -> Fit:
-    """Fit the model to what happened between two pages.
+    """Fit the model to the load between two pages.
 
     Args:
         before: The first page.

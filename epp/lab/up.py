@@ -42,7 +42,7 @@ class UpError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpSettings:
-    """What to start."""
+    """Settings of the gateway to start."""
 
     mode: Mode = Mode.LEAN
     endpoints: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ async def up(
     """Run a gateway until ``stop`` is set.
 
     Args:
-        settings: What to start.
+        settings: The parts to start, and their settings.
         stop: Stops the gateway when set.
         say: Called with a message when a part is ready.
         ready: Called once with the gateway when it can serve requests.

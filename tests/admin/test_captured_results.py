@@ -1,4 +1,4 @@
-"""The results of profiles in the two forms in which they are kept."""
+"""The two forms in which the results of profiles are kept."""
 
 from collections.abc import Sequence
 from fractions import Fraction

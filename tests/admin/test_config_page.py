@@ -1,4 +1,4 @@
-"""The configuration and its last reload as operators see them, and the call that reloads."""
+"""The page of the configuration and its last reload, and the call that reloads it."""
 
 import asyncio
 from pathlib import Path

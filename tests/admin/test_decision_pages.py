@@ -1,4 +1,4 @@
-"""The pages of decisions: what a query may ask for, and what is said of one that is missing."""
+"""The pages of decisions: the filters of a query, and the answer for a missing decision."""
 
 from collections.abc import AsyncIterator, Mapping
 

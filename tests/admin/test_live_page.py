@@ -1,4 +1,4 @@
-"""The live page of a whole endpoint picker: its files, its events, and who may have them."""
+"""The live page of a whole endpoint picker: its files, its events, and access to them."""
 
 import asyncio
 import json

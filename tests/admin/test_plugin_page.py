@@ -1,4 +1,4 @@
-"""What the page of plugins says of their calls."""
+"""Calls and failures on the page of plugins."""
 
 from epp.scheduling import Scorer
 

@@ -1,4 +1,4 @@
-"""The sentences above the live page: what is wrong, which endpoint, why."""
+"""The sentences above the live page: each problem, its endpoint and its reason."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The sentence that says why a request went where it went."""
+"""The sentence that explains why a request was routed to its endpoint."""
 
 from collections.abc import Sequence
 

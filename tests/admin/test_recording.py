@@ -1,4 +1,4 @@
-"""What is recorded of a decision: its inputs, its scores, its outcome; and what is not kept."""
+"""The record of a decision: its inputs, scores and outcome, and the facts that are left out."""
 
 import gc
 import json

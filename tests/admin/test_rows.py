@@ -1,4 +1,4 @@
-"""Rows of the fleet, and the cells that change from one second to the next."""
+"""Rows of the fleet, and the cells that change between two seconds."""
 
 from hypothesis import given
 from hypothesis import strategies as st

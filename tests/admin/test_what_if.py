@@ -1,4 +1,4 @@
-"""A recorded decision is made again: the same under the same configuration, bit for bit."""
+"""Replaying a recorded decision under the same configuration gives the same result, bit for bit."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

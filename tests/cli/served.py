@@ -1,4 +1,4 @@
-"""What ``epp serve`` makes of a command line, without an endpoint picker behind it."""
+"""The settings that ``epp serve`` makes from a command line, without an endpoint picker."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""``epp config``: checks, what is shown, the editor schema, and what a reload would do."""
+"""``epp config``: checks, output, the editor schema, and the effect of a reload."""
 
 import json
 import re

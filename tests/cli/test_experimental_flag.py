@@ -1,4 +1,4 @@
-"""``epp serve --allow-experimental-plugins``: what a configuration with Alpha types needs."""
+"""``epp serve --allow-experimental-plugins``: configurations with Alpha types require it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What `epp explain request` prints of a decision: the words, the tables, the JSON."""
+"""The output of `epp explain request` for a decision: text, tables and JSON."""
 
 from pathlib import Path
 

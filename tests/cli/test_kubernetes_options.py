@@ -1,4 +1,4 @@
-"""Where ``epp serve`` looks for pods: a pool, or the pods that a label selector matches."""
+"""The source of pods for ``epp serve``: a pool, or a label selector."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The sources that `epp load` joins: files that are still written, renamed files, pages."""
+"""The sources that `epp load` joins: growing files, renamed files, and pages."""
 
 import json
 import threading

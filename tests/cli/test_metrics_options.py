@@ -1,4 +1,4 @@
-"""What the flags of the metrics port mean."""
+"""The flags of the metrics port."""
 
 import pytest
 from structlog.testing import capture_logs

@@ -1,4 +1,4 @@
-"""What is said of parameters: paths, types, ranges and meanings."""
+"""Documentation of parameters: paths, types, ranges and meanings."""
 
 from collections.abc import Mapping
 from enum import Enum

@@ -1,4 +1,4 @@
-"""``epp plugins``, as its users call it."""
+"""``epp plugins`` on the command line."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Every flag of the reference's command line, in every form that was tried there."""
+"""Every flag of the reference's command line, in every form that the reference accepts."""
 
 import os
 from collections.abc import Callable, Mapping

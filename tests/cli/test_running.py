@@ -1,4 +1,4 @@
-"""What the long-running commands share."""
+"""Common behaviour of the long-running commands."""
 
 import os
 import subprocess

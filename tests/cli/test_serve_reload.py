@@ -1,4 +1,4 @@
-"""``epp serve`` as an operator runs it: SIGHUP, a file that is followed, files that are refused."""
+"""``epp serve`` reloads its configuration: SIGHUP, followed files, and refused files."""
 
 import json
 import signal

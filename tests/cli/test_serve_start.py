@@ -1,4 +1,4 @@
-"""What ``epp serve`` does before there is an endpoint picker."""
+"""``epp serve`` before the endpoint picker is created."""
 
 import gc
 import subprocess

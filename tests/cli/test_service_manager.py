@@ -1,4 +1,4 @@
-"""What systemd is told, on a real socket, and ``epp serve`` as a unit of ``Type=notify``."""
+"""Notifications to systemd on a real socket, and ``epp serve`` as a unit of ``Type=notify``."""
 
 import asyncio
 import os

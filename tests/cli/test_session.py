@@ -1,4 +1,4 @@
-"""``epp session run``: a cluster in a file, and what is said of it."""
+"""``epp session run``: a cluster in a file, and the printed result."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tracebacks of commands: frames, and nothing of what was in them."""
+"""Tracebacks of commands: frames without the values of variables."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Flags of the ext_proc port: what they come to, and what is refused by name."""
+"""Flags of the ext_proc port: the resulting settings, and refusals that name the flag."""
 
 from pathlib import Path
 

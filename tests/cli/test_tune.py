@@ -1,4 +1,4 @@
-"""``epp tune`` and what it prints, writes and answers with its exit status."""
+"""``epp tune``: its output, its files and its exit status."""
 
 import json
 from pathlib import Path

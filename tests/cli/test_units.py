@@ -1,4 +1,4 @@
-"""Durations and sizes of the command line."""
+"""Units of durations and sizes on the command line."""
 
 import pytest
 

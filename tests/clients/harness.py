@@ -1,4 +1,4 @@
-"""The official clients in front of a whole gateway, and what it has counted of their requests."""
+"""The official clients in front of a whole gateway, and its counts of their requests."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What the official clients make of errors, and what they leave behind when they give up."""
+"""How the official clients report errors, and what remains after they give up."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""Plugins that do as little as possible, and graphs of them built from a few lines of YAML."""
+"""Minimal plugins, and graphs of them built from a few lines of YAML."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which saturation detector a configuration means."""
+"""The saturation detector that a configuration selects."""
 
 from collections.abc import Sequence
 from typing import ClassVar

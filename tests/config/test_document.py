@@ -1,4 +1,4 @@
-"""YAML to values with places: what is read, and what each faulty text is told."""
+"""YAML to values with places: accepted texts, and the error for each faulty one."""
 
 import math
 from typing import Any

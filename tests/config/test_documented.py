@@ -1,4 +1,4 @@
-"""docs/configuration.md against what the code takes."""
+"""docs/configuration.md agrees with the code."""
 
 import re
 from pathlib import Path

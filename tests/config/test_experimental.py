@@ -1,4 +1,4 @@
-"""Plugin types that the reference calls Alpha are used by those who say so."""
+"""Plugin types that the reference calls Alpha need an explicit permission."""
 
 import pytest
 from config.graphs import HEAD

@@ -1,4 +1,4 @@
-"""What may be written wrongly about flow control: each fault has its place and how to mend it."""
+"""Faults in the flow control section: each error names the place and the remedy."""
 
 import pytest
 from config.graphs import HEAD

@@ -1,4 +1,4 @@
-"""What each faulty configuration is told: where it is wrong, why, and how to mend it."""
+"""Errors of faulty configurations: the place, the reason and the remedy."""
 
 from functools import wraps
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Any configuration of any plugins is built whole or refused with its problems; a rebuild keeps."""
+"""Any configuration is built completely or refused with its problems; a rebuild keeps instances."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which plugins outlive a reload, which are made again, and why."""
+"""Which plugins survive a reload, which are created again, and why."""
 
 import gc
 import sys

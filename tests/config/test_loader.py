@@ -1,4 +1,4 @@
-"""Configuration texts to typed configurations, and what each faulty one is told."""
+"""Configuration texts to typed configurations, and the error for each faulty text."""
 
 from collections.abc import Iterator, Mapping
 from hashlib import sha256

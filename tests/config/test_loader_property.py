@@ -1,4 +1,4 @@
-"""Whatever the text, loading gives a configuration or a refusal that says where and why."""
+"""Loading any text gives a configuration, or an error with place and reason."""
 
 from typing import Any
 

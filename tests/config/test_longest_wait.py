@@ -1,4 +1,4 @@
-"""For how long a request may wait in the queue, by the configuration."""
+"""The maximum time of a request in the queue, from the configuration."""
 
 from math import inf
 

@@ -1,4 +1,4 @@
-"""What configurations of other releases of the reference have: version v1, and newer names."""
+"""Configurations of other releases of the reference: version v1, and newer names."""
 
 import pytest
 from config.graphs import HEAD

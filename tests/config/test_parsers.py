@@ -1,4 +1,4 @@
-"""Parsers by configuration: which are asked, in which order, and what is wrong with the list."""
+"""Parsers in the configuration: their selection and order, and errors in the list."""
 
 import pytest
 from config.graphs import HEAD, load

@@ -1,4 +1,4 @@
-"""Each fault of a plugin class is found, and told with file, line, method and how to mend it."""
+"""Each fault of a plugin class is reported with file, line, method and remedy."""
 
 import inspect
 from importlib.metadata import entry_points

@@ -1,4 +1,4 @@
-"""The page of what plugins remember."""
+"""The page of the plugins' states."""
 
 from collections.abc import Mapping
 from datetime import datetime

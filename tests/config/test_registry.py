@@ -1,4 +1,4 @@
-"""Plugin types: where classes come from, and what is said of those that are not to be had."""
+"""Plugin types: the origin of classes, and the errors for unavailable ones."""
 
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint

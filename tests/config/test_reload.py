@@ -1,4 +1,4 @@
-"""Following a configuration file: every kind of change, every kind of fault, and taking back."""
+"""Following a configuration file: every kind of change and fault, and rollback."""
 
 import asyncio
 import contextlib

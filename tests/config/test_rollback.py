@@ -1,4 +1,4 @@
-"""When a reload is taken back: too many regressions, or many more own failures than before."""
+"""Rollback of a reload: too many regressions, or many more own failures than before."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""A shadow profile leaves every real decision as it is."""
+"""A shadow profile changes no real decision."""
 
 from collections.abc import Sequence
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Values to Structs: every fault is named, null counts as absent, references are gathered."""
+"""Values to Structs: every fault is named, null counts as absent, references are collected."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal

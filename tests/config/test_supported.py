@@ -1,4 +1,4 @@
-"""The tables of the reference's names against the plugins that are installed."""
+"""The tables of the reference's names agree with the installed plugins."""
 
 import pytest
 

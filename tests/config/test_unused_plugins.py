@@ -1,4 +1,4 @@
-"""A plugin that is configured and can never be asked is told of; one that is asked is not."""
+"""A configured plugin that can never be called is reported, and a used one is not."""
 
 from typing import ClassVar
 

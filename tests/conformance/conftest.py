@@ -1,4 +1,4 @@
-"""The wires of the protocol's rules, and one gateway before five pools for the cases."""
+"""The wires for the protocol's rules, and one gateway with five pools for the cases."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""Model servers that answer with what they were sent, over HTTP/1.1 and HTTP/2 without TLS."""
+"""Model servers that echo requests, over HTTP/1.1 and HTTP/2 without TLS."""
 
 import asyncio
 from collections.abc import Iterable, Sequence

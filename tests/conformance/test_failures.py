@@ -1,4 +1,4 @@
-"""What happens when a pod, the endpoint picker or all room is gone; cases of the suite."""
+"""A lost pod, a lost endpoint picker and a full pool; cases of the conformance suite."""
 
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Health before and after the pool is known: to those who probe, and to Envoy."""
+"""Health before and after the pool is known, as probes and Envoy see it."""
 
 import asyncio
 from collections.abc import AsyncIterator

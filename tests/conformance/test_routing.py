@@ -1,4 +1,4 @@
-"""Where requests go when everything runs; each test is a case of the conformance suite."""
+"""Destinations of requests without failures; each test is a case of the conformance suite."""
 
 from collections.abc import Sequence
 

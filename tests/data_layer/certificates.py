@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, and servers and clients that it vouches for."""
+"""Certificates for tests: an authority, and servers and clients whose certificates it signs."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Fixtures: servers that are started with the answer they shall give."""
+"""Fixtures: servers that give a prepared answer."""
 
 import asyncio
 import ssl

@@ -1,4 +1,4 @@
-"""What tests of the scraper share: bindings, an observer that can be waited for, a running one."""
+"""Helpers for tests of the scraper: bindings, an observer to wait for, a running scraper."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""The whole way of a DCGM exporter's page: source, connection, extractor, endpoint."""
+"""A DCGM exporter's page from end to end: source, connection, extractor, endpoint."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""One discovery in another's place while both run: the pool is never empty, servers keep state."""
+"""One discovery replaces another at run time: the pool is never empty, servers keep state."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Endpoints that an operator drains: by name, for a time, until undone or gone."""
+"""Endpoints that an operator drains: by name, for a time, until undone or removed."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The page /debug/endpoints: health, draining, and what is in flight."""
+"""The page /debug/endpoints: health, draining, and requests in flight."""
 
 from random import Random
 from typing import Any

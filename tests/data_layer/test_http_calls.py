@@ -1,4 +1,4 @@
-"""Calls to one server keep their connections, and are bounded in number and length."""
+"""Calls to one server reuse connections, and are bounded in number and length."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

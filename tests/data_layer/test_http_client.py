@@ -1,4 +1,4 @@
-"""The HTTP lane keeps its connection, and tells each failure by its class."""
+"""The HTTP client keeps its connection, and reports each failure by its class."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""The whole way of a page over https: source, connection, extractor, endpoint."""
+"""A page over https from end to end: source, connection, extractor, endpoint."""
 
 import ssl
 import time

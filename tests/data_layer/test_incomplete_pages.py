@@ -1,4 +1,4 @@
-"""Pages without the load leave it as it was, and it becomes stale; their cache usage counts."""
+"""Pages without the load leave the old load, which becomes stale; their cache usage counts."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A load report is as good as a scrape: it counts at once, and no older scrape undoes it."""
+"""A load report counts at once like a scrape, and no older scrape overwrites it."""
 
 import asyncio
 

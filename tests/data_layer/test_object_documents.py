@@ -1,4 +1,4 @@
-"""Objects files are read as Kubernetes writes them, and faults are named with their place."""
+"""Objects files use the format of Kubernetes, and errors name their place."""
 
 import re
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Objects files are followed; what breaks keeps its last good objects and is told once."""
+"""Objects files are followed; a broken one keeps its last good objects and is reported once."""
 
 import asyncio
 import contextlib

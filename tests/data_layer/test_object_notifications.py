@@ -1,4 +1,4 @@
-"""Listeners hear of the objects of their kind, across reloads and through sources."""
+"""Listeners get the objects of their kind, across reloads and from all sources."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""The store of objectives and rewrites: precedence, shares, and what is left out."""
+"""The store of objectives and rewrites: precedence, shares, and ignored objects."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Which names the pool, the objects and the configuration vouch for in metrics."""
+"""The names that pool, objects and configuration allow in metrics."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Polls that take too long are cancelled, those alone, and by one timer."""
+"""Only polls that take too long are cancelled, all by one timer."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Scraping takes no more than its share of a core: costly pages are asked for less often."""
+"""Scraping takes at most its share of a core: expensive pages are fetched less often."""
 
 import asyncio
 from typing import ClassVar

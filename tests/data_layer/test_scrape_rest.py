@@ -1,4 +1,4 @@
-"""Endpoints on which nothing happens are scraped less often."""
+"""Idle endpoints are scraped less often."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The scraper keeps pages fresh, keeps the last ones through every fault, and doubts old ones."""
+"""The scraper keeps pages fresh, keeps the last ones through faults, and marks old ones stale."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""The clients of one server use its connection in turns, and none waits for another."""
+"""The clients of one server share its connection, and none waits for another."""
 
 import asyncio
 import time

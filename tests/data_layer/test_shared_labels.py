@@ -1,4 +1,4 @@
-"""Equal labels are one object, which nobody else can change."""
+"""Equal labels are one immutable object."""
 
 import gc
 

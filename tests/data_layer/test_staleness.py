@@ -1,4 +1,4 @@
-"""The arithmetic of old pages."""
+"""When pages become stale."""
 
 import pytest
 from hypothesis import given

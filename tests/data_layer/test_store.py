@@ -1,4 +1,4 @@
-"""The store keeps what did not change, tells what did, and never holds two of one name."""
+"""The store keeps unchanged endpoints, reports changes, and never has two of one name."""
 
 import weakref
 from collections.abc import Mapping, Sequence

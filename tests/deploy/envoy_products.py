@@ -1,4 +1,4 @@
-"""What Istio and Envoy Gateway make of our objects for Kubernetes, put into a bootstrap."""
+"""The Envoy configuration of Istio and Envoy Gateway for our objects, in a bootstrap."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Samples that send requests back: to the prompt's beginning, to the session's server."""
+"""Samples with affinity: to a prompt's prefix, and to a session's server."""
 
 from base64 import b64encode
 from typing import Any

@@ -1,4 +1,4 @@
-"""The sample autoscalers ask for series that there are."""
+"""The sample autoscalers query existing metrics."""
 
 import re
 from typing import Any

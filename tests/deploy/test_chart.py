@@ -1,4 +1,4 @@
-"""The Helm chart, as far as it can be judged without helm: its schema, its copies, its page."""
+"""Checks of the Helm chart without helm: its schema, its copies, its page."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""How two Deployments are compared, and what the list of their differences must be."""
+"""The comparison of two Deployments, and the format of the list of differences."""
 
 from typing import Any
 

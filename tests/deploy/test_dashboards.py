@@ -1,4 +1,4 @@
-"""The dashboards, as far as they can be judged without Grafana and Prometheus."""
+"""Checks of the dashboards without Grafana and Prometheus."""
 
 import json
 import re

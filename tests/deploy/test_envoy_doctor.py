@@ -1,4 +1,4 @@
-"""The doctor over every file of deploy/envoy, and what it says once one is broken."""
+"""The doctor on every file of deploy/envoy, and its findings in broken ones."""
 
 import json
 from collections.abc import Callable

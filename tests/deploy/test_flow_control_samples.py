@@ -1,4 +1,4 @@
-"""Samples under which requests wait: who goes next, who is kept out, for how long."""
+"""Samples with queues: who is dispatched next, who is refused, and how long requests wait."""
 
 import asyncio
 from collections import Counter

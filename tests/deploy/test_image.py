@@ -1,4 +1,4 @@
-"""The image's file, and its entrypoint with the arguments that the reference's installs pass."""
+"""The Dockerfile, and its entrypoint with the arguments of the reference's installations."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Samples that keep servers from too much, or share out by chance."""
+"""Samples that limit the load of servers, or split traffic at random."""
 
 from collections import Counter
 from typing import Any

@@ -1,4 +1,4 @@
-"""The files in deploy/ do what their comments promise."""
+"""The files in deploy/ behave as their comments say."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""deploy/sidecar: the manifests are sound, and their command lines serve, drain and stop.
+"""deploy/sidecar: the manifests are valid, and their command lines serve, drain and stop.
 
 There is no container engine here. The command lines are run as processes, with the mounts and the
 ports mapped to what this machine has free, in the order in which Kubernetes and Compose start and

@@ -1,4 +1,4 @@
-"""Samples in which several profiles, ports or headers share a request out."""
+"""Samples that split a request over several profiles, ports or headers."""
 
 from collections.abc import Mapping
 from typing import Any

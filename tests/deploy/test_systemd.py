@@ -1,4 +1,4 @@
-"""deploy/systemd: the command lines of the units serve, reload and stop, confined like there.
+"""deploy/systemd: the command lines of the units serve, reload and stop, under their confinement.
 
 No service manager runs here. The lines of a unit are run as processes that tell a socket of the
 test what they would tell systemd, with those parts of the units' confinement that a process can

@@ -1,4 +1,4 @@
-"""A gateway without a trap, in which a test sets one."""
+"""A correct gateway, into which a test puts a trap."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What of a message is sent."""
+"""Which parts of a message Envoy sends."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What one client may take of Envoy, and what it may ask of the endpoint picker."""
+"""Limits of a client's use of Envoy, and of its influence on the endpoint picker."""
 
 from typing import Any
 

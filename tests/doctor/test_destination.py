@@ -1,4 +1,4 @@
-"""Does Envoy go where the endpoint picker says?"""
+"""Whether Envoy routes to the endpoint that the endpoint picker names."""
 
 import pytest
 

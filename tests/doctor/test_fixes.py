@@ -1,4 +1,4 @@
-"""Changes of a file: what is set is there, and everything else stays as it was."""
+"""Fixes of a file set the value and leave everything else unchanged."""
 
 import json
 from typing import Any

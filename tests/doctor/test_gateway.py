@@ -1,4 +1,4 @@
-"""Gateways without a trap, routes that change the filter, and what looks like a trap."""
+"""Correct gateways, routes that change the filter, and false alarms."""
 
 import re
 from collections.abc import Callable

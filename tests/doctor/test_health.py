@@ -1,4 +1,4 @@
-"""Is the endpoint picker's health checked, by a check that it answers and that does no harm?"""
+"""Whether the endpoint picker's health is checked, with a safe check that it answers."""
 
 import copy
 from typing import Any

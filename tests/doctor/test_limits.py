@@ -1,4 +1,4 @@
-"""Limits on what is in flight, and the way to the endpoint picker."""
+"""Limits on requests in flight, and the connection to the endpoint picker."""
 
 import pytest
 

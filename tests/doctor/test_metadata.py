@@ -1,4 +1,4 @@
-"""Metadata in both directions, and headers of clients."""
+"""Metadata in both directions, and client headers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The doctor asks model servers: a fake fleet, and servers that are not as they should be."""
+"""The doctor queries model servers: a fake fleet, and faulty servers."""
 
 import asyncio
 import json

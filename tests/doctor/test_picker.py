@@ -1,4 +1,4 @@
-"""Is the endpoint picker asked, and do its answers count?"""
+"""Whether the endpoint picker is called, and whether its answers take effect."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the doctor says of plugins that fail, and of ports."""
+"""Findings of the doctor about failing plugins, and about ports."""
 
 import socket
 

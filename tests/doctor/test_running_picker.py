@@ -1,4 +1,4 @@
-"""The doctor asks a running endpoint picker, and judges what it reports."""
+"""The doctor queries a running endpoint picker, and judges its report."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""What the doctor reads: bootstraps and dumps, in every spelling; and what it refuses, how."""
+"""The doctor's inputs: bootstraps and dumps in every spelling, and refusals."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Requests that end before their body is whole are recorded, too, with the reason."""
+"""Requests that end before their body is complete are recorded with the reason."""
 
 import gzip
 from collections.abc import Callable

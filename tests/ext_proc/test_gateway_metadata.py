@@ -1,4 +1,4 @@
-"""What a gateway says in its gRPC metadata."""
+"""The gRPC metadata of a gateway."""
 
 import pytest
 from structlog.testing import capture_logs

@@ -1,4 +1,4 @@
-"""Header maps of a known layout are split at once, with the result of reading them one by one."""
+"""Header maps of a known layout are split at once, with the same result as one by one."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Chunks of which only the bytes are new have a path of their own, which changes nothing.
+"""Chunks that differ only in their bytes take a fast path with the same result.
 
 The same chunks go through two streams: through one as Envoy sends them, through the other with a
 field that Envoy leaves out (``end_of_stream: false``), which only the general path decodes.

@@ -1,4 +1,4 @@
-"""Which pool decides a request, where one endpoint picker serves several."""
+"""The pool of a request, if one endpoint picker serves several."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Where clients see another behaviour than the Go EPP's (docs/differences.md), and where not.
+"""Differences from the Go EPP that clients see (docs/differences.md), and common behaviour.
 
 In the order of the table of what was tried side by side: what is here, the reference's in comments.
 """

@@ -1,4 +1,4 @@
-"""The body of a request by itself, without a stream."""
+"""The body of a request, without a stream."""
 
 from collections.abc import Mapping
 

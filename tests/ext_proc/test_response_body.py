@@ -1,4 +1,4 @@
-"""The body of a response by itself, without a stream."""
+"""The body of a response, without a stream."""
 
 import pytest
 

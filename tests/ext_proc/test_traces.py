@@ -1,4 +1,4 @@
-"""What the trace of a request says, by how the request ends."""
+"""The trace of a request, by the end of the request."""
 
 import json
 from collections.abc import Mapping, Sequence

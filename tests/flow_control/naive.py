@@ -1,4 +1,4 @@
-"""What the dispatcher is to do, said plainly: lists that are looked through anew at every step.
+"""A plain model of the dispatcher: lists that are searched from scratch at every step.
 
 Made of the rules that operators are told (docs/flow-control.md, and the docstring of
 ``epp.flow_control.queues.bands``), not of the code under test. It keeps no heap, no timer and no

@@ -1,4 +1,4 @@
-"""Any history of a pool: the dispatcher does what a naive one would do, and loses nobody.
+"""Any history of a pool: the dispatcher acts like a naive one, and loses no request.
 
 A history is a list of turns of the event loop, in each of which several things may happen: requests
 come, end, are given up or served elsewhere, room and endpoints come and go, flows find no place or

@@ -1,4 +1,4 @@
-"""Plugins that are told of sessions: once before the first try, once after the last."""
+"""Session listeners are called once before the first attempt and once after the last."""
 
 from flow_control.driven import Driven
 

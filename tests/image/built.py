@@ -1,4 +1,4 @@
-"""The image as tests see it."""
+"""The image, as tests use it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

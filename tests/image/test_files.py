@@ -1,4 +1,4 @@
-"""What the image holds, and what the Dockerfile says of containers."""
+"""The files in the image, and the Dockerfile's settings for containers."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The image runs as a container does: uid 65532, no capability, a read-only root, as PID 1.
+"""The image runs like a container: uid 65532, no capability, a read-only root, as PID 1.
 
 A fleet of fake model servers, Envoy and the container share a network namespace, as in a Pod.
 """

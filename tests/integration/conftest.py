@@ -1,4 +1,4 @@
-"""What the tests run on: each transport, and each mode in which Envoy can be."""
+"""Fixtures: each transport, and each mode of Envoy."""
 
 from collections.abc import AsyncIterator
 

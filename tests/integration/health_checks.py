@@ -1,4 +1,4 @@
-"""An Envoy that asks the endpoint picker for its health."""
+"""An Envoy that checks the health of the endpoint picker."""
 
 from typing import Any
 

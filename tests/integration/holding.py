@@ -1,4 +1,4 @@
-"""A gateway in front of servers that hold requests by predicted time, of which the test is sure."""
+"""A gateway whose servers hold requests by predicted times that the test controls."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A gateway whose pool takes one request at a time: the next ones wait as long as a test says."""
+"""A gateway whose pool serves one request at a time; a test decides how long the others wait."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

@@ -1,4 +1,4 @@
-"""A gateway that runs a sample of deploy/config/, with the fleet that its comment asks for."""
+"""A gateway that runs a sample of deploy/config/, with the fleet that its comment requires."""
 
 import shlex
 from argparse import ArgumentParser

@@ -1,4 +1,4 @@
-"""An EPP over model servers that are nothing but pages of metrics, which the test writes."""
+"""An EPP over model servers that only serve metrics pages, which the test writes."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Every pair of body modes that the endpoint picker takes, with a real Envoy set to it."""
+"""Every pair of body modes that the endpoint picker supports, with a real Envoy."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Many streams, long messages, clients that leave: grpcio's client (C core), without Envoy."""
+"""Many streams, long messages, disconnecting clients: grpcio's client (C core), without Envoy."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

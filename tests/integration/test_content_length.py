@@ -1,4 +1,4 @@
-"""Lean mode with the length of request bodies: the model server gets the one of what it is sent."""
+"""Lean mode with content-length: the model server gets the length of the body that it is sent."""
 
 import json
 from pathlib import Path

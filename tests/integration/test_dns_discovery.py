@@ -1,4 +1,4 @@
-"""Servers that are in DNS get the traffic of a real gateway, and others get none."""
+"""A real gateway sends traffic to the servers in DNS, and to no others."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""An endpoint that is drained, by label or command, gets no new requests and finishes its own."""
+"""An endpoint drained by label or command gets no new requests and finishes its own."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The table of metrics in docs/metrics.md against the pages of running endpoint pickers."""
+"""The table of metrics in docs/metrics.md agrees with pages of running endpoint pickers."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Requests in flight that are evicted for others, as clients of a real Envoy meet it."""
+"""Requests in flight are evicted for others, as clients of a real Envoy see it."""
 
 import asyncio
 from collections.abc import AsyncIterator

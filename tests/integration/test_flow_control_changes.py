@@ -1,4 +1,4 @@
-"""What waits while the configuration changes, and when the process ends."""
+"""Waiting requests while the configuration changes, and when the process ends."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Requests for a pool without servers are held until one comes, or for as long as they may be."""
+"""Requests for an empty pool wait until it has a server, or until their time limit."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The samples of deploy/config/ under which requests wait, through a real Envoy.
+"""The samples of deploy/config/ with queues, through a real Envoy.
 
 What they decide is in tests/deploy; here a wait ends, or does not, at the client.
 """

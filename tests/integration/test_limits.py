@@ -1,4 +1,4 @@
-"""Limits of the endpoint picker, as clients of a real Envoy meet them."""
+"""Limits of the endpoint picker, as clients of a real Envoy see them."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Envoy reaches the EPP over a socket file and with certificates, and asks for its health."""
+"""Envoy reaches the EPP over a socket file and with certificates, and checks its health."""
 
 import asyncio
 import json

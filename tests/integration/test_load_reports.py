@@ -1,4 +1,4 @@
-"""Servers report their load in responses: the endpoint picker knows it without any scrape."""
+"""Servers report their load in responses: the endpoint picker knows it without a scrape."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A model server that is gone, hangs or fails gets no requests, through a real Envoy."""
+"""A model server that is down, hangs or fails gets no requests, through a real Envoy."""
 
 import asyncio
 from collections.abc import AsyncIterator

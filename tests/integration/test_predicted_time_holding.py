@@ -1,4 +1,4 @@
-"""Requests that are held by predicted time, as clients of a real Envoy meet it."""
+"""Requests held by predicted time, as clients of a real Envoy see them."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A configuration that changes while requests are held by predicted time: none of them is lost."""
+"""A reload while requests are held by predicted time: none of them is lost."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The configuration of a running EPP is rewritten again and again, and nobody's request notices."""
+"""The configuration of a running EPP is rewritten repeatedly without effect on requests."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

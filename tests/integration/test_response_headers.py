@@ -1,4 +1,4 @@
-"""`--emit-decision-header` through a real Envoy: what a client learns, and of which requests."""
+"""`--emit-decision-header` through a real Envoy: the header's content, and its requests."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What the endpoint picker changes on the way, as the model server and the client see it."""
+"""Changes by the endpoint picker, as the model server and the client see them."""
 
 import asyncio
 import gzip

@@ -1,4 +1,4 @@
-"""Each sample of deploy/config/ through a real Envoy: the fake servers say who did what.
+"""Each sample of deploy/config/ through a real Envoy: the fake servers record what each did.
 
 One gateway for all tests of a sample, with the fleet that the sample's comment asks for. Each test
 has prompts of its own, so what others left in prefix indexes does not matter.

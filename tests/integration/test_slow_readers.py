@@ -1,4 +1,4 @@
-"""Clients that do not read their answers: what Envoy holds of each is bounded.
+"""Clients that do not read their answers: Envoy buffers a bounded amount for each.
 
 Envoy's own count of the bytes that it has allocated is looked at, when it has stopped reading every
 answer; the time does not matter.

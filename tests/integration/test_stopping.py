@@ -1,4 +1,4 @@
-"""An endpoint picker that is told to stop while requests wait in its queue."""
+"""An endpoint picker that is stopped while requests wait in its queue."""
 
 import asyncio
 from contextlib import AsyncExitStack

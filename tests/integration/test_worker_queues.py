@@ -1,4 +1,4 @@
-"""Requests wait in the queues of one of two real workers, wherever Envoy has sent them."""
+"""Requests wait in the queues of one of two real workers, whichever worker gets them from Envoy."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The history of a Lease, as a watch shows it: who has held it, and in which order."""
+"""The history of a Lease from a watch: its holders in order."""
 
 import asyncio
 import json

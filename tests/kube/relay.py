@@ -1,4 +1,4 @@
-"""A relay before an API server, which can stop forwarding: a network partition of one client."""
+"""A relay in front of an API server that can stop forwarding: a partition of one client."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The rights that the llm-d charts grant an endpoint picker, as the API server sees them."""
+"""The rights that the llm-d charts grant an endpoint picker, checked by the API server."""
 
 from collections.abc import AsyncIterator
 

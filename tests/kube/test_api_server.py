@@ -1,4 +1,4 @@
-"""The API server that the tests run, and what an endpoint picker relies on of any."""
+"""The API server of the tests, and the behaviour that an endpoint picker expects of any."""
 
 import asyncio
 import json

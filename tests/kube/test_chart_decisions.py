@@ -1,4 +1,4 @@
-"""What the chart decides: labels, times of the drain, leader election, rights, policies."""
+"""The chart's choices: labels, drain times, leader election, rights, policies."""
 
 import json
 from typing import Any

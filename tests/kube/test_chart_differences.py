@@ -1,4 +1,4 @@
-"""The Deployment of this chart differs from that of the Go EPP's chart as listed, and not else."""
+"""The Deployments of this chart and the Go EPP's chart have exactly the listed differences."""
 
 import pytest
 from kube.charts import values_of

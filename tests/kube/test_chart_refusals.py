@@ -1,4 +1,4 @@
-"""What the chart says of values: refusals with a reason, and notes of what has no effect."""
+"""The chart's refusals of values, each with a reason, and its notes about values without effect."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""deploy's files for Docker Compose, judged by the real one; it needs no container engine."""
+"""deploy's files for Docker Compose, checked by the real one without a container engine."""
 
 import json
 import os

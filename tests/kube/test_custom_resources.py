@@ -1,4 +1,4 @@
-"""The custom resources of the harness default and refuse as those of a cluster do."""
+"""The harness's custom resources have the defaults and validation of a real cluster."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The objects of deploy/envoy for Envoy Gateway and Istio, judged by the API server."""
+"""The objects of deploy/envoy for Envoy Gateway and Istio, validated by the API server."""
 
 from dataclasses import replace
 

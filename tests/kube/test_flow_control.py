@@ -1,4 +1,4 @@
-"""Requests that wait while a pool is deleted and made anew."""
+"""Requests that wait while a pool is deleted and created again."""
 
 import asyncio
 from pathlib import Path

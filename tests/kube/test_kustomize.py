@@ -1,4 +1,4 @@
-"""deploy/kustomize is the chart's, and kustomize builds from it what helm renders."""
+"""deploy/kustomize is made from the chart, and kustomize builds the same objects as helm."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""The metrics port lets in clients that the cluster's RBAC allows."""
+"""The metrics port admits clients that the cluster's RBAC allows."""
 
 import asyncio
 from collections.abc import AsyncIterator

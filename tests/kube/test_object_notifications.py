@@ -1,4 +1,4 @@
-"""Objects of a real API server reach the plugins that read them."""
+"""Objects of a real API server reach the plugins that subscribe to them."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager

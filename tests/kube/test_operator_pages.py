@@ -1,4 +1,4 @@
-"""Commands of helm in the pages for operators: rendered, and checked by a real API server."""
+"""The helm commands in the pages for operators: rendered, and checked by a real API server."""
 
 import re
 import shlex

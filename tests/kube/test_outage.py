@@ -1,4 +1,4 @@
-"""The API server is killed while requests come through a real Envoy, and returns."""
+"""The API server is killed and restarted while requests pass a real Envoy."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Who may read the metrics port, decided by a real API server."""
+"""Access to the metrics port, decided by a real API server."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Runs a reflector in a test, and waits for what it sees."""
+"""Runs a reflector in a test, and waits for its events."""
 
 import asyncio
 import random

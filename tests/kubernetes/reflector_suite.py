@@ -1,4 +1,4 @@
-"""What a reflector does with any API server: run against the fake, and against a real one.
+"""The behaviour of a reflector with any API server: run against the fake, and a real one.
 
 To run it, make a subclass whose name begins with ``Test`` beside a fixture ``cluster``.
 """

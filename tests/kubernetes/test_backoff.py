@@ -1,4 +1,4 @@
-"""Waits are within bounds, and random, so that a hundred clients do not return at once."""
+"""Back-off delays are bounded and random, so that a hundred clients do not return at once."""
 
 import random
 

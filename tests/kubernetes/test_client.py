@@ -1,4 +1,4 @@
-"""Calls of the API client, and what it makes of each kind of failure."""
+"""Calls of the API client, and the error for each kind of failure."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""When a status differs from what it shall say, and how it is patched."""
+"""When a status differs from the desired one, and how it is patched."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where the configuration of the client comes from, and what is said if there is none."""
+"""The source of the client's configuration, and the error if there is none."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What is reported while pools, pods and rights change, on the fake API server."""
+"""Reports of the discovery while pools, pods and rights change, on the fake API server."""
 
 import asyncio
 from collections.abc import Callable

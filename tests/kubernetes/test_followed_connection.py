@@ -1,4 +1,4 @@
-"""Files of certificates and kubeconfigs that change while a client runs."""
+"""Certificates and kubeconfigs that change while a client runs."""
 
 import asyncio
 import ssl

@@ -1,4 +1,4 @@
-"""Who leads, when, and what the Lease says; time is virtual."""
+"""Who leads and when, and the contents of the Lease; time is virtual."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Whatever happens to three candidates and their networks: no two lead at the same time."""
+"""In any history of three candidates and their networks, no two lead at the same time."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Of an object the fields in use are kept, and nothing else."""
+"""Only the fields in use are kept of an object."""
 
 import json
 from typing import Any

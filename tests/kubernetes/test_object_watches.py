@@ -1,4 +1,4 @@
-"""Objects that plugins ask for reach them, over changes, reloads and faults of the API server."""
+"""Objects that plugins subscribe to reach them, over changes, reloads and server faults."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Which objectives and rewrites count for a pool, and what is read of them."""
+"""The objectives and rewrites that apply to a pool, and the fields that are read."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""What the conditions of objectives and rewrites say, while objects, pools and rights change."""
+"""The conditions of objectives and rewrites, while objects, pools and rights change."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Which pods a pool selects, in both API groups."""
+"""The pods that a pool selects, in both API groups."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a reflector asks for, how it reports faults, and how it recovers from each of them."""
+"""A reflector's requests, its reports of faults, and its recovery from each of them."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Whatever happens to objects, watches and history: in the end the copy equals a fresh list."""
+"""In any history of objects, watches and faults, the copy finally equals a fresh list."""
 
 import asyncio
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Kinds that the API server does not have yet, has no more, or of which nothing is known yet."""
+"""Kinds that the API server does not serve yet or any more, or that are still unknown."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""One client of the API server, opened for its first user and closed after its last."""
+"""A client of the API server that the first user opens and the last one closes."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What operators see of the copies of the cluster's objects."""
+"""The status of the copies of the cluster's objects, as operators see it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

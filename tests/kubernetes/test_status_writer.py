@@ -1,4 +1,4 @@
-"""How often, how fast and by whom statuses are written; time is virtual."""
+"""The rate, delay and author of status writes; time is virtual."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Who may read a path, by reviews of a fake API server."""
+"""Access to a path, by token reviews of a fake API server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

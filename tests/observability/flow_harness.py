@@ -1,4 +1,4 @@
-"""Requests that wait in flows, and the page of metrics that tells of them."""
+"""Requests that wait in flows, and the metrics page that shows them."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""A client of the metrics port that sends bytes and reads answers, one connection each."""
+"""A client of the metrics port that sends raw bytes, with one connection per request."""
 
 import asyncio
 from collections.abc import AsyncIterator

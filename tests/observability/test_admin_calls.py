@@ -1,4 +1,4 @@
-"""Changing calls on the metrics port: who may make them, and what they answer."""
+"""Calls on the metrics port that change something: access and answers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

@@ -1,4 +1,4 @@
-"""The filter in front of the metrics port: what is asked, and what the client is told."""
+"""The filter in front of the metrics port: its reviews, and its answers to clients."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

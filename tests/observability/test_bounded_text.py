@@ -1,4 +1,4 @@
-"""Text of clients: cut, escaped, and never more than so much of it."""
+"""Client text in logs: truncated, escaped and bounded."""
 
 import json
 import unicodedata

@@ -1,4 +1,4 @@
-"""Lines for a terminal: how long they are, what they leave out, and when they have colours."""
+"""Log lines for a terminal: their length, omitted fields, and colours."""
 
 import os
 import pty

@@ -1,4 +1,4 @@
-"""Debug pages over real HTTP, also while the event loop stands still."""
+"""Debug pages over real HTTP, also while the event loop is blocked."""
 
 import asyncio
 import sys

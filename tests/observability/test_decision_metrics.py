@@ -1,4 +1,4 @@
-"""The sample of decisions, counted by what decided."""
+"""Metrics of sampled decisions, by the deciding factor."""
 
 import random
 from collections.abc import Sequence

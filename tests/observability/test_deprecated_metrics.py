@@ -1,4 +1,4 @@
-"""Former names repeat the present numbers, cost a request nothing and share the page's budget."""
+"""Former names repeat the current values, cost nothing per request and share the page's budget."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Feeds of events: one encoding for all viewers, nothing without one, and slow or many viewers."""
+"""Event feeds: one encoding for all viewers, no work without viewers, and slow or many viewers."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""The page in pieces is the page of prometheus_client, byte for byte."""
+"""The page rendered in pieces equals that of prometheus_client, byte for byte."""
 
 import gc
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Faults that repeat: what was left out is told although no later line comes."""
+"""Repeated faults: the number of suppressed lines is reported even without a later line."""
 
 from io import StringIO
 

@@ -1,4 +1,4 @@
-"""Flow control's metrics: the reference's names, labels and buckets, and what a flow leaves."""
+"""Flow control's metrics: the reference's names, labels and buckets, and removed flows."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Log lines whose fields a client has chosen, and all else that the process writes."""
+"""Log lines with fields from hostile clients, and all other output of the process."""
 
 import json
 import re

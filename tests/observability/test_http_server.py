@@ -1,4 +1,4 @@
-"""The HTTP server of the metrics port: what it takes, and what one client can do to others."""
+"""The HTTP server of the metrics port: accepted requests, and the isolation of clients."""
 
 import asyncio
 import socket

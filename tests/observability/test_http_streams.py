@@ -1,4 +1,4 @@
-"""Responses that are made while they are sent: framing, limits, and how they end."""
+"""Streamed responses: framing, limits, and their ends."""
 
 import asyncio
 import threading

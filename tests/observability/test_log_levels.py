@@ -1,4 +1,4 @@
-"""Log levels that change while the process runs, and lines that are limited."""
+"""Log levels that change at run time, and rate-limited lines."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The queue of log lines: what is written, what is dropped, and that nobody waits."""
+"""The queue of log lines: written and dropped lines, without blocking."""
 
 import os
 import subprocess

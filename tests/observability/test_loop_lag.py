@@ -1,4 +1,4 @@
-"""How late the event loop runs, by two clocks that the test turns."""
+"""The lag of the event loop, by two clocks that the test controls."""
 
 import asyncio
 import threading

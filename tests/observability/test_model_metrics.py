@@ -1,4 +1,4 @@
-"""Attempts by endpoint and model: what of a departed endpoint is removed, and when."""
+"""Attempts by endpoint and model: the series that are removed after an endpoint leaves."""
 
 import asyncio
 

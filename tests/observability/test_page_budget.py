@@ -1,4 +1,4 @@
-"""The page of metrics stays short whatever clients call their requests, and nothing is lost."""
+"""The metrics page stays short whatever names clients use, and its sums are complete."""
 
 from collections.abc import Iterable
 

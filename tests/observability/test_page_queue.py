@@ -1,4 +1,4 @@
-"""Pages made one at a time, and shared."""
+"""Pages are made one at a time, and shared."""
 
 import asyncio
 

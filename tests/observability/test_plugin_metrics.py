@@ -1,4 +1,4 @@
-"""Metrics that plugins declare: names, labels, limits, and what is left when a plugin goes."""
+"""Metrics that plugins declare: names, labels, limits, and their removal."""
 
 import gc
 from collections.abc import Mapping

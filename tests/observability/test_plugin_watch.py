@@ -1,4 +1,4 @@
-"""What is counted and logged of plugin calls: failures loudly, but each kind of them once."""
+"""Counts and logs of plugin calls: each kind of failure is logged once."""
 
 from collections.abc import Iterator
 from typing import Any

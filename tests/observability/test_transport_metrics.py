@@ -1,4 +1,4 @@
-"""The transport's figures on the page of metrics."""
+"""The transport's metrics on the page."""
 
 from prometheus_client import CollectorRegistry, generate_latest
 

@@ -1,4 +1,4 @@
-"""When the pool is checked, in virtual time: no more often than there may be something to find."""
+"""When the pool is checked, in virtual time: only when there may be something to find."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Which endpoints may be picked, by the health of the pool."""
+"""The endpoints that may be picked, by the health of the pool."""
 
 from collections.abc import Collection, Mapping, Sequence
 from random import Random

@@ -1,4 +1,4 @@
-"""Any order of evidence: never too many out, and nobody is out for ever while it works."""
+"""Any order of evidence: never too many ejections, and no working endpoint stays ejected."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Endpoints that accept requests and answer none of them."""
+"""Endpoints that accept requests and do not answer them."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A case of the reference's tests: what is sent, what the reference answers, what we answer."""
+"""A case of the reference's tests: the request, the reference's answer, and our answer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

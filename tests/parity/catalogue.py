@@ -1,4 +1,4 @@
-"""Every case of the reference's tests that an endpoint picker can be asked for, by name.
+"""Every case of the reference's tests that applies to an endpoint picker, by name.
 
 ``http`` to ``well-known`` are its hermetic tests, ``director`` to ``datastore`` the lists of its
 unit tests, ``e2e`` what it runs in a cluster, and ``message`` the cases of the endpoint picker

@@ -1,4 +1,4 @@
-"""The cases that are not in the table: shown by another test, waiting, or of a part we have not."""
+"""The cases that are not in the table: tested elsewhere, pending, or without a counterpart here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The common fixture of the reference's hermetic tests, and what its helpers stand for."""
+"""The common fixture of the reference's hermetic tests, and the counterparts of its helpers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Plugins that stand where the reference's director tests have mocks."""
+"""Plugins in place of the mocks in the reference's director tests."""
 
 from collections.abc import Mapping, Sequence
 

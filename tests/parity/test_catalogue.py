@@ -1,4 +1,4 @@
-"""Every case of the catalogue is in the table, shown elsewhere, waiting, or about nothing here."""
+"""Every case of the catalogue is in the table, tested elsewhere, pending, or not applicable."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Every case of the reference's tests, played twice over a real gRPC channel.
+"""Every case of the reference's tests, run twice over a real gRPC channel.
 
 With ``--compat=reference`` status, drop reason and body of an error must be the reference's. With
 our defaults, and in all else, what is other must be what a row of docs/differences.md tells of.

@@ -1,4 +1,4 @@
-"""What Envoy is told of one request, as facts that can be compared one by one."""
+"""The answers to Envoy for one request, as facts that can be compared one by one."""
 
 import json
 from collections.abc import Mapping

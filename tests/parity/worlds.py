@@ -1,4 +1,4 @@
-"""What a case runs in: model servers, configuration, objects. Each world is started once."""
+"""The environment of a case: model servers, configuration, objects; each is started once."""
 
 import asyncio
 from collections.abc import Mapping

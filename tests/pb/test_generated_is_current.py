@@ -1,4 +1,4 @@
-"""The generated code in epp/pb is what protoc makes of proto/ today."""
+"""The generated code in epp/pb equals protoc's output for proto/."""
 
 import shutil
 import subprocess

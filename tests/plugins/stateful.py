@@ -1,4 +1,4 @@
-"""Finds the classes of plugins that keep a state, in their source.
+"""Finds the plugin classes with state, in their source.
 
 A class keeps a state if a method other than ``__init__`` assigns an attribute, if ``__init__``
 makes an empty container or a counter, or if it makes an object of a class of the plugins that does.

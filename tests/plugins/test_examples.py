@@ -1,4 +1,4 @@
-"""plugins/examples is installed like any package, in an environment of its own, and works."""
+"""plugins/examples installs like any package, in an environment of its own, and works."""
 
 import os
 import shutil

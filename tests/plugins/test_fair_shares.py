@@ -1,4 +1,4 @@
-"""Fair shares: what everybody gets of what there is."""
+"""Fair shares of a limited amount."""
 
 from collections.abc import Sequence
 from itertools import product

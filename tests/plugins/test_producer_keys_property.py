@@ -1,4 +1,4 @@
-"""Whichever plugins are configured, in whatever order: keys are complete before a reader runs.
+"""For any configured plugins in any order, keys are complete before a reader runs.
 
 Every in-tree plugin that reads a key of a producer, and every producer, named or made by default,
 in random order of the file. An observer notes each call in turn.

@@ -1,4 +1,4 @@
-"""Signed session tokens: what is taken, what is ignored, and how a key is exchanged."""
+"""Signed session tokens: accepted and ignored ones, and the replacement of a key."""
 
 import hmac
 from base64 import b64encode, urlsafe_b64encode

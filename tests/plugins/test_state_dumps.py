@@ -1,4 +1,4 @@
-"""Every plugin that keeps a state dumps it, in bounds."""
+"""Every plugin with state dumps it, within bounds."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What a release consists of, and that its files depend on the sources alone."""
+"""The files of a release, and that they depend on the sources alone."""
 
 import email
 import hashlib

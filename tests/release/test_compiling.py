@@ -1,4 +1,4 @@
-"""What the compiled wheel is made from depends on the sources alone.
+"""The inputs of the compiled wheel depend on the sources alone.
 
 Its C is compared, which takes half a minute; that gcc makes equal extensions of it is left to gcc:
 its input has no absolute path (docs/releases.md). The image's tests look for such paths.

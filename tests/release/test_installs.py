@@ -1,4 +1,4 @@
-"""The wheel is installed into empty environments, one for each Python here, and works."""
+"""The wheel works in fresh environments, one for each Python of this machine."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The licences of what builds, documents and fuzzes the project, and is never published."""
+"""The licences of packages that build, document and fuzz the project, but are not published."""
 
 import sys
 from importlib.metadata import distributions

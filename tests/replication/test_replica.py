@@ -1,4 +1,4 @@
-"""What replicas know of each other: after losses, restarts, partitions and deaths."""
+"""Knowledge of replicas about each other after losses, restarts, partitions and deaths."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""--replica-state and the options beside it."""
+"""--replica-state and related options."""
 
 import socket
 from pathlib import Path

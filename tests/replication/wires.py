@@ -1,4 +1,4 @@
-"""Replicas on a manual clock, and a wire between them that loses what a test wants it to lose."""
+"""Replicas on a manual clock, and a wire between them that drops messages on demand."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""`Prefer: if-available`: 412 where the chosen endpoint has nothing of the prompt in its cache."""
+"""`Prefer: if-available`: 412 if the chosen endpoint has none of the prompt in its cache."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a client learns of its request in headers of the response, if that is on."""
+"""Response headers that tell a client about the decision, if enabled."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Refused requests are decided again by the pipeline before a reload, without any effect."""
+"""Refused requests are decided again by the previous pipeline, without side effects."""
 
 import asyncio
 import gzip

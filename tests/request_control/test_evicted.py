@@ -1,4 +1,4 @@
-"""Routed requests that flow control may evict until their answer begins."""
+"""Routed requests that flow control may evict before their answer begins."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Which endpoints a gateway may retry on, and the gateway's request for them."""
+"""The endpoints that a gateway may retry on, and the gateway's request for them."""
 
 from collections.abc import Sequence
 

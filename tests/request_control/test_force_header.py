@@ -1,4 +1,4 @@
-"""The signed header that forces an endpoint: what is accepted, and what is said of the rest."""
+"""The signed header that forces an endpoint: accepted values, and errors."""
 
 import pytest
 from hypothesis import given

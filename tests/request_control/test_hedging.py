@@ -1,4 +1,4 @@
-"""When a streamed request is tried a second time, and how often."""
+"""When a streamed request is hedged, and how often."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The header that limits the wait of a request."""
+"""The header that limits a request's time in the queue."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What decided a choice, by what the scorers gave the winner and the runner-up."""
+"""The factor that decided a choice, from the scores of the winner and the runner-up."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar

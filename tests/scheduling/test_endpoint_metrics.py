@@ -1,4 +1,4 @@
-"""The values of an endpoint's page, requested at another time."""
+"""The metrics of an endpoint at another request time."""
 
 from dataclasses import fields, replace
 

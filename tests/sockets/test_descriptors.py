@@ -1,4 +1,4 @@
-"""How the descriptors of a process are divided."""
+"""The distribution of a process's file descriptors."""
 
 import resource
 import subprocess

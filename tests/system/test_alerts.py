@@ -1,4 +1,4 @@
-"""Prometheus's own judgement of the alerts: their syntax, and when they fire."""
+"""Prometheus's own check of the alerts: their syntax, and when they fire."""
 
 from pathlib import Path
 from typing import Any

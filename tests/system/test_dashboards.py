@@ -1,4 +1,4 @@
-"""Every query of the dashboards and every alert, asked of a real Prometheus.
+"""Every query of the dashboards and every alert, evaluated by a real Prometheus.
 
 It scrapes a real endpoint picker with flow control behind a real Envoy, while `epp load` sends more
 than the fake servers have room for, and the configuration is reloaded.

@@ -1,4 +1,4 @@
-"""HTTP/2 clients that others have written: nghttp2's h2load and nghttp, and curl.
+"""Third-party HTTP/2 clients: nghttp2's h2load and nghttp, and curl.
 
 They POST gRPC messages from a file to server processes. Whether a call succeeded is told by the
 servers' counters and by the answers, as every gRPC answer has HTTP status 200.

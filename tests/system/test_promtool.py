@@ -1,4 +1,4 @@
-"""Prometheus's own linter on the page of a process."""
+"""Prometheus's own linter on the metrics page of a process."""
 
 import asyncio
 import subprocess

@@ -1,4 +1,4 @@
-"""systemd's own judgement of the units; nothing is started."""
+"""systemd's own check of the units; nothing is started."""
 
 import re
 import sys

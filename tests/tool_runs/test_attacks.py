@@ -1,4 +1,4 @@
-"""The attacks that the suite makes, the judgement of the scorecard, and what measures for it.
+"""The attacks in the suite, the scorecard's verdict, and its measurements.
 
 No time is judged here: honest requests are answered, nothing is left, the endpoint picker lives.
 All attacks, with the aims of time: ``make faults ARGS="--only attacks"``.

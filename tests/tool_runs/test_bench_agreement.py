@@ -1,4 +1,4 @@
-"""What the comparison of simulation and live fleet claims, and which live runs count."""
+"""The comparison of simulation and live fleet: its conclusions, and valid live runs."""
 
 import io
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Files of results, and what a comparison of two commits claims."""
+"""Files of results, and the conclusions of a comparison of two commits."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Instructions of a request: profiles are read, and a machine without valgrind is no failure."""
+"""Instructions of a request: profiles are read; a missing valgrind is not a failure."""
 
 import io
 import subprocess

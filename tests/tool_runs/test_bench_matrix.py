@@ -1,4 +1,4 @@
-"""The matrix takes the cost of a request and that of being loaded apart."""
+"""The matrix separates the cost of a request from that of being loaded."""
 
 import io
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The quality table of a scenario that is over in seconds."""
+"""The quality table of a scenario that takes seconds."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A release gets the unreleased entries of the changelog, under its version and date."""
+"""The unreleased entries of the changelog move under the version and date of a release."""
 
 from datetime import date
 from pathlib import Path

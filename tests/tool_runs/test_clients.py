@@ -1,4 +1,4 @@
-"""The comparison with another client, which a small program stands in for."""
+"""The comparison with another client, replaced by a small program."""
 
 import io
 import json

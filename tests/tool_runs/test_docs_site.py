@@ -1,4 +1,4 @@
-"""The web site of the documentation, as far as it can be checked without mkdocs (`make docs`)."""
+"""Checks of the documentation site without mkdocs (`make docs`)."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Every fault run, small, with the endpoint picker in this process: nothing of it may be left."""
+"""Every fault run, small, with the endpoint picker in this process: it must leave nothing."""
 
 import gc
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Priority bands under three times the load that the pool can take, on a virtual clock."""
+"""Priority bands under three times the load that the pool can serve, on a virtual clock."""
 
 import asyncio
 from random import Random

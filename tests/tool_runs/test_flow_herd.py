@@ -1,4 +1,4 @@
-"""Many that wait, and much room at once: one session sends them, and they spread."""
+"""Many waiting requests and much capacity at once: one session dispatches and spreads them."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The runs through Envoy, a few seconds of each: what they find holds on a loaded machine, too."""
+"""The runs through Envoy, a few seconds each; their results also hold on a loaded machine."""
 
 import pytest
 

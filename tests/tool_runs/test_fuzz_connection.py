@@ -1,4 +1,4 @@
-"""The fuzz target on random inputs, without atheris: what a fuzzer finds at once is found here."""
+"""The connection target on random inputs, without atheris."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""The target of costs, with calls and bytes counted instead of seconds, for a few seconds."""
+"""The cost target, for a few seconds, counting calls and bytes instead of seconds."""
 
 import sys
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Counted work: an input four times as long takes about four times as many calls."""
+"""Work grows linearly: an input four times as long takes about four times as many calls."""
 
 import pytest
 

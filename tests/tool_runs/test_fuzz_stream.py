@@ -1,4 +1,4 @@
-"""The target of the ext_proc stream on random inputs, and on streams as they should be."""
+"""The target of the ext_proc stream on random inputs, and on well-formed streams."""
 
 from collections import Counter
 from collections.abc import Iterator

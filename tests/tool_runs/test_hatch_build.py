@@ -1,4 +1,4 @@
-"""The build hook says what a machine lacks to compile."""
+"""The build hook reports the missing requirements for compiling."""
 
 import os
 import subprocess

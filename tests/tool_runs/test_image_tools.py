@@ -1,4 +1,4 @@
-"""What the tools of the image say when they cannot work."""
+"""Errors of the image tools when a requirement is missing."""
 
 import os
 

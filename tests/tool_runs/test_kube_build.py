@@ -1,4 +1,4 @@
-"""How the programs of Kubernetes are found and built, with a program that takes Go's place."""
+"""How the programs of Kubernetes are found and built, with a stand-in for Go."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Every dependency has a licence that is known and allowed, and docs/licences.md lists it."""
+"""Every dependency has a known and allowed licence, and docs/licences.md lists it."""
 
 from email.message import Message
 from importlib.metadata import Distribution, PackageMetadata, distribution

@@ -1,4 +1,4 @@
-"""The endpoint picker stopped, killed, replaced and fed anew: each scenario small, in its own mode.
+"""The endpoint picker stopped, killed, replaced and reconfigured: small runs, in one mode each.
 
 All modes, with 2,000 requests each: ``python -m tools.faults.lifecycle_command``.
 """

@@ -1,4 +1,4 @@
-"""The order of policies as aiperf measures it; a small program stands in for aiperf."""
+"""The order of policies by aiperf, replaced by a small program."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The live study: what it claims, which runs it repeats, and a small case through a real Envoy."""
+"""The live study: its conclusions, the repeated runs, and a small case through a real Envoy."""
 
 import asyncio
 import io

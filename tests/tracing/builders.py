@@ -1,4 +1,4 @@
-"""Traces to test with."""
+"""Builds traces for tests."""
 
 import random
 

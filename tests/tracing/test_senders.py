@@ -1,4 +1,4 @@
-"""Senders in front of real servers: what arrives, and what goes wrong."""
+"""Senders with real servers: received data, and errors."""
 
 import gzip
 import ssl

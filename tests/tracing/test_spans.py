@@ -1,4 +1,4 @@
-"""The spans that are made of recorded facts, above all those of profiles."""
+"""The spans made from recorded facts, above all those of profiles."""
 
 import random
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A read that is one message in one DATA frame has a path of its own, which changes nothing.
+"""A read of one message in one DATA frame takes a fast path with the same result.
 
 The same frames go to two connections: to one as a read each, to the other in two reads each, which
 the general path puts together. Both do the same at every frame.

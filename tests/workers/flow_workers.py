@@ -1,4 +1,4 @@
-"""Workers with flow control in one process: real sockets and shared rows, clients of a test."""
+"""Workers with flow control in one process: real sockets, shared rows and test clients."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence

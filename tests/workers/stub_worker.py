@@ -1,4 +1,4 @@
-"""A worker that only speaks with its supervisor: `stub_worker.py FOLDER`.
+"""A worker that only talks to its supervisor: `stub_worker.py FOLDER`.
 
 It notes in FOLDER what it is told: a file for each order, named after the worker. A file
 ``fails-INDEX`` there makes it end with that status at once, ``silent-INDEX`` makes it report

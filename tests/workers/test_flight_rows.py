@@ -1,4 +1,4 @@
-"""What one worker writes to its row, the others read."""
+"""The data that one worker writes to its row are visible to the others."""
 
 from operator import itemgetter
 

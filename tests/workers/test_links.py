@@ -1,4 +1,4 @@
-"""Messages between workers arrive in order, and a worker that is away holds up nobody."""
+"""Messages between workers arrive in order, and an absent worker delays no other."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence

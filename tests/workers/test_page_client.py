@@ -1,4 +1,4 @@
-"""Pages of a worker are fetched over its socket, as they come; one that is away says so."""
+"""Pages of a worker are streamed over its socket; an absent worker gives an error."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

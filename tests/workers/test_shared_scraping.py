@@ -1,4 +1,4 @@
-"""One worker scrapes, all know what it has read."""
+"""One worker scrapes, and all get its results."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What needs one process is refused, with the reason and what to do instead."""
+"""Configurations that need one process are refused, with the reason and a remedy."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The supervisor starts workers, appoints one, starts dead ones again, and stops all."""
+"""The supervisor starts workers, appoints a leader, restarts dead ones, and stops all."""
 
 import asyncio
 import mmap

@@ -22,7 +22,7 @@ LONG_BYTES = 64_000_000
 PIECE_BYTES = 1_000_000
 SERIES = 180_000
 TEXT_BYTES = 8
-"""Two tokens, which is what honest clients ask for."""
+"""Two tokens, the number that honest clients request."""
 _SSE = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n"
 
 

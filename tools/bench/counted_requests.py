@@ -2,7 +2,7 @@
 
 ``valgrind --tool=callgrind --instr-atstart=no … python -m tools.bench.counted_requests FILE
 MARK``. For each recorded case it handles requests with the whole EPP, then with the bare server.
-Only the handling is counted: MARK is a shared library that switches counting on and off.
+Only handling them is counted: MARK is a shared library that switches the counting on and off.
 """
 
 import asyncio

@@ -89,7 +89,7 @@ def _container(described: Mapping[str, Any]) -> str:
 
 
 def _key(items: Sequence[Any]) -> str | None:
-    """Return the field that tells the items apart, if there is one."""
+    """Return the field that identifies the items; None if there is none."""
     for key in _KEYS:
         if items and all(isinstance(each, Mapping) and key in each for each in items):
             values = [each[key] for each in items]

@@ -53,7 +53,7 @@ class Panel:
 
     title: str
     description: str
-    """What the values mean, and what to do if they are bad, in sentences."""
+    """Meaning of the values, and the remedy for bad ones, in sentences."""
     queries: Sequence[Query]
     unit: str
     """Grafana's name of the unit, such as ``s`` or ``percentunit``."""

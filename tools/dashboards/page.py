@@ -1,4 +1,4 @@
-"""The tables of docs/dashboards.md: what each panel shows."""
+"""The tables of docs/dashboards.md: the meaning of each panel."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -65,7 +65,7 @@ class Holding:
 
     director: Director
     kind: type[HeldDecision] | None = HeldDecision
-    """What ``handle`` returns; None decides at once."""
+    """Class of the decision that ``handle`` returns; None decides at once."""
     change: Change = lambda _: None
     """Applied to every exchange."""
     held: list[HeldDecision] = field(default_factory=list)

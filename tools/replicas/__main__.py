@@ -1,4 +1,4 @@
-"""A Redis that goes away under load, and what sharing costs: ``python -m tools.replicas``.
+"""Replicas without their Redis under load, and the cost of sharing: ``python -m tools.replicas``.
 
 Several ``epp serve`` behind one Envoy share their state through Debian's redis-server. Traffic runs
 all the time; after a third of it, Redis is killed or frozen, and it returns after ``--away``

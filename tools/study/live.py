@@ -44,7 +44,7 @@ _SEEDS = 3
 async def study(
     cases: Sequence[Case], seeds: Sequence[int], results: Path, console: Console
 ) -> list[Run]:
-    """Run what the results file lacks, and return all runs in the order of cases and policies.
+    """Run the seeds that the results file lacks; return all runs in order of cases and policies.
 
     Raises:
         ResultsError: The file is damaged.

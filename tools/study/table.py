@@ -46,7 +46,7 @@ class Measured:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Return what :meth:`to_json` was made from."""
+        """Return the run from the result of :meth:`to_json`."""
         return cls(**document)
 
 

@@ -75,14 +75,14 @@ class Destination(Enum):
 
 
 class HealthCheck(Enum):
-    """What Envoy checks in the background."""
+    """The hosts whose health Envoy checks in the background."""
 
     ENDPOINT_PICKER = "endpoint-picker"
     """Each address of the endpoint picker, over gRPC on its ext_proc port."""
 
     MODEL_SERVERS = "model-servers"
-    """Each model server, over HTTP. It matters where Envoy chooses a server itself: a picked one is
-    used whatever its check says."""
+    """Each model server, over HTTP. The result matters only where Envoy chooses a server itself: a
+    picked server is used even if its check fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

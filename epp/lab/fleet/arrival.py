@@ -1,4 +1,4 @@
-"""What an engine decides about a request on arrival: its output, and when it can be admitted."""
+"""The decisions of an engine when a request arrives: its output, and when it can be admitted."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class Batch:
             sequence = self.running[position]
             needs = sequence.clock is not None and self.decoders.needs_block(sequence)
             while needs and sequence.lease is not None and not self.kv.reserve(1):
-                # The victim goes to the head of the queue; what is not cached is computed again.
+                # The victim goes to the head of the queue; its uncached tokens are computed again.
                 victim = self.running[-1]
                 self._leave(victim)
                 victim.preemptions += 1
@@ -186,7 +186,7 @@ class Batch:
         return True
 
     def _compute(self, plan: StepPlan, sequence: Sequence, budget: int) -> int:
-        """Plan as many tokens of a prompt as the budget allows; return what is left of it."""
+        """Plan as many tokens of a prompt as the budget allows; return the rest of the budget."""
         before = sequence.computed
         tokens = min(sequence.total_tokens - before, budget)
         sequence.compute(tokens)

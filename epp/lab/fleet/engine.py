@@ -53,7 +53,7 @@ class Engine:
     def next_event_at(self) -> float | None:
         """When anything but the number of generated tokens changes next; None while it is idle.
 
-        The state between is that of the last call of `run_until`.
+        Until then, the engine shows the state of the last call of `run_until`.
         """
         stretch = self._stretch
         if stretch is None or self._decoders.listeners:

@@ -16,7 +16,7 @@ class Pace:
         self.started_at = 0.0
         """Time at which `EngineConfig.speed_changes` begin to count."""
         self.factor = 1.0
-        """Speed factor on top of that of the configuration."""
+        """Speed factor in addition to that of the configuration."""
         self._config = config
         self._changes = [at for at, _ in config.speed_changes]
 

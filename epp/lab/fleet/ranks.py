@@ -16,7 +16,7 @@ class EngineRanks:
 
     vLLM's internal load balancer takes the rank with the least `4 * waiting + running`, the first
     of equal ones (`DPLBAsyncMPClient` in vllm/v1/engine/core_client.py). It knows these numbers
-    from reports every 100 ms and from what it sent since; here they are current.
+    from reports every 100 ms and the requests sent since; here they are current.
     """
 
     def __init__(self, config: EngineConfig, ranks: int) -> None:

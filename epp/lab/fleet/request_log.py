@@ -98,7 +98,7 @@ class RequestLog:
         return b"".join([_encode(each) + b"\n" for each in self._kept])
 
     async def close(self) -> None:
-        """Write what the file lacks."""
+        """Write the requests that are not yet in the file."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -178,7 +178,7 @@ class Sequence:
         self._computed = computed
 
     def generate(self, now: float) -> None:
-        """Generate a token after the prompt, or what is left of it, is computed."""
+        """Generate a token after the prompt, or the rest of it, is computed."""
         self._generated += 1
         self._last_token_at = now
         if self._generated == 1:

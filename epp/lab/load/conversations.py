@@ -15,7 +15,7 @@ class ConversationDriver:
     A conversation ends with its first failed request: later requests would contain its answer.
 
     Args:
-        workload: What to send.
+        workload: The conversations to send.
         source: Makes bodies of the requests.
         sender: Sends a request by its index.
         ledger: Collects the records.

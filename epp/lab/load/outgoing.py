@@ -1,4 +1,4 @@
-"""A request that is ready to be sent, and where such requests come from."""
+"""A request that is ready to be sent, and the source of such requests."""
 
 from dataclasses import dataclass
 from typing import Protocol

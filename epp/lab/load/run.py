@@ -54,7 +54,7 @@ async def run(
     report of the finished requests that is marked `interrupted`.
 
     Args:
-        plan: What to send.
+        plan: The settings of the run.
         progress: Called every `PROGRESS_INTERVAL_SECONDS` and at the end.
         clock: Monotonic time in seconds; not the loop's time, which uvloop rounds to milliseconds.
         rng: Source of all randomness; by default seeded with the plan's seed.

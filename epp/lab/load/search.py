@@ -26,7 +26,7 @@ LEAST_RATE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchGoal:
-    """What the search looks for, and how.
+    """The goal of a search, and the effort for it.
 
     Raises:
         PlanError: A number is out of range.

@@ -136,7 +136,7 @@ def compare(
         summaries: Summaries by policy and seed.
         baseline: Policy that the others are compared with; by default the first.
         oracles: Policies that know what no endpoint picker knows.
-        metrics: What to compare; a metric without any value is left out.
+        metrics: Metrics to compare; one without any value is left out.
         confidence: Probability that one interval covers the true ratio. Of twenty comparisons
             without a difference, one is expected to claim one at 0.95.
 

@@ -118,7 +118,7 @@ def joined_records(
 
 
 def _account(line: _Served) -> ServerAccount:
-    # What another server transferred, this one did not find in its cache.
+    # Tokens that another server transferred were not found in this server's cache.
     found = None if line.cached_tokens is None else line.cached_tokens - line.transferred_tokens
     return ServerAccount(
         worker=line.server,

@@ -85,7 +85,7 @@ def parts_ms(records: Sequence[Record]) -> dict[str, Distribution]:
     """Return the parts of the time of succeeded requests that are known, and the regret.
 
     The names are `epp_decision`, `epp_queue` (flow control), `server_queue`, `server_prefill`,
-    `server_decode`, and `regret`: how much later the first token came than from the best server.
+    `server_decode`, and `regret`: the delay of the first token compared with the best server.
     """
     good = [record for record in records if record.succeeded]
     found = {}

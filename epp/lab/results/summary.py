@@ -96,8 +96,8 @@ class Summary:
     predictions: Predictions | None
     """Predicted against real cached tokens; None if no prediction is known."""
     parts_ms: dict[str, Distribution]
-    """Parts of the time of requests, as far as the server and the endpoint picker told them, and
-    the regret, if an oracle told the best choice."""
+    """Parts of the time of requests, as far as the accounts of the server and the endpoint picker
+    have them, and the regret, if an oracle recorded the best choice."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as JSON values; the field names contain the units."""

@@ -1,4 +1,4 @@
-"""Reads scenario files; each error names the file, the field and what it may be."""
+"""Reads scenario files; each error names the file, the field and its valid values."""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class FleetFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class SloFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`slo`: what a request must meet."""
+    """`slo`: the objectives of a request."""
 
     ttft: DurationField | None = None
     tpot: DurationField | None = None
@@ -78,7 +78,7 @@ def scenario_of(
     Args:
         document: The content of a file.
         name: Name of the scenario.
-        folder: What relative paths start from.
+        folder: Base folder of relative paths.
         where: Name of the document, for errors.
 
     Raises:

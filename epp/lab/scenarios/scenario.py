@@ -1,4 +1,4 @@
-"""A scenario: which servers, which traffic, what goes wrong, and what counts as good."""
+"""A scenario: its servers, traffic, faults and objectives."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ class Scenario:
     name: str
     """Name in tables: that of the file."""
     description: str
-    """What it shows."""
+    """The behaviour that the scenario shows."""
     source: str = ""
-    """Where its numbers come from."""
+    """Source of its numbers."""
     engines: Sequence[EngineConfig]
     """Settings of each worker."""
     labels: Sequence[Mapping[str, str]] = ()
@@ -32,11 +32,11 @@ class Scenario:
     traffic: Mapping[str, Any]
     """The description of the traffic."""
     folder: Path = Path()
-    """What relative paths of the traffic start from."""
+    """Base folder of relative paths in the traffic."""
     faults: FaultPlan = field(default_factory=FaultPlan)
-    """What goes wrong."""
+    """Faults of the servers."""
     slo: Slo = field(default_factory=Slo)
-    """What a request must meet to count towards the goodput."""
+    """Objectives that a request must meet to count towards the goodput."""
     warm_up_seconds: float = 0.0
     """Time after the start; requests sent earlier are not counted."""
     network_delay_seconds: float = 0.0
@@ -44,7 +44,7 @@ class Scenario:
     timeout_seconds: float = 600.0
     """Time after which a client gives up."""
     policies: Sequence[str] = ()
-    """What to compare, by default; the first is the baseline."""
+    """Policies to compare by default; the first is the baseline."""
 
     def workload(self, seed: int) -> Workload:
         """Return the requests of a seed.

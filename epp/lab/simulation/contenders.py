@@ -1,4 +1,4 @@
-"""What a simulation compares: built-in policies, oracles and configurations, by name."""
+"""The contenders of a simulation: built-in policies, oracles and configurations, by name."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Contender:
     text: str = ""
     """The configuration, if it is in no file."""
     directory: Path = Path()
-    """What relative paths in `text` start from."""
+    """Base folder of relative paths in `text`."""
 
     @classmethod
     def of_policy(cls, name: str) -> "Contender":

@@ -20,10 +20,10 @@ class Forecast(NamedTuple):
     """Until the request's own prompt is computed: the step in progress, all prompts before, and
     the ends of sequences that have the slots or the KV blocks that it needs."""
     own: float
-    """To compute what is not cached of its own prompt."""
+    """To compute the uncached part of its own prompt."""
     held: float = 0.0
-    """How much of the server's time its KV blocks are worth: their share of all blocks times the
-    length of its output, as far as blocks are scarce."""
+    """Server time that its KV blocks are worth: their share of all blocks times the duration of its
+    output, weighted by the scarcity of blocks."""
     speed: float = 1.0
     """Speed of the server; that of its preset is 1."""
 

@@ -67,7 +67,7 @@ class ClientRequest:
         loop: The virtual loop.
         began_at: Time of the beginning of the run, from which the record counts.
         network_seconds: Time of the network in each direction.
-        has_oracle: Record what the best choice would have been.
+        has_oracle: Whether to record the best choice.
         finished: Gets the record and the headers of the response that the client keeps.
     """
 

@@ -230,7 +230,7 @@ class PickerRouter(Router):
                 return
 
     async def stop(self) -> None:
-        """Stop all tasks and close the plugins; raise what ended one of them early."""
+        """Stop all tasks and close the plugins; raise the error that ended a task early."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -100,7 +100,7 @@ class ReplicatedRouter(Router):
     """Lets replicas of the endpoint picker decide in turn.
 
     Args:
-        plan: Their number, and what they share.
+        plan: Their number, and the delay of their messages.
         make: Makes the router of one replica; the argument is None if it shares nothing.
         loop: The virtual loop.
     """

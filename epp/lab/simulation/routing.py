@@ -43,7 +43,7 @@ class Refusal:
 
 @dataclass(slots=True, eq=False)
 class Route:
-    """Where one request goes; the gateway reports to it what happens."""
+    """The destination of one request, to which the gateway reports the request's progress."""
 
     servers: Sequence[int]
     """Servers in the order in which the gateway tries them, at least one."""
@@ -52,7 +52,7 @@ class Route:
     hedge_seconds: float | None = field(default=None, init=False)
     """Time without a response after which the next server is tried as well; None for never."""
     choice: EppChoice | None = field(default=None, init=False)
-    """What the endpoint picker expected; None for other routers."""
+    """The endpoint picker's choice and expectations; None for other routers."""
     on_revoked: Callable[[Refusal], None] | None = field(default=None, init=False)
     """Set by the gateway: ends the request, whose response has not begun."""
 

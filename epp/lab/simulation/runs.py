@@ -120,7 +120,7 @@ def run_all(
 
     Args:
         settings: The scenario.
-        contenders: What to compare.
+        contenders: The contenders to compare.
         seeds: Seeds; runs of the same seed have the same traffic.
         jobs: Number of processes; 1 for this one.
         finished: Called after each run.

@@ -52,7 +52,7 @@ class Simulation:
     make_router: MakeRouter
     """Creates the router."""
     faults: FaultPlan
-    """What goes wrong."""
+    """Faults of the servers."""
     labels: Sequence[Mapping[str, str]] = ()
     """Labels of each worker; () for none."""
     seed: int = 0

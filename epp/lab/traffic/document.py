@@ -47,7 +47,7 @@ def load_traffic(
     Args:
         document: The description.
         seed: Seed of everything random: times, lengths, texts, labels.
-        folder: What relative paths start from.
+        folder: Base folder of relative paths.
         where: Name of the description, for errors.
         must_end: Refuse traffic without an end.
 

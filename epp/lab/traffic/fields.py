@@ -1,4 +1,4 @@
-"""Reads the fields of traffic descriptions; each error names the field and what it may be."""
+"""Reads the fields of traffic descriptions; each error names the field and its valid values."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -62,7 +62,7 @@ def lengths(value: LengthsField, where: str, folder: Path) -> int | Lengths:
     Args:
         value: The field.
         where: Its name, for errors.
-        folder: What relative paths of files start from.
+        folder: Base folder of relative paths.
 
     Raises:
         TrafficError: It is invalid, or its file cannot be read.

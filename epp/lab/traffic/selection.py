@@ -1,4 +1,4 @@
-"""The fields that every source has: which requests are sent, when, and what they carry."""
+"""The fields that every source has: selection of requests, arrival times, and labels."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -49,7 +49,7 @@ class Context:
     seed: int
     """Seed of everything random."""
     folder: Path
-    """What relative paths start from."""
+    """Base folder of relative paths."""
     where: str
     """Name of the description, for errors."""
     name: str

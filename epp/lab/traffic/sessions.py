@@ -16,7 +16,7 @@ from epp.lab.traffic.workload import Conversation, content_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionShape:
-    """What generated conversations look like."""
+    """The shape of generated conversations."""
 
     groups: int = 0
     """Number of different system prompts; 0 for none."""
@@ -27,7 +27,7 @@ class SessionShape:
     users_per_group: int = 0
     """Number of users of each group who have a context of their own; 0 for none."""
     user_tokens: int | Lengths = 1
-    """Length of a user's context, which stands behind the system prompt."""
+    """Length of a user's context, which follows the system prompt."""
     turns: int | Lengths = 1
     """Requests of a conversation."""
     first_tokens: int | Lengths
@@ -46,7 +46,7 @@ def sessions(
     """Yield a conversation for each arrival time; None in a closed loop.
 
     Args:
-        shape: What they look like.
+        shape: Their shape.
         times: When they arrive.
         name: Distinguishes the texts from those of other generators.
         seed: Seed of lengths, choices and texts.

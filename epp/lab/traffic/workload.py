@@ -29,8 +29,8 @@ Indexes begin at 0 in each conversation until `numbered`."""
 class Workload:
     """Requests in the order of arrival; each iteration yields the same ones.
 
-    A request that follows another one stands behind it in the same conversation, before the next
-    conversation. It has no time of its own.
+    A request that follows another one is after it in the same conversation, before the next
+    conversation. It has no arrival time.
     """
 
     conversations: Callable[[], Iterator[Conversation]]

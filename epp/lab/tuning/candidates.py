@@ -45,7 +45,7 @@ def make_candidates(
     Args:
         config: The configuration to begin with.
         name: Its name.
-        parameters: What to vary.
+        parameters: The parameters to vary.
         count: Number of candidates, at least 2.
         seed: Seed of the draws.
 

@@ -1,4 +1,4 @@
-"""How several registrations at one extension point combine."""
+"""Combination of several registrations at one extension point."""
 
 import sys
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""In any session, a job runs with its minimum or not at all, and no node exceeds its capacity."""
+"""In any session, a job runs with at least its minimum or not at all, within node capacities."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

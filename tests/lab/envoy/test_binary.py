@@ -1,4 +1,4 @@
-"""Where Envoy's binary is looked for."""
+"""The places that are searched for Envoy's binary."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The bootstrap: Envoy itself accepts each variant, and each mode sends what it promises."""
+"""The bootstrap: Envoy accepts each variant, and each mode sends the documented messages."""
 
 import subprocess
 import sys

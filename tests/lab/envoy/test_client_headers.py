@@ -1,4 +1,4 @@
-"""What a real Envoy lets through of a client's headers, and what it writes itself."""
+"""The client headers that a real Envoy passes on, removes and sets."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`epp envoy-config`: what it prints, what it writes, and what it refuses."""
+"""`epp envoy-config`: its output, its files, and its refusals."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The gateway's settings: what is refused, and how endpoints are read."""
+"""The gateway's settings: invalid values, and the parsing of endpoints."""
 
 from typing import Any
 

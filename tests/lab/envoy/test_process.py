@@ -1,4 +1,4 @@
-"""A real Envoy: started, asked, stopped, and what is said when it cannot start."""
+"""A real Envoy process: start, statistics, stop, and start-up errors."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Clients that send slowly, or not at all, through a real Envoy: 408, and no wait is cut."""
+"""Clients that send slowly, or not at all, through a real Envoy: 408, but no limit on waits."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,6 +1,6 @@
-"""The rules of the engine once more, in the plainest way: each step touches each sequence.
+"""A second, plain implementation of the engine's rules: each step visits each sequence.
 
-A model to hold `epp.lab.fleet.Engine` against, which is written for speed.
+A reference for `epp.lab.fleet.Engine`, which is written for speed.
 """
 
 from __future__ import annotations

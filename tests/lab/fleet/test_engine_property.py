@@ -1,7 +1,7 @@
-"""For all sequences of calls, every request ends once and frees its resources.
+"""For any sequence of calls, every request ends once and frees its resources.
 
-And the engine, which goes over many steps at once, does the same as a plain one that does one
-after the other.
+The engine, which computes many steps at once, gives the same results as a plain one that computes
+one after the other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plans of faults, and what they say at each time."""
+"""Fault plans, and the faults at each time."""
 
 from __future__ import annotations
 

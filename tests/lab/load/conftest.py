@@ -1,4 +1,4 @@
-"""Fixtures: a server that is started with the answer it shall give, and plans."""
+"""Fixtures: a server that gives a prepared answer, and plans."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""Runs over HTTP/2 against a server of another library."""
+"""Runs over HTTP/2 against a server on the h2 library."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A plan is checked when it is made, and says which field is wrong."""
+"""A plan is validated on construction; the error names the field."""
 
 from collections.abc import Callable
 from typing import Any

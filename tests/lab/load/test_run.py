@@ -1,4 +1,4 @@
-"""Whole runs over sockets against a server that answers well, badly, or not at all."""
+"""Whole runs over sockets against a server that answers correctly, wrongly, or not at all."""
 
 import asyncio
 import io

@@ -1,4 +1,4 @@
-"""Closed and open loop on a virtual clock, with answers that take as long as the test says."""
+"""Closed and open loop on a virtual clock, with answers of given durations."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Runs of workloads: what is sent when, what a prompt of a conversation contains, the headers."""
+"""Runs of workloads: send times, the prompts of a conversation, and headers."""
 
 import asyncio
 import json

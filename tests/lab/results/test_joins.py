@@ -1,4 +1,4 @@
-"""Lines of the fleet and of the endpoint picker beside the records of a client."""
+"""Lines of the fleet and the endpoint picker, joined with a client's records."""
 
 import json
 from typing import Any

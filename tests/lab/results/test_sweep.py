@@ -1,4 +1,4 @@
-"""Sweeps over rates: the knee of a policy, and what is printed of it."""
+"""Sweeps over rates: the knee of a policy, and the printed tables."""
 
 import io
 from collections.abc import Sequence

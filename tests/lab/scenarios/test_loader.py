@@ -1,4 +1,4 @@
-"""Scenario files: errors name the place, and those of deploy/lab run."""
+"""Scenario files: errors name the place, and the files of deploy/lab can be run."""
 
 import math
 from dataclasses import replace

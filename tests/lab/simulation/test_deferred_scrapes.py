@@ -1,4 +1,4 @@
-"""Deferred scrapes change nothing: runs are the same as with each scrape made when it is due."""
+"""Deferred scrapes do not change results: runs equal those with every scrape made when due."""
 
 from pathlib import Path
 from typing import Any

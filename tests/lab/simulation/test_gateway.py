@@ -1,4 +1,4 @@
-"""The simulated gateway: what it does about servers that refuse, fail, hang or die."""
+"""The simulated gateway with servers that refuse, fail, hang or die."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""The holding oracle: what it knows, what it holds, and that no policy beats it."""
+"""The holding oracle: its knowledge, its held requests, and that no policy beats it."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""The endpoint picker in a simulation: what it scrapes, and that it queues."""
+"""The endpoint picker in a simulation: its scrapes and its queue."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Holding by predicted times, in whole simulated runs: who wins, and what happens to the held."""
+"""Holding by predicted times in whole simulated runs: latencies, and the held requests."""
 
 import asyncio
 import json

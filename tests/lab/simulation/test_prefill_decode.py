@@ -1,4 +1,4 @@
-"""Prefill and decode on servers of their own, as deploy/config/pd.yaml routes them."""
+"""Prefill and decode on separate servers, as deploy/config/pd.yaml routes them."""
 
 from pathlib import Path
 from typing import Any

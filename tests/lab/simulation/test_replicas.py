@@ -1,4 +1,4 @@
-"""Several replicas keep what one gains if they share their state, and lose it if they do not."""
+"""Several replicas are as good as one if they share their state, and worse if they do not."""
 
 from pathlib import Path
 from statistics import fmean

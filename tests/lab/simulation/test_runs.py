@@ -1,4 +1,4 @@
-"""Runs of contenders and seeds, and the order of policies in scenarios that tell them apart."""
+"""Runs of contenders and seeds, and the order of policies in scenarios that separate them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Traffic descriptions: generators, labels, limits, and what is refused."""
+"""Traffic descriptions: generators, labels, limits, and errors."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Texts and block keys say the same of what two prompts share."""
+"""Texts and block keys agree on the shared prefixes of prompts."""
 
 from hypothesis import given
 from hypothesis import strategies as st

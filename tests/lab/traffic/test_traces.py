@@ -1,4 +1,4 @@
-"""Trace formats: what their requests are, and errors that name file and line."""
+"""Trace formats: their requests, and errors that name file and line."""
 
 import json
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Objectives: what they need, and how they count failures."""
+"""Objectives: their requirements, and how they count failures."""
 
 import pytest
 from lab.simulation.simulated import scenario

@@ -1,4 +1,4 @@
-"""The search finds what was planted, and claims nothing where there is no difference."""
+"""The search finds a planted improvement, and claims nothing without a difference."""
 
 import textwrap
 from collections.abc import Sequence

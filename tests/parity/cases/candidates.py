@@ -1,4 +1,4 @@
-"""The gateway's hint of where a request may go, in all its forms."""
+"""The gateway's subset hint in all its forms."""
 
 from parity.case import Case, Ours
 from parity.cases.director import HELLO, served, world

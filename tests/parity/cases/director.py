@@ -1,4 +1,4 @@
-"""What the reference's director tests ask for, at the gateway's end: requests that are served.
+"""The reference's director tests at the gateway's end: requests that are served.
 
 They look at results and error codes inside the reference; here the answer that comes of these is
 looked at.

@@ -1,4 +1,4 @@
-"""What the reference's director tests and its table of errors say of requests that are refused."""
+"""The reference's director tests and its table of errors: requests that are refused."""
 
 from parity.case import Case, Ours
 from parity.cases.director import CHAT, HEADERS, HELLO, ONE, ours, world

@@ -1,4 +1,4 @@
-"""When the stream itself is other than in the reference."""
+"""Streams that differ from those of the reference."""
 
 from parity.case import Case, Ours
 from parity.cases.http import ONE

@@ -1,4 +1,4 @@
-"""Requests of a burst are placed: common prompts together, all in balance."""
+"""Placement of a burst's requests: common prefixes together, and the load balanced."""
 
 from array import array
 from collections import Counter

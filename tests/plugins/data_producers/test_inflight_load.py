@@ -1,4 +1,4 @@
-"""``inflight-load-producer`` counts exactly what is under way, and in the end nothing."""
+"""``inflight-load-producer`` counts requests in flight exactly, down to 0 at the end."""
 
 import random
 from collections.abc import Mapping

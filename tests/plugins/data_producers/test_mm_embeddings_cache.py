@@ -1,4 +1,4 @@
-"""``mm-embeddings-cache-producer`` remembers which media were sent where, within bounds."""
+"""``mm-embeddings-cache-producer`` remembers the endpoints of media, within bounds."""
 
 import tracemalloc
 from collections.abc import Callable, Mapping, Sequence

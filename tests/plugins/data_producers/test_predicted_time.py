@@ -1,4 +1,4 @@
-"""``predicted-time-producer`` tells its model what the hooks and pages say."""
+"""``predicted-time-producer`` passes the events of hooks and pages to its model."""
 
 import asyncio
 import os

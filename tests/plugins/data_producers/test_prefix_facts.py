@@ -1,4 +1,4 @@
-"""What replicas tell each other about prompts, and what ``approx-prefix-cache-producer`` learns."""
+"""The facts about prompts that replicas exchange for ``approx-prefix-cache-producer``."""
 
 import struct
 from collections.abc import Iterable

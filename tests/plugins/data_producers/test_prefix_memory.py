@@ -1,4 +1,4 @@
-"""The memory that the prefix index counts is the memory that its process takes."""
+"""The memory that the prefix index counts equals the memory that its process uses."""
 
 import pytest
 

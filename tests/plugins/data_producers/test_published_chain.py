@@ -1,4 +1,4 @@
-"""The chain of block hashes is published: other programs and other versions make the same."""
+"""The chain of block hashes is published, so other programs and versions compute the same."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a renderer is asked for each kind of request."""
+"""The renderer's request for each kind of request."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The prefix index keeps what an engine's cache holds, however many bytes a token of it has."""
+"""The prefix index has the size of an engine's cache, whatever the bytes per token."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""``core-metrics-extractor`` reads the pages of four engines, and of those it is told of."""
+"""``core-metrics-extractor`` reads the pages of four engines, and of configured ones."""
 
 import re
 from dataclasses import replace

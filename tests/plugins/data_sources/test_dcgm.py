@@ -1,4 +1,4 @@
-"""The DCGM exporter's page: where it is asked for, and which GPU of it counts."""
+"""The DCGM exporter's page: its address, and the GPU that counts."""
 
 from pathlib import Path
 from typing import Any

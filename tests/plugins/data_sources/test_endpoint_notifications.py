@@ -1,4 +1,4 @@
-"""``endpoint-notification-source`` tells its extractors of the pool, each change once."""
+"""``endpoint-notification-source`` passes each change of the pool to its extractors once."""
 
 from collections.abc import Sequence
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""``file-discovery`` reads strictly, follows changes, and keeps the last good state."""
+"""``file-discovery`` validates strictly, follows changes, and keeps the last good state."""
 
 import asyncio
 import contextlib

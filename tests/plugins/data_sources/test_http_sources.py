@@ -1,4 +1,4 @@
-"""``metrics-data-source`` and ``models-data-source`` ask where and how their parameters say."""
+"""``metrics-data-source`` and ``models-data-source`` use the address and scheme they are given."""
 
 import re
 import ssl

@@ -1,4 +1,4 @@
-"""``k8s-notification-source``: its parameters, its extractors, and what a configuration says."""
+"""``k8s-notification-source``: its parameters, its extractors, and configuration errors."""
 
 from typing import Any, ClassVar
 

@@ -1,4 +1,4 @@
-"""Long pages are read in short steps, whatever is on them, and say the same as in one."""
+"""Long pages are parsed in short steps, with the same result as in one."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Metrics are named as the reference's configurations name them."""
+"""Metric names in the syntax of the reference's configurations."""
 
 import pytest
 

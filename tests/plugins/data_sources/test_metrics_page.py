@@ -1,4 +1,4 @@
-"""The scan reads recorded and hand-made pages, and says what is wrong with a garbled one."""
+"""The parser reads recorded and hand-made pages, and reports errors in garbled ones."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""``models-data-extractor`` keeps the models that a server says it serves."""
+"""``models-data-extractor`` keeps the models that a server reports."""
 
 import pytest
 

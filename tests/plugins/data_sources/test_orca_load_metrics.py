@@ -1,4 +1,4 @@
-"""``orca-load-metrics-reader``: what it asks for, applies, and lets the client see."""
+"""``orca-load-metrics-reader``: requested formats, applied values, and headers for the client."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Load reports in response headers: what servers send is read, and nothing else does harm."""
+"""Load reports in response headers: valid reports are read, others do no harm."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""``topology-extractor`` follows the labels of endpoints, from their first to their last."""
+"""``topology-extractor`` follows the labels of endpoints from addition to removal."""
 
 from typing import Any
 

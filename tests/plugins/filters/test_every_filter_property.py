@@ -1,4 +1,4 @@
-"""Whatever is known of endpoints and request, or not known, every filter keeps its contract.
+"""Every filter keeps its contract, whatever is known of endpoints and request.
 
 A new filter takes one line in ``FILTERS``.
 """

@@ -1,4 +1,4 @@
-"""A small pool of model servers on a virtual clock, and what waits for a place in it.
+"""A small pool of model servers on a virtual clock, and its waiting requests.
 
 Keys are asked for as the contract says: of a flow when its head changes or one of its requests was
 dispatched, of all flows now and then.

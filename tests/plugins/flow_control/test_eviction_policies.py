@@ -1,4 +1,4 @@
-"""Eviction policies: who may be evicted, and who is first."""
+"""Eviction policies: which requests may be evicted, and in which order."""
 
 from collections.abc import Mapping
 from typing import Any

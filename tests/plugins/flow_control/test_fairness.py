@@ -1,4 +1,4 @@
-"""Fairness policies that know nothing of tokens: one queue for all, and turns."""
+"""Fairness policies without tokens: one queue for all, and round robin."""
 
 from collections import Counter
 

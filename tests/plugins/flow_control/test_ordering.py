@@ -1,4 +1,4 @@
-"""Ordering policies: whose turn it is among the requests of one band."""
+"""Ordering policies: the order of requests within a band."""
 
 from collections.abc import Mapping
 from typing import Any

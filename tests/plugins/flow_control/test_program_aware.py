@@ -1,4 +1,4 @@
-"""``program-aware-fairness`` serves the flow first that has got least, and forgets in time."""
+"""``program-aware-fairness`` serves the flow with the least past service first; the past decays."""
 
 from collections.abc import Mapping
 from math import inf

@@ -1,4 +1,4 @@
-"""Tokens in proportion: who goes next, who has to wait, and what tenants get in the long run."""
+"""Tokens in proportion: the next flow, flows that wait, and long-run shares of tenants."""
 
 from collections.abc import Mapping, Sequence
 from math import inf

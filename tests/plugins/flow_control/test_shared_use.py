@@ -1,4 +1,4 @@
-"""What tenants use of several endpoint pickers: parts, decay, those that leave and come back."""
+"""Use of several endpoint pickers by tenants: shares, decay, leaving and returning pickers."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Usage-limit policies: how full the pool may be for each band."""
+"""Usage-limit policies: the saturation at which each band stops dispatching."""
 
 from collections.abc import Mapping, Sequence
 from math import inf, nan

@@ -1,4 +1,4 @@
-"""``multicluster-file-discovery`` takes host names, and labels that tell where metrics are."""
+"""``multicluster-file-discovery`` accepts host names, and labels for the metrics address."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The source asks each cluster where its labels say; the extractor reads the pool's averages."""
+"""The source scrapes each cluster at its labels' address; the extractor reads pool averages."""
 
 import ssl
 from typing import Any

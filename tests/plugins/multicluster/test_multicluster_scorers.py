@@ -1,4 +1,4 @@
-"""The scorers of clusters: load by the pool's averages, prefix and session as their originals."""
+"""The scorers of clusters: load from pool averages; prefix and session as for endpoints."""
 
 from collections.abc import Sequence
 

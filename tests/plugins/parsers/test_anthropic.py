@@ -1,4 +1,4 @@
-"""Requests and answers of the Anthropic API, good, odd and hostile."""
+"""Requests and answers of the Anthropic API: valid, unusual and hostile."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""JSON that is nested deeper than anybody needs: every parser refuses it."""
+"""Every parser refuses excessively nested JSON."""
 
 import pytest
 from parser_checks import make_call

@@ -1,4 +1,4 @@
-"""Bodies of the OpenAI APIs, good, odd and hostile."""
+"""Bodies of the OpenAI APIs: valid, unusual and hostile."""
 
 import json
 import random

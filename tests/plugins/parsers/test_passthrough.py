@@ -1,4 +1,4 @@
-"""Whatever no other parser reads goes on as it is."""
+"""Requests that no other parser reads pass unchanged."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Requests to SGLang's own API and its answers, good, odd and hostile."""
+"""Requests to SGLang's own API and its answers: valid, unusual and hostile."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Halves of surrogate pairs: what JavaScript makes of a text that is cut within an emoji."""
+"""Lone surrogates, which JavaScript sends for a text that is cut within an emoji."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""OpenAI bodies in the envelope of Vertex AI, good, odd and hostile.
+"""OpenAI bodies in the envelope of Vertex AI: valid, unusual and hostile.
 
 Field numbers are written out: ``http_body`` is 2 in a request, ``data`` is 2 in an HttpBody.
 """

@@ -1,4 +1,4 @@
-"""Requests to vLLM's gRPC engine and its answers, good, odd and hostile.
+"""Requests to vLLM's gRPC engine and its answers: valid, unusual and hostile.
 
 Field numbers are written out as bytes, as the engine's declaration has them: a tag is the number
 times 8, plus 2 for what has a length, plus 0 for a number.

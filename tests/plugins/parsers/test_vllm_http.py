@@ -1,4 +1,4 @@
-"""Requests to vLLM that bring token ids, good, odd and hostile."""
+"""Requests to vLLM with token ids: valid, unusual and hostile."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Anything where a word or a number is expected: nothing is made of what is in it."""
+"""Any JSON in place of a word or a number: it counts as absent, and is not decoded."""
 
 import tracemalloc
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""The place of the highest score, in pure Python and compiled."""
+"""The index of the highest score, in pure Python and compiled."""
 
 from hypothesis import given
 from hypothesis import strategies as st

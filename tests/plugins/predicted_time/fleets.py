@@ -1,4 +1,4 @@
-"""A fleet of serial or parallel servers whose times are known, driven by a model of it."""
+"""A fleet of serial or parallel servers with known times, driven by a model of it."""
 
 import heapq
 import threading

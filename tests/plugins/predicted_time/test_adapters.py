@@ -1,4 +1,4 @@
-"""A server that has to load a LoRA adapter costs the time of it."""
+"""A server that has to load a LoRA adapter is charged its loading time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whatever servers, clients and the clock do, predictions stay sane, and the fleet recovers."""
+"""For any servers, clients and clocks, predictions stay in bounds, and the fleet recovers."""
 
 from math import inf, isfinite
 

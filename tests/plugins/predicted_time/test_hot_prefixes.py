@@ -1,4 +1,4 @@
-"""Prefixes that come often: further servers are credited a part of them."""
+"""Frequent prefixes: further servers are credited a part of them."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The model learns what servers take, which of them is slow, and how they work."""
+"""The model learns the times of servers, which is slow, and how they batch."""
 
 from itertools import pairwise
 

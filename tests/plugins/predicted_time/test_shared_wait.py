@@ -1,4 +1,4 @@
-"""The wait that all endpoints have, by which a request counts as delaying others."""
+"""The wait common to all endpoints, which determines how much a request delays others."""
 
 from collections.abc import Sequence
 from math import inf

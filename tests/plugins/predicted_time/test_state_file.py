@@ -1,4 +1,4 @@
-"""What was learned, in a file: replaced in one step, and refused when it is damaged."""
+"""The learned state in a file: replaced atomically, and refused when it is damaged."""
 
 from pathlib import Path
 

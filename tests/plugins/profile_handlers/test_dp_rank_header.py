@@ -1,4 +1,4 @@
-"""``dp-rank-header-handler`` names a rank, and clients never do."""
+"""``dp-rank-header-handler`` names a rank; clients cannot."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Whatever is known of endpoints and request, or not known, every scorer keeps its contract.
+"""Every scorer keeps its contract, whatever is known of endpoints and request.
 
 A new scorer takes one line in ``SCORERS``.
 """

@@ -1,4 +1,4 @@
-"""The examples of KAI-Scheduler's documentation, written with these classes, do what it says."""
+"""The examples of KAI-Scheduler's documentation, written with these classes, work as documented."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Fair shares: what each queue gets, who is next, and who may take from whom."""
+"""Fair shares: the share of each queue, the next queue, and which may reclaim from which."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What queues have and want is kept by events, and is what a count of all would find."""
+"""Allocations and demands of queues, tracked by events, equal a full count."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

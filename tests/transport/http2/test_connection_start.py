@@ -1,4 +1,4 @@
-"""RFC 9113 §3.4: who says what first."""
+"""RFC 9113 §3.4: the order of the first frames."""
 
 import h2.errors
 import pytest

@@ -1,4 +1,4 @@
-"""The kinds of faults: the fields that each has in a document, and what it does to a server."""
+"""The kinds of faults: the fields of each in a document, and its effect on a server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNAVAILABLE = 503
 
 
 class Effect(ABC):
-    """What a fault does, with the parameters of its kind."""
+    """The effect of a fault, with the parameters of its kind."""
 
     kind: ClassVar[str]
     """Name in documents."""
@@ -203,7 +203,7 @@ class Flapping(Effect):
 
 @dataclass(frozen=True, slots=True)
 class AddressReuse(Effect):
-    """Another server gets the address, with an empty cache; the first comes back at the end."""
+    """Another server gets the address, with an empty cache; the first one returns at the end."""
 
     kind = "address-reuse"
 

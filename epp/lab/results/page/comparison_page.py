@@ -45,8 +45,8 @@ def comparison_page(
     Args:
         comparison: The comparison.
         records: Finished requests by policy, of one seed, so that curves over time make sense.
-        title: What was run.
-        settings: What was run, in detail.
+        title: Title of the page.
+        settings: Settings of the runs, by name.
     """
     return document(
         title,

@@ -1,4 +1,4 @@
-"""The frame of a page: one file that loads nothing, runs nothing and needs no network."""
+"""The frame of a page: one file without scripts, which loads nothing and needs no network."""
 
 import base64
 import hashlib
@@ -15,7 +15,7 @@ def document(title: str, headline: str, remarks: Sequence[str], parts: Sequence[
     this package could not make the browser run or load anything.
 
     Args:
-        title: What was run.
+        title: Title of the page.
         headline: The result in one sentence.
         remarks: What a reader must know before trusting the figures.
         parts: Sections.

@@ -1,4 +1,4 @@
-"""The first sentence of a page, and what a reader must know before trusting the figures."""
+"""The first sentence of a page, and remarks on the reliability of its figures."""
 
 from epp.lab.results.comparison import Cell, Comparison, Metric
 from epp.lab.results.page.numbers import figure, milliseconds, percent

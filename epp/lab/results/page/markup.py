@@ -1,7 +1,7 @@
 """Build HTML from elements; all text and every attribute is escaped.
 
 Names of tenants, adapters, policies and servers, and messages of servers, come from outside. They
-cannot become markup: only `element` makes `Markup`, and it escapes whatever is none.
+cannot become markup: only `element` makes `Markup`, and it escapes all other strings.
 """
 
 import html
@@ -38,7 +38,7 @@ def element(name: str, /, *children: str, **attributes: str | float | None) -> M
 
 
 def joined(parts: Iterable[str]) -> Markup:
-    """Return parts one after the other; what is no `Markup` is escaped."""
+    """Return the parts one after the other; strings that are not `Markup` are escaped."""
     return Markup("".join(part if isinstance(part, Markup) else _escaped(part) for part in parts))
 
 

@@ -34,7 +34,7 @@ def percent(share: float | None) -> str:
 
 
 def tick(value: float) -> str:
-    """Return the label of a tick, as short as it is exact."""
+    """Return the shortest exact label of a tick."""
     for least, suffix in ((1e6, "M"), (1e4, "k")):
         if value >= least:
             return f"{value / (1e6 if suffix == 'M' else 1e3):g}{suffix}"

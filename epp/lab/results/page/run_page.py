@@ -49,10 +49,10 @@ def run_page(
     Args:
         summary: The summary of the run.
         records: Its finished requests.
-        title: What was run.
+        title: Title of the page.
         slo: Objectives of the run.
-        remarks: What else a reader must know before trusting the figures.
-        settings: What was run, in detail.
+        remarks: Further remarks on the reliability of the figures.
+        settings: Settings of the run, by name.
     """
     slo = slo or Slo()
     return document(

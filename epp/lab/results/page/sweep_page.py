@@ -34,9 +34,9 @@ def sweep_page(
 
     Args:
         sweep: The comparisons by rate.
-        slo: What a request must meet.
-        title: What was run.
-        settings: What was run, in detail.
+        slo: Objectives of a request.
+        title: Title of the page.
+        settings: Settings of the runs, by name.
     """
     return document(
         title,

@@ -1,4 +1,4 @@
-"""Curves and bars are where the numbers say."""
+"""Positions of curves and bars."""
 
 import pytest
 from lab.results.records import make_record

@@ -1,4 +1,4 @@
-"""Whatever a name contains, a page has the same elements, and shows the name as text."""
+"""No name can change the elements of a page; it is shown as text."""
 
 import html
 
