@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plugins.data_producers.test_prefix_index import BIG, Steps, chain, check, made
 
-from epp_plugins.data_producers.prefix_index import PrefixIndex, PromptUse
+from epp_plugins.data_producers.prefix_index import SPARED_RUNS, PrefixIndex, PromptUse
 
 
 def used(index: PrefixIndex, text: str, capacity: int, endpoint: str = "x") -> PromptUse:
@@ -71,6 +71,19 @@ def test_more_in_use_than_fits_is_held_until_it_is_released() -> None:
         index.release(use)
     index.add("x", [], 3)
     assert held(index, "ab", "kl", "mn") == [0, 1, 2]
+    check(index)
+
+
+def test_an_eviction_passes_by_a_limited_number_of_prompts_in_use() -> None:
+    index = PrefixIndex()
+    for number in range(SPARED_RUNS + 10):
+        used(index, f"{number:03d}", BIG)
+    index.add("x", chain("kl"), BIG)
+    left = []
+    for _ in range(2):
+        index.add("x", [], 10)
+        left.append(held(index, "kl", "000"))
+    assert left == [[2, 3], [0, 3]]
     check(index)
 
 
