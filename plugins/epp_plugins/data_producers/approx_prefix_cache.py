@@ -28,7 +28,11 @@ seen. A learned ratio gets a margin of a quarter, so that the index does not evi
 the engine does. If the engine counts more prompts than were sent from here, the ratio is at least
 2.
 
-Eviction: the blocks sent longest ago are evicted first, and of each prompt its tail first.
+Eviction: the blocks sent longest ago are evicted first, and of each prompt its tail first. With
+``tracksInFlight``, a prompt stays until its request has ended and is the youngest then, as engines
+keep the blocks of running sequences. The index then follows what the engine evicts, so a learned
+ratio gets no margin; see [the study](../predicted-time-study.md#what-servers-have-evicted). Prompts
+of a prefill stage, and those that other replicas have sent, age from when they are sent.
 ``maxIndexBytes`` limits all endpoints together. Above it, the endpoint that just got a prompt loses
 its oldest blocks; if that endpoint has less than the average share, one with more loses them
 instead.
@@ -126,6 +130,9 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Deprecated: the same in blocks, used if ``maxPrefixTokensToMatch`` is 0."""
     lru_capacity_per_server: Positive = 31250
     """Blocks kept for an endpoint whose engine does not report the size of its cache."""
+    tracks_in_flight: bool = False
+    """Whether a prompt is kept until its request has ended, and ages from then on, which takes a
+    gateway that reports every end. Otherwise it ages from when it is sent."""
     max_index_bytes: AtLeastOneMiB = DEFAULT_MAX_BYTES
     """Estimated memory for all endpoints together, at least 1 MiB. A block takes about 10 bytes in
     prompts of 256 blocks, 120 in prompts of 4."""
@@ -166,7 +173,10 @@ class ApproxPrefixCacheProducer(
             max_tokens=params.max_prefix_tokens_to_match,
             max_blocks=params.max_prefix_blocks_to_match,
             capacity=params.lru_capacity_per_server,
+            in_use=StateKey(f"prompt-in-use/{name}") if params.tracks_in_flight else None,
         )
+        if params.tracks_in_flight:  # an instance's own
+            self.only_with_usage = False  # type: ignore[misc]
         self._prefilled_by = StateKey[Endpoint](f"prefilled-by/{name}")
         for gauge, what, read in (
             ("size", "Prompt blocks held, summed over the endpoints.", self._entries),
@@ -208,12 +218,13 @@ class ApproxPrefixCacheProducer(
         if prefill is not None and prefill.endpoints:
             endpoint = prefill.endpoints[0].endpoint
             if endpoint is not primary:
-                self._enter(endpoint, request, state)
+                self._enter(endpoint, request, state, serves_answer=False)
                 state.write(self._prefilled_by, endpoint)
 
     def response_complete(
         self, request: LLMRequest, served_by: Endpoint, cause: EndCause, state: CycleState
     ) -> None:
+        self._record.ended(state)
         usage = state.read(ANSWER_USAGE)
         if usage is None or usage.prompt_tokens <= 0:
             return
@@ -282,8 +293,15 @@ class ApproxPrefixCacheProducer(
             if part:
                 yield bytes(part)
 
-    def _enter(self, endpoint: Endpoint, request: LLMRequest, state: CycleState) -> None:
-        entered = self._record.enter(endpoint, request, state)
+    def _enter(
+        self,
+        endpoint: Endpoint,
+        request: LLMRequest,
+        state: CycleState,
+        *,
+        serves_answer: bool = True,
+    ) -> None:
+        entered = self._record.enter(endpoint, request, state, serves_answer=serves_answer)
         if entered is None or self._facts is None:
             return
         if (key := self._keys.get(endpoint.name)) is not None:

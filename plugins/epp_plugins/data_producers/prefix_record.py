@@ -10,12 +10,14 @@ from typing import Final
 from epp.scheduling import CycleState, Endpoint, LLMRequest, StateKey
 from epp_plugins.data_producers.media import BYTES_PER_TOKEN
 from epp_plugins.data_producers.prefix_hashes import hash_blocks, seed_of
-from epp_plugins.data_producers.prefix_index import PrefixIndex
-from epp_plugins.data_producers.token_scale import GENEROUS, TokenScale
+from epp_plugins.data_producers.prefix_index import PrefixIndex, PromptUse
+from epp_plugins.data_producers.token_scale import GENEROUS, MARGIN, TokenScale
 from epp_plugins.state_keys import TOKENIZED_PROMPT, PrefixMatches
 
 MIN_BLOCK_SIZE_TOKENS: Final = 64
 """Smaller block sizes are raised to this, as in the Go EPP."""
+_NO_MARGIN: Final = 1.0
+"""An index that evicts what the server evicts needs none."""
 
 
 class PrefixRecord:
@@ -29,6 +31,8 @@ class PrefixRecord:
         max_tokens: Maximum tokens of a prompt that are hashed; 0 for ``max_blocks``.
         max_blocks: Maximum blocks of a prompt that are hashed, if ``max_tokens`` is 0.
         capacity: Blocks of an endpoint whose engine does not report the size of its cache.
+        in_use: Key of the prompt in use of a request in flight; its own. None to let prompts age
+            from when they are sent.
     """
 
     __slots__ = (
@@ -37,6 +41,7 @@ class PrefixRecord:
         "_capacity",
         "_endpoints_of",
         "_hashed",
+        "_in_use",
         "_max_blocks",
         "_max_tokens",
         "_scales",
@@ -55,8 +60,10 @@ class PrefixRecord:
         max_tokens: int,
         max_blocks: int,
         capacity: int,
+        in_use: StateKey[PromptUse] | None = None,
     ) -> None:
         self.index = index
+        self._in_use = in_use
         self._hashed = hashed
         self._block_size = max(MIN_BLOCK_SIZE_TOKENS, block_size)
         self._auto_tune = auto_tune
@@ -91,9 +98,20 @@ class PrefixRecord:
         return PrefixMatches(self.index.match(hashes), len(hashes), size)
 
     def enter(
-        self, endpoint: Endpoint, request: LLMRequest, state: CycleState
+        self,
+        endpoint: Endpoint,
+        request: LLMRequest,
+        state: CycleState,
+        *,
+        serves_answer: bool = True,
     ) -> tuple[int, Sequence[int]] | None:
         """Record that the prompt was sent to ``endpoint``.
+
+        Args:
+            endpoint: The endpoint.
+            request: Has the prompt.
+            state: Of the request.
+            serves_answer: Whether it has the prompt until the end of the request.
 
         Returns:
             The block size and the hashes; None if nothing was hashed, or there is no prompt.
@@ -104,11 +122,31 @@ class PrefixRecord:
         hashes = self._hashes(request, size, state)
         if not hashes:
             return None
-        self.record(endpoint, hashes, size)
+        capacity = self._capacity_for(endpoint, hashes, size)
+        if self._in_use is None or not serves_answer:
+            self.index.add(endpoint.name, hashes, capacity)
+        else:
+            self.ended(state)  # of an earlier choice
+            use = self.index.add_in_use(endpoint.name, hashes, capacity)
+            if use is not None:
+                state.write(self._in_use, use)
         return size, hashes
 
     def record(self, endpoint: Endpoint, hashes: Sequence[int], size: int) -> None:
-        """Enter a prompt, sent from here or by another replica, into the index."""
+        """Enter a prompt that another replica has sent into the index."""
+        self.index.add(endpoint.name, hashes, self._capacity_for(endpoint, hashes, size))
+
+    def ended(self, state: CycleState) -> None:
+        """Note the end of a request: its prompt may be evicted from now on."""
+        if self._in_use is None:
+            return
+        use = state.read(self._in_use)
+        if use is not None:
+            state.forget(self._in_use)
+            self.index.release(use)
+
+    def _capacity_for(self, endpoint: Endpoint, hashes: Sequence[int], size: int) -> int:
+        """Return the capacity of an endpoint, in blocks, when it is sent a prompt."""
         name, metrics = endpoint.name, endpoint.metrics
         if self._size_of.get(name) != size:
             self.forget(name)
@@ -116,13 +154,12 @@ class PrefixRecord:
             self._count(size, 1)
         scale = self._scales.get(name)
         if scale is None:
-            scale = self._scales[name] = TokenScale()
+            margin = MARGIN if self._in_use is None else _NO_MARGIN
+            scale = self._scales[name] = TokenScale(margin)
         scale.sent(len(hashes) * size, metrics)
         cached = metrics.cache_blocks * metrics.cache_block_size
         capacity = int(cached * scale.factor / size) if cached else 0
-        if capacity <= 0:
-            capacity = self._capacity
-        self.index.add(name, hashes, capacity)
+        return capacity if capacity > 0 else self._capacity
 
     def answered(self, name: str, matches: PrefixMatches, prompt_tokens: int) -> None:
         """Learn from the number of prompt tokens that the endpoint ``name`` has reported."""

@@ -16,8 +16,8 @@ The scale therefore starts at twice the estimate and is then learned from the be
    server counts clearly more prompts than were sent from here, it has other clients, whose prompts
    may differ from ours: then the scale never drops below its initial value.
 
-A margin is added to a learned scale. Both sources decay: their sums are halved after every million
-tokens.
+A margin is added to a learned scale, unless the index follows what the server evicts. Both sources
+decay: their sums are halved after every million tokens.
 """
 
 from typing import Final
@@ -40,12 +40,17 @@ OTHERS: Final = 1.1
 
 
 class TokenScale:
-    """The scale of one endpoint: multiply tokens of its cache by :attr:`factor`."""
+    """The scale of one endpoint: multiply tokens of its cache by :attr:`factor`.
+
+    Args:
+        margin: Factor on a learned scale.
+    """
 
     __slots__ = (
         "_answered_index_tokens",
         "_answered_tokens",
         "_from_usage",
+        "_margin",
         "_page",
         "_prompts_at_start",
         "_sent_index_tokens",
@@ -54,7 +59,8 @@ class TokenScale:
         "factor",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, margin: float = MARGIN) -> None:
+        self._margin = margin
         self.factor = GENEROUS
         """Tokens of the index for one real token, margin included."""
         self._from_usage = False
@@ -102,7 +108,7 @@ class TokenScale:
             return
         scale = (self._sent_index_tokens / self._sent_prompts) / (tokens / prompts)
         if prompts > self._sent_prompts * OTHERS:
-            scale = max(scale, GENEROUS / MARGIN)
+            scale = max(scale, GENEROUS / self._margin)
         self._learn(scale)
         if tokens >= HALVED_TOKENS:
             self._tokens_at_start += tokens / 2
@@ -111,4 +117,4 @@ class TokenScale:
             self._sent_prompts /= 2
 
     def _learn(self, scale: float) -> None:
-        self.factor = min(HIGHEST, max(LOWEST, scale * MARGIN))
+        self.factor = min(HIGHEST, max(LOWEST, scale * self._margin))

@@ -408,6 +408,69 @@ def test_the_same_name_comes_back_empty() -> None:
     assert looked_up(producer, b"y" * BLOCK, [back])[1].blocks == {"a": 1}
 
 
+def cached(producer: ApproxPrefixCacheProducer, pod: Endpoint, *letters: bytes) -> list[int]:
+    """Return how many of its three blocks the endpoint has of each prompt."""
+    found = [looked_up(producer, letter * (3 * BLOCK), [pod])[1].blocks for letter in letters]
+    return [blocks.get(pod.name, 0) for blocks in found]
+
+
+def sent(producer: ApproxPrefixCacheProducer, letter: bytes, **profiles: Endpoint) -> CycleState:
+    state, _ = looked_up(producer, letter * (3 * BLOCK), [*profiles.values()])
+    chosen(producer, state, **profiles)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("tracks", "want"),
+    [
+        pytest.param(False, [0, 3, 3], id="ages from when it is sent"),
+        pytest.param(True, [3, 0, 3], id="stays while in flight"),
+    ],
+)
+def test_a_prompt_in_flight(tracks: bool, want: list[int]) -> None:
+    producer = made({"tracksInFlight": tracks, "lruCapacityPerServer": 6})
+    pod = make_endpoint("a")
+    sent(producer, b"x", default=pod)
+    for letter in (b"y", b"z"):
+        state = sent(producer, letter, default=pod)
+        producer.response_complete(make_request(), pod, EndCause.ENDED, state)
+    assert cached(producer, pod, b"x", b"y", b"z") == want
+
+
+@pytest.mark.parametrize("cause", list(EndCause))
+def test_a_prompt_ages_from_the_end_of_its_request_however_it_ends(cause: EndCause) -> None:
+    producer, pod = made({"tracksInFlight": True, "lruCapacityPerServer": 6}), make_endpoint("a")
+    first, second = sent(producer, b"x", default=pod), sent(producer, b"y", default=pod)
+    producer.response_complete(make_request(), pod, cause, second)
+    producer.response_complete(make_request(), pod, cause, first)
+    sent(producer, b"z", default=pod)
+    assert cached(producer, pod, b"x", b"y", b"z") == [3, 0, 3]
+
+
+def test_a_second_choice_replaces_the_first_one() -> None:
+    producer = made({"tracksInFlight": True, "lruCapacityPerServer": 3})
+    pods = [make_endpoint("a"), make_endpoint("b")]
+    state = sent(producer, b"x", default=pods[0])
+    chosen(producer, state, default=pods[1])
+    for pod in pods:
+        sent(producer, b"y", default=pod)
+    assert [cached(producer, pod, b"x", b"y") for pod in pods] == [[0, 3], [3, 3]]
+
+
+def test_the_prompt_of_a_prefill_endpoint_is_not_kept() -> None:
+    producer = made({"tracksInFlight": True, "lruCapacityPerServer": 3})
+    prefill, decode = make_endpoint("p"), make_endpoint("d")
+    sent(producer, b"x", decode=decode, prefill=prefill)
+    sent(producer, b"y", decode=decode, prefill=prefill)
+    assert cached(producer, prefill, b"x", b"y") == [0, 3]
+    assert cached(producer, decode, b"x", b"y") == [3, 3]
+
+
+@pytest.mark.parametrize("tracks", [False, True])
+def test_only_prompts_in_flight_need_the_ends_of_requests(tracks: bool) -> None:
+    assert made({"tracksInFlight": tracks}).only_with_usage is not tracks
+
+
 def test_nothing_is_entered_for_what_was_never_looked_up() -> None:
     producer = made()
     chosen(producer, CycleState(), default=make_endpoint("a"))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,9 +38,9 @@ PROMPT_BYTES = 12_288
 class Pool:
     """One endpoint with a real tokenizer, and the producer that guesses at it."""
 
-    def __init__(self, bytes_per_token: int) -> None:
+    def __init__(self, bytes_per_token: int, *, tracks_in_flight: bool = False) -> None:
         self.producer = ApproxPrefixCacheProducer(
-            "approx-prefix-cache-producer", msgspec.convert({}, Params)
+            "approx-prefix-cache-producer", Params(tracks_in_flight=tracks_in_flight)
         )
         self.pod = make_endpoint("a", cache_blocks=400, cache_block_size=16, requested_at=0.0)
         self._bytes_per_token = bytes_per_token
@@ -97,6 +96,14 @@ def test_the_index_keeps_what_the_cache_holds(
         send(pool)
     cache_bytes = CACHE_TOKENS * bytes_per_token
     assert cache_bytes <= pool.held_bytes <= cache_bytes * MARGIN
+
+
+@pytest.mark.parametrize("send", [by_usage, by_counters], ids=["by usage", "by counters"])
+def test_an_index_of_prompts_in_flight_has_no_margin(send: Callable[[Pool], None]) -> None:
+    pool = Pool(6, tracks_in_flight=True)
+    for _ in range(100):
+        send(pool)
+    assert pool.held_bytes == pytest.approx(CACHE_TOKENS * 6, rel=0.02)
 
 
 @pytest.mark.parametrize("bytes_per_token", [2, 6])
