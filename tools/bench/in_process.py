@@ -100,6 +100,7 @@ class Connection:
         opened: OpenStream,
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], float] = time.monotonic,
+        idling: Callable[[], object] = lambda: None,
     ) -> None:
         """Open it.
 
@@ -107,8 +108,10 @@ class Connection:
             opened: Makes the handlers of streams.
             loop: Runs them.
             clock: Limits how long the connection handles what it has read; in seconds.
+            idling: Called before and after turns of the loop that only wait.
         """
         self.transport = NullTransport()
+        self._idling = idling
         server = Http2Server({METHOD: opened})
         server.backlog.clock = clock
         self._protocol = ConnectionProtocol(server, loop)
@@ -120,8 +123,8 @@ class Connection:
     def prepared(self, requests: Sequence[Reads]) -> list[bytes | None]:
         """Return the bytes of some requests, each read by itself; streams end 16 requests later.
 
-        None stands where an answer has to be waited for: a body that is not short may be decided
-        in a later turn of the loop, and is given back as there is room.
+        None stands where a turn of the loop has to end: a body that is not short takes a part of
+        the time of its turn, or is decided in a later one.
         """
         reads: list[bytes | None] = []
         for request in requests:
@@ -159,12 +162,15 @@ class Connection:
         return PauseReason.BACKLOG not in reasons
 
     async def _answered(self, before_bytes: int) -> None:
+        """Wait for an answer, if it was not sent at once, and for the end of the turn."""
         turns = 0
         while self.transport.written_bytes - before_bytes < _LEAST_ANSWER_BYTES:
             turns += 1
             await asyncio.sleep(0 if turns < _TURNS else _LOOK_SECONDS)
-        for _ in range(_TURNS):
+        self._idling()
+        for _ in range(_TURNS if turns else 1):
             await asyncio.sleep(0)
+        self._idling()
 
     def take(self) -> int:
         """Return how many bytes were written since the last time.
@@ -202,9 +208,14 @@ def without_log_line() -> App:
     return app
 
 
-async def warmed(app: App, reads: Reads, clock: Callable[[], float] = time.monotonic) -> Connection:
-    """Return a connection to ``app`` that has carried some requests; its turns are by ``clock``."""
-    connection = Connection(app.service.opened, asyncio.get_running_loop(), clock)
+async def warmed(
+    app: App,
+    reads: Reads,
+    clock: Callable[[], float] = time.monotonic,
+    idling: Callable[[], object] = lambda: None,
+) -> Connection:
+    """Return a connection to ``app`` that has carried some requests; see :class:`Connection`."""
+    connection = Connection(app.service.opened, asyncio.get_running_loop(), clock, idling)
     await connection.feed(connection.prepared([reads] * 2 * OPEN_STREAMS))
     return connection
 
