@@ -36,7 +36,8 @@ def test_columns_that_are_lists_have_the_same_totals(
 ) -> None:
     columns = [[row[at] for row in rows] for at in range(3)]
     of_tuples = weighted_totals([tuple(each) for each in columns], weights, len(rows))
-    assert _totals_of_lists(*columns, *weights) == of_tuples
+    first, second, third = columns
+    assert _totals_of_lists(first, second, third, *weights) == of_tuples
 
 
 @pytest.mark.parametrize("column", range(3))
@@ -44,7 +45,8 @@ def test_columns_that_are_lists_have_the_same_totals(
 def test_totals_of_lists_end_before_a_score_outside(column: int, bad: float) -> None:
     columns = [[0.5] * 4 for _ in range(3)]
     columns[column][2] = bad
-    assert _totals_of_lists(*columns, 1.0, 1.0, 1.0) == [1.5, 1.5]
+    first, second, third = columns
+    assert _totals_of_lists(first, second, third, 1.0, 1.0, 1.0) == [1.5, 1.5]
 
 
 @pytest.mark.parametrize("scorers", [1, 2, 3, 4])
