@@ -61,7 +61,7 @@ def _totals_of_lists(  # noqa: PLR0917 - keywords would cost more than what it d
     Which columns are lists is declared here, so that their items need no iterators.
     """
     totals: list[float] = []
-    for a, b, c in zip(first, second, third, strict=False):
+    for a, b, c in zip(first, second, third):  # noqa: B905 - with it, zip() is called
         if not (a >= 0.0 and a <= 1.0 and b >= 0.0 and b <= 1.0 and c >= 0.0 and c <= 1.0):
             break
         totals.append(u * a + v * b + w * c)
