@@ -1,17 +1,17 @@
 """Reading and changing response bodies."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from google.protobuf import json_format
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcService, ExtProcSettings, OneHandler
-from epp.parsing.plugins import AnswerReader, HttpCall, Parser, Usage
+from epp.parsing.plugins import AnswerReader, Usage
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import ResponseBodyStart, RoutedRequest
-from epp.scheduling import CycleState, Endpoint, GuardRails, LLMRequest
+from epp.scheduling import CycleState, Endpoint, LLMRequest
 from tools.harness.ext_proc import (
     BUFFERED,
     FULL_DUPLEX,
@@ -67,29 +67,13 @@ class Reader:
         return self.told
 
 
-class Answers(Parser):
-    """Reads answers with ``reader``."""
-
-    type: ClassVar[str] = "answers"
-
-    def __init__(self, reader: Reader) -> None:
-        self.name = "answers"
-        self._reader = reader
-
-    def parse(self, call: HttpCall) -> LLMRequest:
-        raise NotImplementedError
-
-    def answer_reader(self, request: LLMRequest, headers: Mapping[str, str]) -> AnswerReader:
-        return self._reader.find(headers)
-
-
 def reading(
     reader: Reader | None, modes: Modes, *, sample_usage: float = 0.0, epp: Epp | None = None
 ) -> Envoy:
     """Return a stream whose exchange has ``reader``."""
 
     def change(exchange: RoutedRequest) -> None:
-        exchange._parser = None if reader is None else GuardRails().watch("Parser", Answers(reader))
+        exchange._parser, exchange._find_reader = None, None if reader is None else reader.find
 
     epp = epp or Epp(make_pool())
     service = ExtProcService(
