@@ -2,9 +2,9 @@
 
 Startup order: plugins, store, metrics, listeners, discovery and scraping. The ext_proc port opens
 last, once there are endpoints. Shutdown: the process becomes unready, waits for the drain delay,
-closes the port, gives open streams the drain timeout, ends them such that their HTTP responses
-continue, and cancels everything else. :mod:`.pool_runtime` has what belongs to one pool,
-:mod:`.port_servers` makes the servers.
+closes the port, gives open streams the drain timeout, ends them so that their HTTP responses
+continue, and cancels everything else. :mod:`.pool_runtime` builds what belongs to one pool,
+:mod:`.port_servers` the servers.
 """
 
 import asyncio
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 __all__ = ["App", "Ports", "ServeSettings", "Transport"]
 
 FIRST_ENDPOINTS_SECONDS = 5.0
-"""How long the ext_proc port waits for the first report of a discovery. After that it opens all the
-same and answers every request with 503, which gives the reason."""
+"""How long the ext_proc port waits for the first report of a discovery. After that it opens without
+endpoints and answers every request with 503 and the reason."""
 
 LIVE_PAGE = "live"
 """Path of the page that names version and pools for the live page, below ``/debug/``."""
@@ -81,7 +81,7 @@ class App:
         """Build every component; nothing listens or runs yet.
 
         Args:
-            settings: Of the process.
+            settings: Settings of the process.
             sharing: What this process shares with other workers of the pool; None if there are
                 none.
             make_flow: Makes the flow control of the pool.
@@ -114,7 +114,7 @@ class App:
         self._cluster = self._join_cluster()
         self._timetable = Timetable(time.monotonic)
         self.pools = self._make_pools()
-        """What decides the requests."""
+        """The pools, which decide the requests."""
         self.service = ExtProcService(
             self.pools,
             time.monotonic,
@@ -127,7 +127,7 @@ class App:
         self._health = HealthService(lambda: self.is_ready)
         self._log_levels = LogLevelCalls()
         self._draining = False
-        # Here, as both read files.
+        # Here, because both read files.
         self._files = page_files()
         self._version = version("endpoint-picker")
 
@@ -230,7 +230,7 @@ class App:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the endpoints of a pool are known, and this process is to serve."""
+        """Whether the endpoints of a pool are known, and this process should serve."""
         leads = self._cluster is None or self._cluster.leads
         return self.pools.is_ready and leads and not self._draining
 
@@ -247,11 +247,11 @@ class App:
         return {**self.pools.debug_pages(), **cluster, **own}
 
     def _live_page(self) -> object:
-        """Return what the live page asks for first."""
+        """Return the version and the pools, which the live page requests first."""
         return {"version": self._version, "pools": self.pools.pool_lines()}
 
     def _authorizer(self) -> Authorizer | None:
-        """Return who decides about clients of the metrics port; None if all are let in."""
+        """Return the authorizer of clients of the metrics port; None if all are let in."""
         if not self.settings.metrics_endpoint_auth:
             return None
         if self._cluster is None:
@@ -353,7 +353,7 @@ class App:
                     task.cancel()
 
     def _tasks(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
-        """Return the tasks that run beside the servers, by name."""
+        """Return the tasks that run alongside the servers, by name."""
         tasks: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "pools": self.pools.run,
             "uploads": self.service.uploads.run,

@@ -1,4 +1,4 @@
-"""Create the graph builder with the plugin classes and services of every layer.
+"""Creates the graph builder with the plugin classes and services of every layer.
 
 The configuration layer knows roles and services by name only; this module supplies their classes
 and factories.
@@ -69,7 +69,7 @@ class InstalledPlugins(NamedTuple):
 
     @classmethod
     def load(cls) -> Self:
-        """Read them; blocks.
+        """Read the installed plugins; blocks.
 
         Raises:
             ConfigError: Two installed plugins have the same type or name.
@@ -100,9 +100,9 @@ def make_builder(
         metrics: Registers the plugins' own metrics.
         report_load: Applies the load reports that plugins receive.
         max_page_bytes: Longest response of an endpoint to a data source.
-        connections: Those of the data sources that get pages; None for new ones.
+        connections: Connections of the data sources that get pages; None for new ones.
         clock: Seconds of the plugins' clock.
-        open_page: Gets pages in place of HTTP; None for HTTP.
+        open_page: Gets pages by other means than HTTP; None for HTTP.
         compat: ``reference`` to make plugins behave like those of the Go EPP.
         experimental: How to treat configurations with Alpha plugin types.
 
@@ -130,5 +130,5 @@ def make_builder(
 
 
 def make_random(seed: int | None, name: str) -> random.Random:
-    """Return a random generator of its own for the component ``name``."""
+    """Return a separate random generator for the component ``name``."""
     return random.Random(None if seed is None else f"{seed}/{name}")  # noqa: S311 - no secrets

@@ -1,4 +1,4 @@
-"""Whether the path of requests runs compiled.
+"""Tells whether the request path runs compiled.
 
 This module is compiled with the others (``[tool.hatch.build.targets.wheel.hooks.custom]`` in
 pyproject.toml), so its own file says which build is running.

@@ -1,4 +1,4 @@
-"""Divide the process's file descriptors among its ports and its pools, and warn if too few."""
+"""Divides the process's file descriptors among ports and pools, and warns if there are too few."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -175,7 +175,7 @@ class GraphSwitch:
             self._lifetimes.leave(previous)
 
     def _check_discovery(self, graph: PluginGraph) -> None:
-        """Refuse to leave or join the cluster: leader election and metrics rights go with it."""
+        """Refuse to leave or join the cluster: leader election and metrics rights depend on it."""
         if self._settings.pods is None or (graph.discovery is None) is (
             self.graph.discovery is None
         ):
@@ -235,7 +235,7 @@ class GraphSwitch:
 
 
 def pipeline_of(graph: PluginGraph) -> Pipeline:
-    """Return what the director does with a request, by the plugins of ``graph``."""
+    """Return the director's pipeline for the plugins of ``graph``."""
     detector = graph.detector
     assert detector is None or isinstance(detector, SaturationDetector)  # noqa: S101 - the plan has looked
     return Pipeline.of(

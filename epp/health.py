@@ -91,7 +91,7 @@ class HealthService:
         return int(status)
 
     def close(self) -> None:
-        """Send watchers the final status and end their streams; later ones get one status."""
+        """Send watchers the final status and end their streams; later ones get only a status."""
         self._is_closed = True
         for watch in list(self._watches):
             watch.send_if_changed()

@@ -1,4 +1,4 @@
-"""Create the ext_proc transport and the TLS contexts of the ext_proc and metrics ports."""
+"""Creates the ext_proc transport and the TLS contexts of the ext_proc and metrics ports."""
 
 import ssl
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ class Listener:
 
     server: Server
     follower: CredentialsFollower | None = None
-    """Must be run beside the server; None if there is no certificate file to follow."""
+    """Must be run alongside the server; None if there is no certificate file to follow."""
 
 
 def make_listener(

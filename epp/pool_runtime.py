@@ -80,8 +80,8 @@ log = structlog.get_logger(__name__)
 Discover = Callable[[ObjectStore | None, Callable[[], bool]], "KubernetesDiscovery"]
 """Makes the discovery of a pool's pods.
 
-Its arguments: what gets the pool's objectives and rewrites, None if they come from elsewhere; and
-whether a replica that does not lead knows the endpoints, too."""
+Its arguments: the store of the pool's objectives and rewrites, None if they come from elsewhere;
+and a function that returns whether a replica that does not lead knows the endpoints, too."""
 
 
 class PoolRuntime:
@@ -104,14 +104,15 @@ class PoolRuntime:
         tracer: Traces requests; None without tracing.
         force_keys: Keys of the header that forces an endpoint; None to ignore it.
         replica: Exchanges the pool's state with other replicas; None if nothing is shared.
-        is_one_of_several: Whether the process serves other pools, too: log lines name the pool.
+        is_one_of_several: Whether the process serves other pools, too, so that log lines name the
+            pool.
         clock: Monotonic seconds.
-        open_page: Gets pages of endpoints in place of HTTP; None for HTTP.
+        open_page: Gets pages of endpoints by other means than HTTP; None for HTTP.
         sharing: What this process shares with others that serve the pool; None if it is the only
             one.
         make_flow: Makes its flow control.
         discoveries: Further discoveries of endpoints.
-        timetable: Starts what recurs, by the same clock; None for one of its own.
+        timetable: Starts recurring work, by the same clock; None for a new one.
 
     Raises:
         ConfigError: The configuration is invalid.
@@ -310,7 +311,7 @@ class PoolRuntime:
 
     @property
     def config_fault(self) -> str:
-        """Why the present configuration file is not in use; "" if it is."""
+        """Why the current configuration file is not in use; "" if it is."""
         return "" if self._reloader is None else self._reloader.fault
 
     @property
@@ -325,16 +326,16 @@ class PoolRuntime:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is known which endpoints there are, even if there are none.
+        """Whether the endpoints are known, even if there are none.
 
-        The protocol of a pool must suit the parsers, too.
+        The pool's protocol must suit the parsers, too.
         """
         pods = self.discovery
         is_known = pods is None or (pods.is_pool_known and pods.suits(self.graph.parsers))
         return self.store.synced and is_known
 
     def share_limits(self, pools: int) -> None:
-        """Take an equal share of the limits of the process, of which there are ``pools``."""
+        """Take an equal share of the limits of the process, which serves ``pools`` pools."""
         self._scraper.limit_cpu(self.settings.max_scrape_cpu_percent / 100 / pools)
         self.metrics.budget.max_bytes = self.settings.max_metrics_page_bytes // pools
 
@@ -435,7 +436,7 @@ class PoolRuntime:
         return ConfigReading(config.source, config.digest, self.config_fault)
 
     def _writes(self) -> list[str]:
-        """Return the changing calls that are on."""
+        """Return the changing calls that are enabled."""
         is_on = self.settings.enable_admin_writes and self.settings.admin_token_file
         return sorted(self.admin_actions()) if is_on else []
 
@@ -491,6 +492,6 @@ def _health_checks(
 
 
 def _log_fields(settings: ServeSettings, *, is_one_of_several: bool) -> dict[str, str]:
-    """Return the fields of the lines about requests, which say who has served them."""
+    """Return the fields of log lines about requests that name the pool and the worker."""
     pool = {"pool": settings.pool_name} if is_one_of_several else {}
     return pool if settings.worker is None else {**pool, "worker": str(settings.worker)}

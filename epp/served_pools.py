@@ -1,4 +1,4 @@
-"""The pools that a process serves: what the application needs of them, and the case of one pool."""
+"""The pools that a process serves: their interface to the application, and the case of one pool."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
@@ -30,7 +30,7 @@ class ServedPools(RequestHandlers, Protocol):
 
     @property
     def summary(self) -> Mapping[str, object]:
-        """What is served, for the log."""
+        """What the process serves, as log fields."""
 
     def use_descriptors(self, shares: Shares) -> None:
         """Warn if scraping needs more descriptors than ``shares`` has for it."""
@@ -53,7 +53,7 @@ class ServedPools(RequestHandlers, Protocol):
     async def reload_now(self) -> Sequence[str]:
         """Reload the configurations, even if their files are unchanged.
 
-        Returns: Why they are not in use; "" for those that are.
+        Returns: Why each is not in use; "" if it is.
         """
 
     async def load(self) -> None:
@@ -63,7 +63,7 @@ class ServedPools(RequestHandlers, Protocol):
         """Serve until cancelled."""
 
     async def until_reported(self) -> None:
-        """Wait until it is known which endpoints there are."""
+        """Wait until the endpoints are known."""
 
     def close(self) -> None:
         """Close the plugins."""

@@ -20,7 +20,7 @@ Transport = Literal["http2", "grpcio"]
 ScrapeMode = Literal["adaptive", "fixed"]
 WorkerPorts = Literal["shared", "each"]
 MAX_WORKERS: Final = 32
-"""Most workers of one endpoint picker."""
+"""Maximum number of workers of one endpoint picker."""
 
 
 def _port(purpose: str) -> Option:
@@ -128,7 +128,7 @@ class ServeSettings:
     drain_label: tuple[str, str] | None = DRAIN_LABEL
     """Name and value of the label of endpoints that get no new requests; None for no such label."""
     pool_name: str = "default"
-    """Name of the pool in metrics; of no meaning with several pools."""
+    """Name of the pool in metrics; ignored with several pools."""
     host: Annotated[str, Option("Address to listen on.", panel=Panel.PORTS, metavar="ADDRESS")] = (
         "0.0.0.0"  # noqa: S104 - a gateway on another host has to reach it
     )
@@ -191,7 +191,7 @@ class ServeSettings:
     metrics_endpoint_auth: bool = False
     """Ask the Kubernetes API whether a client of the metrics port may read a page."""
     metrics_tls: TlsSettings | None = None
-    """Of the metrics port, its files followed while running; None for plain HTTP."""
+    """TLS of the metrics port, its files followed while running; None for plain HTTP."""
     has_stream_metrics: Annotated[
         bool,
         Option(

@@ -1,9 +1,9 @@
-"""Serve several InferencePools of a namespace in one process.
+"""Serves several InferencePools of a namespace in one process.
 
 Each pool has a :class:`~epp.pool_runtime.PoolRuntime` of its own: endpoints, configuration, queues
-and metrics. A pool named by ``--pool-name`` has it from the start; with ``--all-pools`` it is made
+and metrics. A pool named by ``--pool-name`` has one from the start; with ``--all-pools`` it is made
 when the pool appears, and closed some time after the pool is gone, when no request is left. A pool
-that cannot be served, because its configuration is invalid, concerns no other one; it is tried
+that cannot be served, because its configuration is invalid, does not affect the others; it is tried
 again every second.
 """
 
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 PAGE: Final = "pools"
-"""Path of the page of all pools below ``/debug/``, and the first part of those of each pool."""
+"""Path of the page of all pools below ``/debug/``, and the start of the paths of each pool."""
 
 KEEP_SECONDS: Final = 60.0
-"""How long a pool that is gone is kept: if it is made anew, it goes on with its queues, its prefix
-index and its metrics."""
+"""How long a pool is kept after it is gone: if it is created again, it continues with its queues,
+its prefix index and its metrics."""
 _LOOK_SECONDS: Final = 1.0
 """Time between two looks at pools that cannot be served, or are gone."""
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -67,7 +67,7 @@ class PoolLine(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int
     """Requests at its model servers."""
     config: str
-    """Where its configuration is from; "" if it has none that is valid."""
+    """Source of its configuration; "" if it has no valid one."""
     service: str
     """Service of its endpoint picker; a gateway that calls it means this pool."""
     hosts: list[str]
@@ -83,7 +83,7 @@ class _Running:
     runtime: PoolRuntime
     task: asyncio.Task[None] | None = None
     gone_since: float | None = None
-    """Since when there is no InferencePool of its name; None if there is one."""
+    """Time since which no InferencePool of its name exists; None if one does."""
 
 
 class SeveralPools:
@@ -91,8 +91,8 @@ class SeveralPools:
 
     Args:
         settings: Settings of the process.
-        source: The pools.
-        cluster: Where they are; it has shared copies of them.
+        source: Names the pools.
+        cluster: The cluster of the pools; it has shared copies of their objects.
         metrics: Metrics of the process.
         installed: Plugins of installed packages.
         lanes: Where requests with long bodies wait.
@@ -101,7 +101,7 @@ class SeveralPools:
         force_keys: Keys of the header that forces an endpoint; None to ignore it.
         replica: Exchanges the pools' state with other replicas; None if nothing is shared.
         clock: Monotonic seconds.
-        timetable: Starts what recurs; None for one of each pool.
+        timetable: Starts recurring work; None for a new one in each pool.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class SeveralPools:
         """Do nothing: each pool is closed when its task ends."""
 
     async def _update(self, tasks: asyncio.TaskGroup) -> None:
-        """Serve the pools that there are now."""
+        """Serve the pools that exist now."""
         if not self._objects.are_pools_known:
             return
         wanted = set(self._source.names) or self._objects.pool_names()
@@ -301,7 +301,7 @@ class SeveralPools:
         The pool may name it; otherwise it has the pool's name, if there is such a file.
 
         Raises:
-            ConfigError: The pool names something that is no name of a file.
+            ConfigError: The pool gives a name that is not a file name.
         """
         folder = self._settings.pool_config_dir
         if folder is None:
@@ -319,7 +319,7 @@ class SeveralPools:
         return folder / f"{chosen}.yaml"
 
     def _choose_again(self, name: str) -> Path | None:
-        """Return the file of a pool that is served; None if it stays; blocks."""
+        """Return the configuration file of a served pool; None to keep the current one; blocks."""
         try:
             file = self._chosen_file(name)
         except ConfigError as error:
@@ -329,7 +329,7 @@ class SeveralPools:
         return file
 
     async def _run(self, name: str, runtime: PoolRuntime) -> None:
-        """Run a pool; if it fails, end it, so that it is made anew."""
+        """Run a pool; if it fails, end it, so that it is made again."""
         try:
             await runtime.run()
         except Exception:

@@ -1,10 +1,10 @@
 """Starts the recurring work of a process with one timer.
 
-A process that mostly waits pays for each wake-up, 30 to 50 us with the caches that it finds cold,
-more than for what it then does. With a timer for each of a hundred endpoints, for the event loop's
-lag, for stale metrics and for outlier detection, it wakes up for each of them. So an action may
-allow to be started a little earlier, together with others. At most a few are started in one step of
-the event loop, because requests wait meanwhile.
+In a process that mostly waits, a wake-up costs 30 to 50 us, because the caches are cold: more than
+the work that follows it. With a timer for each of a hundred endpoints, for the event loop's lag,
+for stale metrics and for outlier detection, it would wake up for each of them. So an action may
+allow an earlier start, together with others. At most a few are started in one step of the event
+loop, because requests wait meanwhile.
 """
 
 import asyncio
@@ -43,18 +43,18 @@ class Timetable:
         self._timer_at = inf
         """When the action is due that the timer is for; -inf while actions are started."""
         self._fires_at = inf
-        """When the timer is to fire; not before it was set, even if the action is overdue."""
+        """When the timer should fire; not before it was set, even if the action is overdue."""
         self._fired: Callable[[float], None] = _ignore
 
     @property
     def late_seconds(self) -> float:
-        """How long the timer is overdue at present; 0.0 if it is not. Thread-safe."""
+        """Seconds by which the timer is overdue now; 0.0 if it is not. Thread-safe."""
         return max(0.0, self._clock() - self._fires_at)
 
     def watch(self, fired: Callable[[float], None] = _ignore) -> None:
         """Call ``fired`` with the seconds by which the timer is late whenever it fires.
 
-        It replaces the function before, and must neither wait nor raise.
+        It replaces the previous function, and must neither wait nor raise.
         """
         self._fired = fired
 
@@ -119,7 +119,7 @@ class Timetable:
         try:
             self._fired(max(0.0, now - self._fires_at))
             self._start_due(now + RESOLUTION_SECONDS)
-        finally:  # an action that raises all the same must not stop the others
+        finally:  # an action that raises nevertheless must not stop the others
             self._timer_at = self._fires_at = inf
             if self._heap:
                 self._set_timer(self._heap[0][0])

@@ -1,7 +1,7 @@
 """Programs that test and measure the endpoint picker at length; not part of the wheel.
 
-Each folder is one program, ``python -m tools.NAME``, from the repository root; ``harness`` is what
-they share with the tests. Small runs of them are tests: ``tests/tool_runs``.
+Each folder is one program, ``python -m tools.NAME``, run from the repository root; ``harness`` has
+the parts that they share with the tests. Small runs of the programs are tests: ``tests/tool_runs``.
 """
 
 from pathlib import Path

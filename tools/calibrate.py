@@ -34,7 +34,7 @@ class CalibrationError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The samples of a page, summed over the labels that do not matter here."""
+    """The samples of a page, summed over the labels that a fit does not use."""
 
     values: dict[str, float]
     buckets: dict[str, dict[float, float]]
@@ -75,7 +75,7 @@ def fit(before: Page, after: Page, *, max_num_seqs: int, single: float) -> Fit:
         before: The first page.
         after: The later page.
         max_num_seqs: Maximum batch size of the server.
-        single: Seconds between the tokens of a request that has the server for itself.
+        single: Seconds between the tokens of a request that is alone on the server.
 
     Raises:
         CalibrationError: A counter is missing or did not grow, or the load was too light.

@@ -1,4 +1,4 @@
-"""What operators see on the metrics port: explanations of decisions, and the live page."""
+"""Pages for operators on the metrics port: explanations of decisions, and the live page."""
 
 from epp.admin.decision_file import DecisionFile, DecisionFileCollector
 from epp.admin.decision_record import DecisionLine, DecisionRecord, DecisionsPage

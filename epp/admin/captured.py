@@ -1,9 +1,9 @@
-"""What is kept of a decision, as the request path leaves it.
+"""What the request path keeps of a decision.
 
-Shared references, and the scores, which are the decision's own, packed into one piece of bytes
-(:mod:`.captured_results`). None leads to an endpoint, a plugin, a prompt or a header: an endpoint
-that leaves the pool, or a graph that a reload replaces, is freed although its decisions are still
-explained. :mod:`.rendering` makes records of it.
+It keeps references to shared objects, and the decision's own scores, packed into one bytes object
+(:mod:`.captured_results`). None of them refers to an endpoint, a plugin, a prompt or a header, so
+an endpoint that leaves the pool, or a graph that a reload replaces, is freed although its decisions
+are still explained. :mod:`.rendering` makes records from them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from epp.scheduling import EndpointMetrics, LoadValues, ShadowPick
 
 
 class CandidateNames(NamedTuple):
-    """What does not change of the candidates; shared by decisions among the same ones."""
+    """The constant values of the candidates; shared by decisions among the same candidates."""
 
     names: Sequence[str]
     addresses: Sequence[str]
@@ -37,7 +37,7 @@ Inputs = tuple[
 """The first six fields of a :class:`CapturedDecision`."""
 
 
-# Structs: they are made in 0.1 us, a NamedTuple in 0.3. gc=False: nothing in them can refer back.
+# Structs: creating one takes 0.1 us, a NamedTuple 0.3. gc=False: they are part of no cycle.
 
 
 class Ending(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -47,7 +47,7 @@ class Ending(msgspec.Struct, frozen=True, eq=False, gc=False):
     cause: EndCause
     status: int | None
     served: tuple[str, str] | None
-    """Name and address of the endpoint that served, if it is another one than the chosen."""
+    """Name and address of the endpoint that served, if it is not the chosen one."""
     usage: Usage | None
 
 
@@ -62,20 +62,20 @@ class Refusal(msgspec.Struct, frozen=True, eq=False, gc=False):
 class CapturedDecision(msgspec.Struct, eq=False, gc=False):
     """One decision, and later its outcome; a :class:`~epp.request_control.RecordedRequest`.
 
-    Times are seconds of the clock of endpoint loads. Texts of clients are as long as they came.
+    Times are seconds of the clock of endpoint loads. Clients' texts are not shortened.
     """
 
     candidates: CandidateNames
     loads: Sequence[LoadValues]
-    """One for each candidate; so is the next."""
+    """Load of each candidate; ``pages`` has their metrics in the same order."""
     pages: Sequence[EndpointMetrics]
     doubted: Mapping[str, str] | None
     """States of endpoints that are not healthy, by name; None without outlier detection."""
     decided_at: float
     sequence: int
-    """Numbers the decisions, those that were not recorded included."""
+    """Number of the decision, counting those that were not recorded."""
     size_bytes: int
-    """Estimate of its memory."""
+    """Estimated memory of the decision."""
     received_at: float
     request_id: str = ""
     model: str = ""
@@ -89,7 +89,7 @@ class CapturedDecision(msgspec.Struct, eq=False, gc=False):
     """Name of the chosen endpoint; "" for none."""
     address: str = ""
     destination: str = ""
-    """What the gateway gets: addresses, best first."""
+    """Addresses sent to the gateway, best first."""
     primary: str = ""
     sole: SoleResult | None = None
     """The result of the only profile; None if it is packed."""
@@ -97,28 +97,28 @@ class CapturedDecision(msgspec.Struct, eq=False, gc=False):
     """All other results, and those of shadow profiles."""
     outlines: Mapping[str, ProfileOutline] = {}
     matches: Any = None
-    """What the default prefix producer found: ``blocks``, ``total_blocks``, ``block_size``."""
+    """Matches of the default prefix producer: ``blocks``, ``total_blocks``, ``block_size``."""
     shadow: Sequence[ShadowPick] = ()
     stages: Sequence[tuple[str, str]] = ()
     """Profile and endpoint of each stage before the primary profile."""
     is_forced: bool = False
-    """Whether a signed header has named the endpoint."""
+    """Whether a signed header named the endpoint."""
     queued: tuple[float, Sequence[str]] | None = None
-    """Seconds in flow control's queues, and why it was parked; None if it did not wait."""
+    """Seconds in flow control's queues, and reasons for parking; None if it did not wait."""
     first_byte_at: float = 0.0
-    """0.0 until it has come."""
+    """Time of the first byte of the response; 0.0 until it has arrived."""
     ending: Ending | None = None
-    """None while the request is in flight."""
+    """Outcome; None while the request is in flight."""
     refusal: Refusal | None = None
     notes: Sequence[str] = ()
-    """Sentences of plugins."""
+    """Explanations by plugins, as sentences."""
 
     def unpacked(self) -> Packed:
-        """Return its results."""
+        """Return the results of the decision's profiles."""
         return unpacked(self.packed, self.sole)
 
     def seconds(self, now: float) -> float:
-        """Return the time from its headers to its end, or to ``now``."""
+        """Return the seconds from the request's headers to its end, or to ``now``."""
         return (self.ending.at if self.ending else now) - self.received_at
 
     def waited(self, queued: QueuedRequest) -> None:
@@ -130,7 +130,7 @@ class CapturedDecision(msgspec.Struct, eq=False, gc=False):
         return self.candidates is NO_NAMES and bool(self.endpoint)
 
     def drop(self) -> None:
-        """Drop what is large: its request is in flight, but nobody can look it up any more."""
+        """Drop the large fields of a decision that left the ring before its request ended."""
         self.sole, self.packed, self.matches, self.notes = None, NOTHING, None, ()
         self.candidates, self.loads, self.pages = NO_NAMES, (), ()
 

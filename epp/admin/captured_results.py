@@ -1,8 +1,8 @@
-"""The results of a decision's profiles, packed, because most of them are never read.
+"""Packs the results of a decision's profiles, because most of them are never read.
 
-40 scores take 0.5 us to pack, and their lists would take twice as long again: memory that is kept
-is replaced by memory that is not in the CPU's caches. Of a sole profile that scored all candidates
-only the numbers are packed (:data:`SoleResult`), as the texts are those of its configuration.
+Packing 40 scores takes 0.5 us. Keeping their lists would take twice as long, because new lists
+would then be created in memory that is not in the CPU's caches. For a sole profile that scored all
+candidates, only the numbers are packed (:data:`SoleResult`); its texts come from its configuration.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,12 +50,12 @@ class CapturedProfile(msgspec.Struct, frozen=True, eq=False, array_like=True):
     picked: Sequence[str]
     """Names of the picked endpoints, best first."""
     preference: Sequence[float]
-    """What flow control added to the totals; empty for nothing."""
+    """Amounts that flow control added to the totals; empty if it added none."""
     error: str
 
 
 class Packed(msgspec.Struct, frozen=True, eq=False, array_like=True):
-    """What is packed of a decision, as the tuple of its fields."""
+    """The packed part of a decision, as the tuple of its fields."""
 
     profiles: Sequence[CapturedProfile] = ()
     shadow_profiles: Sequence[CapturedProfile] = ()
@@ -70,7 +70,7 @@ NOTHING: Final = _pack(Packed())
 
 
 def sole_result(result: SchedulingResult, candidates: int) -> SoleResult | None:
-    """Return the result of a sole profile; None for any other, which has to be packed.
+    """Return a result in the form for sole profiles; None if it has to be packed.
 
     Args:
         result: The result.
@@ -97,7 +97,7 @@ def sole_result(result: SchedulingResult, candidates: int) -> SoleResult | None:
         if len(columns) != len(scorers):
             return None
         packed = _pack((totals, columns))
-    except Exception:  # a plugin's numbers; packed_results() says what is wrong
+    except Exception:  # invalid numbers of a plugin; packed_results() records the error
         return None
     return profile.profile, scorers, picked[0].endpoint.name, packed
 
@@ -106,7 +106,7 @@ def unpacked(packed: bytes, sole: SoleResult | None) -> Packed:
     """Return the results of a decision.
 
     Args:
-        packed: Those that are packed.
+        packed: The packed results.
         sole: The result of the only profile; None if it is packed.
     """
     if sole is not None:
@@ -118,10 +118,10 @@ def unpacked(packed: bytes, sole: SoleResult | None) -> Packed:
 
 
 def packed_results(profiles: Sequence[ProfileFields], shadows: Sequence[ProfileFields]) -> bytes:
-    """Return the results of profiles, packed."""
+    """Pack the results of profiles; results that cannot be packed are replaced by the error."""
     try:
         return _pack((profiles, shadows))
-    except Exception as error:  # a plugin's numbers and texts
+    except Exception as error:  # invalid numbers or texts of a plugin
         failed = f"it cannot be recorded: {printable(described(error))}"
         return _pack(([unchosen_profile(each[0], {}, failed) for each in profiles], ()))
 

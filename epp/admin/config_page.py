@@ -1,4 +1,4 @@
-"""The page ``/debug/config``: the configuration in use, its last reload, and what that changed."""
+"""The page ``/debug/config``: the configuration in use, the last reload and its changes."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from epp.observability import AdminError
 
 PATH: Final = "config"
 RELOAD_PATH: Final = "config/reload"
-"""Path of the call that reads the file again, below ``/debug/``."""
+"""Path, below ``/debug/``, of the call that reads the file again."""
 
 _MAX_DIFF_LINES: Final = 400
 _MAX_TEXT_CHARS: Final = 200_000
@@ -22,7 +22,7 @@ _SECRET: Final = re.compile(
     r"""(?ix)( ["']? [\w-]* (?:password|passwd|secret|api[-_]?key|authorization|credential)
     [\w-]* ["']? \s* : \s* ) ( "(?:[^"\\]|\\.)*" | '(?:[^']|'')*' | [^\s,}\]][^,}\]\n]* )"""
 )
-"""A field whose value is not shown, and the value."""
+"""Matches a field whose value is not shown, and the value."""
 
 
 class ReloadLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,20 +33,20 @@ class ReloadLine(msgspec.Struct, frozen=True, kw_only=True):
     result: str
     """``success``, ``failure``, ``rollback`` or ``unchanged``."""
     problem: str
-    """Why it was refused or taken back; "" if it was not."""
+    """Why it was refused or rolled back; "" if it was not."""
 
 
 class ConfigPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The page."""
+    """Content of the page."""
 
     source: str
     digest: str
     text: str
-    """Without the values of fields that may be secret."""
+    """The configuration, without the values of fields that may be secret."""
     last_reload: ReloadLine | None
     """None before the first reload."""
     diff: list[str]
-    """Lines of a unified diff from the former configuration; empty without a former one."""
+    """Lines of a unified diff from the previous configuration; empty if there is none."""
 
 
 class ConfigView:
@@ -72,7 +72,7 @@ class ConfigView:
         self._wall_clock = wall_clock
 
     def page(self) -> ConfigPage:
-        """Return the present page."""
+        """Return the current page."""
         config = self._graph().config
         text = shown_text(config.text)
         return ConfigPage(
@@ -84,7 +84,7 @@ class ConfigView:
         )
 
     def reload(self, given: Mapping[str, str]) -> Mapping[str, bool]:
-        """Have the file read again; the page shows what comes of it.
+        """Request a reload of the file; the page shows its result.
 
         Raises:
             AdminError: There is no file, or a parameter is given.

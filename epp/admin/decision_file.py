@@ -1,7 +1,8 @@
-"""The file of decisions: JSON lines, written by a thread, renamed when they are long.
+"""The file of decisions: JSON lines, written by a thread; long files are renamed.
 
-Requests put what they have recorded into a bounded queue. The thread makes documents of it and
-writes them. What does not fit in the queue, or cannot be written, is dropped and counted.
+Requests put their recorded decisions into a bounded queue. The thread converts them to documents
+and writes these. Decisions that do not fit in the queue, or cannot be written, are dropped and
+counted.
 """
 
 import threading
@@ -26,9 +27,9 @@ from epp.observability.bounded_text import json_line
 _log = structlog.get_logger(__name__)
 
 QUEUE_BYTES: Final = 16 << 20
-"""Most memory of decisions that are not written yet, by their estimates."""
+"""Maximum estimated memory of decisions that have not been written yet."""
 _PAUSE_SECONDS = 0.25
-"""Between two looks into the queue: waking the thread for each decision would cost 20 us."""
+"""Time between two reads of the queue: waking the thread for each decision would cost 20 us."""
 
 
 class DecisionFile:
@@ -53,7 +54,7 @@ class DecisionFile:
     ) -> None:
         self.path = path
         self.dropped_full = 0
-        """Decisions that were dropped because the queue was full, or memory for open requests."""
+        """Decisions dropped because the queue, or the memory for requests in flight, was full."""
         self.dropped_failed = 0
         """Decisions that could not be written."""
         self.written = 0
@@ -67,14 +68,14 @@ class DecisionFile:
         self._file: FileIO | None = None
         self._length = 0
         self._is_torn = False
-        """Whether the last line was written in part."""
+        """Whether the last line was written only in part."""
         self._has_failed = False
         self._stops = threading.Event()
         self._thread = threading.Thread(target=self._run, name="decision-writer", daemon=True)
 
     @classmethod
     def of(cls, settings: ExplainSettings) -> Self | None:
-        """Return the file of the settings; None if they name none."""
+        """Return the file that the settings name; None if they name none."""
         path = settings.explain_file
         if path is None or not settings.explain_decisions:
             return None
@@ -85,13 +86,13 @@ class DecisionFile:
         self._thread.start()
 
     def close(self) -> None:
-        """Write what is in the queue, and stop; blocks."""
+        """Write the decisions in the queue, and stop the thread; blocks."""
         self._stops.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def put(self, entry: CapturedDecision, pool: str) -> None:
-        """Queue a decision whose outcome is known, or drop it; never blocks for long."""
+        """Queue a decision whose outcome is known, or drop it if the queue is full."""
         with self._lock:
             if self._held_bytes + entry.size_bytes > self._queue_bytes:
                 self.dropped_full += 1
@@ -149,7 +150,7 @@ class DecisionFile:
         """Return the file, open and with room for a line.
 
         Raises:
-            OSError: It cannot be opened, or not be renamed.
+            OSError: The file cannot be opened or renamed.
         """
         if self._file is None:
             self._open()
@@ -160,7 +161,7 @@ class DecisionFile:
         return self._file
 
     def _open(self) -> None:
-        # Unbuffered: what a full disk has not taken is known with the line it belongs to.
+        # Unbuffered, so that a write that a full disk cuts short is noticed with its own line.
         self._file = FileIO(self.path, "ab")
         self._length = self._file.tell()
 
@@ -175,7 +176,7 @@ class DecisionFile:
                 newer.rename(older)
 
     def _fail(self, error: OSError) -> None:
-        """Log the first failure of a row; the file is opened anew for the next decision."""
+        """Log the first failure in a row, and close the file; the next decision opens it again."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -190,7 +191,7 @@ class DecisionFile:
 
 
 def rotated(path: Path, count: int) -> list[Path]:
-    """Return the paths of ``count`` files of decisions, newest first."""
+    """Return the paths of up to ``count`` files of decisions, newest first."""
     return [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, count))]
 
 

@@ -86,7 +86,7 @@ class DecisionPages:
         """Return the newest decision of a request, by its id or the beginning of its id.
 
         Raises:
-            AdminError: It is not kept, or several ids begin so.
+            AdminError: The decision is not kept, or several ids have this beginning.
         """
         found = self._ring.find(request_id)
         if found is None:

@@ -9,48 +9,49 @@ class DecisionLine(msgspec.Struct, frozen=True, kw_only=True):
     """A decision, in one line."""
 
     sequence: int
-    """Numbers the decisions of a pool since its start, those that were not recorded included."""
+    """Number of the decision in its pool since the start, counting those that were not recorded."""
     request_id: str
     decided_at: float
-    """Unix time in seconds; of a refused request, when it was refused."""
+    """Unix time of the decision or refusal, in seconds."""
     model: str
     target_model: str
     endpoint: str
     """Name of the chosen endpoint; "" if the request was refused."""
     address: str
     candidates: int
-    """Number of endpoints that the choice was made among."""
+    """Number of endpoints among which the choice was made."""
     score: float | None
     """Total score of the endpoint; None if it was forced or the request was refused."""
     margin: float | None
-    """By how much its score exceeds that of the best other endpoint, below 0 if it is less; None
+    """Score of the endpoint minus that of the best other endpoint, which may be below 0; None
     without another one."""
     queued_seconds: float | None
     """Time in flow control's queues; None if it did not wait there."""
     decision_seconds: float
-    """From the request's headers to the decision."""
+    """Time from the request's headers to the decision."""
     status: int | None
     """HTTP status of the response; None while there is none."""
     first_byte_seconds: float | None
-    """From the request's headers to the head of the response, or to its body's first byte if its
-    body was seen."""
+    """Time from the request's headers to the head of the response, or to the first byte of its
+    body if the body passed through the endpoint picker."""
     duration_seconds: float | None
-    """From the request's headers to the end; None while the request is in flight."""
+    """Time from the request's headers to its end; None while the request is in flight."""
     outcome: str | None
-    """Why it ended; None while it is in flight."""
+    """Why the request ended; None while it is in flight."""
     why: str
     """The decision in one sentence."""
     is_forced: bool = False
-    """Whether a signed header has named the endpoint."""
+    """Whether a signed header named the endpoint."""
 
 
 class EndpointInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate, with the values that the decision was made on."""
+    """A candidate, with the values on which the decision is based."""
 
     endpoint: str
     address: str
     waiting_requests: float
-    """Effective load; so are the next two: the scrape, corrected by requests of this process."""
+    """Effective load, like the next two values: the scraped value, corrected by this process's
+    requests."""
     running_requests: float
     kv_cache_usage: float
     metrics_age_seconds: float | None
@@ -58,14 +59,14 @@ class EndpointInputs(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int
     """Requests in flight from this process."""
     state: str
-    """Its health; ``unwatched`` if outlier detection is off."""
+    """Health of the endpoint; ``unwatched`` if outlier detection is off."""
     labels: dict[str, str] = {}
     page: dict[str, Any] = {}
     """The scraped values of :class:`~epp.scheduling.EndpointMetrics` that are not 0 or empty."""
 
 
 class FilterRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a filter did."""
+    """The result of a filter."""
 
     name: str
     removed: list[str]
@@ -74,12 +75,12 @@ class FilterRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class ScorerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scorer gave."""
+    """The result of a scorer."""
 
     name: str
     weight: float
     values: list[float]
-    """One for each of the profile's ``endpoints``, in [0, 1] and without the weight."""
+    """Score of each of the profile's ``endpoints``, in [0, 1] and without the weight."""
 
 
 class ProfileRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,51 +90,52 @@ class ProfileRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_primary: bool
     is_shadow: bool
     filters: list[FilterRecord]
-    """In the order in which they ran. The filters inside a composite one, such as a decision tree,
-    follow all others."""
+    """Filters in the order in which they ran. The filters inside a composite one, such as a
+    decision tree, follow all others."""
     endpoints: list[str]
     """Names of the endpoints that passed the filters."""
     scorers: list[ScorerRecord]
-    """Without those that failed, or were disabled."""
+    """Scorers, without those that failed or were disabled."""
     totals: list[float]
     """Weighted sums, in the order of ``endpoints``."""
     picker: str
     picked: list[str]
     """Names of the picked endpoints, best first."""
     ties: int
-    """Number of endpoints whose total is that of the picked one."""
+    """Number of endpoints with the same total as the picked one."""
     margin: float | None
     """See :class:`DecisionLine`."""
     error: str
-    """Why it found no endpoint; "" if it did."""
+    """Why it found no endpoint; "" if it found one."""
     preference: list[float] = []
-    """What flow control added to the totals, which are then scaled to [0, 10); empty for
-    nothing."""
+    """Amounts that flow control added to the totals, which are then scaled to [0, 10); empty if it
+    added none."""
 
 
 class ShadowRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a shadow profile would have chosen."""
+    """The choice of a shadow profile."""
 
     profile: str
     endpoint: str
     score: float
     margin: float | None
-    """Its total minus its total of the endpoint that was chosen; None if it filtered that out."""
+    """Total of its endpoint minus its total for the chosen endpoint; None if it removed that
+    one."""
     agrees: bool
 
 
 class ReservationRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The places that the request took in the step of the decision."""
+    """The places that the request reserved in the same step as the decision."""
 
     endpoint: str
     destination: str
-    """What the gateway got: addresses, best first."""
+    """Addresses sent to the gateway, best first."""
     stages: dict[str, str] = {}
     """Endpoints of the other profiles, by profile."""
 
 
 class PrefixRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the prompt the endpoints held, by the index of the endpoint picker."""
+    """How much of the prompt each endpoint held, according to the endpoint picker's index."""
 
     blocks: dict[str, int]
     """Blocks held, by endpoint; an absent name holds none."""
@@ -143,7 +145,7 @@ class PrefixRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecisionRecord(DecisionLine, frozen=True, kw_only=True):
-    """A decision with everything that it was made of, and what came of it."""
+    """A decision with its inputs, its steps and its outcome."""
 
     path: str
     stream: bool
@@ -151,43 +153,43 @@ class DecisionRecord(DecisionLine, frozen=True, kw_only=True):
     priority: int
     fairness_id: str
     queue_reasons: list[str]
-    """Why it was parked, if it was."""
+    """Why the request was parked; empty if it was not."""
     prompt_tokens: int | None
-    """Tokens by the model server's count; None if the response did not report them."""
+    """Tokens counted by the model server; None if the response did not report them."""
     completion_tokens: int | None
     cached_tokens: int | None
     predicted_cached_tokens: int | None
-    """Tokens of the prompt that the endpoint held, by the index; None without an index."""
+    """Tokens of the prompt that the endpoint held according to the index; None without an index."""
     inputs: list[EndpointInputs]
     profiles: list[ProfileRecord]
     reservation: ReservationRecord | None
-    """None if the request was refused."""
+    """The reservation; None if the request was refused."""
     stages: dict[str, str]
     """Endpoints of the other profiles, such as a prefill, by profile."""
     shadow: list[ShadowRecord]
     prefix: PrefixRecord | None
     served_by: str
-    """Name of the endpoint that served, if it is another one; "" otherwise."""
+    """Name of the endpoint that served, if it is not the chosen one; "" otherwise."""
     served_address: str
     refused_at: str
     """Stage at which the request was refused; "" if it was not."""
     refused_reason: str
     error: str
-    """The message in the answer to a refused request."""
+    """The message in the response to a refused request."""
     pool: str = ""
     """The pool, where the endpoint picker serves several."""
     notes: list[str] = []
-    """What plugins say about the decision."""
+    """Explanations of the decision by plugins."""
 
 
 class DecisionsPage(msgspec.Struct, frozen=True, kw_only=True):
     """The page ``/debug/decisions``."""
 
     decisions: list[DecisionLine]
-    """Newest first."""
+    """Recorded decisions, newest first."""
     newest: int
     """Sequence number of the newest decision, recorded or not."""
     kept: int
     """Number of decisions in memory."""
     sampled: float
-    """Share of the decisions that was recorded, since the oldest one that is kept."""
+    """Share of the decisions since the oldest kept one that was recorded."""

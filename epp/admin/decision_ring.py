@@ -11,11 +11,11 @@ class DecisionRing:
     """Keeps the newest decisions.
 
     Args:
-        max_decisions: Most decisions.
-        max_bytes: Most memory, by their estimates.
-        ended: Takes each decision once its outcome is known; None for nobody. Decisions that are
-            too old to be kept then wait for their outcome, within ``max_bytes`` more.
-        lost: Called for a decision that could not wait so long.
+        max_decisions: Maximum decisions.
+        max_bytes: Maximum estimated memory.
+        ended: Called with each decision once its outcome is known; None for no call. Decisions that
+            leave the ring before then are held until their outcome, within a further ``max_bytes``.
+        lost: Called for each decision that is dropped before its outcome, for lack of memory.
     """
 
     def __init__(
@@ -26,18 +26,18 @@ class DecisionRing:
         lost: Callable[[], None] = lambda: None,
     ) -> None:
         self.is_awaited = ended is not None
-        """Whether :meth:`ended` has to be called."""
+        """Whether the caller must call :meth:`ended` for each decision."""
         self.newest = 0
-        """The number of decisions so far, those that were not recorded included."""
+        """Number of decisions so far, counting those that were not recorded."""
         self.used_bytes = 0
-        """Memory of those that are kept, by their estimates."""
+        """Estimated memory of the kept decisions."""
         self._max_decisions = max_decisions
         self._max_bytes = max_bytes
         self._ended = ended
         self._lost = lost
         self._kept: deque[CapturedDecision] = deque()
         self._awaited: dict[int, CapturedDecision] = {}
-        """Older decisions of requests in flight, by sequence number."""
+        """Decisions that left the ring while their requests are in flight, by sequence number."""
         self._awaited_bytes = 0
 
     def __len__(self) -> int:
@@ -49,13 +49,13 @@ class DecisionRing:
 
     @property
     def sampled(self) -> float:
-        """The share of decisions that was recorded, since the oldest one that is kept."""
+        """Share of the decisions since the oldest kept one that was recorded."""
         if not self._kept:
             return 1.0
         return len(self._kept) / (self.newest - self._kept[0].sequence + 1)
 
     def add(self, entry: CapturedDecision) -> None:
-        """Keep a decision; older ones give way."""
+        """Keep a decision; remove the oldest ones if a limit is exceeded."""
         kept = self._kept
         kept.append(entry)
         used = self.used_bytes + entry.size_bytes
@@ -79,7 +79,7 @@ class DecisionRing:
             self._lost()
 
     def ended(self, entry: CapturedDecision) -> None:
-        """Take a decision whose outcome is known."""
+        """Pass on a decision whose outcome is known, unless it was dropped."""
         if self._ended is None or entry.is_dropped:
             return
         if self._awaited.pop(entry.sequence, None) is not None:

@@ -1,4 +1,4 @@
-"""Finds a decision in the file of decisions and in those that were renamed."""
+"""Finds a decision in the current and the renamed files of decisions."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _PLAIN = re.compile(r"[-\w./:]+", re.ASCII)
 
 
 class DecisionSearchError(Exception):
-    """A decision was not found; the text says why, and what to do."""
+    """A decision was not found; the text says why and how to find it."""
 
 
 class _Id(msgspec.Struct):
@@ -25,11 +25,12 @@ def find_decision(path: Path, request_id: str) -> DecisionRecord:
     """Return the newest decision of a request; blocks.
 
     Args:
-        path: The newest file; those beside it with a number are searched, too.
-        request_id: Id of the request, or the beginning of it if no other id begins so.
+        path: The newest file; numbered files beside it are searched, too.
+        request_id: Id of the request, or a beginning that is unique.
 
     Raises:
-        DecisionSearchError: There is none, several requests begin so, or a file cannot be read.
+        DecisionSearchError: No decision matches, the ids of several requests do, or a file cannot
+            be read.
     """
     files = _files(path)
     begun: dict[str, bytes] = {}
@@ -71,7 +72,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _lines(file: Path, request_id: str) -> Iterator[tuple[bytes, str]]:
-    """Yield the lines whose request id begins with ``request_id``, and these ids."""
+    """Yield the lines whose request id begins with ``request_id``, with their ids."""
     is_plain = (
         request_id.isascii() and request_id.isprintable() and not set(request_id) & set('"\\')
     )
@@ -84,7 +85,7 @@ def _lines(file: Path, request_id: str) -> Iterator[tuple[bytes, str]]:
                 try:
                     name = msgspec.json.decode(line, type=_Id).request_id
                 except msgspec.MsgspecError:
-                    continue  # a line that was cut off
+                    continue  # a truncated line
                 if name.startswith(request_id):
                     yield line, name
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The recorded decisions of one pool, with what fills and what shows them."""
+"""The recorded decisions of one pool, with their recorder and their pages."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -15,12 +15,12 @@ class Explanations:
     """The decisions of one pool.
 
     Args:
-        settings: Which decisions are kept.
+        settings: Limits on the decisions that are kept.
         clock: Monotonic seconds, the clock of endpoint loads.
         doubted: See :data:`Doubted`; None without outlier detection.
         pool: Name of the pool, where the process serves several; "" otherwise.
         wall_clock: Unix time.
-        file: Gets each decision once its outcome is known; None for no file.
+        file: File to which each decision is written once its outcome is known; None for no file.
     """
 
     def __init__(

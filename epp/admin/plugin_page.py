@@ -1,4 +1,4 @@
-"""The page ``/debug/plugins``: what the calls of each plugin cost, and which of them fail."""
+"""The page ``/debug/plugins``: the cost and the failures of each plugin's calls."""
 
 from collections.abc import Callable
 from typing import Final
@@ -22,18 +22,18 @@ class PluginLine(msgspec.Struct, frozen=True, kw_only=True):
     extension_point: str
     calls: int
     seconds: float
-    """Time of all calls."""
+    """Total time of all calls."""
     mean_seconds: float | None
-    """None without calls."""
+    """Mean time of a call; None without calls."""
     p99_seconds: float | None
-    """Interpolated within a bucket of the metric; None without calls."""
+    """99th percentile, interpolated within a bucket of the metric; None without calls."""
     is_above_p99: bool
-    """Whether the 99th percentile is above the last bucket, so that it is more."""
+    """Whether the 99th percentile exceeds the last bucket, and so exceeds ``p99_seconds``."""
     overruns: int
     """Calls that took longer than ``extensions.guardRails.slowCallMs``."""
     failures: int
     disabled: bool
-    """Whether it failed too often in a row, and is not called until the next reload."""
+    """Whether it failed too often in a row and is not called until the next reload."""
 
 
 class PluginsPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class PluginsView:
         self._graph = graph
 
     def page(self) -> PluginsPage:
-        """Return the present page."""
+        """Return the current page."""
         metrics, used = self._metrics, self._graph().plugins
         failures = {labels: child.value for labels, child in metrics.plugin_failures.children}
         overruns = {labels: child.value for labels, child in metrics.plugin_overruns.children}
@@ -64,7 +64,7 @@ class PluginsView:
         for labels, child in metrics.plugin_duration.children:
             point, kind, name = labels
             if name not in used:
-                continue  # of a former configuration
+                continue  # the plugin is not in the current configuration
             counts, calls = child.counts(), child.total
             p99 = quantile(child.bounds, counts, _P99)
             lines.append(

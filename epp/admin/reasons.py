@@ -1,4 +1,4 @@
-"""One plain sentence that says why a request went where it went."""
+"""Explains in one sentence why a request was sent to its endpoint."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,7 +8,7 @@ from epp.admin.captured_results import CapturedProfile, Packed
 from epp.scheduling import DecidedBy, decisive_term
 
 PREFERENCE: Final = "flow control's preference"
-"""Stands for a filter, too: endpoints that a session of flow control left out."""
+"""Also the name of the filter for endpoints that a session of flow control left out."""
 
 
 def margin_of(best: str, endpoints: Sequence[str], totals: Sequence[float]) -> float | None:
@@ -33,7 +33,7 @@ def endpoints_of(profile: CapturedProfile, entry: CapturedDecision) -> Sequence[
 
 
 def why(entry: CapturedDecision, primary: CapturedProfile | None) -> str:
-    """Return the sentence of a decision, of which ``primary`` is the primary profile's result."""
+    """Return the sentence for a decision; ``primary`` is the result of its primary profile."""
     if primary is None or not entry.endpoint:
         return _why_unrouted(entry)
     if entry.is_forced:
@@ -84,7 +84,7 @@ def _compared(
 
 
 def _lead(place: int, primary: CapturedProfile) -> str:
-    """Return to what the endpoint at ``place`` owes most of its margin; "" for nothing."""
+    """Return the scorer that decided for the endpoint at ``place``; "" for none."""
     kind, scorer = decisive_term(place, primary.totals, primary.scores, primary.preference)
     return PREFERENCE if kind is DecidedBy.PREFERENCE else scorer
 

@@ -1,7 +1,7 @@
-"""Records decisions on the straight path of requests; implements ``DecisionRecorder``.
+"""Records decisions on the request path; implements ``DecisionRecorder``.
 
-All that is recorded of a request may cost three in a hundred of its CPU time; ``make bench`` prints
-what it costs (docs/performance.md). Above a rate of decisions only a sample is recorded.
+Recording may take 3 % of a request's CPU time; ``make bench`` prints its cost
+(docs/performance.md). Above a configured rate of decisions only a sample is recorded.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,7 +50,7 @@ Doubted = Callable[[], Mapping[str, str]]
 
 _DECISION_BYTES = 1300
 _CANDIDATE_BYTES = 80
-"""Estimates of memory: of a decision and of each of its candidates, without what is packed."""
+"""Estimated memory of a decision and of each of its candidates, without packed results."""
 
 
 def _sentences(note: DecisionNote) -> Sequence[str]:
@@ -65,8 +65,8 @@ class Recorder:
     """The recorder of one pool.
 
     Args:
-        settings: The rate.
-        ring: Keeps what is recorded.
+        settings: Maximum rate of recorded decisions.
+        ring: Keeps the recorded decisions.
         clock: Monotonic seconds, the clock of endpoint loads.
         doubted: See :data:`Doubted`; None without outlier detection.
     """
@@ -84,10 +84,11 @@ class Recorder:
         self._rate = settings.explain_rate
         self._most = max(1.0, self._rate)
         self._left = self._most
-        """How many decisions may be recorded at once."""
+        """Number of decisions that may be recorded immediately."""
         self._refilled_at = clock()
         self._candidates: Sequence[Endpoint] = ()
-        """Those of the last decision, and their names: most are made among the whole pool."""
+        """Candidates of the last decision, whose names are cached: most decisions are among the
+        whole pool."""
         self._names = NO_NAMES
 
     def inputs(self, candidates: Sequence[Endpoint], now: float) -> Inputs | None:
@@ -123,7 +124,7 @@ class Recorder:
         self, routed: RoutedRequest, inputs: object, shadows: Sequence[ProfileResult]
     ) -> None:
         # No cast(), which is a call.
-        given: Inputs = inputs  # type: ignore[assignment] # what inputs() has returned
+        given: Inputs = inputs  # type: ignore[assignment] # returned by inputs()
         candidates, loads, pages, doubted, decided_at, sequence = given
         decision = routed.decision
         request, result, endpoint = decision.request, decision.result, decision.endpoint
@@ -136,7 +137,7 @@ class Recorder:
                 [captured_profile(each, count) for each in shadows],
             )
         request_id, model, path = request.request_id, request.model, request.path
-        entry = CapturedDecision(  # by position, as keywords take twice as long
+        entry = CapturedDecision(  # by position, because keywords take twice as long
             candidates,
             loads,
             pages,

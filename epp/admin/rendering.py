@@ -1,4 +1,4 @@
-"""Records for readers, made of what the request path has kept."""
+"""Converts what the request path has kept of a decision into records for readers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -28,7 +28,7 @@ _PAGE_FIELDS: Final = tuple(each.name for each in fields(EndpointMetrics))
 
 
 class Renderer:
-    """Makes the records of one pool.
+    """Creates the records of one pool.
 
     Args:
         wall_offset: Unix time minus the time of the clock, in seconds.
@@ -44,7 +44,7 @@ class Renderer:
         return DecisionLine(**self._line(entry, entry.unpacked()))
 
     def record(self, entry: CapturedDecision) -> DecisionRecord:
-        """Return the whole record of a decision."""
+        """Return the full record of a decision."""
         names, packed = entry.candidates.names, entry.unpacked()
         stages = dict(entry.stages)
         usage = entry.ending.usage if entry.ending else None

@@ -1,4 +1,4 @@
-"""Plugins that return what a record has of those that made the decision."""
+"""Plugins that return the recorded results of the plugins that made the decision."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -22,7 +22,7 @@ class ReplayedScorer(Scorer):
     """Returns recorded scores.
 
     Args:
-        name: Of the scorer.
+        name: Name of the scorer.
         values: Its scores in [0, 1] by endpoint; 0 for others.
     """
 
@@ -42,7 +42,7 @@ class ReplayedFilter(Filter):
     """Removes the recorded endpoints.
 
     Args:
-        name: Of the filter.
+        name: Name of the filter.
         removed: Names of the endpoints that it removed.
     """
 
@@ -62,8 +62,9 @@ class ReplayedHandler(ProfileHandler):
     """Runs the recorded profiles.
 
     Args:
-        name: Of the profile handler.
-        profiles: The profiles that it ran; whether each is the primary one, as one is.
+        name: Name of the profile handler.
+        profiles: Names of the profiles that it ran, with whether each is the primary one; exactly
+            one is.
     """
 
     type: ClassVar[str] = "replayed-profile-handler"

@@ -1,9 +1,10 @@
-"""Makes a recorded decision again under another configuration.
+"""Repeats a recorded decision under another configuration.
 
 The endpoints and the request are rebuilt from the record. Plugins whose results depend on nothing
-else (:attr:`Plugin.recomputable`) are called. Others have a state of their own, or read headers,
-the prompt or attributes, none of which is recorded: their results are taken from the record, by
-name. What the record does not have counts as 0, and filters it does not have let all pass.
+else (:attr:`Plugin.recomputable`) are called. Other plugins have state of their own, or read
+headers, the prompt or attributes, none of which is recorded: their results are taken from the
+record, by name. Scores that the record lacks count as 0, and filters that it lacks keep all
+endpoints.
 """
 
 import time
@@ -47,39 +48,39 @@ from epp.scheduling import (
 )
 
 _LEFT_OUT: Final = 10.0
-"""Endpoints whose preference is so much lower cannot be chosen."""
+"""An endpoint whose preference is lower by this much cannot be chosen."""
 
 
 class WhatIfError(Exception):
-    """A decision cannot be made again; the text says why."""
+    """A decision cannot be repeated; the text says why."""
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     """A decision under another configuration."""
 
     is_same: bool
-    """Whether the endpoint is the same. A recorded one that has the same total as the one picked
-    now counts as the same: ties are broken at random."""
+    """Whether the endpoint is the same. Because ties are broken at random, a recorded endpoint with
+    the same total as the one picked now counts as the same."""
     draws: bool
-    """Whether the picker draws by chance also among different totals."""
+    """Whether the picker chooses at random even among different totals."""
     after: DecisionRecord
     before: DecisionRecord
     computed: list[str]
     """Plugins that were called."""
     replayed: list[str]
-    """Plugins whose results are those of the record."""
+    """Plugins whose results were taken from the record."""
     unknown: list[str]
-    """Plugins that the record does not have: scorers count as 0, filters let all pass."""
+    """Plugins that the record lacks: scorers count as 0, filters keep all endpoints."""
 
 
 def what_if(
     record: DecisionRecord, graph: PluginGraph, clock: Callable[[], float] = time.monotonic
 ) -> WhatIf:
-    """Return what ``graph`` makes of a recorded decision.
+    """Return the decision that ``graph`` makes with the inputs of a recorded one.
 
     Raises:
-        WhatIfError: The endpoint was forced, or the record lacks its inputs, or the profiles that
-            the handler would choose.
+        WhatIfError: The endpoint was forced, the record lacks its inputs, or the configuration
+            lacks its primary profile.
     """
     if not record.inputs:
         raise WhatIfError(
@@ -193,7 +194,7 @@ class _Rerun:
         )
 
     def _chosen_profiles(self) -> Mapping[str, bool]:
-        """Return the recorded profiles that the configuration has; whether each is the primary."""
+        """Return the recorded profiles that the configuration has, with whether each is primary."""
         chosen = {
             name: each.is_primary for name, each in self._recorded.items() if name in self._profiles
         }
@@ -314,7 +315,7 @@ def _state(record: DecisionRecord) -> CycleState:
 
 
 def _equals(primary: ProfileRecord | None) -> Sequence[str]:
-    """Return the endpoints with the total of the picked one."""
+    """Return the endpoints with the same total as the picked one."""
     if primary is None or not primary.picked:
         return ()
     total = primary.totals[primary.endpoints.index(primary.picked[0])]

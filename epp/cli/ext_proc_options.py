@@ -1,4 +1,4 @@
-"""The ext_proc options of ``epp serve`` that take more than one field of the settings to read."""
+"""The ext_proc options of ``epp serve`` that depend on more than one field of the settings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final

@@ -1,4 +1,4 @@
-"""What the options of ``epp load`` make of a traffic description, a trace, stages and labels."""
+"""Build the workload of ``epp load`` from a traffic description, a trace, stages and labels."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Configuration file to wired plugins, and back again while they run."""
+"""Builds wired plugins from a configuration file, and replaces them on a reload."""
 
 from epp.config.changes import Change, Fate, changes
 from epp.config.errors import ConfigError, ConfigProblem

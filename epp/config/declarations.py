@@ -46,7 +46,7 @@ def instance_faults(plugin: object, wanted: type[Plugin], name: str) -> Iterator
 
 
 def _object_faults(plugin: object) -> Iterator[str]:
-    """Yield the faults in which Kubernetes objects a plugin says that it reads."""
+    """Yield the faults in a plugin's declaration of the Kubernetes objects that it reads."""
     kind = getattr(plugin, "object_kind", "")
     if kind is not None and not _is_text(getattr(kind, "kind", "")):
         yield "`object_kind` must be set, to an `ObjectKind` or None"

@@ -243,7 +243,7 @@ class InstanceMaker:
 
 
 def close_all(plugins: Iterable[Plugin]) -> None:
-    """Close plugins; an exception is logged and the others are closed all the same."""
+    """Close plugins; an exception is logged, and the others are still closed."""
     for plugin in plugins:
         try:
             plugin.close()

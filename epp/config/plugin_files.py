@@ -43,7 +43,7 @@ class RunFile(NamedTuple):
     """A loaded file."""
 
     digest: str
-    """SHA-256 of it, in hexadecimal."""
+    """SHA-256 of the file, in hexadecimal."""
     version: Version
     """Keep it while anything in the module is in use."""
 
@@ -145,8 +145,8 @@ def class_in(
     Args:
         module: Module of the file.
         class_name: Name of the class.
-        base: What the class must inherit from.
-        advise: Returns what to do about a class that does not.
+        base: The class that it must inherit from.
+        advise: Returns advice about a class that does not.
 
     Raises:
         ConfigError: There is no such class; the text begins with the file and line.

@@ -1,4 +1,4 @@
-"""The debug page of what plugins remember, at the Go EPP's path and in its form."""
+"""The debug page with the states of plugins, at the path and in the form of the Go EPP."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -22,12 +22,12 @@ _log = structlog.get_logger(__name__)
 
 
 class SessionPlugin(Protocol):
-    """What the page needs of a session plugin."""
+    """The part of a session plugin that the page uses."""
 
     name: str
 
     def dump_state(self) -> Mapping[str, object] | None:
-        """Return what the plugin remembers; None if it is nothing."""
+        """Return the plugin's state; None if it has none."""
 
 
 def plugin_states(
@@ -37,7 +37,7 @@ def plugin_states(
 
     Args:
         plugins: The plugins by name.
-        sessions: The session plugins; a name of theirs may be that of a plugin, too.
+        sessions: The session plugins; they may have the names of plugins.
     """
     lines = {name: _line(plugin, plugin.type) for name, plugin in sorted(plugins.items())}
     for each in sessions:

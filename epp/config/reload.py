@@ -49,13 +49,13 @@ class GraphUser(Protocol):
 
 
 class ReloadOutcome(NamedTuple):
-    """What came of a reload."""
+    """The outcome of a reload."""
 
     at: float
     """Seconds of the clock."""
     result: ReloadResult | Literal["unchanged"]
     problem: str = ""
-    """Why it was refused or taken back; "" if it was not."""
+    """Why it was refused or rolled back; "" if it was not."""
 
 
 class ConfigReloader:
@@ -70,8 +70,8 @@ class ConfigReloader:
         rollback: When to roll a reload back.
         poll_seconds: Time between two polls of the files. A change is applied once two polls in a
             row find the same content, so that a half-written file is not read.
-        choose: Returns the file to follow from now on, and blocks; called at each poll. None, or no
-            callback, for the file that is followed already.
+        choose: Returns the file to follow from now on, or None for the current one; called at each
+            poll, in a thread. None to follow ``path`` throughout.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ConfigReloader:
         self.outcomes = RollbackWatch(
             rollback or RollbackSettings(), clock=clock, give_up=self._give_up
         )
-        """Must be given the outcome of every request."""
+        """Watches requests; the owner must report the outcome of each."""
         self._choose = choose
         self._files = frozenset(() if path is None else (path,))
         self._changes = SettledChanges()
@@ -103,7 +103,7 @@ class ConfigReloader:
         self._last_fault = ""
         self._clock = clock
         self.last_outcome: ReloadOutcome | None = None
-        """What came of the last reload; None before the first one."""
+        """The outcome of the last reload; None before the first one."""
         self.former_text: str | None = None
         """Text of the configuration before the one in use; None for no former one."""
         self._wake = asyncio.Event()
@@ -113,13 +113,13 @@ class ConfigReloader:
 
     @property
     def fault(self) -> str:
-        """Why the present files are not in use; "" if they are."""
+        """Why the current files are not in use; "" if they are."""
         return self._last_fault
 
     def reload_now(self) -> "asyncio.Future[str]":
         """Read the files again without waiting for a change (SIGHUP).
 
-        Returns: What becomes :attr:`fault` when they have been read.
+        Returns: A future with :attr:`fault` as it is after they have been read.
         """
         if self._asked is None:
             self._asked = asyncio.get_running_loop().create_future()
@@ -268,7 +268,7 @@ class ConfigReloader:
 
 
 def _plugins_by_fate(before: PluginGraph, after: PluginGraph) -> dict[str, list[str]]:
-    """Return the plugins by what the reload did to them, for the log event."""
+    """Return the names of the changed plugins by their fate, for the log event."""
     found = changes(before, after)
     names = {
         fate.value: [each.name for each in found if each.fate is fate]

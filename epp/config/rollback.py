@@ -7,7 +7,7 @@ it, the refusal is a regression; after enough of them the reload is rolled back.
 
 Some failures escape dry runs, for example those of requests that need an asynchronous producer. So
 the share of requests that the EPP answered with a 5xx is compared with the share in the minutes
-before, too; it also finds a fault that concerns few requests.
+before, too; it also finds a fault that affects few requests.
 """
 
 from collections import deque
@@ -174,7 +174,7 @@ class RollbackWatch:
             self._end({"failures": watched.failures, "requests": watched.requests})
 
     def _watched_at(self, now: float) -> _Watched | None:
-        """Return the counts since the reload that is watched; None if none is, or no longer."""
+        """Return the counts since the reload that is watched; None if none is watched."""
         watched = self._watched
         if watched is not None and now - watched.since > self._settings.within_seconds:
             watched = self._watched = None

@@ -22,7 +22,7 @@ class NeedsObjects(Protocol):
 
     needs_objects: bool
     object_kind: object
-    """The kind; None if it needs none after all."""
+    """The kind; None if it reads no objects."""
 
 
 def check_sources(plan: Plan, instances: Mapping[str, Instance]) -> None:

@@ -69,7 +69,7 @@ def make_scheduler(
     guards: GuardRails,
 ) -> Scheduler:
     """Return the scheduler of the real profiles."""
-    assert isinstance(handler, ProfileHandler)  # noqa: S101 - the plan has looked
+    assert isinstance(handler, ProfileHandler)  # noqa: S101 - checked by the plan
     return Scheduler(
         handler,
         {name: profile for name, profile in profiles.items() if name not in plan.shadows},

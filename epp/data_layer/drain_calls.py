@@ -1,4 +1,4 @@
-"""The changing call behind ``epp drain``."""
+"""The call behind ``epp drain``, which starts or ends the draining of an endpoint."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -56,9 +56,9 @@ class DrainCalls:
         """Ends of commands with a time limit."""
 
     def drain(self, given: Mapping[str, str]) -> Drained:
-        """Drain the endpoint of that name or ``ip:port``, for ``seconds`` if given, or undo that.
+        """Drain an endpoint, given by name or ``ip:port``, or end its draining (``undo``).
 
-        A repeated call replaces the time limit.
+        ``seconds`` limits the time; a repeated call replaces the limit.
 
         Raises:
             AdminError: There is no such endpoint, or a parameter is invalid.

@@ -38,7 +38,7 @@ class EndpointLine(msgspec.Struct, frozen=True, kw_only=True):
     drain_ends_in_seconds: float | None
     """Time until the command that drains it ends; None for no command or no end."""
     in_flight: int
-    """Requests in flight there, those of other EPPs included as far as known."""
+    """Requests in flight there, including those of other EPPs as far as known."""
 
 
 class EndpointsPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,14 +66,14 @@ class EndpointsView:
         self._clock = clock
 
     def page(self) -> EndpointsPage:
-        """Return the present page."""
+        """Return the current page."""
         return EndpointsPage(
             panic=self._outliers is not None and self._outliers.is_panicking,
             endpoints=[self.line(endpoint) for endpoint in self._store.snapshot],
         )
 
     def line(self, endpoint: Endpoint) -> EndpointLine:
-        """Return the present line of one endpoint."""
+        """Return the current line of one endpoint."""
         now, drains = self._clock(), self._store.drains
         health = None if self._outliers is None else self._outliers.health_of(endpoint)
         is_panicking = self._outliers is not None and self._outliers.is_panicking

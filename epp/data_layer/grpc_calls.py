@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 _MAX_DETAILS: Final = 200
 _OWN_DETAILS: Final = ("failed to connect", "Received message larger than max")
-"""How the details begin that gRPC has written here. Those of a server may quote a prompt."""
+"""Prefixes of error details that the local gRPC library writes. Details of a server may quote a
+prompt."""
 _BACKOFF: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
-    # The default of two minutes would leave a recovered server unused for as long.
+    # The default of two minutes would leave a recovered server unused for that long.
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 
@@ -75,7 +76,7 @@ class GrpcCalls:
             )
 
     async def closed(self) -> None:
-        """Wait until the channel that :meth:`close` closes is closed."""
+        """Wait until :meth:`close` has closed the connection."""
         if self._closing is not None:
             await self._closing
 

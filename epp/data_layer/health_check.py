@@ -1,6 +1,6 @@
 """Active health checks: a data source that polls the health page of each model server.
 
-While the response to a scrape of the metrics takes long, a check has a connection of its own
+A check that is due while a metrics scrape uses the shared connection opens another one
 (:mod:`.shared_connections`).
 """
 
@@ -20,14 +20,15 @@ _MAX_PAGE_BYTES: Final = 64 * 1024
 class HealthCheck(DataSource):
     """Polls ``GET path`` of each endpoint; statuses from 500 on are failures.
 
-    Other statuses, such as 404 or 401, show a server that responds and has no such page for us.
+    Other statuses, such as 404 or 401, come from a server that responds but has no health page for
+    us.
 
     Args:
         path: Path of the health page.
         interval_seconds: Time between two checks of an endpoint.
         clock: Monotonic seconds.
-        connections: Those of the clients that share them; None for new ones.
-        open_page: Gets pages in place of HTTP; None for HTTP.
+        connections: Connections to share with other clients; None for new ones.
+        open_page: Opens the clients; None for HTTP clients.
     """
 
     type: ClassVar[str] = "health-check"

@@ -28,7 +28,7 @@ class HttpClient:
         tls: For https; the certificate is checked against the IP address if the context says so.
         clock: Clock for the timestamps of pages, in seconds.
         max_page_bytes: Longer bodies are refused.
-        connections: Those of the clients that share them; None for none.
+        connections: Connections to share with other clients; None to share none.
 
     Raises:
         ValueError: The address is malformed.
@@ -63,7 +63,7 @@ class HttpClient:
         self._connections = connections or SharedConnections()
         self._server: ServerConnections | None = self._connections.join(address, tls)
         self._connection: HttpClientConnection | None = None
-        """The one in use."""
+        """The connection in use."""
         self.spent_seconds = 0.0
         """CPU time spent on receiving so far."""
         self._request = (
@@ -122,9 +122,9 @@ def page_opener(
     """Return the service ``open_page``.
 
     Args:
-        clock: Gives the timestamps of pages.
+        clock: Clock for the timestamps of pages, in seconds.
         max_page_bytes: Longer pages are refused.
-        connections: Those of the clients that share them; None for new ones.
+        connections: Connections to share with other clients; None for new ones.
     """
     return partial(
         HttpClient,

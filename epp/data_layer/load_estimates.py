@@ -1,6 +1,6 @@
 """Estimates of each endpoint's load, from its latest scrape or load report.
 
-If both are old, the estimate is made from the rest of the pool.
+If both are stale, the estimate fades to the median of the rest of the pool.
 """
 
 from collections.abc import Callable
@@ -96,7 +96,7 @@ class LoadEstimates:
         )
 
     def take_report(self, endpoint: Endpoint, report: LoadReport) -> None:
-        """Apply a load report that has just come; ignore it if ``endpoint`` has left the pool."""
+        """Apply a load report that has just arrived; ignored if ``endpoint`` has left the pool."""
         age = self.ages.get(endpoint.name)
         if age is None or age.endpoint is not endpoint:
             return
@@ -134,7 +134,7 @@ class LoadEstimates:
             age.note_threshold(self._staleness)
 
     def next_stale_at(self) -> float:
-        """Return when the first of the present metrics becomes stale; inf without endpoints."""
+        """Return when the next metrics become stale; inf without endpoints."""
         return min((age.fresh_until for age in self.ages.values()), default=inf)
 
     def age(self) -> None:

@@ -1,4 +1,4 @@
-"""Endpoints by the name or address that an operator gives."""
+"""Finds an endpoint by the name or address that an operator gives."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,15 +9,15 @@ _LISTED: Final = 10
 
 
 class NoSuchEndpointError(Exception):
-    """No endpoint has the name or address; the text names those that there are."""
+    """No endpoint has the name or address; the text lists those of the pool."""
 
 
 class AmbiguousNameError(Exception):
-    """Several endpoints have the name or address; the text names them."""
+    """Several endpoints have the name or address; the text lists them."""
 
 
 def endpoint_named(wanted: str, pool: Sequence[Endpoint]) -> Endpoint:
-    """Return the endpoint of that name, with or without its namespace, or ``ip:port``.
+    """Return the endpoint with that name, with or without its namespace, or that ``ip:port``.
 
     Raises:
         NoSuchEndpointError: There is none.

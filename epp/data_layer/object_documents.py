@@ -46,11 +46,11 @@ _Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class _Strict(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    """Strict, camel-cased."""
+    """Rejects unknown fields; keys are in camel case."""
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
-    """Not strict: the API server adds more fields."""
+    """Accepts unknown fields: the API server adds some."""
 
     name: _Text
     creation_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
@@ -183,14 +183,14 @@ def _documents(text: str) -> Iterator[tuple[Document, int]]:
     start = lines = 0
     for match in (*_DOCUMENT_START.finditer(text), None):
         end = match.start() if match else len(text)
-        indent = "   " if start else ""  # what follows ``---`` in its line keeps its column
+        indent = "   " if start else ""  # text after ``---`` keeps its column
         yield parse(indent + text[start:end]), lines
         lines += text.count("\n", start, end)
         start = match.end() if match else end
 
 
 def _members(place: _Place, document: Document) -> Iterator[tuple[str, object]]:
-    """Yield the objects of a document with their paths: itself, or those of a ``kind: List``."""
+    """Yield each object of a document, or of its ``kind: List``, with its path."""
     if document.problems:
         raise place.error_of(*document.problems)
     value = document.root.value

@@ -34,7 +34,7 @@ class _File:
     logged_fault: str | None = None
     """The fault of the last warning."""
     content: bytes | None = None
-    """What ``objects`` or ``fault`` were made of; None while the file cannot be read."""
+    """The content that ``objects`` or ``fault`` result from; None while the file cannot be read."""
 
     @property
     def path(self) -> Path:
@@ -42,7 +42,7 @@ class _File:
         return self.file.path
 
     def refresh(self) -> bool:
-        """Read the file if it may have changed; return whether its objects have."""
+        """Read the file if it may have changed; return whether its objects have changed."""
         try:
             content = self.file.read_if_changed()
         except UnreadableFileError as error:

@@ -88,7 +88,7 @@ class EndpointSpec:
     """``ip:port``, an IPv6 address in brackets."""
     labels: Mapping[str, str] = field(default_factory=dict)
     incarnation: str = ""
-    """Differs for a server that has taken the name of another one: the UID of a pod."""
+    """Distinguishes servers that have had the same name: the UID of a pod."""
     node_address: str = ""
     """IP address of the node that it runs on; "" if unknown."""
 
@@ -196,26 +196,26 @@ class ObjectEvent:
     """"" for kinds without a namespace."""
     name: str
     uid: str
-    """Differs for an object that has taken the name of another one."""
+    """Distinguishes objects that have had the same name."""
     object: Mapping[str, Any]
-    """The object as in the API, with the fields that listeners of its kind declare, as far as it
-    has them; the last known state of a deleted one. It must not be changed."""
+    """The object as in the API, reduced to the fields that listeners of its kind declare; for a
+    deleted object, its last known state. Do not change it."""
 
 
 class ObjectListener(Plugin):
     """Is notified of the Kubernetes objects of one kind.
 
     The objects are those of the pool's namespace, or of the cluster if the kind has no namespace.
-    The listener is first notified of those that exist, and then of each change. Changes that follow
-    one another closely may come as one. After a reload, or if the API server was away, an object
+    The listener is first notified of those that exist, and then of each change. Changes in quick
+    succession may arrive as one. After a reload, or after the API server was unreachable, an object
     may be reported again without a change. If the endpoints do not come from the Kubernetes API
     there are no objects.
 
     Attributes:
         object_kind: The kind; None for no objects.
         object_fields: Fields of ``ObjectEvent.object`` that it reads, besides the name, namespace
-            and UID: paths such as ``metadata.labels`` or ``spec.nodeName``. What no listener reads
-            is dropped on arrival, because a whole pod takes 20 KB.
+            and UID: paths such as ``metadata.labels`` or ``spec.nodeName``. Fields that no listener
+            reads are dropped on arrival, because a whole pod takes 20 KB.
         needs_objects: Whether it is of little use without objects.
     """
 
@@ -393,7 +393,7 @@ class Extractor(Plugin):
         """
 
     def steps(self, endpoint: Endpoint, page: Page) -> Iterator[None]:
-        """Do the same in steps of a few milliseconds; requests are processed between them.
+        """Extract in steps of a few milliseconds; requests are processed between them.
 
         Write the values in the last step, which ends the iteration. The default is one step.
 
@@ -421,10 +421,10 @@ class ReportLoad(Protocol):
     """Applies load reports: the service ``report_load`` of a plugin's constructor."""
 
     def __call__(self, endpoint: Endpoint, report: LoadReport, /) -> None:
-        """Apply ``report``, which has just come, to the metrics and the load of ``endpoint``.
+        """Apply ``report``, which has just arrived, to the metrics and the load of ``endpoint``.
 
-        A scrape requested before does not overwrite its values. A report with
-        ``waiting_requests`` makes the metrics as fresh as a scrape requested now.
+        A scrape requested earlier does not overwrite its values. A report with ``waiting_requests``
+        makes the metrics as fresh as a scrape requested now.
         """
 
 

@@ -1,7 +1,7 @@
 """The polls in flight, and their time limit.
 
-All have the same limit, so the oldest one is the next to reach it, and one timer watches all of
-them. With ``asyncio.timeout()`` each has a timer, and 4 us more.
+All polls have the same limit, so the oldest is the next to reach it, and one timer is enough. With
+``asyncio.timeout()`` each poll would need its own, which takes 4 us more.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Polls:
         self._timer: asyncio.TimerHandle | None = None
 
     def __iter__(self) -> Iterator[tuple[ScrapeState, float]]:
-        """Yield the scrapes that poll, and when each began."""
+        """Yield the scrapes whose poll is in flight, and when each began."""
         for state, (began, _) in self._open.items():
             yield state, began
 

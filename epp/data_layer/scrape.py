@@ -48,7 +48,7 @@ class ScrapeSettings:
 
 
 class Scrape:
-    """The scraping of one endpoint by one source; opens a client when it is first used.
+    """Scrapes one endpoint for one source; the first run opens a client.
 
     Args:
         source: Opens the client.
@@ -123,7 +123,7 @@ class Scrape:
         return [extractor for extractor, _ in self._extractors]
 
     def take(self, metrics: EndpointMetrics | None) -> None:
-        """Apply what a page would contain; None for a page without metrics."""
+        """Apply metrics that another process has scraped; None for a page without metrics."""
         if self.state.polls.last is not None:
             self._note_recovery("endpoint scrape recovered", self.state.polls)
         settings = self._settings

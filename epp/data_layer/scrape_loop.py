@@ -1,7 +1,7 @@
-"""When one endpoint is scraped for one source: at its phase of each interval, later if it is idle.
+"""Times the scrapes of an endpoint for one source: once per interval, less often while it is idle.
 
-A scrape runs in a task. Between two scrapes there is no task, only an entry of the timetable: of a
-thousand idle endpoints a task each would take 4 MB.
+A scrape runs in a task. Between two scrapes there is only an entry in the timetable: a task for
+each of a thousand idle endpoints would take 4 MB.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from epp.data_layer.scrape_rest import ScrapeRest
 from epp.timetable import Timetable
 
 _SLACK: Final = 0.1
-"""Part of a rest that may be left out, to scrape idle endpoints together. Half as much made 100
-idle endpoints cost 0.029 cores instead of 0.025."""
+"""Fraction of a rest by which a scrape may start early, so that idle endpoints are scraped
+together. With half of it 100 idle endpoints cost 0.029 cores instead of 0.025."""
 _BUSY_SLACK: Final = 0.2
-"""The same of the base interval, for busy ones. In the long run the interval stays: a scrape that
-was early leaves the next one where it was due."""
+"""Fraction of the base interval by which a scrape of a busy endpoint may start early. The mean
+interval stays the same: an early scrape does not move the next one."""
 _MAX_BUSY_SLACK_SECONDS: Final = 0.1
 
 
@@ -27,9 +27,9 @@ class ScrapeLoop:
 
     Args:
         scrape: The scrape.
-        rest: How long it rests while its endpoint is idle; None if it never does.
+        rest: Lengthens the interval while the endpoint is idle; None for a fixed interval.
         timetable: Starts the scrapes.
-        load_estimates: Is told of longer intervals.
+        load_estimates: Notified of longer intervals.
         clock: Monotonic clock in seconds.
         name: Name of the tasks.
     """
@@ -70,7 +70,7 @@ class ScrapeLoop:
         self._at = 0.0
         """When the next scrape is to start."""
         self._ticket: int | None = None
-        """Entry of the timetable; None while a scrape runs."""
+        """Entry in the timetable; None while a scrape runs."""
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
 
@@ -88,7 +88,7 @@ class ScrapeLoop:
         self._enter(at)
 
     def stop(self) -> None:
-        """End the present scrape, and close the connection in the next step of the event loop."""
+        """Cancel the current scrape; close the connection in the next step of the event loop."""
         self._is_stopped = True
         if self._ticket is not None:
             self._timetable.remove(self._ticket)
@@ -105,7 +105,7 @@ class ScrapeLoop:
         self._task = self._group.create_task(self._run(), name=self._name)
 
     async def _run(self) -> None:
-        # That of an idle endpoint may start early.
+        # The scrape may have started early.
         await self.scrape.run(max(0.0, self._clock() - self._at))
         self._task = None
         if not self._is_stopped:
@@ -129,7 +129,7 @@ class ScrapeLoop:
             self.scrape.endpoint.load.waiting_for_requests.append(self._request_sent)
 
     def _rest_seconds(self) -> float:
-        """Return how much longer the next interval is because the endpoint is idle, or fails."""
+        """Return how much longer the next interval is because the endpoint is idle or failing."""
         if self._rest is None:
             return 0.0
         state = self.scrape.state

@@ -45,7 +45,7 @@ class ScrapeObservers:
     """Passes each event to several observers, in order."""
 
     def __init__(self, *observers: ScrapeObserver) -> None:
-        # Not those that ignore everything.
+        # Observers that ignore every event are left out.
         self._observers = [each for each in observers if type(each) is not NullScrapeObserver]
         self._page_scraped = [each.page_scraped for each in self._observers]
 

@@ -1,13 +1,13 @@
-"""Adaptive scraping: an endpoint on which nothing happens is scraped less and less often.
+"""Adaptive scraping: an idle endpoint is scraped less and less often.
 
-While requests of this endpoint picker are in flight there, its page shows requests of others, or
-its load changes, an endpoint is scraped at the base interval. Otherwise the interval doubles with
-each page, up to a second. A request that is sent there ends the rest: the next scrape comes one
-base interval later. So only the load that others put on an idle endpoint is seen later than with a
+While this endpoint picker has requests in flight at an endpoint, or its page shows requests of
+others or a change of its load, it is scraped at the base interval. Otherwise the interval doubles
+with each page, up to a second. A request to the endpoint ends the rest: the next scrape starts one
+base interval later. So only load that others put on an idle endpoint is seen later than with a
 fixed interval.
 
-Failures: the first ones are followed up at the base interval, so that outlier detection decides
-soon. After these, attempts become less frequent, too.
+After the first failures in a row, the endpoint is scraped at the base interval, so that outlier
+detection decides soon. After further ones, attempts become less frequent too.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,13 @@ MAX_REST_SECONDS: Final = 1.0
 MAX_RETRY_SECONDS: Final = 0.5
 """Mean interval of an endpoint whose scrapes fail; it returns soon after its recovery."""
 _FOLLOWED_UP: Final = 5
-"""So many failures in a row are followed up at the base interval."""
+"""Failures in a row from which on attempts become less frequent."""
 _JITTER: Final = 0.25
-"""Idle endpoints are spread over time, so that a thousand of them are not scraped at once."""
+"""Random part of the intervals, so that a thousand idle endpoints are not scraped at once."""
 
 
 class ScrapeRest:
-    """How long the scrapes of one endpoint by one source rest.
+    """Computes the intervals between the scrapes of one endpoint by one source.
 
     Args:
         endpoint: The endpoint.
@@ -69,7 +69,7 @@ class ScrapeRest:
         return self._mean * (1.0 + _JITTER * (2.0 * self._random() - 1.0))
 
     def note_requests(self) -> None:
-        """Take a page that shows requests: the next interval is the base interval."""
+        """Record a page that shows requests: the next interval is the base interval."""
         metrics = self._endpoint.metrics
         self._last = metrics.waiting_requests, metrics.running_requests, metrics.kv_cache_usage
         self._mean = self._tick

@@ -41,9 +41,9 @@ class ScrapeState:
     source: str
     """Name of the source."""
     pace: ScrapePace
-    """Its scrape interval while requests come."""
+    """Its scrape interval while it has requests."""
     rest_seconds: float = 0.0
-    """How much longer the present interval is because the endpoint is idle, or fails."""
+    """How much longer the current interval is because the endpoint is idle or its scrapes fail."""
     polls: Faults = field(default_factory=Faults)
     extracts: dict[str, Faults] = field(default_factory=dict)
     """By name of the extractor."""
@@ -61,7 +61,7 @@ class MetricsAge:
     report: LoadReport | None = None
     """The latest load report."""
     reported_at: float = 0.0
-    """When it came."""
+    """When it arrived."""
     fresh_until: float = -inf
     """When the metrics become stale; set with each page, and by :meth:`note_threshold`."""
 

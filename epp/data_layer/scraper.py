@@ -37,14 +37,14 @@ MIN_SOURCE_INTERVAL_SECONDS: Final = 0.05
 """Shortest interval of a source: the base tick of the Go EPP."""
 
 IDLE_HEALTH_CHECKS: Final = 4.0
-"""An idle endpoint has a health check after this many times their interval."""
+"""Interval of the health checks of an idle endpoint, in multiples of the configured one."""
 
 _MAX_AGEING_INTERVALS: Final = 5
-"""Longest pause between two looks for stale metrics, in base intervals. New metrics may be stale
-on arrival, or may become so sooner than the present ones; that is seen so much later at most."""
+"""Longest pause between two checks for stale metrics, in base intervals. New metrics may be stale
+on arrival, or become stale sooner than the others; they are found this much later at most."""
 
 _AGEING_SLACK: Final = 0.2
-"""How much earlier a look may be, in base intervals."""
+"""How much earlier a check may be, in base intervals."""
 
 _SETTLE_SECONDS: Final = 1.0
 """Time between two updates of the CPU budget of all scrapes."""
@@ -90,7 +90,7 @@ class Scraper:
         cpu_share: Share of one core that all scrapes together may use.
         is_adaptive: Scrape idle endpoints less often.
         random: Spreads the scrapes of idle endpoints over time.
-        timetable: Starts the scrapes; None for one of its own.
+        timetable: Starts the scrapes; None for a new one.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Scraper:
         return {names: state.pace.interval_seconds + state.rest_seconds for names, state in states}
 
     def waiting(self) -> Iterator[tuple[Endpoint, str, float]]:
-        """Yield the scrapes without a page yet: endpoint, source's name, and when it began."""
+        """Yield the polls in flight: endpoint, name of the source, and when the poll began."""
         for state, since in self._polls:
             yield state.endpoint, state.source, since
 
@@ -178,7 +178,7 @@ class Scraper:
                     self._start(self._group, endpoint, bound)
 
     def take_report(self, endpoint: Endpoint, report: LoadReport) -> None:
-        """Apply a load report that has just come; ignore it if ``endpoint`` has left the pool."""
+        """Apply a load report that has just arrived; ignored if ``endpoint`` has left the pool."""
         self._load_estimates.take_report(endpoint, report)
 
     async def run(self) -> None:
@@ -215,7 +215,7 @@ class Scraper:
         self._load_estimates.age()
 
     def _seconds_to_ageing(self) -> float:
-        """Return the interval, or up to a few if no metrics become stale meanwhile."""
+        """Return the interval, or more if no metrics become stale meanwhile."""
         fresh_for = self._load_estimates.next_stale_at() - self._settings.clock()
         return min(max(self._interval, fresh_for), _MAX_AGEING_INTERVALS * self._interval)
 
@@ -282,7 +282,7 @@ class Scraper:
     """Makes the loop of one endpoint and source; takes the arguments of ScrapeLoop."""
 
     def _idle_seconds(self, bound: _Bound) -> float:
-        """Return the interval of idle endpoints; 0.0 if it is the same as that of others."""
+        """Return the interval of idle endpoints; 0.0 if it is that of busy ones."""
         if not self._is_adaptive:
             return 0.0
         if isinstance(bound.source, HealthCheck):

@@ -1,8 +1,8 @@
 """The connections of several clients to the same server.
 
-A metrics page and a health check of one server use the same connection, in turns. A client that
-comes while it is in use opens another one, so none waits for the response of another; of those that
-are idle, one is kept. A second idle connection to each of a thousand servers would take 3 MB.
+A metrics page and a health check of one server use the same connection in turn. If it is in use,
+the other client opens a second one, so that none waits for the response to the other. One idle
+connection is kept. A second idle connection to each of a thousand servers would take 3 MB.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from epp.data_layer.http_client_connection import HttpClientConnection
 
 
 class ServerConnections:
-    """The connections to one server; made by :class:`SharedConnections`.
+    """The connections to one server; created by :class:`SharedConnections`.
 
     Args:
         address: ``ip:port``, an IPv6 address in brackets.
@@ -39,7 +39,7 @@ class ServerConnections:
         """Return a new connection.
 
         Raises:
-            ScrapeConnectError: There is no connection, or no TLS.
+            ScrapeConnectError: Connecting or the TLS handshake failed.
         """
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
@@ -88,7 +88,7 @@ class SharedConnections:
         return server
 
     def leave(self, server: ServerConnections) -> None:
-        """Take off a client; with the last one, the idle connection is closed."""
+        """Remove a client; after the last one, the idle connection is closed."""
         server.clients -= 1
         if not server.clients:
             del self._servers[server.address, server.tls]

@@ -1,6 +1,6 @@
-"""One object for equal labels: the pods of a Deployment all have the same ones.
+"""Shares one object among equal label sets, such as those of the pods of a Deployment.
 
-A dict of six labels takes 1 KB. Labels are kept while something refers to them.
+A dict of six labels takes 1 KB. A label set is kept while something refers to it.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ class _Labels(dict[str, str]):
 
 
 _known: "WeakValueDictionary[int, _Labels]" = WeakValueDictionary()
-"""By hash; of two labels with the same one, the latest."""
+"""By hash; of two label sets with the same hash, the newer one."""
 
 
 def share_labels(labels: Mapping[str, str]) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""What several processes of one endpoint picker share of a pool, see ``epp/workers``."""
+"""Interface by which the processes of one endpoint picker share a pool, see ``epp/workers``."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol, TypeVar
@@ -19,16 +19,16 @@ class PoolSharing(PoolListener, Protocol):
         """Return the load of a new endpoint."""
 
     def before(self, read: Callable[[], T]) -> Callable[[], T]:
-        """Return ``read``, called after the loads have the present requests of the others."""
+        """Wrap ``read``: first update the loads with the requests of the other processes."""
 
     def make_scraper(self, store: EndpointStore, **settings: Any) -> Scraper:  # noqa: ANN401 - of Scraper
         """Return a scraper that scrapes only in one of the processes."""
 
     def only_once(self, observer: ScrapeObserver) -> ScrapeObserver:
-        """Return ``observer``, told of the scrapes of this process only."""
+        """Return an observer that passes on only the scrapes that this process makes."""
 
     def use_plugins(self, plugins: Iterable[Plugin], guards: GuardRails) -> None:
-        """Share what these plugins count, instead of those before."""
+        """Share the counts of these plugins, in place of the previous ones."""
 
     def owns_queues(self) -> bool:
         """Return whether this process owns the queues of flow control."""
@@ -41,7 +41,7 @@ class PoolSharing(PoolListener, Protocol):
 
 
 class Alone:
-    """Implements :class:`PoolSharing` for a process that is the only one.
+    """Implements :class:`PoolSharing` for an endpoint picker with one process.
 
     Args:
         scraper: Class of its scraper.

@@ -69,7 +69,7 @@ class StaticDiscovery(EndpointDiscovery):
     Args:
         values: The ``--endpoint`` values.
         name: Source name that errors and the store use.
-        resolve: How host names become addresses.
+        resolve: Resolves host names.
 
     Raises:
         EndpointOptionError: A value has the wrong form.

@@ -28,7 +28,7 @@ _NAMES: Final = 5
 """How many endpoints a log line names."""
 
 _Identity = tuple[str, str, str]
-"""Name, address and incarnation: the same ones are the same server."""
+"""Name, address and incarnation; equal identities are the same server."""
 
 
 class PoolListener(Protocol):
@@ -74,14 +74,14 @@ class EndpointStore:
 
         Args:
             drains: Says which endpoints get no new requests; None if all do.
-            serving_changed: Called after endpoints have begun or ceased to drain.
+            serving_changed: Called after endpoints have started or stopped draining.
             log_fields: Fields of the log lines of endpoints that join or leave.
             make_load: Makes the load of a new endpoint.
         """
         self.snapshot: tuple[Endpoint, ...] = ()
         """All endpoints, sorted by name; a new tuple after every change."""
         self.serving: tuple[Endpoint, ...] = ()
-        """Those of them that are not draining."""
+        """The endpoints that are not draining."""
         self.drains = drains or DrainMarks()
         """Says which endpoints are draining, and why."""
         self._serving_changed = serving_changed
@@ -107,7 +107,7 @@ class EndpointStore:
         return self._by_address.get(address)
 
     def update_serving(self) -> None:
-        """Apply :attr:`drains` to the pool; to be called after each change there."""
+        """Apply :attr:`drains` to the pool; call it after each change there."""
         has_changed = [self.drains.note(endpoint) for endpoint in self.snapshot]
         self.serving = tuple(each for each in self.snapshot if not each.is_draining)
         if any(has_changed):
@@ -142,10 +142,10 @@ class EndpointStore:
         """Replace all endpoints of ``source`` with ``specs``.
 
         A spec with the name, address and incarnation of an existing endpoint keeps the Endpoint
-        object, with its metrics and load. So does one that comes back while requests that were sent
-        to it before are in flight. A new address or incarnation under an existing name is a
-        different server: the old endpoint is removed and a new one added. If the incarnation is the
-        same, the new one begins with the old one's metrics.
+        object, with its metrics and load. So does a spec that returns while earlier requests to the
+        endpoint are in flight. A new address or incarnation under an existing name is a different
+        server: the old endpoint is removed and a new one added. If the incarnation is the same, the
+        new one begins with the old one's metrics.
 
         Raises:
             DuplicateEndpointError: Two specs have the same name, or another source has an endpoint

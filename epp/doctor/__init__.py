@@ -1,11 +1,11 @@
 """The checks of `epp doctor`: find misconfigurations of a deployment and say how to fix them.
 
-An Envoy: `read_file` or `read_admin` returns a `Source`; a `Gateway` is built from it, and
-`examine_envoy` checks the gateway. No endpoint picker has to run.
+Checks of an Envoy: `read_file` or `read_admin` returns a `Source`; a `Gateway` is built from it,
+and `examine_envoy` checks the gateway. No endpoint picker has to run.
 
-Everything else: a `Deployment` holds what was read of the configuration, the model servers, a
-running endpoint picker and a cluster, and `examine_deployment` checks it. Reading and checking are
-apart: checks are functions of what was read.
+Checks of everything else: a `Deployment` holds the data that was read from the configuration, the
+model servers, a running endpoint picker and a cluster, and `examine_deployment` checks it. Checks
+are functions of this data and read nothing themselves.
 """
 
 from epp.doctor.deployment import Deployment, ScrapeTimes

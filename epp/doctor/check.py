@@ -19,10 +19,10 @@ class Check(Generic[S]):
     """Yields a finding per occurrence; equal findings are reported once."""
 
     fine: str
-    """Text if there is no finding."""
+    """Text of the report if there is no finding."""
 
     can_see: Callable[[S], Any] = lambda _: True
     """Whether the subject has the data that the check needs; otherwise it is skipped."""
 
     give: str = "--admin URL"
-    """Options with which the subject has that data."""
+    """Options of the command that provide this data."""

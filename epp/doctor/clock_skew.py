@@ -1,4 +1,4 @@
-"""How far the clock of another machine is from this one's, by the Date header of a response."""
+"""Measures the clock of another machine against this one's, by the Date header of a response."""
 
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -10,9 +10,9 @@ class ClockSkew:
     """The difference of two clocks."""
 
     seconds: float
-    """Positive if the other clock is ahead."""
+    """Estimated difference; positive if the other clock is ahead."""
     within: float
-    """By how much that may be wrong: a Date has whole seconds, and a response takes time."""
+    """Maximum error of ``seconds``: a Date has whole seconds, and a response takes time."""
 
     @classmethod
     def of(cls, date: str, asked_at: float, answered_at: float) -> Self | None:
@@ -21,7 +21,7 @@ class ClockSkew:
         Args:
             date: The header.
             asked_at: When the request was sent, in Unix seconds of this machine.
-            answered_at: When the response came.
+            answered_at: When the response arrived, likewise.
         """
         try:
             other = parsedate_to_datetime(date).timestamp()
@@ -32,9 +32,9 @@ class ClockSkew:
 
     @property
     def at_least(self) -> float:
-        """What the difference is at least."""
+        """The minimum difference in seconds, whatever its direction."""
         return max(0.0, abs(self.seconds) - self.within)
 
     def __str__(self) -> str:
-        """Return it as findings name it."""
+        """Return the difference as findings show it, such as ``3.2 s ahead``."""
         return f"{abs(self.seconds):.1f} s {'ahead' if self.seconds > 0 else 'behind'}"

@@ -1,4 +1,4 @@
-"""A deployment: everything about it that was given to the doctor."""
+"""A deployment, as far as the options of the doctor describe it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from epp.doctor.running import RunningPicker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrapeTimes:
-    """Options of ``epp serve`` on the age of metrics."""
+    """Options of ``epp serve`` that affect the age of metrics."""
 
     interval_seconds: float = 0.05
     is_adaptive: bool = True
@@ -25,12 +25,12 @@ class ScrapeTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """What a check may read; None for what was not given."""
+    """The data that checks can read; None for data that was not given."""
 
     graph: PluginGraph | None = None
-    """Built from the configuration."""
+    """The plugin graph built from the configuration."""
     is_config_given: bool = False
-    """Whether the configuration is a file of the operator's; otherwise it is that of the running
+    """Whether the operator gave the configuration as a file; otherwise it is that of the running
     endpoint picker, or the default one."""
     times: ScrapeTimes | None = None
     servers: tuple[ModelServer, ...] | None = None

@@ -12,7 +12,7 @@ from epp.doctor.findings import Finding, Level
 S = TypeVar("S")
 
 _MAX_NAMES: Final = 12
-"""Checks that a line names; a whole Envoy that is missing would make a page of names."""
+"""Maximum checks named in a line; without an Envoy, all of its checks would be listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Row:
     finding: Finding
 
     def line(self, check_width: int) -> str:
-        """Return it as one line: level, check, place, text."""
+        """Return the finding as one line: level, check, place, text."""
         level = self.finding.level.value
         place = f"{self.finding.where}  " if self.finding.where else ""
         return f"{level:<7}  {self.check:<{check_width}}  {place}{self.finding.text()}"
@@ -35,7 +35,7 @@ class NotChecked:
 
     check: str
     give: str
-    """The options with which it runs."""
+    """The options with which the check runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class Diagnosis:
     """The findings of checks."""
 
     rows: tuple[Row, ...]
-    """Errors first, then warnings; within a level in the order of the checks."""
+    """Rows, errors first, then warnings; within a level in the order of the checks."""
 
     not_checked: tuple[NotChecked, ...]
     """Checks that were skipped."""
 
     @classmethod
     def joined(cls, *parts: Self) -> Self:
-        """Return the findings of several diagnoses in one."""
+        """Combine several diagnoses into one."""
         rank = list(Level)
         rows = [row for part in parts for row in part.rows]
         rows.sort(key=lambda row: rank.index(row.finding.level))
@@ -105,7 +105,7 @@ class Diagnosis:
 
 
 def examine(subject: S, checks: Iterable[Check[S]]) -> Diagnosis:
-    """Run the checks."""
+    """Run ``checks`` on ``subject``; checks whose data is missing are skipped."""
     rows: list[Row] = []
     not_checked: list[NotChecked] = []
     for check in checks:
@@ -120,5 +120,5 @@ def examine(subject: S, checks: Iterable[Check[S]]) -> Diagnosis:
 
 
 def skipped(checks: Iterable[Check[Any]], give: str) -> Diagnosis:
-    """Return the diagnosis of a subject that is not there."""
+    """Return the diagnosis of a missing subject: all checks skipped."""
     return Diagnosis((), tuple(NotChecked(check.name, give) for check in checks))

@@ -1,4 +1,4 @@
-"""What the ext_proc port of an endpoint picker speaks: HTTP/2 in plaintext, or over TLS."""
+"""Detects whether an endpoint picker's ext_proc port speaks HTTP/2 in plaintext or over TLS."""
 
 import socket
 import ssl
@@ -7,36 +7,36 @@ from typing import Final
 
 _TIMEOUT_SECONDS: Final = 3.0
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
-"""What a client begins with (RFC 9113 §3.4), and an empty SETTINGS frame."""
+"""A client's connection preface (RFC 9113 §3.4): the magic string and an empty SETTINGS frame."""
 _SETTINGS: Final = 4
 _TYPE_AT: Final = 3
-"""Place of the type in a frame."""
+"""Offset of the type in a frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtProcPort:
-    """The port."""
+    """The ext_proc port and its protocol."""
 
     address: str
     speaks_tls: bool | None
-    """None if it speaks no HTTP/2."""
+    """Whether it speaks HTTP/2 over TLS, not in plaintext; None if it does not speak HTTP/2."""
     fault: str = ""
-    """Why it does not answer; "" if it does."""
+    """Why it does not respond; "" if it responds."""
 
 
 def ask_port(host: str, port: int) -> ExtProcPort:
-    """Return what the port speaks; blocks."""
+    """Return the protocol of the port; blocks."""
     address = f"{host}:{port}"
     try:
         if _answers_http2(host, port, None):
             return ExtProcPort(address, speaks_tls=False)
         context = ssl.create_default_context()
         context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE  # the certificate is Envoy's to verify
+        context.verify_mode = ssl.CERT_NONE  # Envoy verifies the certificate
         context.set_alpn_protocols(["h2"])
         if _answers_http2(host, port, context):
             return ExtProcPort(address, speaks_tls=True)
-    except OSError as error:  # ssl.SSLError and TimeoutError are some
+    except OSError as error:  # including ssl.SSLError and TimeoutError
         return ExtProcPort(address, None, error.strerror or str(error))
     return ExtProcPort(address, None, "it does not speak HTTP/2")
 
@@ -47,7 +47,7 @@ def _answers_http2(host: str, port: int, context: ssl.SSLContext | None) -> bool
             try:
                 return _exchange(plain)
             except OSError:
-                return False  # a server of TLS may reset the connection
+                return False  # a TLS server may reset the connection
         with context.wrap_socket(plain, server_hostname=host) as encrypted:
             return _exchange(encrypted)
 

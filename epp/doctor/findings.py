@@ -20,13 +20,13 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """The change of a file that mends a finding."""
+    """The change of a file that fixes a finding."""
 
     path: str
     """Path of the field, as in `Finding.where`."""
 
     value: str | None
-    """Its value as JSON; None if the field is to be removed."""
+    """New value of the field as JSON; None to remove the field."""
 
     is_of_config: bool = False
     """Whether the file is the EndpointPickerConfig, not Envoy's configuration."""
@@ -42,19 +42,19 @@ class Finding:
     """Path of the field that is set or should be set."""
 
     found: str
-    """Its current value."""
+    """Current value of the field."""
 
     why: str = ""
-    """The consequence."""
+    """The consequence of the misconfiguration."""
 
     mend: str = ""
-    """The field to set, and its value."""
+    """The fix: the field to set, and its value."""
 
     fix: Fix | None = None
-    """How to mend it mechanically; None if somebody has to decide."""
+    """The automatic fix; None if an operator has to decide."""
 
     def text(self) -> str:
-        """Return it as one line, without the path."""
+        """Return the finding as one line, without the path."""
         return ". ".join(each for each in (self.found, self.why, self.mend) if each)
 
 

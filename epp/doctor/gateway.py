@@ -1,4 +1,4 @@
-"""Envoy configuration as the doctor's checks read it: connection managers, clusters, routes."""
+"""Envoy's configuration in the form for checks: connection managers, clusters, routes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -14,7 +14,7 @@ QUEUED_SECONDS = 60.0
 
 _MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 
-# By field of the config dump that lists resources: path of the resource in an element of the list.
+# Keys: fields of the config dump that list resources. Values: path of the resource in an element.
 _CLUSTER_LISTS = {
     "static_clusters": "cluster",
     "dynamic_active_clusters": "cluster",
@@ -31,7 +31,7 @@ _TABLE_LISTS = {
 
 
 class Gateway:
-    """What a check may read: the Envoy configuration, and version and counters if known."""
+    """The data that checks can read: configuration, and version and counters if known."""
 
     def __init__(
         self,
@@ -40,13 +40,13 @@ class Gateway:
         *,
         queued_seconds: float = QUEUED_SECONDS,
     ) -> None:
-        """Arrange a source.
+        """Read clusters, connection managers and routes from a source.
 
         Args:
             source: The configuration.
             ext_proc: Check only the filter of this name, or those that call the cluster of this
                 name; None to check every ext_proc filter.
-            queued_seconds: How long a request may wait in the EPP's queue.
+            queued_seconds: Maximum time of a request in the EPP's queue.
         """
         self._source = source
         self._chosen = ext_proc
@@ -68,14 +68,14 @@ class Gateway:
 
     @cached_property
     def uses(self) -> tuple[Use, ...]:
-        """Each pair of a route and an ext_proc filter that is enabled there, of those to check."""
+        """The pairs to check: a route and an ext_proc filter that is enabled there."""
         return tuple(
             use for use, enabled in self._pairs if enabled and self._chosen in self._names_of(use)
         )
 
     @cached_property
     def bypasses(self) -> tuple[tuple[Manager, Target], ...]:
-        """Routes on which the EPP is not called, also of managers without an ext_proc filter.
+        """Routes on which the EPP is not called, with those of managers without ext_proc filter.
 
         Targets are compared by identity, because two routes may be equal.
         """
@@ -129,7 +129,7 @@ class Gateway:
         )
 
     def _resources(self, name: str, lists: Mapping[str, str]) -> dict[str, Node]:
-        """Return resources by name; one in a section of the dump wins over one in a bootstrap."""
+        """Return resources by name; sections of the dump take precedence over bootstraps."""
         found: dict[str, Node] = {}
         for root in self._source.roots:
             for field, path in lists.items():

@@ -1,4 +1,4 @@
-"""Whether the ports that an endpoint picker is to listen on are free."""
+"""Tests whether the ports on which an endpoint picker will listen are free."""
 
 import socket
 from collections.abc import Iterator, Mapping
@@ -10,18 +10,18 @@ class PortState:
     """A port of this machine."""
 
     option: str
-    """The option that sets it."""
+    """The option that sets the port."""
     port: int
     fault: str
-    """Why it cannot be listened on; "" if it can."""
+    """Why a process cannot listen on the port; "" if it can."""
 
 
 def try_ports(host: str, ports: Mapping[str, int]) -> Iterator[PortState]:
-    """Listen on each port for a moment.
+    """Listen on each port for a moment, and yield the results.
 
     Args:
         host: The address.
-        ports: By option; 0 for any is not tried.
+        ports: Ports by option; 0, which means any port, is not tried.
     """
     for option, port in ports.items():
         if port:

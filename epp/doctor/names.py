@@ -17,7 +17,7 @@ STAGE_HEADERS = (
     "x-kv-cache-source-host-port",
     "x-prefiller-host-port",
 )
-"""Headers in which the EPP tells a model server's sidecar which other servers to call."""
+"""Headers in which the EPP names the servers that a model server's sidecar calls."""
 
 POLICY_HEADERS = (
     "x-llm-d-inference-objective",
@@ -36,4 +36,4 @@ READINESS_SERVICES = ("", "readiness", EXT_PROC_SERVICE, "inference-extension")
 """Services of the EPP's gRPC health server that are SERVING while it is ready."""
 
 HEALTH_PORT = 9003
-"""Default port of that server; it speaks plaintext."""
+"""Default port of the EPP's gRPC health server, which speaks plaintext."""

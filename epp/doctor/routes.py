@@ -1,6 +1,6 @@
 """Routes through the endpoint picker.
 
-A `Use` is one of them: a connection manager, its ext_proc filter with the route's overrides, and
+A `Use` is one such route: a connection manager, its ext_proc filter with the route's overrides, and
 the target cluster of the route.
 """
 
@@ -29,7 +29,7 @@ class Target:
     host: Node
     route: Node
     cluster: str
-    """Empty if a header or an extension selects it per request."""
+    """Name of the cluster; empty if a header or an extension selects it per request."""
 
     levels: tuple[Node, ...]
     """Nodes with per-filter settings, the most specific last."""
@@ -50,7 +50,7 @@ class Manager:
 
     targets: tuple[Target, ...]
     missing_table: str = ""
-    """Name of the route table if it is missing in the source."""
+    """Name of the route table if the source lacks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Use:
     """The item of http_filters."""
 
     config: Node
-    """Its ExternalProcessor message."""
+    """The filter's ExternalProcessor message."""
 
     overrides: tuple[Node, ...] = ()
     """ExtProcOverrides, the most specific last."""
@@ -106,7 +106,7 @@ def targets_of(table: Node) -> Iterator[Target]:
     for host in table.get("virtual_hosts").items():
         for route in host.get("routes").items():
             action = route.get("route")
-            if not action:  # a redirect or a direct response: no cluster
+            if not action:  # a redirect or a direct response, without a cluster
                 continue
             levels = (table, host, route)
             weighted = tuple(action.get("weighted_clusters", "clusters").items())
@@ -117,7 +117,7 @@ def targets_of(table: Node) -> Iterator[Target]:
 
 
 def routes_through(manager: Manager, item: Node) -> Iterator[tuple[Use, bool]]:
-    """Yield each route's use of an ext_proc filter, and whether the filter is on there."""
+    """Yield each route's use of an ext_proc filter, and whether the filter is enabled there."""
     on = not item.get("disabled").flag()
     use = Use(manager, item, item.typed_config().unwrapped())
     if not manager.targets:

@@ -1,4 +1,4 @@
-"""What a running endpoint picker reports of itself."""
+"""Data that a running endpoint picker reports about itself."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Sample = tuple[Mapping[str, str], float]
 
 
 class CopyState(msgspec.Struct, frozen=True):
-    """The copy of a kind of Kubernetes objects, as on ``/debug/kubernetes``."""
+    """State of the local copy of one kind of Kubernetes objects, from ``/debug/kubernetes``."""
 
     resource: str
     fault: str = ""
@@ -33,10 +33,10 @@ class KubernetesState(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningPicker:
-    """A running endpoint picker; what could not be read is None."""
+    """A running endpoint picker; data that could not be read is None."""
 
     url: str
-    """Of its metrics port."""
+    """URL of its metrics port."""
     samples: Mapping[str, Sequence[Sample]]
     """The series of its metrics, by name."""
     skew: ClockSkew | None = None
@@ -45,9 +45,9 @@ class RunningPicker:
     config: ConfigPage | None = None
     kubernetes: KubernetesState | None = None
     readiness: str = ""
-    """Status of its health port, or why there is none; "" if it was not asked."""
+    """Status that its health port reports, or why it reports none; "" if it was not queried."""
     ext_proc: ExtProcPort | None = None
-    """Its port for gateways; None if it was not asked."""
+    """Its port for gateways; None if it was not queried."""
     faults: tuple[str, ...] = ()
     """Pages that could not be read, and why."""
 
@@ -64,7 +64,7 @@ def samples_of(page: str) -> Mapping[str, Sequence[Sample]]:
     """Return the series of a metrics page, by name.
 
     Raises:
-        ValueError: It is no such page.
+        ValueError: ``page`` is not a metrics page.
     """
     found: dict[str, list[Sample]] = {}
     for family in text_string_to_metric_families(page):

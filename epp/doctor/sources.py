@@ -19,10 +19,10 @@ from epp.inputs.yaml_edits import YAML_LOADER
 
 TIMEOUT_SECONDS = 10.0
 _MAX_NESTED = 4
-"""Maximum depth at which to search a tool's document for a configuration."""
+"""Maximum depth at which a tool's document is searched for a configuration."""
 
 _SEVERAL = "expected a single document in the stream"
-"""PyYAML's message; the class of the error is not specific."""
+"""PyYAML's message, because the class of the error is not specific."""
 
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
@@ -37,7 +37,7 @@ class Source:
     """Bootstraps and sections of a `/config_dump`."""
 
     version: Version | None = None
-    """None if unknown."""
+    """Version of Envoy; None if unknown."""
 
     counters: Mapping[str, int] | None = None
     """Counters and gauges by name; None for a file."""
@@ -65,7 +65,7 @@ def read_text(text: str, name: str) -> Source:
     """Read the text of a file.
 
     Raises:
-        UnreadableError: It contains no Envoy configuration.
+        UnreadableError: The text contains no Envoy configuration.
     """
     return source(_parsed(text, name), name)
 
@@ -78,7 +78,7 @@ def read_admin(url: str) -> Source:
     """
     try:
         base = httpx.URL(url)
-    except httpx.InvalidURL:  # its text may contain a password
+    except httpx.InvalidURL:  # the error's text may contain a password
         raise UnreadableError("--admin: not a URL such as http://127.0.0.1:9901") from None
     if base.scheme not in {"http", "https"} or not base.host:
         raise UnreadableError("--admin: give a URL such as http://127.0.0.1:9901")
@@ -108,7 +108,7 @@ def source(document: object, name: str) -> Source:
     """Extract the source from a document that was read from ``name``.
 
     Raises:
-        UnreadableError: It contains no Envoy configuration.
+        UnreadableError: The document contains no Envoy configuration.
     """
     try:
         envoys = list(_envoys(with_proto_names(document), _MAX_NESTED))

@@ -38,7 +38,7 @@ def with_proto_names(value: object, levels: int = MAX_LEVELS) -> object:
 
 def proto_name(key: str) -> str:
     """Return the name that a field has in the .proto files."""
-    # Keys of maps, such as names of extensions, have dots and stay as they are.
+    # Keys of maps, such as names of extensions, have dots and are not changed.
     return _CAMEL.sub("_", key).lower() if _FIELD.fullmatch(key) else key
 
 
@@ -54,7 +54,7 @@ class Node:
         return self.value is not None
 
     def get(self, *keys: str) -> "Node":
-        """Return the field below, which may be absent."""
+        """Return the field at the path ``keys`` below this node, possibly absent."""
         node = self
         for key in keys:
             inside = node.value.get(key) if isinstance(node.value, Mapping) else None
@@ -71,19 +71,19 @@ class Node:
                 yield Node(each, f"{self.path}[{shown}]")
 
     def text(self, default: str = "") -> str:
-        """Return a string."""
+        """Return a string; ``default`` if the value is not one."""
         return self.value if isinstance(self.value, str) else default
 
     def texts(self) -> tuple[str, ...]:
-        """Return a list's strings."""
+        """Return the strings of a list."""
         return tuple(each.value for each in self.items() if isinstance(each.value, str))
 
     def flag(self) -> bool:
-        """Return a boolean, False if it is absent."""
+        """Return a boolean; False if it is absent."""
         return self.value is True
 
     def number(self, default: int) -> int:
-        """Return an integer; JSON may have it as a string (64-bit types)."""
+        """Return an integer, which JSON may contain as a string; ``default`` if it is not one."""
         if isinstance(self.value, bool):
             return default
         if isinstance(self.value, int | float):
@@ -92,7 +92,7 @@ class Node:
         return int(text) if text.isascii() and text.isdecimal() else default
 
     def seconds(self, default: float) -> float:
-        """Return a duration, ``default`` if it is absent or invalid."""
+        """Return a duration in seconds; ``default`` if it is absent or invalid."""
         text = self.text()
         return float(text[:-1]) if _DURATION.fullmatch(text) else default
 
@@ -115,7 +115,7 @@ class Node:
         return self
 
     def typed_config(self) -> "Node":
-        """Return the wrapped message of an extension, also if a matcher wraps the extension."""
+        """Return the wrapped message of an extension, even if a matcher wraps the extension."""
         config = self.get("typed_config")
         if config.type_name() == _WITH_MATCHER:
             config = config.unwrapped().get("extension_config", "typed_config")

@@ -36,7 +36,7 @@ DEFAULT: Final = GatewayAbilities()
 
 
 def abilities(headers: Mapping[str, str]) -> GatewayAbilities:
-    """Return what a gateway says in its gRPC metadata."""
+    """Return the abilities that a gateway states in its gRPC metadata."""
     asked = headers.get(MAX_DESTINATIONS)
     return DEFAULT if asked is None else _abilities(asked, headers.get(HEDGING) == "true")
 

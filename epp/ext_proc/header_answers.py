@@ -1,4 +1,4 @@
-"""The answers that change headers: the one that routes a request, and the one to its response."""
+"""Answers that change headers: the one that routes a request, the one to response headers."""
 
 from collections.abc import Mapping
 from math import ceil
@@ -34,8 +34,8 @@ def routing_answer(
         headers: The request's headers by lower-case name.
         settings: Which headers to remove and to add.
         request_id: Id of the request.
-        is_new_id: The request came without an id, so that its id has to be set.
-        on_body: Answer the body message (a buffered body) instead of the headers message.
+        is_new_id: Whether the request came without an id, so that its id must be set.
+        on_body: Whether to answer the body message (a buffered body), not the headers message.
         gateway: What the gateway can do; endpoints after the picked one are for retries.
         propagated: Trace headers to set and to remove.
     """
@@ -95,7 +95,7 @@ def response_headers_answer(
         routed: The request; its response is recorded.
         body: Prepared here to read the response; None if Envoy does not send it.
         head: Its headers; at least the status is read.
-        served: The ``ip:port`` that the gateway says has answered; "" if it does not say.
+        served: The ``ip:port`` that the gateway reports as the server; "" if it reports none.
         request_id: Id of the request, for the log.
     """
     status = head.status

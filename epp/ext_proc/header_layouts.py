@@ -1,10 +1,10 @@
-"""Header maps that have the layout of an earlier one are split at once.
+"""Splits a header map in one step if it has the layout of an earlier one.
 
 A layout is everything in an encoded HeaderMap but the values: tags, names and lengths. The requests
-of one client differ in values alone, such as the request id, so there are few layouts. Of a map of
-a known length the values are cut out of one text at the layout's places. If the text is the layout
-with these values, the map has the same headers by definition. Of the other maps one in some is
-learned, so that maps which are all different cost little more than without.
+of one client differ in values alone, such as the request id, so there are few layouts. If a map has
+the length of a known layout, its values are cut out at the layout's places. If the layout filled
+with these values equals the map, the map has the layout's headers. Of the other maps, one in
+several is learned, so that maps that are all different cost little more than without layouts.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,13 @@ from typing import Final, NamedTuple
 from epp.compiled import IS_COMPILED
 
 MAX_LAYOUTS: Final = 256
-"""Most layouts that are kept; each takes about 4 KB."""
+"""Maximum number of layouts kept; each takes about 4 KB."""
 MAX_BYTES: Final = 4096
 """Longest map whose layout is learned."""
 MISSES_PER_LESSON: Final = 7
-"""Learning takes as long as reading a map one by one. Odd, as maps of requests and responses
-alternate: with 8, one that cannot be learned would keep the other from being learned."""
+"""One in this many unknown maps is learned, because learning takes as long as reading a map header
+by header. Odd, because maps of requests and responses alternate: with 8, every lesson would fall on
+the same one of the two."""
 
 _VALUES: Final = slice(1, None, 2)
 """Places of the values in the parts of a layout."""
@@ -29,14 +30,14 @@ Spans = list[tuple[str, int, int]]
 
 
 class _Layout(NamedTuple):
-    """A layout: what stands before each value, and where the values stand."""
+    """A layout: the text before each value, and the places of the values."""
 
     names: tuple[str, ...]
     """In lower case."""
     unset: dict[str, str]
-    """The same as keys, without values."""
+    """The names as keys, with empty values."""
     parts: list[str]
-    """What stands before each value, read as Latin-1; after each, a place for the value."""
+    """The text before each value, read as Latin-1; after each, a place for the value."""
     values_of: Callable[[str], tuple[str, ...]]
     """Returns the values of a map of this layout, read as Latin-1, and an empty one."""
     spans: Spans
@@ -122,6 +123,6 @@ def _layout(block: bytes, spans: Spans) -> _Layout:
         parts += (text[at:start], "")
         at = end
     names = tuple(name for name, _, _ in spans)
-    # With an empty one, because of a sole value itemgetter makes no tuple.
+    # With an empty slice, because for a single one itemgetter returns no tuple.
     values_of = itemgetter(*(slice(start, end) for _, start, end in spans), slice(0, 0))
     return _Layout(names, dict.fromkeys(names, ""), [*parts, text[at:], ""], values_of, spans)

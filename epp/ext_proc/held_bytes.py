@@ -30,8 +30,8 @@ _SEARCH_SECONDS = 0.05
 """Minimum time between a search that found no body to evict and the next."""
 
 _WINDOW_BYTES: Final = 1 << 20
-"""What a resumed body may send at once: one window. Resuming all bodies at the first free bytes
-would let in more than fits."""
+"""Bytes that a resumed body may send at once: one window. Resuming all bodies at the first free
+bytes would let in more than fits."""
 
 
 class BodyHolder(Protocol):
@@ -98,7 +98,7 @@ class HeldBytes:
         """Above it, holders call :meth:`has_room_for` and :meth:`must_wait` for each chunk."""
         self.used_bytes = 0
         self.arriving_bodies = 0
-        """Incomplete bodies of which at least one byte has come."""
+        """Incomplete bodies of which at least one byte has arrived."""
         self._normal_bytes = limit_bytes - limit_bytes // RESERVE_SHARE
         self._low_bytes = (self.high_bytes + self._normal_bytes) // 2
         """Above it only one body does not wait; it completes or is evicted."""

@@ -68,7 +68,7 @@ class RequestHandler(Protocol):
             why: The answer to it, or how its client left.
             request_id: Id of the HTTP request.
             headers: Its headers by lower-case name.
-            received_at: When they came, in seconds of the clock.
+            received_at: When its headers arrived, in seconds of the clock.
         """
 
     def priority_of(self, headers: Mapping[str, str]) -> int:
@@ -76,14 +76,14 @@ class RequestHandler(Protocol):
 
 
 class RequestHandlers(Protocol):
-    """Chooses what decides the requests of a stream: one pool, or one of several."""
+    """Chooses the handler of a stream's requests: that of one pool, or of one of several."""
 
     def of_stream(self, headers: Mapping[str, str]) -> RequestHandler:
         """Return the handler of a stream with these gRPC headers."""
 
 
 class OneHandler:
-    """Decides all requests by the same handler."""
+    """Has the same handler decide all requests."""
 
     def __init__(self, handler: RequestHandler) -> None:
         self._handler = handler

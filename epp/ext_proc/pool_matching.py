@@ -1,4 +1,4 @@
-"""Find the pool of a request, where one endpoint picker serves several.
+"""Finds the pool of a request, where one endpoint picker serves several.
 
 The first of these that names a pool decides:
 
@@ -8,8 +8,8 @@ The first of these that names a pool decides:
 3. the request's header ``x-gateway-inference-pool``;
 4. the host of the request, if a pool claims it.
 
-The first two are known when the stream opens and cost nothing for a request. A pool that the first
-or the third names and that is not served ends the request.
+The first two are known when the stream opens and cost nothing for a request. If the first or the
+third names a pool that is not served, the request ends with an error.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
@@ -105,7 +105,7 @@ class PoolMatcher:
         return handler
 
     def _service(self, authority: str) -> str:
-        """Return the name of a Service of this namespace; "" if ``authority`` is none.
+        """Return the name of a Service of this namespace; "" if ``authority`` is not one.
 
         Gateways send ``NAME.NAMESPACE.svc:PORT``, or the name of Envoy's cluster, at the end of
         which Istio has the host: ``outbound|PORT||NAME.NAMESPACE.svc.cluster.local``.

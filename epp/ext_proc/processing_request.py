@@ -28,7 +28,7 @@ SUBSET_KEY: Final = "x-gateway-destination-endpoint-subset"
 SERVED_KEY: Final = "x-gateway-destination-endpoint-served"
 """Key in the response's metadata: the ``ip:port`` that served the request."""
 SERVED_ATTRIBUTE: Final = "upstream.address"
-"""Attribute of a response with the same, even if the request was hedged."""
+"""Attribute of a response with the same address, also if the request was hedged."""
 DETAILS: Final = "response.code_details"
 """Attribute of a response: ``via_upstream``, or why Envoy made the response itself."""
 
@@ -39,15 +39,15 @@ _LIMITS: Final = frozenset({"overflow", "max_stream_duration"})
 EMPTY_LAST_CHUNK: Final = pb.ProcessingRequest(
     response_body=pb.HttpBody(end_of_stream=True)
 ).SerializeToString()
-"""How most bodies of responses end."""
+"""The last message of most response bodies."""
 _MAX_CACHED_BYTES: Final = 1024
 _CACHED_CONTEXTS: Final = 1024
 
 # Tuples, because an object with fields would cost 0.3 us for each message.
 
 Head = tuple[dict[str, str], int, bool]
-"""The headers of a request by lower-case name, of a repeated one the last value; their bytes in
-Envoy's message; and whether neither a body nor trailers follow."""
+"""The headers of a request by lower-case name, with the last value of a repeated one; their size in
+Envoy's message in bytes; whether neither a body nor trailers follow."""
 
 Chunk = tuple[bytes, bool]
 """A chunk of a body, and its end-of-stream flag."""
@@ -85,7 +85,7 @@ def decode(data: bytes) -> Message:
     """Return the ProcessingRequest in ``data``.
 
     Raises:
-        DecodeError: ``data`` is no ProcessingRequest.
+        DecodeError: ``data`` is not a ProcessingRequest.
     """
     first = data[0] if data else 0
     decoder = _DECODERS.get(first)
@@ -160,7 +160,7 @@ def _read_context(request: pb.ProcessingRequest) -> MessageContext:
 
 def _attribute(request: pb.ProcessingRequest, name: str) -> str:
     """Return an attribute that is text; "" if there is none."""
-    # By filter; Envoy sends one. protobuf iterates over a map in no fixed order.
+    # Sorted, because protobuf iterates over a map in no fixed order; Envoy sends one filter.
     for filter_name in sorted(request.attributes):
         fields = request.attributes[filter_name].fields
         if name in fields:

@@ -98,9 +98,9 @@ def routed(
 
     Args:
         destination: ``ip:port``, or several separated by commas, best first.
-        on_body: Answer the body message (a buffered body) instead of the headers message.
+        on_body: Whether to answer the body message (a buffered body), not the headers message.
         removed: Headers to remove, by lower-case name, from a closed set.
-        traceparent: To set, from :class:`epp.tracing.Propagated`; "" for none.
+        traceparent: Header to set, from :class:`epp.tracing.Propagated`; "" for none.
     """
     address = destination.encode()
     pieces = _around_destination(len(address), on_body, removed, bool(traceparent))
@@ -134,7 +134,7 @@ def routed_anew(
 
     Args:
         destination: ``ip:port``, or several separated by commas.
-        on_body: Answer the body message (a buffered body) instead of the headers message.
+        on_body: Whether to answer the body message (a buffered body), not the headers message.
         headers: Other headers to set, by lower-case name; a value of None removes the header.
         body: Replacement of a buffered body; None leaves it unchanged.
         scores: Total scores by ``ip:port`` for the gateway; None for none.
@@ -165,7 +165,7 @@ def passed_response_headers(
 
     Args:
         headers: By lower-case name; a value of None removes the header.
-        asks_for_body: Have Envoy send the response's body, chunk by chunk.
+        asks_for_body: Whether to have Envoy send the response's body, chunk by chunk.
     """
     if not headers:
         return CONTINUE_AND_ASK if asks_for_body else CONTINUE_RESPONSE_HEADERS
@@ -224,17 +224,17 @@ def echoed_response(body: bytes, *, end_of_stream: bool) -> Iterable[bytes]:
 
 
 def echoed_chunk(body: bytes, end_of_stream: bool) -> bytes:
-    """Return the one answer that does so for at most :data:`MAX_BODY_CHUNK_BYTES`."""
+    """Return the answer that sends back a chunk of at most :data:`MAX_BODY_CHUNK_BYTES`."""
     before, after = _around(_RESPONSE_BODY, len(body), end_of_stream)
     return before + body + after
 
 
 @lru_cache(maxsize=_CACHED_LENGTHS)
 def around_plain_chunk(size: int) -> tuple[bytes, bytes]:
-    """Return what stands before a plain chunk of a response, as it comes and as it goes back.
+    """Return the bytes before a plain chunk of a response, in Envoy's message and in the answer.
 
     A plain chunk has at least one byte, at most :data:`MAX_BODY_CHUNK_BYTES`, and no other field:
-    what stands before its bytes depends on their number alone.
+    the bytes before it depend on its length alone.
 
     Args:
         size: Bytes of the ``response_body`` field in Envoy's message, its head included.

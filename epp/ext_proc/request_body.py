@@ -70,7 +70,7 @@ class RequestBody:
         self.is_buffered = False
         """Whether Envoy buffers the body and sends it in one message."""
         self.chunks = 0
-        """Messages in which the body came, empty ones included."""
+        """Messages in which the body arrived, empty ones included."""
         self._transport = transport
         self._account = account
         self._handler = handler
@@ -91,12 +91,12 @@ class RequestBody:
         self._progress_bytes = 0
         """Bytes of the body at that time."""
         self._echo: Iterator[bytes] | None = None
-        """Answers still to be sent that give a long body back."""
+        """Answers still to be sent, which return a long body."""
 
     # --- arrival --------------------------------------------------------------------------------
 
     def begin(self, mode: int, headers: Mapping[str, str], now: float) -> None:
-        """Record how the body will come, if there is one, and the request's headers."""
+        """Record Envoy's mode for the body, if there is one, and the request's headers."""
         self.mode = mode
         self.is_buffered = mode in HELD
         self._headers = headers
@@ -161,7 +161,7 @@ class RequestBody:
         buffer.write(data)
 
     def complete(self) -> bytes | memoryview:
-        """Return the body, of which no more will come; it stays on the account."""
+        """Return the body, which has arrived whole; it stays on the account."""
         if self._refuse is not None:
             self._stop_arriving()
         if self._buffer is not None:
@@ -176,10 +176,10 @@ class RequestBody:
     # --- the way back to Envoy ------------------------------------------------------------------
 
     def give_back(self, rewritten: bytes | None, end_of_stream: bool) -> None:
-        """Let Envoy send the body on; what of it has to be sent back leaves the account then.
+        """Let Envoy send the body on; a part to send back stays on the account until it is sent.
 
         Args:
-            rewritten: What to send instead of the body; None leaves it as it came.
+            rewritten: Body to send instead; None sends the received one.
             end_of_stream: The body is the end of the request; False if trailers follow.
         """
         if self.chunks:

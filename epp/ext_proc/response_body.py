@@ -29,7 +29,7 @@ def is_worth_requesting(routed: RoutedRequest, request_id: str, share: float) ->
     """Return whether to request a response body that Envoy would not send by itself.
 
     Args:
-        routed: The routed of the response.
+        routed: The request of the response.
         request_id: Decides whether the response is in the sample; replicas agree on it.
         share: Share of the readable responses to request, 0.0 to 1.0.
     """
@@ -44,7 +44,7 @@ def report(routed: RoutedRequest | None, usage: Usage | None) -> bytes:
     """Return what plugins report to the gateway about a response, to append to an answer.
 
     Args:
-        routed: The routed of the response; None if the request was not scheduled.
+        routed: The request of the response; None if it was not scheduled.
         usage: Token usage that the body contained; None if unknown.
     """
     if routed is None or not routed.wants_report:
@@ -54,12 +54,12 @@ def report(routed: RoutedRequest | None, usage: Usage | None) -> bytes:
 
 
 class ResponseBody:
-    """The part of one response's body that has come so far.
+    """One response's body, as far as it has arrived.
 
     Args:
         transport: Where answers to chunks are sent.
         mode: Envoy's body mode.
-        routed: The routed of the response; None if the request was not scheduled.
+        routed: The request of the response; None if it was not scheduled.
         request_id: Id of the request, for the log.
     """
 
@@ -90,15 +90,15 @@ class ResponseBody:
         self.is_duplex = mode == FULL_DUPLEX
         """Whether the client gets the body from here, so that an early end would lose chunks."""
         self.is_plain = False
-        """Whether chunks go back as they came, one answer each, which :meth:`pass_plain` does."""
+        """Whether chunks go back unchanged, one answer each, which :meth:`pass_plain` does."""
         self.after_chunk = b""
         """The fields after a chunk in Envoy's latest message: the same ones need no decoding."""
         self._routed = routed
         self._request_id = request_id
         self._began_at: float | None = None
-        """When the first chunk came, in seconds of the clock."""
+        """When the first chunk arrived, in seconds of the clock."""
         self._last_at = 0.0
-        """When the latest chunk came, if intervals are observed."""
+        """When the latest chunk arrived, if intervals are observed."""
         self._observe_interval: Callable[[float], None] | None = None
         """Gets the seconds between two chunks of a streamed response; None for any other."""
         self._reader: AnswerReader | None = None
@@ -109,7 +109,7 @@ class ResponseBody:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the body is to be read or changed, if its headers permit."""
+        """Whether the body should be read or changed, if its headers permit."""
         routed = self._routed
         return routed is not None and (routed.reads_answer or routed.is_renamed)
 
@@ -137,7 +137,7 @@ class ResponseBody:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a chunk has come."""
+        """Whether a chunk has arrived."""
         return self._began_at is not None
 
     def pass_chunk(self, data: bytes, end_of_stream: bool, now: float) -> None:
@@ -179,7 +179,7 @@ class ResponseBody:
 
         Args:
             data: The chunk, not empty.
-            before: What stands before it in the answer.
+            before: The bytes before it in the answer.
             now: Seconds of the clock.
         """
         if self._observe_interval is not None:
@@ -228,7 +228,7 @@ class ResponseBody:
                 self._send_back(held, end_of_stream=False)
 
     def end(self, now: float, *, is_whole: bool) -> None:
-        """Report size, times and usage to the routed, if any of the body came.
+        """Record size, times and usage of the body with the request, if any of the body arrived.
 
         Args:
             now: Seconds of the clock.
@@ -269,7 +269,7 @@ def _reader(find: FindReader, headers: Mapping[str, str]) -> AnswerReader | None
 
 
 def _model_names(routed: RoutedRequest, content_type: str) -> ModelNames | None:
-    """Return what restores the client's model name; None for a body that is not JSON."""
+    """Return the object that restores the client's model name; None for a body that is not JSON."""
     is_event_stream = any(kind in content_type for kind in _EVENT_STREAMS)
     if not is_event_stream and "json" not in content_type:
         return None

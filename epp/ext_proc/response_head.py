@@ -1,7 +1,7 @@
-"""The headers of a response, decoded only if somebody asks for more than the status.
+"""The headers of a response, decoded only if more than the status is needed.
 
-Of most responses nothing but the status is needed, and Envoy writes it first: finding it takes 0.5
-us, decoding all headers 2 to 5 us.
+For most responses only the status is needed, which Envoy writes first: finding it takes 0.5 us,
+decoding all headers 2 to 5 us.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ OVERLOADED: Final = "x-envoy-overloaded"
 _STATUS_DIGITS: Final = 3
 _STATUS_NAME: Final = b":status"
 _STATUS: Final = b"\n\x0e\n\x07:status\x1a\x03"
-"""What stands before a status of three digits that is the first header."""
+"""The bytes before a status of three digits that is the first header."""
 _STATUS_BYTES: Final = len(_STATUS)
 _STATUS_END: Final = _STATUS_BYTES + _STATUS_DIGITS
 _STATUSES: Final = {b"%d" % status: status for status in range(100, 1000)}
@@ -37,7 +37,7 @@ _LEAST_HEADER_BYTES: Final = 6
 
 
 class ResponseHead:
-    """The content of a ``response_headers`` message; nothing of it is decoded yet.
+    """The content of a ``response_headers`` message, decoded on demand.
 
     Args:
         block: The HeaderMap, encoded.
@@ -52,7 +52,7 @@ class ResponseHead:
         self.status = 0
         """The HTTP status; 0 if there is none, and before :meth:`read`."""
         self.is_overloaded = False
-        """Whether Envoy has made the response because a circuit breaker is open; likewise."""
+        """Whether Envoy made the response because a circuit breaker is open; see :meth:`read`."""
         self._block = block
         self._headers: Mapping[str, str] | None = None
 
@@ -60,7 +60,7 @@ class ResponseHead:
         """Read the status, and all headers if ``whole``.
 
         Raises:
-            DecodeError: They are no headers. Without ``whole``, errors behind the status may go
+            DecodeError: The headers are invalid. Without ``whole``, errors after the status may go
                 unnoticed.
         """
         block = self._block
@@ -77,7 +77,7 @@ class ResponseHead:
         """By lower-case name; of a repeated header the last value counts.
 
         Raises:
-            DecodeError: They are none.
+            DecodeError: They are invalid.
         """
         if self._headers is None:
             block = self._block
@@ -127,7 +127,7 @@ def read_response_head(data: bytes, start: int, end: int) -> ResponseHead:
     """Return the HttpHeaders in ``data[start:end]``.
 
     Raises:
-        DecodeError: It is none.
+        DecodeError: It is not an HttpHeaders message.
     """
     found = wire.header_block(data, start, end)
     if found is None:

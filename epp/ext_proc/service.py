@@ -35,7 +35,7 @@ class ExtProcService:
         """Create a service without streams.
 
         Args:
-            handlers: Decide requests.
+            handlers: Chooses the handler of each stream's requests.
             clock: Monotonic seconds.
             settings: Limits, and the form of the answers; None for the defaults.
             metrics: Where refused streams are counted; None to count them nowhere.

@@ -70,7 +70,7 @@ class ExtProcSettings:
             form=Form.SIZE,
         ),
     ] = 128 << 10
-    """Of the headers in Envoy's message. Envoy's own default limit is 60 KiB."""
+    """Applies to the headers in Envoy's message. Envoy's own default limit is 60 KiB."""
     max_streams: Annotated[
         int,
         Option(
@@ -123,8 +123,8 @@ class ExtProcSettings:
             min=0.0,
         ),
     ] = 30.0
-    """To the second. Where Envoy buffers bodies (BUFFERED), nothing arrives before the end of a
-    body, and the limit is 20 times as long."""
+    """Accurate to a second. Where Envoy buffers bodies (BUFFERED), nothing arrives before the end
+    of a body, and the limit is 20 times as long."""
     body_min_bytes_per_second: Annotated[
         int,
         Option(
@@ -144,8 +144,8 @@ class ExtProcSettings:
             min=0.0,
         ),
     ] = 0.0
-    """To the second. In modes without the response body no message comes between the headers of a
-    response and its end."""
+    """Accurate to a second. In modes without the response body no message comes between the headers
+    of a response and its end."""
     max_stream_seconds: Annotated[
         float,
         Option(
@@ -156,7 +156,7 @@ class ExtProcSettings:
             min=0.0,
         ),
     ] = 0.0
-    """To the second."""
+    """Accurate to a second."""
     destination_list: Annotated[
         bool,
         Option(
@@ -188,7 +188,7 @@ class ExtProcSettings:
             form=Form.SWITCH,
         ),
     ] = False
-    """Headers of stages and of the gateway are removed nevertheless."""
+    """Headers of stages and of the gateway are still removed."""
     ignored_client_headers: frozenset[str] = frozenset()
     """Client headers to ignore, by lower-case name (:mod:`epp.ext_proc.client_headers`)."""
 

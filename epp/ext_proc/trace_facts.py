@@ -1,4 +1,4 @@
-"""What a trace says about its request: names, numbers and outcome, but no content.
+"""Records a request in its trace: names, numbers and outcome, but no content.
 
 A trace keeps references to the result of scheduling, but none to the request: a prompt may be
 large, and the trace waits for its export.

@@ -32,7 +32,7 @@ class UploadWatch:
 
     Args:
         streams: Returns the open streams.
-        held: The account of memory.
+        held: The memory account.
         settings: The lowest rate, and for how long an upload may be below it.
         clock: Monotonic seconds.
     """

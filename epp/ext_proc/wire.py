@@ -23,7 +23,7 @@ _LENGTH_DELIMITED: Final = 2
 _VARINT: Final = 0
 """Wire type of numbers and booleans."""
 _MORE: Final = 0x80
-"""Set in each byte of a varint but the last."""
+"""Bit that is set in each byte of a varint but the last."""
 _MAX_LENGTH_BYTES: Final = 4
 """Longest length field that is decoded here."""
 LONG_BODY_BYTES: Final = 1 << 20
@@ -42,7 +42,7 @@ _VALUE_TAG: Final = tag(3)
 _HEADERS_END_STREAM: Final = bytes((tag(3, _VARINT), True))
 _heads: Final = struct.Struct("BBBB").unpack_from
 END_OF_STREAM: Final = bytes((tag(2, _VARINT), True))
-"""The field that ends a HttpBody and a StreamedBodyResponse, if it is the last of its stream."""
+"""The field that ends an HttpBody and a StreamedBodyResponse, if it is the last of its stream."""
 
 
 def varint(value: int) -> bytes:
@@ -170,7 +170,7 @@ def header_block(data: bytes, start: int, end: int) -> tuple[bytes, bool] | None
 
 
 def headers_in(block: bytes) -> dict[str, str] | None:
-    """Return the headers of an encoded HeaderMap; None if one has other fields than these two."""
+    """Return the headers of an encoded HeaderMap; None as in :func:`read_headers`."""
     headers = _LAYOUTS.read(block)
     if headers is None:
         headers = headers_one_by_one(block)
@@ -180,7 +180,7 @@ def headers_in(block: bytes) -> dict[str, str] | None:
 
 
 def headers_one_by_one(block: bytes) -> dict[str, str] | None:
-    """Return the same, whether the layout of the map is known or not."""
+    """Return the same as :func:`headers_in`, without using layouts."""
     text = block.decode("latin-1")
     headers: dict[str, str] = {}
     at, end = 0, len(block)
@@ -233,7 +233,7 @@ def _long_header(block: bytes, at: int) -> tuple[tuple[int, int], tuple[int, int
 
 
 def value_spans(block: bytes) -> Spans | None:
-    """Return the spans of the values in an encoded HeaderMap, by name; None if it has others."""
+    """Return the spans of the values in an encoded HeaderMap; None as in :func:`read_headers`."""
     spans: Spans = []
     at = 0
     while at < len(block):

@@ -29,7 +29,7 @@ P = TypeVar("P", bound=Plugin)
 
 _AT_ONCE_SECONDS = 0.01
 _SPARE_SECONDS = 0.25
-"""Added by the Go EPP to the age at which metrics are stale."""
+"""The Go EPP adds this to the age at which metrics become stale."""
 
 
 def flow_settings(
@@ -99,7 +99,7 @@ def _eviction(
 
 
 class _Bands:
-    """Makes the settings of bands."""
+    """Builds the settings of bands."""
 
     def __init__(
         self, graph: PluginGraph, section: FlowControlEntry, more: FlowControlExtension
@@ -133,7 +133,7 @@ class _Bands:
         )
 
     def policy(self, point: str, kind: type[P], name: str | None) -> Guard[P]:
-        """Return the guard of the policy of that name."""
+        """Return the policy with that name, in its guard."""
         plugin = None if name is None else self._graph.plugins[name]
         assert isinstance(plugin, kind)  # noqa: S101 - checked by the plan
         return self._graph.guards.guard(point, plugin)

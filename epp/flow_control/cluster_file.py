@@ -1,4 +1,4 @@
-"""CLUSTER.yaml: queues, jobs and nodes for a session, and its plugins and actions."""
+"""Reads CLUSTER.yaml: queues, jobs and nodes of a session, its plugins and actions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ Size = Annotated[float, msgspec.Meta(gt=0, le=_MOST)]
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Refuses unknown fields; names are those of the object model."""
+    """Rejects unknown fields; fields have the names of the object model."""
 
 
 class QueueEntry(Section, frozen=True):
@@ -49,7 +49,7 @@ class QueueEntry(Section, frozen=True):
 
 
 class TaskEntry(Section, frozen=True):
-    """A task; if ``node`` is set, it runs already."""
+    """A task; if ``node`` is set, it is already running."""
 
     name: Name
     namespace: Name = "default"
@@ -139,7 +139,7 @@ def read_cluster(text: str, source: str) -> ClusterFile:
     """Parse and check a cluster.
 
     Raises:
-        ConfigError: The cluster is invalid; it has all problems in the order of the file.
+        ConfigError: The cluster is invalid; the error lists all problems in the order of the file.
     """
     document = parse(text)
     if not document.is_whole:

@@ -23,7 +23,7 @@ _enqueued: Final = DebugLine("request queued", logger=__name__)
 class FlowControl:
     """The settings, the policies and the session plugins of one configuration.
 
-    It is never changed: a reload makes another one, which takes over the ledger with all requests
+    It is immutable: a reload creates another one, which takes over the ledger with all requests
     that wait or are in flight.
     """
 
@@ -36,11 +36,11 @@ class FlowControl:
             settings: The settings.
             host: The controller.
             evictions: The requests that can be evicted.
-            ledger: The requests of the previous configuration; None to begin without any.
+            ledger: The requests of the previous configuration; None for none.
 
         Raises:
             PluginError: A session plugin cannot be configured.
-            RegistrationError: Two session plugins register what only one can.
+            RegistrationError: Two session plugins register a function that only one may provide.
         """
         self.settings: Final = settings
         self.ledger: Final = ledger or Ledger(host, settings)
@@ -48,7 +48,7 @@ class FlowControl:
         parts = FlowParts(host, self.ledger, self.capacity, evictions)
         self.sessions: Final = DispatchSessions(settings, parts)
         self.sees_all: Final = self.sessions.sees_all
-        """Whether :meth:`submit` must get every request, also those that need not wait."""
+        """Whether :meth:`submit` must receive every request, even those that need not wait."""
         self._host: Final = host
         self._evictions: Final = evictions
 
@@ -59,7 +59,7 @@ class FlowControl:
         self.ledger.use(self.settings, self._host.now())
 
     def lets_pass(self, request: LLMRequest) -> bool:
-        """Return whether ``request`` need not wait: no other does, and there is capacity for it."""
+        """Return whether ``request`` need not wait: none waits, and there is capacity for it."""
         ledger = self.ledger
         if ledger.bands.waiting:
             return False
@@ -76,7 +76,7 @@ class FlowControl:
         """Dispatch, enqueue or refuse a request.
 
         Args:
-            candidate: The request; it learns its outcome, perhaps before this returns.
+            candidate: The request; its outcome may be reported to it before this returns.
             ttl_seconds: The request's own TTL; None if it has none.
 
         Returns:
@@ -88,7 +88,7 @@ class FlowControl:
     def made(
         self, candidate: Candidate, ttl_seconds: float | None, *, enqueued_at: float | None = None
     ) -> QueuedRequest:
-        """Return a request that belongs to a flow, but has not entered its queue.
+        """Create a request that belongs to a flow but has not entered its queue.
 
         Args:
             candidate: See :meth:`submit`.
@@ -109,7 +109,7 @@ class FlowControl:
         )
 
     def enter(self, queued: QueuedRequest) -> bool:
-        """Dispatch, enqueue or refuse a request of :meth:`made`; return whether it waits."""
+        """Dispatch, enqueue or refuse a request from :meth:`made`; return whether it waits."""
         began = perf_counter()
         ledger, now, candidate = self.ledger, self._host.now(), queued.candidate
         request, band = queued.request, ledger.bands[queued.priority]
@@ -136,14 +136,14 @@ class FlowControl:
         return True
 
     def put_back(self, queued: QueuedRequest, seconds: float, *, is_tried: bool) -> None:
-        """Park a request of :meth:`made` that was dispatched, but for which no endpoint was found.
+        """Park a request from :meth:`made` that was dispatched but for which no endpoint was found.
 
-        It takes its old place; limits do not apply, as it was within them.
+        It returns to its old place; limits do not apply, because it was within them.
 
         Args:
             queued: The request, with the reasons.
-            seconds: CPU time of the try, charged to the retry budget.
-            is_tried: Whether nothing has happened since that try.
+            seconds: CPU time of the attempt, charged to the retry budget.
+            is_tried: Whether no event has occurred since that attempt.
         """
         ledger, now = self.ledger, self._host.now()
         ledger.enter(ledger.bands[queued.priority], queued, now, is_ready=False)

@@ -3,7 +3,7 @@
 A request is dispatched immediately if no other waits and the pool has capacity; otherwise it waits
 in the queue of its flow. Each event that may free capacity (the end of a request, new metrics, a
 new endpoint) wakes the controller, which opens one session in the next turn of the event loop,
-however many events occur until then. While no request waits, nothing runs.
+however many events occur before then. While no request waits, nothing runs.
 """
 
 import asyncio
@@ -21,7 +21,8 @@ from epp.parsing.plugins import Usage
 from epp.scheduling import Endpoint, LLMRequest, Plugin
 
 _RETRY_SECONDS = 0.01
-"""A band may be held back though the pool has capacity; its ceiling may have changed by then."""
+"""Time until a band is retried that was held back although the pool has capacity: its ceiling may
+have changed."""
 
 
 class FlowController:
@@ -44,10 +45,10 @@ class FlowController:
             clock: Returns the time of the event loop, in seconds.
             observer: Receives the events of requests and sessions.
             revocations: Receives the events of evictions.
-            why_none_serves: Returns why ``pool`` returns no endpoint although there are some; ""
-                if there are none.
-            cpu_clock: Returns the CPU time of the thread, in seconds. It bounds how much of it
-                failed tries take; one that the machine interrupts costs no more.
+            why_none_serves: Returns why ``pool`` is empty although there are endpoints; "" if there
+                are none.
+            cpu_clock: Returns the CPU time of the thread, in seconds. It bounds the CPU time of
+                failed attempts; with wall time, an interrupted attempt would cost more.
         """
         self.pool = pool
         self.now = clock
@@ -67,15 +68,16 @@ class FlowController:
     # --- configuration ----------------------------------------------------------------------------
 
     def use(self, settings: FlowSettings | None) -> None:
-        """Apply a configuration; requests that wait keep waiting.
+        """Apply a configuration; waiting requests keep waiting.
 
         Args:
-            settings: None turns flow control off: waiting requests are still dispatched, by the
+            settings: None turns flow control off: waiting requests are still dispatched, with the
                 previous settings.
 
         Raises:
             PluginError: A session plugin cannot be configured; nothing has changed.
-            RegistrationError: Two session plugins register what only one can; the same.
+            RegistrationError: Two session plugins register a function that only one may provide;
+                nothing has changed.
         """
         self.prepare(settings)()
 
@@ -113,7 +115,7 @@ class FlowController:
         return 0 if self.control is None else self.control.ledger.bands.waiting
 
     def lets_pass(self, request: LLMRequest) -> bool:
-        """Return whether ``request`` need not be submitted: nobody waits, and there is capacity."""
+        """Return whether ``request`` need not be submitted: none waits, and there is capacity."""
         control = self.active
         return control is not None and not control.sees_all and control.lets_pass(request)
 
@@ -121,7 +123,7 @@ class FlowController:
         """Dispatch, enqueue or refuse a request while flow control is on.
 
         Args:
-            candidate: The request; it learns its outcome, perhaps before this returns.
+            candidate: The request; its outcome may be reported to it before this returns.
             ttl_seconds: The request's own TTL; None if it has none.
 
         Returns:
@@ -135,7 +137,7 @@ class FlowController:
         self.observer.passed(request)
 
     def cancel(self, queued: QueuedRequest, outcome: Outcome) -> None:
-        """Remove a request whose client is gone from its queue, without an answer."""
+        """Remove a request from its queue without a response: its client is gone."""
         if queued.is_waiting and self.control is not None:
             self.control.ledger.leave(queued, outcome)
             self.wake()  # the next request may fit
@@ -152,10 +154,10 @@ class FlowController:
         Args:
             queued: The argument of ``Candidate.dispatch``; None if it was sent without waiting.
             in_flight: The result of ``evictions.keep``.
-            cause: How it ended, for the worker that owns the queues, if it is another one.
-            usage: The tokens of its response, also for that worker; None if unknown.
+            cause: How it ended; used only if another worker owns the queues.
+            usage: The tokens of its response, used likewise; None if unknown.
         """
-        del cause, usage  # here, plugins have been told
+        del cause, usage  # only for a queue owner in another worker
         if in_flight is not None:
             self.evictions.ended(in_flight)
         if (control := self.control) is None:
@@ -167,7 +169,7 @@ class FlowController:
             self.wake()
 
     def moved(self, queued: QueuedRequest, endpoint: Endpoint) -> None:
-        """Note that another endpoint than the chosen one serves a request."""
+        """Note that a request is served by an endpoint other than the chosen one."""
         if self.control is not None:
             self.control.sessions.moved(queued, endpoint)
 

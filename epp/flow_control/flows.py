@@ -22,7 +22,8 @@ from epp.scheduling import (
 )
 
 POLICY, FALLBACK = 0, 1
-"""First elements of keys: those of policies sort before those that replace a failed policy's."""
+"""First elements of keys: keys of policies sort before keys that replace those of a failed
+policy."""
 
 
 _NUMBERS: Final = count(1)
@@ -61,7 +62,7 @@ class Candidate(Protocol):
         """Bytes of memory that its body uses while it waits."""
 
     def state(self) -> CycleState:
-        """Return the state that its data producers have filled, for the present pool."""
+        """Return the state that its data producers have filled, for the current pool."""
         return CycleState()
 
     @abstractmethod
@@ -182,7 +183,7 @@ class QueuedRequest(Job):
         """The key of its ordering policy."""
         self.is_waiting = False
         self.is_ready = False
-        """Whether it waits and can be tried; it is not while it is parked."""
+        """Whether it waits and can be tried; False while it is parked."""
         self.reasons: Sequence[str] = ()
         """Why it is parked."""
         self.not_evicted_for: Sequence[str] = ()
@@ -194,7 +195,7 @@ class QueuedRequest(Job):
         """The scheduling result, between the choice and the commit of a session."""
 
     def state(self) -> CycleState:
-        """Return the state that its data producers have filled, for the present pool."""
+        """Return the state that its data producers have filled, for the current pool."""
         return self.candidate.state()
 
     @property
@@ -209,13 +210,14 @@ class QueuedRequest(Job):
 
     @property
     def node(self) -> Node | None:
-        """Where it is in flight; None if it is not, or if sessions do not see such requests."""
+        """The node on which it is in flight; None if it is not, or if sessions do not track it."""
         return self.tasks[0].node if self.tasks else None
 
     def close(self) -> None:
         """Break the reference cycle with its task; called when it neither waits nor is in flight.
 
-        Otherwise it would live until a garbage collection, which takes 0.3 s with 5 000 requests.
+        Without this call it would live until a garbage collection, which takes 0.3 s with 5 000
+        requests.
         """
         self.tasks.clear()
 
@@ -259,7 +261,7 @@ class Flow(Queue):
 
     @property
     def head(self) -> QueuedRequest:
-        """The next request; there is one."""
+        """The next request; only valid if :attr:`has_head`."""
         return self._heap[0][2]
 
     @property
@@ -300,7 +302,7 @@ class Flow(Queue):
             self._order([entry[2] for entry in self._heap])
 
     def compact(self) -> None:
-        """Drop requests that no longer wait, if they are most of those held."""
+        """Drop requests that no longer wait, if they are most of the entries."""
         if not self.waiting:
             self._heap = []
             self.arrivals.clear()

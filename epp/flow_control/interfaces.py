@@ -9,7 +9,7 @@ from epp.scheduling import Endpoint, LLMRequest
 
 
 class FlowHost(Protocol):
-    """What the parts of flow control need; the controller implements it."""
+    """The services that the parts of flow control use; the controller implements them."""
 
     @property
     def observer(self) -> "FlowObserver":
@@ -61,7 +61,7 @@ class FlowObserver(Protocol):
     def plugin_timer(
         self, plugin: str, extension_point: str, slow_call_seconds: float
     ) -> Callable[[float], None] | None:
-        """Return what takes the seconds of a session plugin's calls; None for nothing."""
+        """Return a callback for the durations of a session plugin's calls; None to time none."""
 
     def plugin_failed(self, plugin: str, extension_point: str) -> None:
         """A session plugin failed at an extension point."""

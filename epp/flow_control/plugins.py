@@ -33,16 +33,16 @@ class SaturationDetector(Plugin):
 
     Attributes:
         sees_ends_at_once: Whether it counts the requests that this endpoint picker has in flight,
-            so that the end of a request shows at once and not in the server's next metrics.
+            so that the end of a request shows at once, not only in the server's next metrics.
     """
 
     sees_ends_at_once: ClassVar[bool] = False
 
     @abstractmethod
     def saturation(self, endpoints: Sequence[Endpoint]) -> float:
-        """Return the used part of the capacity of ``endpoints``.
+        """Return the used fraction of the capacity of ``endpoints``.
 
-        At least 0; from 1.0 the pool is full, and a pool without endpoints is full.
+        It is at least 0; from 1.0 on the pool is full. A pool without endpoints is full.
         """
 
 
@@ -54,12 +54,12 @@ class OrderingPolicy(Plugin):
         """Return the key of ``queued``: the smallest is first, then the earliest.
 
         Called once, when the request is enqueued; keys of one band are compared with ``<``, also
-        between flows. ``queued.state()`` has what data producers say about the present pool.
+        between flows. ``queued.state()`` holds the values of data producers for the current pool.
         """
 
 
 class SessionListener(Plugin):
-    """Is told of the sessions that dispatch waiting requests.
+    """Is notified of the sessions that dispatch waiting requests.
 
     All plugins that implement it are called, whatever their other extension points. A session tries
     waiting requests one after the other, in the order of the bands and their policies; each try is
@@ -72,11 +72,11 @@ class SessionListener(Plugin):
 
     @abstractmethod
     def session_ended(self) -> None:
-        """Note that it ends; in the same step of the event loop."""
+        """Note that the session ends, in the same step of the event loop."""
 
 
 class Share(NamedTuple):
-    """The share of a flow of one resource, as shown to operators."""
+    """A flow's share of one resource, as shown to operators."""
 
     used: float
     deserved: float | None = None

@@ -60,7 +60,7 @@ class SessionPlanMaker:
     """Makes plans from ``extensions.sessions`` and the installed plugins.
 
     Raises:
-        ConfigError: Two packages have a plugin of one name.
+        ConfigError: Two packages have a plugin of the same name.
     """
 
     def __init__(self) -> None:
@@ -133,8 +133,8 @@ def find_builders(names: Iterable[str], directory: Path = Path()) -> Registry:
 
     Raises:
         ConfigError: A file cannot be read or executed, or lacks the class; or two packages have a
-            plugin of one name.
-        ValueError: A package and a program have a plugin of one name.
+            plugin of the same name.
+        ValueError: A package and a program have a plugin of the same name.
     """
     registry = installed_builders().joined(REGISTERED)
     for name in names:
@@ -162,7 +162,7 @@ def installed_builders() -> Registry:
     A package that cannot be imported is logged and left out.
 
     Raises:
-        ConfigError: Two packages have a plugin of one name.
+        ConfigError: Two packages have a plugin of the same name.
     """
     registry = Registry()
     for _, entry_point, builders in installed_plugins(ENTRY_POINTS, dict[str, Builder]):

@@ -79,7 +79,7 @@ class FlowSettings:
     slow_call_seconds: float = 0.05
     """Calls of session plugins that take longer are counted."""
     listeners: Sequence[Guard[SessionListener]] = ()
-    """Plugins that are told of sessions."""
+    """Plugins that are notified of sessions."""
     eviction: EvictionSettings | None = None
     """None if requests in flight are not evicted."""
 

@@ -1,4 +1,4 @@
-"""Detect changes of files.
+"""Detects changes of files.
 
 :class:`FollowedFile` polls the metadata of one file and reads it only if they differ.
 :class:`SettledChanges` hashes a set of small files. Both detect edits in place, atomic renames and
@@ -19,7 +19,7 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 
 
 def of_worker(path: Path, index: int) -> Path:
-    """Return a worker's own file in place of one for all: ``epp-0.sock`` for ``epp.sock``."""
+    """Return a worker's own path, made from the one for all: ``epp-0.sock`` for ``epp.sock``."""
     return path.with_name(f"{path.stem}-{index}{path.suffix}")
 
 
@@ -149,7 +149,7 @@ class SettledChanges:
         """Record that the files have been read since the last poll; call it right after.
 
         If they have changed since that poll, it is unknown which content was read: the next content
-        that settles counts as a change, also if it is that of the last poll.
+        that settles counts as a change, even if it is that of the last poll.
         """
         self._handled = self._seen if _fingerprint(paths) == self._seen else ""
 

@@ -1,10 +1,10 @@
-"""What the command line says of a setting: a field annotated with :class:`Option` is an option.
+"""Declares command-line options: a setting annotated with :class:`Option` becomes one.
 
 The name, type, default, limits and help of a setting are declared once, on its dataclass::
 
     max_streams: Annotated[int, Option("Maximum number of open requests.", min=0)] = 100_000
 
-:mod:`epp.cli.settings_options` makes ``--max-streams`` of it.
+:mod:`epp.cli.settings_options` makes ``--max-streams`` from it.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Parse Go durations (``60s``) and Kubernetes quantities (``10Gi``, ``20k``)."""
+"""Parses Go durations (``60s``) and Kubernetes quantities (``10Gi``, ``20k``)."""
 
 import math
 import re

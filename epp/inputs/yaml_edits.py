@@ -1,7 +1,7 @@
-"""Change one field in a YAML or JSON text, and leave every other character as it is.
+"""Changes one field in a YAML or JSON text, and leaves every other character unchanged.
 
-The nodes of PyYAML know where they begin and end. A value is replaced between these places; a
-field that is absent becomes a line behind the last field of its mapping.
+The nodes of PyYAML know where they begin and end. A value is replaced between these places; a field
+that is absent becomes a line after the last field of its mapping.
 """
 
 import json
@@ -16,7 +16,7 @@ YAML_LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The safe loader, in C where there is one."""
 
 _INLINE = 60
-"""Length up to which a new list or mapping stands on the line of its key."""
+"""Length up to which a new list or mapping is written on the line of its key."""
 
 
 def edited(
@@ -50,7 +50,7 @@ def has_field(text: str, name: str, *, other_name: OtherName = str) -> bool:
     """Return whether the root of a text has a field.
 
     Raises:
-        EditError: The text is no YAML, or empty.
+        EditError: The text is not YAML, or is empty.
     """
     return entry_of(_root(text), name, other_name) is not None
 
@@ -145,7 +145,7 @@ def _is_flow(node: yaml.Node) -> bool:
 
 
 def _end(text: str, node: yaml.Node) -> int:
-    """Return where a node ends: the mark of a block is behind the comments that follow it."""
+    """Return where a node ends; the end mark of a block is after the comments that follow it."""
     if isinstance(node, yaml.ScalarNode):
         end: int = node.end_mark.index
         return len(text[:end].rstrip("\n")) if node.style in {"|", ">"} else end

@@ -1,4 +1,4 @@
-"""Find a field in the nodes of a YAML or JSON text.
+"""Finds a field in the nodes of a YAML or JSON text.
 
 A step to a field is a key of a mapping, or the `name` or the index of an item of a list.
 """
@@ -86,7 +86,7 @@ def _child(node: yaml.Node, step: str, other_name: OtherName) -> yaml.Node | Non
 
 
 def is_null(node: yaml.Node) -> bool:
-    """Whether a node has no value."""
+    """Return whether a node has no value."""
     return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
 
 

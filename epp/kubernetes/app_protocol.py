@@ -1,4 +1,4 @@
-"""Whether a pool's servers read the requests of the configured parsers, by its ``appProtocol``."""
+"""Checks whether the ``appProtocol`` of a pool suits the configured parsers."""
 
 from collections.abc import Callable, Iterable
 
@@ -25,7 +25,7 @@ class AppProtocolCheck:
     def is_met_by(self, parsers: Iterable[Plugin]) -> bool:
         """Return whether all parsers can be used with the pool; the log says why not, once.
 
-        A pool without a protocol, and none, suits every parser.
+        A pool without a protocol suits every parser; so does a missing pool.
         """
         pool = self._pool()
         problem = "" if pool is None else _problem(pool.app_protocol, parsers)

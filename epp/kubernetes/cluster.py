@@ -1,4 +1,4 @@
-"""Everything that an endpoint picker does in its cluster, as the application sees it."""
+"""The application's interface to everything that an endpoint picker does in its cluster."""
 
 import asyncio
 import time
@@ -25,8 +25,8 @@ class Cluster:
     Args:
         namespace: Namespace of the pools and the pods.
         registry: Where its metrics are registered.
-        lease_of: What the name of the Lease is made of: the pools that this process serves.
-        elects_leader: Whether one replica is ready, the leader, and the others wait.
+        lease_of: Part of the name of the Lease: the pools that this process serves.
+        elects_leader: Whether only one replica, the leader, is ready, and the others wait.
         shared_group: API group of the pools if several of them are served, so that they share
             copies; "" for one.
         has_policies: Whether objectives and rewrites come from the cluster.
@@ -80,7 +80,7 @@ class Cluster:
 
     @property
     def leads(self) -> bool:
-        """Whether this replica is to serve, and to write; all are without an election."""
+        """Whether this replica serves and writes; True without an election."""
         elector = self._elector
         return not self._elects_leader or (elector is not None and elector.is_leader)
 
@@ -97,7 +97,7 @@ class Cluster:
             policies: Gets the objectives and rewrites of the pool; None if they come from
                 elsewhere.
             populates_standbys: Whether a replica that does not lead knows the endpoints, too. After
-                a change of it, the discovery is to be populated.
+                a change, call ``populate`` of the discovery.
         """
         discovery = KubernetesDiscovery(
             source,
@@ -112,18 +112,18 @@ class Cluster:
         return discovery
 
     def plugin_objects(self) -> PluginObjects:
-        """Return what follows the objects that the plugins of a pool read."""
+        """Return a feed of the objects that the plugins of a pool read."""
         return PluginObjects(self._watches)
 
     def forget(self, discovery: KubernetesDiscovery) -> None:
-        """Leave a discovery that has ended out of metrics and pages."""
+        """Remove a discovery that has ended from metrics and pages."""
         self.discoveries.remove(discovery)
 
     async def run(self) -> None:
-        """Follow what pools share, and take part in the election of a leader, until cancelled.
+        """Follow shared objects, and take part in the election of a leader, until cancelled.
 
         Raises:
-            DiscoveryError: It is not known where the API server is.
+            DiscoveryError: The API server cannot be found.
         """
         try:
             async with self._client.use() as client, asyncio.TaskGroup() as tasks:
@@ -161,7 +161,7 @@ class Cluster:
 
     @staticmethod
     def authorizer() -> Authorizer:
-        """Return what decides about clients of the metrics port by the cluster's RBAC."""
+        """Return the authorizer of clients of the metrics port, by the cluster's RBAC."""
         return TokenAuthorizer(load_connection)
 
     def debug_pages(self) -> Mapping[str, DebugPage]:
@@ -170,9 +170,9 @@ class Cluster:
 
 
 async def _end_of(task: asyncio.Task[None]) -> None:
-    """Wait until the task has ended, also while being cancelled.
+    """Wait until the task has ended, even while being cancelled.
 
-    Without open streams the process ends at once, and the Lease has to be released before.
+    Without open streams the process ends at once, and the Lease has to be released first.
     """
     cancellation: asyncio.CancelledError | None = None
     while not task.done():

@@ -17,12 +17,12 @@ class Condition:
     reason: str
     """A word in CamelCase, for programs."""
     message: str
-    """For people."""
+    """A text for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectStatus:
-    """What the status of an object shall say, and what it says."""
+    """The wanted and the present status of an object."""
 
     resource: Resource
     namespace: str
@@ -30,19 +30,19 @@ class ObjectStatus:
     uid: str
     resource_version: str
     generation: int
-    """Of the spec that the conditions are about."""
+    """Generation of the spec that the conditions describe."""
     wanted: tuple[Condition, ...]
     found: Any
     """The present status as JSON; it may have any form."""
 
     @property
     def key(self) -> tuple[Resource, str]:
-        """What identifies the object, also among others that had its name."""
+        """Identity of the object, different from others that had its name."""
         return self.resource, self.uid
 
     @property
     def is_current(self) -> bool:
-        """Whether the status says what it shall."""
+        """Whether the status has the wanted conditions."""
         present = {each.get("type"): each for each in self._present()}
         return all(
             (found := present.get(condition.type)) is not None
@@ -56,8 +56,8 @@ class ObjectStatus:
     def patch(self, now: float) -> Mapping[str, Any]:
         """Return the JSON merge patch that makes the status current.
 
-        A merge patch replaces lists, so it has the conditions of others, too. The resource version
-        makes the API server refuse it (409) if they have changed since.
+        A merge patch replaces lists, so it includes the conditions of other writers. The resource
+        version makes the API server refuse it (409) if they have changed since.
 
         Args:
             now: Seconds since 1970, for conditions whose status changes.

@@ -1,8 +1,8 @@
 """Discovery of the pods of an InferencePool, or of those that a label selector matches.
 
-Copies of the pool and of its pods are followed. After each change all endpoints are reported anew,
-so neither the order of events matters, nor whether a new list has made up for lost ones. While the
-API server is away, the last endpoints stay.
+It follows copies of the pool and of its pods. After each change it reports all endpoints again, so
+neither the order of events matters, nor whether a new list has made up for lost ones. While the API
+server is unreachable, the last endpoints stay.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class KubernetesDiscovery(EndpointDiscovery):
         may_write_status: Whether this replica writes the status of objectives and rewrites now;
             None if no replica does. Not used with shared ``objects``, which write it themselves.
         is_populated: Whether this replica knows endpoints, objectives and rewrites now; otherwise
-            it reports none. After a change of it, :meth:`populate` is to be called.
+            it reports none. Call :meth:`populate` after a change.
     """
 
     type: ClassVar[str] = "kubernetes-discovery"
@@ -97,7 +97,7 @@ class KubernetesDiscovery(EndpointDiscovery):
         return self._protocol.is_met_by(parsers)
 
     def populate(self) -> None:
-        """Report all that is known, or nothing: whether this replica is to know it has changed."""
+        """Report all known endpoints and policies, or none, after a change of ``is_populated``."""
         if self._is_populated() is self._was_populated:
             return
         if self._specs is not None:
@@ -150,13 +150,13 @@ class KubernetesDiscovery(EndpointDiscovery):
         self._sink.replace_endpoints(SOURCE, specs if self._was_populated else ())
 
     def _pool_exists(self) -> bool | None:
-        """Return whether there is the pool; None while that is unknown."""
+        """Return whether the pool exists; None while that is unknown."""
         if self.pool is None and not self._objects.are_pools_known:
             return None
         return self.pool is not None
 
     def _pool_changed(self) -> None:
-        """Follow the pods of the pool as it is now, if it has changed, and not another one."""
+        """Follow the pods of the pool as it is now, if this pool has changed."""
         assert self._pods is not None  # noqa: S101 - made before the pools are followed
         assert self.source.pool is not None  # noqa: S101 - only a pool changes
         found = self._objects.pool(self.source.pool.name)

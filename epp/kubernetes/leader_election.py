@@ -32,12 +32,12 @@ _log = structlog.get_logger(__name__)
 _RENEW_SECONDS: Final = 10.0
 """How long a leader leads after the last successful write; client-go's renew deadline."""
 _RETRY_SECONDS: Final = 2.0
-"""Longest time between two attempts, with the calls of the first one."""
+"""Longest time between two attempts, including the calls of the first one."""
 _JITTER: Final = (0.6, 0.9)
-"""Range of the share of it that is waited, so that a released Lease is taken within 2 s."""
+"""Range of the fraction of this time to wait, so that a released Lease is taken within 2 s."""
 _CALL_SECONDS: Final = 5.0
 _TIMER_SECONDS: Final = 0.001
-"""What is waited beyond an end, so that it has passed by the clock."""
+"""Extra wait after the end of a period, so that the clock has passed it."""
 
 _CONFLICT: Final = 409
 _NOT_FOUND: Final = 404
@@ -50,7 +50,7 @@ def make_identity() -> str:
 
 @dataclass(slots=True, eq=False)
 class ElectorStatus:
-    """What an elector knows of its own state."""
+    """The state of an elector."""
 
     last_contact: float | None = None
     """When the Lease was last read or written, by the elector's clock."""
@@ -65,7 +65,7 @@ class Elector:
         client: The API server.
         namespace: Namespace of the Lease.
         name: Name of the Lease; it is created if it does not exist.
-        identity: What this process is called in the Lease; no two processes may have the same.
+        identity: Name of this process in the Lease; no two processes may have the same.
         changed: Called after ``is_leader`` or ``leader`` has changed. It must not raise.
         clock: Monotonic clock in seconds.
         wall_clock: Seconds since 1970, for the times in the Lease, which only people read.
@@ -100,9 +100,9 @@ class Elector:
         self._leads_until = 0.0
         """When leading ends unless the Lease is renewed."""
         self._lease: Lease | None = None
-        """As it was last seen; None if there is none."""
+        """The Lease as last seen; None if there is none."""
         self._holder = ""
-        """The last one seen, which may go on leading after the Lease was deleted."""
+        """The last holder seen, which may go on leading after the Lease was deleted."""
         self._expires = 0.0
         """When ``_holder`` has certainly stopped leading if the Lease does not change."""
         self._may_hold = False
@@ -120,7 +120,7 @@ class Elector:
         return "" if self._lease is None else self._lease.holder
 
     async def run(self) -> None:
-        """Take part until cancelled; then release the Lease."""
+        """Take part in the election until cancelled; then release the Lease."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
@@ -225,11 +225,11 @@ class Elector:
         return min(_CALL_SECONDS, max(0.0, self._leads_until - self._clock()))
 
     def _observe(self, lease: Lease | None, leads_until: float | None = None) -> None:
-        """Take note of what the server has.
+        """Record the Lease that the server has.
 
         Args:
             lease: The Lease; None if there is none.
-            leads_until: If this process has just written the Lease, until when it leads.
+            leads_until: When leading ends, if this process has just written the Lease.
         """
         led, leader = self._leads, self.leader
         if lease is not None:
@@ -253,7 +253,7 @@ class Elector:
         self._changed()
 
     async def _release(self) -> None:
-        """Stop leading, and free the Lease if this process holds it: no other need wait then."""
+        """Stop leading, and free the Lease if this process holds it, so that no other need wait."""
         if self._leads:
             self._leads = False
             self._log.info("leadership given up")
@@ -276,7 +276,7 @@ class Elector:
                 raise
 
     async def _announce(self) -> None:
-        """Create an Event for the people who look at the Lease; it may not be allowed."""
+        """Create an Event for people who look at the Lease; a refusal is only logged."""
         if self._lease is None:
             return  # deleted meanwhile
         event = leadership_event(self._lease, self.identity, self._now(), self._rng)

@@ -43,7 +43,7 @@ class Lease(msgspec.Struct, frozen=True):
         return max(LEASE_SECONDS, self.spec.get("leaseDurationSeconds") or 0)
 
     def held_by(self, identity: str, now: datetime) -> "Lease":
-        """Return it renewed by its holder, or taken by another."""
+        """Return the Lease as renewed by its holder, or taken by another process."""
         times = {"renewTime": _micro_time(now)}
         if self.holder != identity:
             times["acquireTime"] = times["renewTime"]
@@ -60,7 +60,7 @@ class Lease(msgspec.Struct, frozen=True):
         )
 
     def released(self, now: datetime) -> "Lease":
-        """Return it free for anybody."""
+        """Return the Lease without a holder."""
         return self._with(
             holderIdentity="",
             leaseDurationSeconds=_RELEASED_SECONDS,
@@ -88,7 +88,7 @@ class KubernetesEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 def leadership_event(
     lease: Lease, identity: str, now: datetime, rng: random.Random
 ) -> KubernetesEvent:
-    """Return the Event that tells that ``identity`` has begun to lead."""
+    """Return the Event that reports that ``identity`` has begun to lead."""
     identifying = ("namespace", "name", "uid", "resourceVersion")
     metadata = {name: lease.metadata.get(name, "") for name in identifying}
     time = now.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -27,7 +27,7 @@ class NamespaceObjects:
     Args:
         client: The API server.
         namespace: The namespace.
-        group: API group of the pools. If it has no pool of a name, v1 is read.
+        group: API group of the pools. If it has no pool of a name, that of v1 is used.
         pool_name: Follow only the pool of this name; "" for all.
         has_policies: Whether to follow objectives and rewrites.
         may_write_status: Whether this replica writes their status now; None if no replica does.
@@ -90,10 +90,10 @@ class NamespaceObjects:
         return {each.resource.full_name: each.status for each in reflectors if each is not None}
 
     async def run(self) -> None:
-        """Follow them until cancelled.
+        """Follow the objects until cancelled.
 
         Raises:
-            ConfigurationError: It is not known where the API server is.
+            ConfigurationError: The API server cannot be found.
         """
         async with self.client.use() as client, asyncio.TaskGroup() as tasks:
             groups = [group for group in dict.fromkeys((self.group, POOL_GROUP)) if group in POOLS]

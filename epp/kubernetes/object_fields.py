@@ -21,7 +21,7 @@ _METADATA_FIELDS: Final = (
     "labels",
     "ownerReferences",
 )
-"""What the whole metadata is, besides what :class:`ObjectMeta` has."""
+"""The fields of the whole metadata, besides those of :class:`ObjectMeta`."""
 
 _Tree = dict[str, "_Tree | None"]
 """The fields of an object by name; None for a whole value."""
@@ -38,7 +38,7 @@ def kept_object(fields: Iterable[str]) -> type[KeptObject]:
 
     Args:
         fields: Paths such as ``metadata.labels``. A path that is the beginning of another one
-            stands for both.
+            covers both.
     """
     tree = _tree(fields)
     metadata = tree.pop(_METADATA, {})
@@ -66,7 +66,7 @@ def plain_object(kept: KeptObject) -> Mapping[str, Any]:
 
 def _tree(fields: Iterable[str]) -> _Tree:
     tree: _Tree = {}
-    for field in sorted(fields):  # a beginning comes before what begins with it
+    for field in sorted(fields):  # a beginning sorts before longer paths
         place: _Tree | None = tree
         *parents, last = field.split(".")
         for parent in parents:

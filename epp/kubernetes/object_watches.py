@@ -1,10 +1,10 @@
 """Follow the objects that plugins ask for: each kind by one watch, however many plugins want it.
 
-A process has one :class:`ObjectWatches`, and each of its pools a :class:`PluginObjects`, through
-which the plugins of the pool say what they want and get the events. A watch is limited to the
+A process has one :class:`ObjectWatches`, and each of its pools a :class:`PluginObjects`, which
+takes the wishes of the pool's plugins and passes the events to them. A watch is limited to the
 namespace of the pools, unless the objects of the kind have none. It runs on every replica, whether
-it leads or not, so a replica that takes over knows the objects. Nothing is asked of the API server
-before a plugin wants a kind.
+it leads or not, so a replica that takes over knows the objects. The API server is not called before
+a plugin wants a kind.
 """
 
 import asyncio
@@ -74,12 +74,12 @@ class ObjectWatches:
         self._running: tuple[ApiClient, asyncio.TaskGroup] | None = None
 
     def use(self, user: PluginObjects) -> None:
-        """Follow what ``user`` wants now, until :meth:`forget`."""
+        """Follow the kinds that ``user`` wants now, until :meth:`forget`."""
         self._users[id(user)] = user
         self._update()
 
     def forget(self, user: PluginObjects) -> None:
-        """Stop following what only ``user`` wants."""
+        """Stop following the kinds that only ``user`` wants."""
         self._users.pop(id(user), None)
         self._update()
 
@@ -107,7 +107,7 @@ class ObjectWatches:
                 self._running = None
 
     def _update(self) -> None:
-        """Follow what is wanted now; a watch that has all fields goes on."""
+        """Follow the kinds that are wanted now; a watch that has all fields continues."""
         wanted: dict[ObjectKind, frozenset[str]] = {}
         for user in self._users.values():
             for kind, fields in user.wanted.items():

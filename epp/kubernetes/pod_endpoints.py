@@ -1,4 +1,4 @@
-"""Follow the pods of a selection, and report the endpoints that they are."""
+"""Follows the pods of a selection, and reports their endpoints."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -36,13 +36,13 @@ class PodEndpoints:
         self._tasks = tasks
         self._selection: PodSelection | None = None
         self.reflector: Reflector[Pod] | None = None
-        """Follows the pods of the present selection."""
+        """Follows the pods of the current selection."""
         self._following: asyncio.Task[None] | None = None
         self._specs: dict[tuple[str, str], tuple[Pod, tuple[EndpointSpec, ...]]] = {}
-        """The endpoints of each pod, and the state of the pod that they were made of."""
+        """The endpoints of each pod, and the state of the pod from which they were created."""
         self._reported: list[EndpointSpec] | None = None
         self._why_none = ""
-        """Why no pod is an endpoint, as the log has it; "" if one is."""
+        """Why no pod is an endpoint, as last logged; "" if one is."""
 
     def select(self, selection: PodSelection | None) -> None:
         """Follow these pods from now on; the last endpoints stay until they are known.
@@ -118,7 +118,7 @@ class PodEndpoints:
 
     def _report_changed(self, specs: list[EndpointSpec]) -> None:
         # Most changes of a pod concern no endpoint. The specs of all others are the same objects:
-        # to compare 1000 takes 1 us, the store would take 800.
+        # comparing 1000 takes 1 us here, and would take 800 us in the store.
         if specs != self._reported:
             self._reported = specs
             self._report(specs)

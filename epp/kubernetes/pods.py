@@ -1,4 +1,4 @@
-"""Pods, and the endpoints that they are: one for each port, if the pod is ready."""
+"""Pods, and their endpoints: one for each port, if the pod is ready."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ class _PodMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", gc=False):
     deletion_timestamp: str | None = None
 
     def __post_init__(self) -> None:
-        # What pods have in common is kept once.
+        # Values that pods have in common are kept once.
         force_setattr(self, "namespace", intern(self.namespace))
         force_setattr(self, "labels", share_labels(self.labels))
         if self.annotations == _NO_ANNOTATIONS:
@@ -61,7 +61,7 @@ class _PodStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
-    """What a pod's endpoints depend on; the rest of the object is not decoded."""
+    """The part of a pod that its endpoints depend on; the rest is not decoded."""
 
     metadata: _PodMeta
     status: _PodStatus = _PodStatus()

@@ -44,7 +44,7 @@ class PolicyKinds:
         self, namespace: str, *, may_write_status: Callable[[], bool] | None = None
     ) -> None:
         self.writer = None if may_write_status is None else StatusWriter(may_write_status)
-        """Writes their status; None if nobody does."""
+        """Writes their status; None if no replica does."""
         self._namespace = namespace
         self._families: Sequence[Sequence[_Kind]] = ()
         """Objectives, and rewrites, each in all API groups."""
@@ -57,11 +57,11 @@ class PolicyKinds:
 
     @property
     def are_looked_for(self) -> bool:
-        """Whether it is known which API groups have the kinds, and thus which group counts."""
+        """Whether it is known which API groups have the kinds, and thus which group is used."""
         return bool(self._families) and all(kind.is_served is not None for kind in self.kinds)
 
     def of_pool(self, pool: PoolRef) -> list[tuple[Resource, _Object, Objective | Rewrite]]:
-        """Return those that refer to ``pool``: kind, object and what is read of it, by name."""
+        """Return the objects that refer to ``pool``, by name: kind, object and parsed policy."""
         found = [
             (kind.resource, each, policy)
             for kinds in self._families
@@ -72,7 +72,7 @@ class PolicyKinds:
         return sorted(found, key=lambda each: each[2].meta.name)
 
     def superseded(self, pool: PoolRef) -> Iterator[tuple[Resource, _Object, Resource]]:
-        """Yield the objects of ``pool`` in a group that does not count, and the kind that does."""
+        """Yield the objects of ``pool`` in a group that is not used, and the kind that is used."""
         for kinds in self._families:
             used = _first_served(kinds)
             for kind in kinds:
@@ -82,7 +82,7 @@ class PolicyKinds:
                             yield kind.resource, each, used.resource
 
     def unreadable(self, pool: PoolRef) -> Iterator[tuple[Resource, UnreadablePolicy, str]]:
-        """Yield the objects of ``pool`` that have another form than expected, and why."""
+        """Yield the objects of ``pool`` that cannot be decoded, and why."""
         for kind in self.kinds:
             for refused in kind.undecodable.values():
                 found = refused.object
@@ -98,7 +98,7 @@ class PolicyKinds:
         self._listeners.remove(changed)
 
     async def run(self, client: ApiClient) -> None:
-        """Follow them until cancelled."""
+        """Follow the objects until cancelled."""
         objectives = [self._follow(client, each, InferenceObjective) for each in OBJECTIVES]
         rewrites = [self._follow(client, each, InferenceModelRewrite) for each in REWRITES]
         self._families = (objectives, rewrites)
@@ -127,12 +127,12 @@ class PoolPolicies:
     """Passes the objectives and rewrites of a pool to its store, and judges them.
 
     Args:
-        kinds: Those of the namespace.
+        kinds: The objectives and rewrites of the namespace.
         pool: The pool.
-        store: Gets them after each change. Those of a pool that is deleted stay, for the pool of
-            the same name that may follow.
-        pool_exists: Returns whether there is the pool, None while that is unknown.
-        is_populated: Whether the store is to have them now; otherwise it is emptied.
+        store: Gets the objects after each change. Those of a deleted pool stay, for a later pool of
+            the same name.
+        pool_exists: Returns whether the pool exists, None while that is unknown.
+        is_populated: Whether the store gets the objects now; otherwise it is emptied.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class PoolPolicies:
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """Follow changes of them within the block."""
+        """Follow changes of the objects within the block."""
         self._kinds.add_listener(self.review)
         try:
             if self._kinds.kinds:
@@ -164,9 +164,9 @@ class PoolPolicies:
                 self._kinds.writer.submit(self._pool, ())
 
     def review(self) -> None:
-        """Pass them to the store, and judge them.
+        """Pass the objects to the store, and judge them.
 
-        To be called after changes of ``pool_exists`` and of ``is_populated``.
+        Call this after changes of ``pool_exists`` and of ``is_populated``.
         """
         if not self._is_populated():
             self._store.replace([])

@@ -1,8 +1,8 @@
 """InferenceObjectives and InferenceModelRewrites as the API has them.
 
-Objects whose ``poolRef`` names another pool, or that are being deleted, do not count. Neither does
-a match without a model, as in the Go EPP. If only some targets of a rule have a weight, those
-without are never chosen.
+Objects whose ``poolRef`` names another pool, or that are being deleted, are ignored. So is a match
+without a model, as in the Go EPP. If only some targets of a rule have a weight, those without are
+never chosen.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ OBJECTIVES: Final = tuple(
     Resource(group, _VERSION, "inferenceobjectives", "InferenceObjective")
     for group in (LLM_D_GROUP, FORMER_POOL_GROUP)
 )
-"""Where objectives are read; of several groups that have them, the first one counts."""
+"""The resource in each API group; the first group that the API server has is used."""
 
 REWRITES: Final = tuple(
     Resource(group, _VERSION, "inferencemodelrewrites", "InferenceModelRewrite")
@@ -55,7 +55,7 @@ class InferenceObjective(msgspec.Struct, frozen=True):
     metadata: PolicyObjectMeta
     spec: _ObjectiveSpec = _ObjectiveSpec()
     status: Any = None
-    """In any form: what others write there must not hide the object."""
+    """Any JSON: a malformed status must not hide the object."""
 
     def read(self, pool: PoolRef) -> Objective | None:
         """Return the objective, None if it is not one of ``pool``."""
@@ -92,7 +92,7 @@ class InferenceModelRewrite(msgspec.Struct, frozen=True):
     metadata: PolicyObjectMeta
     spec: _RewriteSpec = _RewriteSpec()
     status: Any = None
-    """In any form, as above."""
+    """Any JSON, as above."""
 
     def read(self, pool: PoolRef) -> Rewrite | None:
         """Return the rewrite, None if it is not one of ``pool``."""
@@ -105,7 +105,7 @@ class _OnlyPoolRef(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class UnreadablePolicy(msgspec.Struct, frozen=True):
-    """An objective or a rewrite whose spec has another form than expected."""
+    """An objective or a rewrite whose spec has an unexpected form."""
 
     metadata: PolicyObjectMeta
     spec: Any = None

@@ -1,4 +1,4 @@
-"""What the conditions of objectives and rewrites say."""
+"""The conditions of objectives and rewrites."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -15,7 +15,7 @@ _MAX_NAMED: Final = 5
 
 
 def accepted(policy: Objective | Rewrite, in_vain: Mapping[str, str]) -> Condition:
-    """Return whether the endpoint picker uses an object that it can read.
+    """Return the condition that says whether a valid object is in use.
 
     Args:
         policy: The object.
@@ -45,7 +45,7 @@ def superseded(used: Resource) -> Condition:
 
 
 def resolved_refs(pool: PoolRef, *, exists: bool) -> Condition:
-    """Return whether there is the pool of an object's ``poolRef``."""
+    """Return the condition that says whether the pool of an object's ``poolRef`` exists."""
     name = f"InferencePool {pool.name} of {pool.group}"
     if exists:
         return Condition(_RESOLVED_REFS, True, "ResolvedRefs", f"{name} exists")

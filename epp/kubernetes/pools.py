@@ -143,7 +143,7 @@ POOLS: Final[Mapping[str, tuple[Resource, type[InferencePool] | type[FormerInfer
         FormerInferencePool,
     ),
 }
-"""Where pools are read, and into what, by API group."""
+"""The resource of pools and its Struct, by API group."""
 
 
 def _equals(labels: Mapping[str, str]) -> str:

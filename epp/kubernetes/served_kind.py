@@ -24,7 +24,7 @@ _log = structlog.get_logger(__name__)
 T = TypeVar("T", bound=HasMetadata)
 
 LOOK_SECONDS: Final = 30.0
-"""Mean time between two looks at which kinds the API server has."""
+"""Mean time between two requests for the kinds that the API server has."""
 _RETRY_SECONDS: Final = 2.0
 """The same before the first answer."""
 _NOT_FOUND: Final = 404
@@ -37,11 +37,11 @@ class ServedKind(Generic[T]):
 
     Args:
         client: The API server.
-        resource: The kind; the API server knows its plural.
+        resource: The kind; its plural comes from the API server.
         type_: Struct to decode objects into.
         changed: Called after changes of ``objects``, ``undecodable`` and ``is_known``.
-        fallback: Struct with fewer demands, for objects that cannot be decoded into ``type_``.
-        namespace: The namespace; without effect for a kind whose objects have none.
+        fallback: Less strict Struct, for objects that cannot be decoded into ``type_``.
+        namespace: The namespace; ignored for a kind whose objects have none.
         field_selector: Such as ``metadata.name=x``; empty for all.
         remedy: What to do if the API server does not have the kind, which is then a warning; empty
             if the kind is optional.
@@ -92,7 +92,7 @@ class ServedKind(Generic[T]):
 
     @property
     def is_known(self) -> bool:
-        """Whether ``objects`` are those of the API server, at least of an earlier time."""
+        """Whether ``objects`` is a copy of those of the API server, perhaps an outdated one."""
         if self.reflector is None:
             return self.is_served is False
         return self.reflector.status.is_synced
@@ -161,8 +161,8 @@ class ServedKind(Generic[T]):
 def _is_unreadable(reflector: Reflector[T]) -> bool:
     """Whether the objects of a kind that is not listed cannot be read either.
 
-    A kind may be missing from the list for a moment: on an API server, one of several, that has
-    just started.
+    A kind may be missing from the list for a moment, if one of several API servers has just
+    started.
     """
     fault = reflector.status.fault
     return isinstance(fault, ApiError) and fault.status == _NOT_FOUND

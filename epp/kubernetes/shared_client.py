@@ -22,10 +22,10 @@ class SharedClient:
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[ApiClient]:
-        """Enter with the client.
+        """Provide the client within the block.
 
         Raises:
-            ConfigurationError: It is not known where the API server is, or how to authenticate.
+            ConfigurationError: The API server, or how to authenticate, cannot be found.
         """
         async with self._opening:
             if self._client is None:

@@ -1,4 +1,4 @@
-"""Where the endpoints are in a cluster."""
+"""The pools and pods of a cluster whose endpoints are served."""
 
 from dataclasses import dataclass
 from hashlib import sha256

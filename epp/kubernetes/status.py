@@ -1,4 +1,4 @@
-"""What operators see of the copies of the cluster's objects: ``/debug/kubernetes`` and metrics."""
+"""Shows operators the copies of the cluster's objects: ``/debug/kubernetes`` and metrics."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
@@ -35,7 +35,7 @@ class CopyLine(msgspec.Struct, frozen=True, kw_only=True):
     relists: int
     """How often all objects were read again."""
     undecodable: int
-    """Objects that are left out because they have another form than expected."""
+    """Objects that are left out because they have an unexpected form."""
 
 
 class KubernetesPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class KubernetesPage(msgspec.Struct, frozen=True, kw_only=True):
     pool: str
     """"" if the pods are selected by labels, or several pools are served."""
     is_pool_known: bool
-    """Whether it is known which pods are endpoints; of several pools, of one of them."""
+    """Whether it is known which pods are endpoints; with several pools, for any of them."""
     lease: str
     """Name of the Lease that the leader holds; "" without leader election."""
     leader: str

@@ -3,11 +3,11 @@
 Of several replicas that may write, each waits a random time after a change, and then writes only
 what nobody else has written meanwhile. Every write is a compare-and-swap on the resource version.
 Whatever else writes into a status (a replica of another version, another controller), each status
-is written at most once in ten minutes, unless what it shall say has changed.
+is written at most once in ten minutes, unless the wanted status has changed.
 
-A write is a JSON merge patch. Server-side apply would leave the conditions of others alone, too,
-but only where the CRD declares the conditions as a map, and it forces its way over a version that
-has not been seen.
+A write is a JSON merge patch. Server-side apply would preserve the conditions of others, too, but
+only if the CRD declares the conditions as a map, and it would overwrite a version that has not been
+seen.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ SPREAD_SECONDS: Final = (0.2, 2.0)
 PACE_SECONDS: Final = 0.25
 """Mean time between two writes."""
 _STANDBY_SECONDS: Final = 2.0
-"""Mean time between two questions whether this replica may write now."""
+"""Mean time between two checks whether this replica may write now."""
 _CONFLICT_SECONDS: Final = 2.0
-"""Mean time until an object is written again that has changed meanwhile."""
+"""Mean time until a repeated write to an object that has changed meanwhile."""
 AGAIN_SECONDS: Final = 600.0
 """Time until the same status of an object, or a kind that may not be written, is tried again."""
 
@@ -42,7 +42,7 @@ _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _TRANSIENT: Final = frozenset({401, 408, 429})
-"""Refusals that say nothing about the object, like all of 500 and more."""
+"""Refusals that are not about the object, like all statuses from 500 on."""
 
 _Key = tuple[Resource, str]
 
@@ -85,21 +85,21 @@ class StatusWriter:
         self._keys: dict[Hashable, set[_Key]] = {}
         """All objects by their source."""
         self._differing: dict[Hashable, list[ObjectStatus]] = {}
-        """Those whose status differs, by their source."""
+        """Objects whose status differs, by their source."""
         self._attempts: dict[_Key, _Attempt] = {}
         self._off_until: dict[Resource, float] = {}
         """Kinds whose status cannot be written."""
         self._told: set[Resource] = set()
-        """Kinds of which the log names the missing right."""
+        """Kinds whose missing permission has been logged."""
         self._is_failing = False
         self._news = asyncio.Event()
 
     def submit(self, source: Hashable, statuses: Iterable[ObjectStatus]) -> None:
-        """Take the statuses of objects; those that differ are written later.
+        """Accept the statuses of objects; those that differ are written later.
 
         Args:
-            source: What the objects belong to.
-            statuses: All of them; they replace those that were submitted before.
+            source: The owner of the objects, such as a pool.
+            statuses: All statuses of the source; they replace earlier ones.
         """
         differing, keys = [], set()
         for each in statuses:

@@ -1,4 +1,4 @@
-"""Decide about clients of the metrics port by the cluster's RBAC."""
+"""Authorizes clients of the metrics port by the cluster's RBAC."""
 
 import asyncio
 from collections.abc import Callable

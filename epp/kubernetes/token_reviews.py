@@ -2,7 +2,7 @@
 
 A TokenReview finds the user of a bearer token, a SubjectAccessReview whether that user may use a
 verb on a path that is no resource, such as ``/metrics``; a ClusterRole with ``nonResourceURLs``
-grants it. Both answers are remembered, so they survive a short absence of the API server. The
+grants it. Both answers are cached, so that a short outage of the API server has no effect. The
 account of this process needs ``create`` on both kinds, by a ClusterRole.
 """
 
@@ -43,7 +43,7 @@ class ReviewVerdict:
     status: HTTPStatus
     """OK if it is; else the status to refuse it with."""
     text: str
-    """Why it is refused, for the client; it says nothing of the cluster."""
+    """Why it is refused, for the client; it reveals nothing about the cluster."""
 
 
 _ALLOWED: Final = ReviewVerdict(HTTPStatus.OK, "")
@@ -182,13 +182,13 @@ class Reviews:
 
 
 class _Answers(Generic[_T]):
-    """Answers by key: remembered for a time, and asked for by one caller for all.
+    """Cached answers by key; concurrent callers share one question.
 
-    Truthy and falsy answers are kept apart, so that clients that are refused, which may invent any
-    number of tokens, do not displace those that are not. Failures are not remembered.
+    Truthy and falsy answers are kept apart, so that refused clients, which may invent any number of
+    tokens, do not displace allowed ones. Failures are not cached.
 
     Args:
-        yes_seconds: How long truthy answers are remembered.
+        yes_seconds: How long truthy answers are cached.
         no_seconds: How long falsy ones are.
         clock: Monotonic clock in seconds.
     """
@@ -196,12 +196,12 @@ class _Answers(Generic[_T]):
     def __init__(self, yes_seconds: float, no_seconds: float, clock: Callable[[], float]) -> None:
         self._seconds = {True: yes_seconds, False: no_seconds}
         self._clock = clock
-        # The time until which it counts, and the answer; in the order of that time.
+        # Expiry time and answer, in the order of expiry.
         self._known: dict[bool, dict[Hashable, tuple[float, _T]]] = {True: {}, False: {}}
         self._asking: dict[Hashable, asyncio.Task[_T]] = {}
 
     async def get(self, key: Hashable, ask: Callable[[], Awaitable[_T]]) -> _T:
-        """Return the answer, by ``ask`` if it is not known."""
+        """Return the answer; call ``ask`` if it is not cached."""
         for known in self._known.values():
             if key in known:
                 until, answer = known[key]

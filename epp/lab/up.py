@@ -33,7 +33,7 @@ STOP_TIMEOUT_SECONDS = 10.0
 
 
 PREDICTED_TIME_CONFIG = Path(__file__).with_name("predicted-time.yaml")
-"""What the endpoint picker does without another configuration."""
+"""Configuration of the endpoint picker if none is given."""
 
 
 class UpError(Exception):

@@ -1,4 +1,4 @@
-"""YAML 1.2 for the files of the laboratory: `on` and `off`, fields of arrivals, are no booleans."""
+"""Reads the lab's files as YAML 1.2: `on` and `off`, fields of arrivals, are not booleans."""
 
 import re
 

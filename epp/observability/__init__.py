@@ -1,4 +1,4 @@
-"""Metrics, logs, and what watches the event loop."""
+"""Metrics, logs, and monitors of the event loop."""
 
 from epp.observability.admin_calls import AdminAction, AdminCalls, AdminError
 from epp.observability.authorization import AccessVerdict, Authorizer

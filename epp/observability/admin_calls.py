@@ -36,7 +36,7 @@ class AdminCalls(NamedTuple):
     """The changing calls, and who may make them."""
 
     actions: Callable[[], Mapping[str, AdminAction]] = dict
-    """Returns the present calls by path below ``/debug/``; called in another thread."""
+    """Returns the current calls by path below ``/debug/``; called in another thread."""
     token_file: Path | None = None
     """File with the bearer token, read for each call; None if changing calls are off."""
 

@@ -1,4 +1,4 @@
-"""Who may read the metrics port: the bearer token of a request, and a decision about it."""
+"""Decides who may read the metrics port, by the bearer token of a request."""
 
 from http import HTTPStatus
 from typing import Protocol

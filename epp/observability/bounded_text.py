@@ -123,7 +123,7 @@ def traceback_text(error: BaseException) -> str:
 def frames_text(error: BaseException) -> str:
     """Return the traceback of ``error`` without the texts of exceptions.
 
-    These may quote what a request holds. The source lines show where they were raised.
+    These may quote the content of a request. The source lines show where they were raised.
     """
     parts: list[str] = []
     told: set[int] = set()

@@ -18,10 +18,10 @@ from epp.observability.console_request import short_fields
 _QUOTED = frozenset(" =\"'")
 """Characters that make structlog's console quote a field."""
 _UNQUOTED = frozenset({"event", "exception", "stack"})
-"""What it writes as it is."""
+"""Fields that it never quotes."""
 _OWN = ("timestamp", "level", "event", "exception", "stack")
 _TIME_OF_DAY = slice(11, 23)
-"""Of an ISO timestamp: to the millisecond."""
+"""The part of an ISO timestamp that is shown, from the hour to the millisecond."""
 
 _CANONICAL = frozenset({"request finished", "request refused"})
 """Events of the lines that are shortened."""
@@ -65,7 +65,7 @@ def _of_request(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _quoted(value: object) -> str:
-    """Return a field as structlog's console does, and quoted where it would act on the terminal."""
+    """Format a field like structlog's console, but quote text that would control the terminal."""
     if isinstance(value, str) and value.isprintable() and not _QUOTED.intersection(value):
         return value
     return repr(value)

@@ -33,13 +33,13 @@ _LAST: Final = 1000
 _DEFAULT_NAMESPACE: Final = "default/"
 _MAX_ID_CHARS: Final = 16
 _SHORT_ID_CHARS: Final = 8
-"""Of an id that is longer: enough to find the request in the log of another process."""
+"""Characters shown of a longer id: enough to find the request in the log of another process."""
 _FRESH_SECONDS: Final = 0.2
 """Age of an endpoint's metrics up to which it is not shown."""
 _FEW_SECONDS: Final = 0.01
 """Times below have two digits, times above whole milliseconds."""
 _USUAL_OUTCOMES = frozenset({"ended", "completed", "refused"})
-"""Their status says it."""
+"""Outcomes that are not shown, because the status implies them."""
 
 
 def short_fields(event: Mapping[str, Any]) -> dict[str, object]:
@@ -59,7 +59,7 @@ def short_fields(event: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _shortened(rest: dict[str, Any]) -> dict[str, object]:
-    """Return all fields that say something, with short names and values."""
+    """Return all informative fields, with short names and values."""
     fields: dict[str, object] = {}
     if "request_id" in rest:
         fields["id"] = _short_id(rest.pop("request_id"))

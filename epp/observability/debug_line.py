@@ -1,4 +1,4 @@
-"""Lines at log level debug of what happens often: per request or per scrape."""
+"""Log lines at level debug for frequent events, such as those of each request or scrape."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, ParamSpec
@@ -38,8 +38,8 @@ class DebugLine(LevelSwitch):
 
         Args:
             fields: Returns the fields; not called for a line that is left out.
-            args: Its arguments.
-            kwargs: Likewise.
+            args: Arguments of ``fields``.
+            kwargs: Keyword arguments of ``fields``.
         """
         left_out = self._limit.fields()
         if left_out is not None:

@@ -44,7 +44,7 @@ DebugPagesCallback = Callable[[], Mapping[str, DebugPage]]
 
 
 def no_pages() -> Mapping[str, DebugPage]:
-    """Return none."""
+    """Return no pages."""
     return {}
 
 
@@ -64,7 +64,7 @@ class DebugPages:
         """Return the page at ``path``; runs on the loop of the HTTP server.
 
         Args:
-            path: Of the URL.
+            path: Path of the URL.
             given: Parameters of its query.
         """
         return await self._on_loop(lambda: self._made(name_of(path), given))
@@ -72,7 +72,7 @@ class DebugPages:
     async def act(
         self, name: str, action: AdminAction, given: Mapping[str, str], client: str
     ) -> Response:
-        """Make a change and return what came of it; runs on the loop of the HTTP server."""
+        """Make a change and return its result; runs on the loop of the HTTP server."""
         return await self._on_loop(lambda: _acted(name, action, given, client))
 
     async def _on_loop(self, answer: Callable[[], Response]) -> Response:

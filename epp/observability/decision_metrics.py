@@ -1,8 +1,8 @@
-"""Which scorer decides: counted for a sample of the decisions.
+"""Counts which scorer decides, for a sample of the decisions.
 
-To find out takes 3 us with 10 endpoints and 9 with 1000, so it is done for one decision in 32, or
+Finding out takes 3 us with 10 endpoints and 9 with 1000, so one decision in 32 is examined, or
 fewer with many endpoints: 0.2 us a decision on average. The gaps between them are random, so that
-no pattern of requests falls into step with the sample.
+no pattern of requests is synchronous with the sample.
 """
 
 import random
@@ -13,15 +13,16 @@ from epp.observability.metric_families import Maker
 from epp.scheduling import SchedulingResult, decided_by
 
 SAMPLED: Final = 32
-"""One decision in so many is looked at, on average, where endpoints are few."""
+"""One decision out of this many is examined, on average, if there are few endpoints."""
 _ENDPOINTS: Final = 8
-"""With so many more endpoints, the average gap is one decision longer."""
+"""The average gap is one decision longer per this many endpoints."""
 MAX_SETS: Final = 200
-"""Reloads may bring ever new names of profiles and scorers; further ones are ``other``."""
+"""Most label sets: reloads may add new names of profiles and scorers; further ones are
+``other``."""
 
 
 class DecisionMetrics:
-    """Counts what decided."""
+    """Counts sampled decisions by what decided them."""
 
     def __init__(self, make: Maker, rng: random.Random | None = None) -> None:
         self._random = rng or random.Random()  # noqa: S311 - no secret
@@ -35,7 +36,7 @@ class DecisionMetrics:
         )
 
     def decided(self, result: SchedulingResult) -> None:
-        """Count a decision if it is in the sample; its scores have not been dropped."""
+        """Count a decision if it is in the sample; its scores must not have been dropped."""
         self._left -= 1
         if self._left <= 0:
             self._look(result)

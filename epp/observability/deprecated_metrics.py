@@ -1,9 +1,9 @@
 """Former names of metrics, for dashboards and autoscalers that still use them.
 
-A family with a former name is a mirror: it stores no values and is computed from the present family
+A family with a former name is a mirror: it stores no values and is computed from the current family
 at each scrape, so it costs nothing per request. If it has fewer labels, the children that differ
 only in the dropped labels are summed. The bytes that it adds to the page are counted with the
-present family's children (:mod:`.page_budget`), as if none were summed.
+current family's children (:mod:`.page_budget`), as if none were summed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -29,7 +29,7 @@ class FormerName:
     Attributes:
         name: The name on the page.
         labels: Its labels; labels of the same name have the same values. None for all labels.
-        renamed: Pairs of a former label name and the present one.
+        renamed: Pairs of a former label name and the current one.
     """
 
     name: str
@@ -99,14 +99,14 @@ FORMER_NAMES: Final[dict[str, FormerName]] = {
         "llm_d_inference_scheduler_disagg_decision_total", ("decision_type", "model_name")
     ),
 }
-"""By the present name without its prefix."""
+"""By the current name without its prefix."""
 
 
 class Mirror(Collector):
     """A family under its former name.
 
     Args:
-        source: The present family.
+        source: The current family.
         former: Its former name.
     """
 

@@ -1,4 +1,4 @@
-"""Server-sent events below ``/debug/``: one event a second, made once for all viewers of a feed.
+"""Server-sent events below ``/debug/``: one event a second, created once for all viewers of a feed.
 
 A feed runs while it has viewers, on the loop of the HTTP server. A viewer first gets a snapshot,
 then the changes since. One that reads too slowly misses changes and gets a new snapshot instead;
@@ -32,13 +32,13 @@ _HEADERS: Final = (
 
 
 class EventSource(Protocol):
-    """Makes the events of one feed; used on the loop of the HTTP server."""
+    """Creates the events of one feed; used on the loop of the HTTP server."""
 
     async def begin(self, calls: LoopCalls) -> None:
-        """Read the first state: the first viewer has come."""
+        """Read the first state: the first viewer has arrived."""
 
     def snapshot(self) -> bytes:
-        """Return the present state as an event."""
+        """Return the current state as an event."""
 
     async def advance(self, calls: LoopCalls) -> bytes | None:
         """Read the state again; return the changes as an event, None for a new snapshot."""
@@ -56,7 +56,7 @@ class EventFeeds:
     """All feeds of the metrics port.
 
     Args:
-        sources: Returns the present sources by path below ``/debug/``.
+        sources: Returns the current sources by path below ``/debug/``.
         calls: Calls functions on the main event loop.
         max_viewers: Limit on viewers of all feeds together.
         interval_seconds: Time between two events.
@@ -111,7 +111,7 @@ class EventFeeds:
 
 
 class _Viewer:
-    """The events that one client has still to read."""
+    """The events that one client has not read yet."""
 
     def __init__(self) -> None:
         self._pending: deque[bytes | None] = deque()
@@ -152,7 +152,7 @@ class _Feed:
         self._calls = calls
         self._is_current = is_current
         self._snapshot: bytes | None = None
-        """The present state, encoded once for all that need it."""
+        """The current state, encoded once for all viewers that need it."""
         self._has_begun = False
         self._task: asyncio.Task[None] | None = None
 

@@ -49,7 +49,7 @@ class Composite(Protocol):
 
 
 class Registry(CollectorRegistry):
-    """A registry that tells which collectors it has.
+    """A registry that lists its collectors.
 
     Args:
         has_former_names: Whether to export metrics under their former names, too.
@@ -59,7 +59,7 @@ class Registry(CollectorRegistry):
         super().__init__()
         self.has_former_names = has_former_names
         self.collected_bytes = 0
-        """Length of what prometheus_client wrote on the last whole page."""
+        """Length of the parts that prometheus_client wrote on the last whole page."""
         self._in_order: tuple[Collector, ...] = ()
         self._measured: tuple[HasLength, ...] = ()
 
@@ -70,7 +70,7 @@ class Registry(CollectorRegistry):
 
     @property
     def collectors(self) -> tuple[Collector, ...]:
-        """All that are registered, in the order of their registration."""
+        """All registered collectors, in the order of their registration."""
         return self._in_order
 
     def register(self, collector: Collector) -> None:

@@ -1,7 +1,7 @@
-"""Limits warnings and errors that repeat, and counts what was left out.
+"""Limits repeated warnings and errors, and counts the lines that were left out.
 
-The next line of the kind has the count. If there is none, a line of its own has it, written by a
-timer when the period has ended, or at the end of the process.
+The next line of the kind reports the count. If there is none, a separate line reports it, written
+by a timer when the period has ended, or at the end of the process.
 """
 
 import threading
@@ -23,13 +23,13 @@ _SUBJECTS: Final = (
     *("plugin", "endpoint", "pool", "port", "call", "kind", "name", "path", "source"),
     *("problem", "reason", "library", "message"),
 )
-"""Fields that say what a fault is of, and none that differs with each request."""
+"""Fields that identify the subject of a fault; none of them differs with each request."""
 _MAX_CHARS: Final = 200
 _LEFT_OUT: Final = "repeated lines left out"
 
 
 class _Fault(NamedTuple):
-    """What a line says of the faults that were left out."""
+    """The fields of the line that reports the faults that were left out."""
 
     logger: Any
     level: str
@@ -56,7 +56,7 @@ class FaultLimit:
         # Reentrant: garbage collection may run anywhere, and log a line itself.
         self._lock = threading.RLock()
         self._faults: dict[Hashable, _Fault] = {}
-        """The last of each kind that was left out."""
+        """The last fault of each kind that was left out."""
         self._timer: threading.Timer | None = None
 
     def __call__(self, logger: object, method: str, event: EventDict) -> EventDict:
@@ -84,7 +84,7 @@ class FaultLimit:
         """Write a line for each kind whose period has ended with lines left out.
 
         Args:
-            is_end: Whether to write those of the other kinds, too.
+            is_end: Whether to write lines for the other kinds, too.
         """
         with self._lock:
             self._timer = None
@@ -100,7 +100,7 @@ class FaultLimit:
             tell(_LEFT_OUT, of=fault.event, left_out=counts[kind], **fault.subject)
 
     def close(self) -> None:
-        """Write what :meth:`tell` would write later; no timer runs any more."""
+        """Write all lines that :meth:`tell` would write later, and stop the timer."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()

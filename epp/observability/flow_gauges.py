@@ -1,7 +1,7 @@
 """Gauges of flow control and pool saturation, computed at each Prometheus scrape.
 
-``flow_control_queue_depth`` is what an autoscaler goes by: one series that is always there, also
-while nothing waits and while there are no endpoints.
+Autoscalers use ``flow_control_queue_depth``: one series that always exists, even while no request
+waits and while there are no endpoints.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -35,7 +35,7 @@ class BandState(Protocol):
 class FlowState(Protocol):
     """State of flow control; read in the thread of the metrics server.
 
-    What it returns is copied in one step, by ``list()``, and may go on changing.
+    The returned collections may change later; readers copy them in one step, by ``list()``.
     """
 
     @property

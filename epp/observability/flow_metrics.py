@@ -170,7 +170,7 @@ class FlowMetrics:
     def plugin_timer(
         self, plugin: str, extension_point: str, slow_call_seconds: float
     ) -> Callable[[float], None]:
-        """Return what observes the seconds of a session plugin's calls."""
+        """Return a callback that observes the durations of a session plugin's calls."""
         key = (plugin, extension_point, slow_call_seconds)
         timer = self._timers.get(key)
         if timer is None:
@@ -272,7 +272,7 @@ class _Series(LabelSet):
 
     Attributes:
         dispatched: Counts dispatched requests.
-        dispatched_after: How long they waited; of other series if there is no room.
+        dispatched_after: Their waiting times; those of other series if there is no room.
     """
 
     __slots__ = ("_metrics", "_outcomes", "_own", "dispatched", "dispatched_after",
@@ -286,7 +286,7 @@ class _Series(LabelSet):
         self._metrics = metrics
         self._outcomes: dict[str, tuple[Counter, Histogram]] = {}
         self._own: dict[str, Histogram] = {}
-        """Waiting times by outcome, those that are its own."""
+        """Waiting times by outcome, without those borrowed from other series."""
         values = metrics.gauge_labels(labels)
         self.queue_size = metrics.queue_size.labels(*values)
         self.queue_bytes = metrics.queue_bytes.labels(*values)

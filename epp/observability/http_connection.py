@@ -1,8 +1,8 @@
 """One connection of a small HTTP/1.1 server for scrapers and operators.
 
 It handles requests without a body, one at a time, with time limits for sending their heads, for
-idling between requests and for reading a response. Pipelined requests are not read: the
-connection closes after the response. A response may be a stream, which is sent while it is made.
+idling between requests and for reading a response. Pipelined requests are not read: the connection
+closes after the response. A response may be a stream, which is sent while it is produced.
 """
 
 import asyncio
@@ -53,15 +53,15 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """An answer."""
+    """A response."""
 
     status: HTTPStatus
     content_type: str
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()
     stream: Callable[[], AsyncGenerator[bytes, None]] | None = None
-    """Yields the chunks, none empty, of a body that is made while it is sent, instead of ``body``.
-    A chunk is requested when the client has read the one before."""
+    """Yields the chunks, none empty, of a body that is produced while it is sent, instead of
+    ``body``. A chunk is requested when the client has read the previous one."""
 
     @classmethod
     def of_error(
@@ -73,7 +73,7 @@ class Response(NamedTuple):
 
 
 def method_error(method: str) -> tuple[HTTPStatus, str, tuple[str, str]]:
-    """Return status, text and header of the answer to a request that should be a GET."""
+    """Return status, text and header of the response to a request that should be a GET."""
     text = f"{method} is not allowed here; use GET or HEAD"
     return HTTPStatus.METHOD_NOT_ALLOWED, text, ("Allow", "GET, HEAD")
 
@@ -97,7 +97,7 @@ class Phase(Enum):
     SENDING = 4
     """Sending the response."""
     STREAMING = 5
-    """Sending a response that is made meanwhile."""
+    """Sending a response while it is produced."""
 
     @property
     def is_answer(self) -> bool:
@@ -113,7 +113,7 @@ class ConnectionOwner(Protocol):
     timed_out: int
 
     async def handle(self, request: Request) -> Response:
-        """Return the answer."""
+        """Return the response."""
 
     def opened(self, connection: "HttpServerConnection") -> None:
         """Add a connection."""
@@ -125,7 +125,7 @@ class ConnectionOwner(Protocol):
         """Record the length of a response to be sent; 0 once it has been sent."""
 
     def stream_failed(self, error: Exception) -> None:
-        """Record that a stream could not be made; its connection is closed."""
+        """Record that a stream could not be produced; its connection is closed."""
 
 
 class HttpServerConnection(asyncio.Protocol):
@@ -186,7 +186,7 @@ class HttpServerConnection(asyncio.Protocol):
             )
 
     def eof_received(self) -> bool:
-        # A client may half-close after its request; the response is sent all the same.
+        # A client may half-close after its request; the response is still sent.
         self._keeps_alive = False
         self._has_ended = True
         if self.phase is Phase.STREAMING:  # it would never end by itself

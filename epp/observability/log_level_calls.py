@@ -40,7 +40,7 @@ class LogLevelPage(msgspec.Struct, frozen=True, kw_only=True):
     """The page, and the response to the call."""
 
     level: LogLevel
-    """The present level of all loggers but those of ``packages``."""
+    """The current level of all loggers except those of ``packages``."""
     usual_level: LogLevel
     """The level of ``--log-level``."""
     change: LevelChange | None
@@ -89,7 +89,7 @@ class LogLevelCalls:
     def set_level(self, given: Mapping[str, str]) -> LogLevelPage:
         """Set the ``level`` of a ``package``, or of all loggers, for ``seconds``, or undo that.
 
-        A repeated call replaces level and time. Without a package, ``undo`` is for all changes.
+        A repeated call replaces level and time. Without a package, ``undo`` applies to all changes.
 
         Raises:
             AdminError: A parameter is invalid.

@@ -125,4 +125,4 @@ def switched(logger: Any, **details: Any) -> BindableLogger:  # noqa: ANN401 - s
 
 
 LEVELS: Final = LogLevels()
-"""Those of this process, as structlog's configuration is."""
+"""The levels of this process; global, like structlog's configuration."""

@@ -41,8 +41,8 @@ class FileLock:
     """A lock among processes, which the kernel releases when its holder dies.
 
     Args:
-        descriptor: Of the file that they lock. The process must not close another descriptor of it,
-            which would release the lock.
+        descriptor: Descriptor of the file that they lock. The process must not close another
+            descriptor of this file, because that would release the lock.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -82,8 +82,8 @@ class LogQueue:
         self._notice = notice
         self._lock_of_output = lock or nullcontext()
         self._at_once = -1 if lock is not None else _reopened(descriptor)
-        """Another descriptor of the output, whose writes do not wait; -1 for none. Whole lines
-        among those of other processes take the lock."""
+        """Another descriptor of the output, whose writes do not wait; -1 for none. With ``lock``
+        there is none: every write takes the lock, so that lines of several processes stay whole."""
         self._max_bytes = max_bytes
         self._max_lines = max_lines
         self.dropped_full = 0
@@ -196,7 +196,7 @@ class LogQueue:
                 self._write(self._notice(dropped))
 
     def _write(self, data: bytes) -> None:
-        begun = b"\n" if self._is_torn else b""  # what was written of the line before stays apart
+        begun = b"\n" if self._is_torn else b""  # separates it from a line that was cut off
         view, done = memoryview(begun + data), 0
         while done < len(view):
             try:
@@ -218,8 +218,8 @@ class LogQueue:
 def _reopened(descriptor: int) -> int:
     """Return another descriptor of a pipe, or of /dev/null, for writing without waiting.
 
-    It is -1 for other files and where /proc does not let this user open the file. A flag of the
-    given descriptor would hold for every process that has it.
+    It is -1 for other files and where /proc does not let this user open the file. Setting the flag
+    on the given descriptor would affect every process that shares it.
     """
     try:
         found = os.fstat(descriptor)

@@ -199,7 +199,7 @@ def _max_chars(key: str, *, names_request: bool) -> int:
 
 
 def _exception(given: object) -> BaseException | None:
-    """Return the exception that an event names as structlog lets it: itself, a triple, True."""
+    """Return the exception of an event, in any of structlog's forms: itself, a triple, True."""
     if isinstance(given, tuple):
         given = given[1]
     elif given and not isinstance(given, BaseException):
@@ -269,7 +269,7 @@ class CanonicalLine(LevelSwitch):
             try:
                 line = _ENCODER.encode(fields)
             except UnicodeEncodeError:
-                pass  # structlog's way knows what to do
+                pass  # structlog handles it
             else:
                 if not is_safe(line):
                     line = escaped_json(line.decode())

@@ -6,9 +6,9 @@ time of this process (all threads, because one that holds the GIL blocks the loo
 time during which the loop's thread was not waiting for a CPU, which includes blocking calls. A lack
 of CPU on the machine shows in ``wall`` only.
 
-Every timer of the process's timetable tells how late it was, so that the loop is rarely woken for
-this alone. If none is due for a while, one is set: the more CPU the process uses, the sooner,
-because a loop that hardly runs hardly delays anybody.
+Every timer of the process's timetable reports how late it was, so that the loop is rarely woken for
+this alone. If none is due for a while, one is set: the sooner, the more CPU the process uses,
+because a loop that hardly runs hardly delays anything.
 """
 
 import os
@@ -24,13 +24,13 @@ from epp.observability.metric_families import Maker
 from epp.timetable import RESOLUTION_SECONDS, Timetable
 
 SHORTEST_SECONDS: Final = 0.02
-"""Least time between two looks; measured pauses may be too short by the time since the last."""
+"""Shortest time between two looks; a measured pause may be too short by the time since the last."""
 LONGEST_SECONDS: Final = 0.25
-"""Most time between two looks: that of outlier detection, whose timer it then shares."""
+"""Longest time between two looks: the interval of outlier detection, whose timer it then shares."""
 _LOOK_SECONDS: Final = 50e-6
 """CPU time of a look for which the process wakes up."""
 _LOOK_SHARE: Final = 0.02
-"""Part of the process's CPU time that looks may take, between these two."""
+"""Fraction of the process's CPU time that looks may take, between these two limits."""
 WINDOW_SECONDS: Final = 60.0
 """The gauge covers the current and the previous window, so that a scraper that polls once a minute
 sees every pause."""
@@ -41,7 +41,7 @@ class Longest:
     """The greatest value of the last one to two windows.
 
     Args:
-        clock: Tells the seconds.
+        clock: Returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -167,7 +167,7 @@ class LoopLag:
         self._cpu_wait.__exit__(kind, error, trace)
 
     def _enter(self) -> None:
-        """Have a timer fire at the end of the interval, unless others did."""
+        """Set a timer for the end of the interval, unless others fire before."""
         self._ticket = self._timetable.add(
             self._looked_at + self._interval,
             self._enter,

@@ -23,7 +23,7 @@ Sample = tuple[str, tuple[tuple[str, str], ...], float]
 
 
 def place_among(bounds: list[float], value: float, guess: int = 0) -> int:
-    """Return what ``bisect_left`` does: compiled, in half of its instructions.
+    """Return the result of ``bisect_left``; compiled, it takes half as many instructions.
 
     Args:
         bounds: Ascending.
@@ -68,7 +68,7 @@ class Child(ABC):
         """Return the values of the samples, formatted for the page."""
 
     def absorb(self, other: Self) -> None:
-        """Add the numbers of ``other``, a child of the same make.
+        """Add the numbers of ``other``, a child of the same layout.
 
         Raises:
             TypeError: Numbers of this kind are kept elsewhere.
@@ -242,9 +242,9 @@ class Histogram(Child):
 
 
 class _LimitedTimes:
-    """Has the method that :meth:`Histogram.observer` returns.
+    """Holds the method that :meth:`Histogram.observer` returns.
 
-    Compiled, its fields are plain numbers, where those of a function within another are objects.
+    Compiled, its fields are plain numbers, while the variables of a closure are objects.
     """
 
     __slots__ = (

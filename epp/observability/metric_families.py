@@ -53,7 +53,7 @@ class Family(Collector, Generic[C]):
         name: Name of the metric; a counter's may end in ``_total``.
         text: Its help.
         labels: Names of its labels.
-        make: Makes a child; all have the same samples.
+        make: Creates a child; all have the same samples.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ class Metrics:
         has_former_names: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Declare them all.
+        """Declare all metrics.
 
         Args:
             max_page_bytes: Page size up to which series with labels from clients are added.
@@ -70,7 +70,7 @@ class Metrics:
         self.for_request = self.requests.dispatched
         """Returns the bound children for a request that is sent to an endpoint."""
         self.for_refusal = self.requests.refused
-        """Returns those for one that ends with an error of our own."""
+        """Returns the bound children for a request that ends with an error of this EPP."""
         self.scheduler_e2e = make.histogram(
             "scheduler_e2e_duration_seconds", "Scheduling latency.", (), SCHEDULING
         ).labels()
@@ -88,7 +88,7 @@ class Metrics:
         ).labels()
         self.attempts = Attempts(make, self.budget, self.names)
         self.decisions = DecisionMetrics(make)
-        """Counts what decides."""
+        """Counts sampled decisions by what decided them."""
         plugin_labels = ("extension_point", "plugin_type", "plugin_name")
         self.plugin_duration = make.histogram(
             "plugin_duration_seconds",
@@ -175,7 +175,7 @@ class Metrics:
     ) -> None:
         """Export the gauges of the pool ``name``, read from ``snapshot`` at each scrape.
 
-        Those of the whole pool leave out endpoints whose page is older than ``staleness_seconds``,
+        Gauges of the whole pool leave out endpoints whose page is older than ``staleness_seconds``,
         and those that ``outliers`` has ejected.
         """
         self.registry.register(

@@ -31,8 +31,8 @@ IDLE_SECONDS: Final = 600.0
 TELL_SECONDS: Final = 3600.0
 """Minimum time between two warnings about folded names."""
 
-# Shares of the budget that label sets up to a standing may take together, and the parts of them
-# from where there is no room for details.
+# Shares of the budget that label sets up to a standing may take together, and the smaller shares
+# beyond which there is no room for details.
 _SHARES: Final = {Standing.UNKNOWN: 3 / 16, Standing.PROVEN: 1 / 2, Standing.KNOWN: 1.0}
 _DETAILS: Final = {Standing.UNKNOWN: 1 / 8, Standing.PROVEN: 3 / 8, Standing.KNOWN: 3 / 4}
 _FREED: Final = 1 / 4

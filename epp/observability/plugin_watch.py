@@ -32,7 +32,7 @@ class PluginWatch:
         Args:
             metrics: Receives durations and failures.
             slow_call_seconds: Calls that take longer are counted.
-            recorded: Makes timers that also record the calls of traced requests; None without
+            recorded: Creates timers that also record the calls of traced requests; None without
                 tracing.
         """
         self._metrics = metrics

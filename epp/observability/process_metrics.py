@@ -33,6 +33,6 @@ def register_process(
     info.labels(*built).set(1)
     make.gauge(
         "compiled",
-        "1 if transport and ext_proc stream run compiled, 0 if they are interpreted.",
+        "1 if the path of requests runs compiled, 0 if it is interpreted.",
         (),
     ).labels().set(int(IS_COMPILED))

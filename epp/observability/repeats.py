@@ -1,4 +1,4 @@
-"""A limit on log lines that repeat: per request, per scrape, per message of a client."""
+"""A limit on repeated log lines, such as one per request, scrape or message of a client."""
 
 import time
 from collections.abc import Callable, Hashable, Mapping
@@ -51,15 +51,15 @@ class RepeatLimit:
         return {"left_out": left_out} if left_out else {}
 
     def kind_of(self, kind: Hashable) -> Hashable:
-        """Return the kind as which lines of this kind count."""
+        """Return the kind under which lines of this kind are counted."""
         is_known = kind in self._kinds or len(self._kinds) < _MAX_KINDS
         return kind if is_known else _OTHERS
 
     def take_left_out(self, *, is_end: bool = False) -> Mapping[Hashable, int]:
-        """Return how many lines of each kind were left out that no later line has counted.
+        """Return how many lines of each kind were left out and not yet reported by a later line.
 
         Args:
-            is_end: Whether to count those of periods that have not ended, too.
+            is_end: Whether to include periods that have not ended.
         """
         now, found = self._clock(), dict[Hashable, int]()
         for kind, known in self._kinds.items():
@@ -69,7 +69,7 @@ class RepeatLimit:
 
     @property
     def has_left_out(self) -> bool:
-        """Whether there are lines left out that no later line has counted."""
+        """Whether lines were left out that no later line has reported."""
         return any(known.left_out for known in self._kinds.values())
 
 

@@ -52,7 +52,7 @@ RequestKey = tuple[str, str, str, str]
 
 
 class Families:
-    """The families of requests and answers."""
+    """The families of requests and responses."""
 
     first_byte_bounds: ClassVar[tuple[float, ...]] = _FIRST_BYTE
     """Buckets of ``first_byte``."""
@@ -140,7 +140,7 @@ class Families:
         return self.duration.cost(*labels) + self.size.cost(*labels)
 
     def answer_bytes(self, labels: Labels) -> int:
-        """Return the length of the histograms of its answers."""
+        """Return the length of the histograms of its responses."""
         own = sum(family.cost(*labels) for family in self._of_answers)
         return own + 2 * self.first_byte.cost(*labels, "false")
 
@@ -153,7 +153,7 @@ class Families:
 
 
 class AnswerMetrics:
-    """The bound children of one label set, for answers whose bodies were seen."""
+    """The bound children of one label set, for responses whose bodies were seen."""
 
     __slots__ = (
         "between_chunks",

@@ -40,13 +40,13 @@ _LIVE_PAGE = "/ui/"
 _OPENMETRICS = "application/openmetrics-text"
 _MAX_WAITING_PAGES = 8
 _VIEWERS_SHARE = 4
-"""One in so many connections may be a viewer of a feed, which keeps it open."""
+"""One connection out of this many may be a viewer of a feed, which keeps it open."""
 _SLICE_SECONDS = 0.001
 """Rendering time after which the thread releases the GIL for as long."""
 _GZIP_LEVEL = 1
 """A page of 1 MB becomes 51 kB in 7 ms; with the library's level, 9, 25 kB in 24 ms."""
 _GZIP_WINDOW = 31
-"""The largest, with gzip's header."""
+"""The largest window, with gzip's header."""
 
 
 class PortError(Exception):
@@ -247,8 +247,8 @@ class MetricsServer:
         for piece in self._exposition.render(openmetrics=form.is_openmetrics, names=form.names):
             parts.append(piece if compressor is None else compressor.compress(piece))
             if time.perf_counter() - began >= _SLICE_SECONDS:
-                # A mere turn of this loop would take the interpreter back before another thread
-                # has woken up.
+                # A mere turn of this loop would take the GIL back before another thread has woken
+                # up.
                 await asyncio.sleep(_SLICE_SECONDS)
                 began = time.perf_counter()
         if compressor is not None:

@@ -1,9 +1,9 @@
-"""When outlier detection checks the pool: when there may be something to find.
+"""Schedules the checks of outlier detection for when there may be something to find.
 
 While all endpoints are healthy, only an overdue page calls for a check between two comparisons of
 success rates, and it is known when the next one would be. So requests in flight, whose endpoints
 are scraped 20 times a second, cause no further checks. Once an endpoint is not healthy, its
-transitions are a matter of time, and checks are frequent.
+transitions depend on time, and checks are frequent.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from epp.timetable import Timetable
 
 
 class Checks:
-    """Makes the checks of a detector.
+    """Runs the checks of a detector.
 
     Args:
         detector: The detector.

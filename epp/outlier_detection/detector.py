@@ -30,16 +30,16 @@ CHECK_SECONDS: Final = 0.05
 """Time between two checks while an endpoint is not healthy, or a page is overdue."""
 
 QUIET_CHECK_SECONDS: Final = COMPARE_SECONDS
-"""That time otherwise; less if a page will be overdue by then."""
+"""The same time otherwise; less if a page will be overdue by then."""
 
 NO_SERVER: Final = frozenset({"connect", "reset", "timeout"})
-"""Kinds of scrape errors that show that no server responds; with others there is one."""
+"""Kinds of scrape errors that show that no server responds; the others show that one does."""
 
 _NOT_HEALTHY: Final = frozenset({"connect", "status"})
 """Kinds of errors that fail a health check; a busy server may be late."""
 
 _OUT: Final = frozenset({HealthState.EJECTED, HealthState.PROBING})
-"""States in which an endpoint is no candidate for some or all requests."""
+"""States in which an endpoint is not a candidate for some or all requests."""
 
 
 class OutlierDetector:
@@ -52,8 +52,8 @@ class OutlierDetector:
         rng: Decides which requests may go to a returning endpoint.
         waiting: Returns the scrapes that have no page yet: endpoint, name of the source, and when
             it began.
-        source_type: Type of the data source that polls the model server itself; others may poll
-            an exporter beside it.
+        source_type: Type of the data source that polls the model server itself; others may poll an
+            exporter next to it.
         health_check_type: Type of the data source that makes health checks.
         changed: Called after each transition.
     """
@@ -76,7 +76,7 @@ class OutlierDetector:
         self._rng = rng
         self._waiting = waiting
         self._source: Plugin | None = None
-        """The data source whose pages come."""
+        """The data source that delivers the pages."""
         self._source_type = source_type
         self._health_check_type = health_check_type
         self._notify = changed
@@ -88,13 +88,14 @@ class OutlierDetector:
         self._checked_at = self._compared_at = clock()
         self._pause_seconds = CHECK_SECONDS
         self.hurry: Callable[[float], None] | None = None
-        """Called with the seconds until the next check if that is due sooner than the last one has
-        said; set by what makes the checks."""
+        """Called with the seconds until the next check, if it is due sooner than
+        :meth:`check_and_pause` has returned; set by
+        :class:`~epp.outlier_detection.checks.Checks`."""
         self.is_panicking = False
         """Whether ejected endpoints are used because too many are ejected."""
 
     def available(self) -> Sequence[Endpoint]:
-        """Return the endpoints that this request may go to; called for each request."""
+        """Return the endpoints that a request may go to; called for each request."""
         if not self._out or self.is_panicking:
             return self._pool()
         now, out, random = self._clock(), self._out, self._rng.random
@@ -106,7 +107,7 @@ class OutlierDetector:
         return kept or self._pool()
 
     def may_be_picked(self, endpoint: Endpoint) -> bool:
-        """Whether requests can go to an endpoint."""
+        """Return whether requests can go to an endpoint."""
         health = self._out.get(endpoint)
         return self.is_panicking or health is None or health.state is not HealthState.EJECTED
 
@@ -143,7 +144,7 @@ class OutlierDetector:
                 self._eject_silent(now)
 
     def _seconds_to_check(self) -> float:
-        """Return when a check may find something, or success rates are to be compared."""
+        """Return the seconds until a check may find something, or success rates are compared."""
         if self.doubted():
             return CHECK_SECONDS
         overdue_at = min((at for _, _, at in self._awaited()), default=inf)
@@ -317,7 +318,7 @@ class OutlierDetector:
         self._notify()
 
     def _call_for_check(self) -> None:
-        """Have a check within :data:`CHECK_SECONDS`, as there are transitions to come."""
+        """Request a check within :data:`CHECK_SECONDS`, because transitions may become due."""
         due_in = self._clock() - self._checked_at + CHECK_SECONDS
         if self.hurry is not None and due_in < self._pause_seconds:
             self._pause_seconds = due_in

@@ -10,8 +10,8 @@
 There are several kinds of evidence. Scrapes show whether the server is there: one that refuses
 connections or does not respond is ejected, and returns as soon as scrapes succeed again. The same
 holds for health checks. Responses show whether it works: one that fails requests, in a row or far
-more often than others, is ejected for a time that doubles with each ejection, because its metrics
-may look fine. A returning endpoint gets a growing share of requests.
+more often than others, or lets all of them wait, is ejected for a time that doubles with each
+ejection, because its metrics may look fine. A returning endpoint gets a growing share of requests.
 """
 
 from enum import StrEnum
@@ -54,7 +54,7 @@ class HealthState(StrEnum):
 
 
 class Evidence(StrEnum):
-    """Reason of an ejection."""
+    """Reason for an ejection."""
 
     SCRAPES = "scrapes"
     HEALTH_CHECKS = "health-checks"
@@ -106,9 +106,9 @@ class EndpointHealth:
         self.reason = ""
         """The last evidence against it, in words; "" for none."""
         self.evidence: Evidence | None = None
-        """Reason of the current or last ejection."""
+        """Reason for the current or last ejection."""
         self.returns_at = inf
-        """When an ejection for failed responses ends."""
+        """When an ejection that ends after a time ends; infinity for any other."""
         self.ejections = dict.fromkeys(Evidence, 0)
         """Number of ejections by reason."""
         self._settings = settings
@@ -120,11 +120,11 @@ class EndpointHealth:
         self.ended = 0.0
         """Recent requests that have ended, decayed."""
         self.broken = 0.0
-        """Those of them whose response failed or was incomplete."""
+        """The part of ``ended`` whose response failed or was incomplete."""
         self.heads = 0
         """Responses that had begun at the last look; see :mod:`.silences`."""
         self.silent_since = now
-        """Since when streamed requests wait and no response begins; the last look if none wait."""
+        """When streamed requests began to wait without a response; the last look if none wait."""
         self.longest_silence = 0.0
         """Longest recent silence that ended with a response, in seconds, decayed."""
         self._pages = 0
@@ -245,7 +245,7 @@ class EndpointHealth:
         reason = f"{count} failed scrape{'' if count == 1 else 's'} in a row ({why})"
         is_gone = count >= self._settings.consecutive_scrape_failures
         if self.state is HealthState.EJECTED:
-            if is_gone and self.evidence in _TIMED:  # it returns when it is there again
+            if is_gone and self.evidence in _TIMED:  # it returns when scrapes succeed again
                 self.evidence, self.reason, self.returns_at = Evidence.SCRAPES, reason, inf
             return
         if is_gone or self.state is HealthState.PROBING:
@@ -277,7 +277,7 @@ class EndpointHealth:
             self._probe(now)
 
     def overdue_at(self, waiting_since: float) -> float:
-        """Return when the present scrape, and any response, takes much longer than usual.
+        """Return when the current scrape is overdue, unless a response comes before.
 
         It is infinity before the first page.
 
@@ -290,7 +290,7 @@ class EndpointHealth:
         return max(waiting_since, self._alive_at) + limit
 
     def page_overdue(self, now: float) -> None:
-        """Take an overdue page, while the pages of other endpoints come."""
+        """Take an overdue page, while other endpoints deliver theirs."""
         if self.state is HealthState.EJECTED or self._last_page_at is None:
             return
         self._pages = 0

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 from epp.inputs import Form, Option, Panel
 
 MIN_CHECK_SECONDS: Final = 0.05
-"""Least time between two health checks of an endpoint."""
+"""Minimum time between two health checks of an endpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from epp.outlier_detection.endpoint_health import EndpointHealth, HealthState
 from epp.scheduling import Endpoint
 
 WAITING_REQUESTS: Final = 3
-"""Least number of streamed requests that wait: a single one may have a very long prompt."""
+"""Minimum number of waiting streamed requests: a single one may have a very long prompt."""
 USUAL_SILENCES: Final = 3.0
 """An endpoint is silent for too long after this many times the others' longest recent silence."""
 _FORGET: Final = 0.995

@@ -10,11 +10,11 @@ COMPARE_SECONDS: Final = 0.25
 """Time between two comparisons."""
 
 _DECAY: Final = 0.95
-"""What remains of the counts after that time; so they stand for the last 5 s."""
+"""Fraction of the counts that remains after that time, so that they cover about the last 5 s."""
 _GAP: Final = 0.2
-"""Least distance of an outlier's failure rate from that of the others."""
+"""Minimum distance of an outlier's failure rate from that of the others."""
 _DEVIATIONS: Final = 4.0
-"""The distance in standard deviations of the others' rate, for so few requests."""
+"""Minimum distance in standard deviations of the others' rate for the endpoint's requests."""
 
 _Endpoint = TypeVar("_Endpoint")
 
@@ -29,7 +29,7 @@ def success_rate_outlier(
 
     Args:
         pool: All endpoints.
-        volume: Least number of recent requests, of the endpoint and of the others together.
+        volume: Minimum number of recent requests, of the endpoint and of the others together.
     """
     ended = broken = 0.0
     for health in pool.values():

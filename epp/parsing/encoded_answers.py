@@ -25,7 +25,7 @@ Decode = Callable[[bytes], bytes]
 
 
 class AnswerTooLongError(Exception):
-    """A piece of an answer exceeds the limit of its decoded length."""
+    """A piece of an answer exceeds the limit on its decoded length."""
 
 
 class DecodingReader:

@@ -1,7 +1,7 @@
 """Decodes request bodies with a content encoding (RFC 9110 §8.4), piece by piece.
 
 A few bytes can decode to thousands of times as many. So the caller chooses the size of the pieces,
-and a body is refused once it exceeds the limit of bodies or a multiple of its received length. The
+and a body is refused once it exceeds the length limit or a multiple of its received length. The
 libraries release the GIL while they decode a piece, so this may run in a thread.
 """
 
@@ -22,7 +22,7 @@ MAX_WINDOW_BYTES = 8 << 20
 """Limit of a zstd window; a decoder need not support larger ones (RFC 8878 §3.1.1.1.2)."""
 
 FREE_BYTES: Final = 1 << 20
-"""Decoded bytes to which the limit of the ratio does not apply."""
+"""Decoded bytes to which the limit on the ratio does not apply."""
 
 _FED_BYTES = 64 << 10
 """Input per call of zlib, which returns a copy of its unread input."""

@@ -45,7 +45,7 @@ class TooManyValuesError(ParseError):
 
 
 class BodyTooLongError(ParseError):
-    """The decoded body exceeds the limit of its length."""
+    """The decoded body exceeds the length limit."""
 
     @classmethod
     def above(cls, limit_bytes: int) -> "BodyTooLongError":
@@ -54,7 +54,7 @@ class BodyTooLongError(ParseError):
 
 
 class CompressionRatioError(BodyTooLongError):
-    """The body exceeds the limit of its compression ratio."""
+    """The body exceeds the limit on the compression ratio."""
 
 
 class ParserFailedError(Exception):

@@ -21,7 +21,7 @@ MIN_VALUE_BYTES: Final = 2
 """A digit and its comma, or an escape."""
 _PIECE_BYTES = 1024
 _MIN_PIECES = 64
-"""0.1 ms."""
+"""Counting them takes 0.1 ms."""
 _BYTES_PER_PIECE = 128 << 10
 _SIGNS = (b",", b":", b"[", b"{", b"\\")
 _long_blanks = re.compile(rb"[ \t\r\n]{16,}+").finditer
@@ -40,7 +40,7 @@ def count_values(body: bytes, start: int = 0, stop: int | None = None) -> int:
 
 
 def estimate_values(body: bytes, choose: Callable[[], float] = _random.random) -> int:
-    """Return about :func:`count_values` of a long ``body``, from samples; 0.1 ms.
+    """Estimate :func:`count_values` of a long ``body`` from samples, which takes 0.1 ms.
 
     Args:
         body: JSON, or anything else.

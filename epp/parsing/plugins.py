@@ -48,7 +48,7 @@ class HttpCall:
     headers: Mapping[str, str]
     """By lower-case name, pseudo headers included."""
     body: bytes
-    """Without content encoding; as the client sent it for a parser without claims."""
+    """Without content encoding; for a parser without claims, as the client sent it."""
     claim: str = ""
     """The parser's claim that the path ends with; "" for one without claims."""
     may_lack_model: bool = False

@@ -28,7 +28,7 @@ from epp.scheduling import (
     without_request,
 )
 
-perf_counter: Final = time.perf_counter  # imported, compiled code would look it up each time
+perf_counter: Final = time.perf_counter  # compiled code looks up an imported name at each use
 
 _PATH_HEADERS: Final = (":path", "x-original-path", "x-forwarded-path")
 _DEFAULT_PATH: Final = "/v1/completions"

@@ -1,4 +1,4 @@
-"""Active-active replicas: several endpoint pickers that know what the others do."""
+"""Active-active replicas: endpoint pickers that share their state with one another."""
 
 from epp.replication.carrier import Carrier, Inbox
 from epp.replication.errors import ReplicaStateError, ReplicationError

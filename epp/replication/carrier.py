@@ -1,24 +1,24 @@
-"""What carries messages between replicas: the contract of the carriers."""
+"""The contract of carriers, which carry messages between replicas."""
 
 from abc import ABC, abstractmethod
 from typing import Protocol
 
 
 class Inbox(Protocol):
-    """Takes what a carrier brings; on the event loop."""
+    """Receives the events of a carrier; called on the event loop."""
 
     def received(self, message: bytes) -> None:
-        """Take a message; it may be any bytes."""
+        """Process a message, which may be any bytes."""
 
     def joined(self) -> None:
-        """Other replicas can be reached now, or again: those there know nothing of this one."""
+        """Other replicas have become reachable; they may not know this one yet."""
 
     def left(self, replica: str) -> None:
-        """A replica is known to have ended; optional, its lease would end as well."""
+        """A replica has ended; the call is optional, because its lease would expire anyway."""
 
 
 class Carrier(ABC):
-    """Carries messages to all other replicas; some may be lost, and own ones may come back."""
+    """Carries messages to all other replicas; some may be lost, and a replica may get its own."""
 
     @property
     @abstractmethod
@@ -36,7 +36,7 @@ class Carrier(ABC):
 
     @abstractmethod
     async def run(self, inbox: Inbox) -> None:
-        """Connect, and connect again after failures, until cancelled.
+        """Connect, and reconnect after failures, until cancelled.
 
-        When cancelled, it sends what is queued if that needs no waiting for others.
+        When cancelled, it sends the queued messages if it need not wait for others to do so.
         """

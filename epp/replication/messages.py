@@ -1,9 +1,9 @@
-"""What replicas send each other: one kind of message, in MessagePack.
+"""The one kind of message that replicas exchange, in MessagePack.
 
-A message is an array: fields may be added at its end, and older replicas ignore them. Anything else
-needs another ``VERSION``; replicas of different versions ignore each other, so during such an
-upgrade each version shares among its own. The head is read first, so messages that concern others
-cost little.
+A message is an array: fields may be added at its end, and older replicas ignore them. Any other
+change needs another ``VERSION``; replicas of different versions ignore each other, so during such
+an upgrade only replicas of the same version share state. The head is decoded first, so that
+messages to others cost little.
 """
 
 from typing import Final
@@ -24,23 +24,23 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     incarnation: int
     """Grows with each start of the replica: nanoseconds since 1970."""
     recipient: str
-    """Name of the only replica that it is for; "" for all."""
+    """Name of the only replica to receive it; "" for all."""
 
 
 class PluginState(msgspec.Struct, array_like=True, frozen=True):
-    """What a plugin shares."""
+    """State that a plugin shares."""
 
     plugin: str
     """Name of the instance."""
     type: str
-    """Its type; instances of the same name and another type share nothing."""
+    """Its type; instances of the same name but of different types share nothing."""
     is_contribution: bool
-    """Whether it is a contribution; otherwise facts."""
+    """Whether ``data`` is a contribution; otherwise it is facts."""
     data: bytes
 
 
 class PoolState(msgspec.Struct, array_like=True, frozen=True):
-    """What a replica tells about one pool."""
+    """The state of one pool at a replica."""
 
     pool: str
     is_whole: bool
@@ -60,9 +60,9 @@ class Message(msgspec.Struct, array_like=True, frozen=True):
     sequence: int
     """Counts the sender's messages to all; 0 for those to one."""
     age_seconds: float
-    """About how old the changes are, at the time of sending."""
+    """Approximate age of the changes at the time of sending."""
     asks: bool = False
-    """Whether the sender wants to know everything, as it has just joined."""
+    """Whether the sender asks for the whole state, because it has just joined."""
     leaves: bool = False
     """Whether the sender is about to end."""
     pools: list[PoolState] = []

@@ -1,4 +1,4 @@
-"""Makes the replica of a process, as the settings say."""
+"""Creates the replica of a process from its settings."""
 
 import random
 import time

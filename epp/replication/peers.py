@@ -1,4 +1,4 @@
-"""The other replicas that are known, and which of their messages count."""
+"""The known other replicas, and which of their messages are accepted."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ class Peer:
     name: str
     incarnation: int
     heard_at: float
-    """When its last message came, in seconds of the clock."""
+    """When its last message arrived, in seconds of the clock."""
     sequence: int = 0
-    """Of its last message to all."""
+    """Sequence number of its last message to all."""
     is_new: bool = True
-    """Whether it has not yet told all that it has in flight."""
+    """Whether it has not yet reported all its requests in flight."""
 
 
 class Peers:

@@ -1,12 +1,12 @@
-"""What one pool tells other replicas, and what it takes from them.
+"""Exchanges the state of one pool with other replicas.
 
-The requests in flight are compared with what was last told, 50 times a second, instead of noting
-each start and end: so a request costs nothing more, and a message has total numbers, which do no
-harm if they arrive twice, late or not at all. What replicas report goes into the effective loads
-of the endpoints (:meth:`~epp.scheduling.EndpointLoad.share`).
+The requests in flight are compared with what was last sent, 50 times a second, instead of noting
+each start and end. So sharing adds no cost to a request, and a message has totals, which do no harm
+if they arrive twice, late or not at all. The numbers of other replicas enter the effective loads of
+the endpoints (:meth:`~epp.scheduling.EndpointLoad.share`).
 
 Siblings, the workers of one host, read each other's requests in shared memory. Their numbers are
-told once a second, for the metrics, and change no loads.
+sent once a second, for the metrics, and change no loads.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,11 +23,11 @@ from epp.scheduling import Endpoint, Plugin
 _log = structlog.get_logger(__name__)
 
 MAX_PART_BYTES: Final = 64 << 10
-"""Facts in one message: 8192 blocks of prompts, which another replica enters within 1 ms."""
+"""Facts in one message: 8192 blocks of prompts, which another replica adds within 1 ms."""
 FACTS_SECONDS: Final = 0.1
 """Pause between two messages with facts, unless more are waiting."""
 _EARLY_SECONDS: Final = 0.005
-"""So much earlier facts may be told, because a timer of the event loop may be."""
+"""How much earlier facts may be sent, because timers of the event loop may fire early."""
 CONTRIBUTION_BYTES_PER_SECOND: Final = 512 << 10
 """Long contributions are sent less often, so that each plugin sends at most this."""
 MAX_NUMBERS: Final = 20_000
@@ -36,7 +36,7 @@ MAX_NUMBERS: Final = 20_000
 
 @dataclass(slots=True, eq=False)
 class _Tracked:
-    """An endpoint whose requests in flight are told."""
+    """An endpoint whose requests in flight are shared."""
 
     endpoint: Endpoint
     told: int = 0
@@ -58,7 +58,7 @@ class PoolShare:
 
     Args:
         pool: Name of the pool, equal in all replicas.
-        ended: Called with this when the pool ends.
+        ended: Called with this object when the pool ends.
     """
 
     def __init__(self, pool: str, ended: Callable[["PoolShare"], None]) -> None:
@@ -66,7 +66,7 @@ class PoolShare:
         self.owns_queues: Callable[[], bool] = lambda: True
         """Whether this process owns the queues of flow control."""
         self.siblings: frozenset[str] = frozenset()
-        """Replicas that know the requests in flight of each other otherwise."""
+        """Replicas that know each other's requests in flight from another source."""
         self._ended = ended
         self._tracked: dict[int, _Tracked] = {}
         self._numbers: dict[str, dict[int, int]] = {}
@@ -95,7 +95,7 @@ class PoolShare:
             self._share(endpoint, replica, numbers.get(key, 0))
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
-        """Count what other replicas have in flight on ``endpoint`` no more."""
+        """Stop counting what other replicas have in flight on ``endpoint``."""
         tracked = self._tracked.get(replica_key(endpoint))
         if tracked is not None and tracked.endpoint is endpoint:
             tracked.is_gone = True
@@ -103,7 +103,7 @@ class PoolShare:
             self._share(endpoint, replica, 0)
 
     def use_plugins(self, plugins: Iterable[Plugin], interval_seconds: float) -> None:
-        """Share the state of ``plugins``, instead of those before.
+        """Share the state of ``plugins``, in place of the previous ones.
 
         Args:
             plugins: All plugins in use.
@@ -129,7 +129,7 @@ class PoolShare:
         self._telling = telling
 
     def end(self) -> None:
-        """Share nothing any more, and forget what other replicas have told."""
+        """Stop sharing, and forget the state of other replicas."""
         self._ended(self)
         for replica in tuple(self._numbers):
             self.forget(replica)
@@ -137,7 +137,7 @@ class PoolShare:
     # --- telling ----------------------------------------------------------------------------------
 
     def is_urgent(self, peers: Iterable[Peer]) -> bool:
-        """Return whether these replicas are to be told more than some facts each 0.1 s."""
+        """Return whether these replicas need more than some facts every 0.1 s."""
         return bool(self._contributors) or self._has_more_facts or self._tells_requests(peers)
 
     def changes(
@@ -147,7 +147,7 @@ class PoolShare:
 
         Args:
             now: Seconds of the clock.
-            peers: The replicas that are told.
+            peers: The replicas that receive it.
             is_whole: Whether to return all requests in flight and all contributions.
         """
         is_told = is_whole or self._tells_requests(peers)
@@ -158,7 +158,7 @@ class PoolShare:
         return PoolState(self.pool, is_whole, in_flight, plugins)
 
     def all_facts(self) -> Iterator[PoolState]:
-        """Return all that the plugins know, in parts, for a replica that joins."""
+        """Return all facts of the plugins, in parts, for a replica that joins."""
         for plugin in tuple(self._sharers.values()):
             try:
                 for facts in plugin.all_facts(MAX_PART_BYTES):
@@ -224,12 +224,12 @@ class PoolShare:
     # --- what others tell -------------------------------------------------------------------------
 
     def apply(self, replica: str, state: PoolState, changed_at: float | None) -> None:
-        """Take what a replica tells.
+        """Apply the state that a replica has sent.
 
         Args:
             replica: Its name.
-            state: What it tells.
-            changed_at: When the requests in flight changed, about, in seconds of the clock of the
+            state: The state of this pool there.
+            changed_at: About when the requests in flight changed, in seconds of the clock of the
                 loads; None if unknown.
         """
         numbers = self._numbers.get(replica)
@@ -275,7 +275,7 @@ class PoolShare:
     def _share(
         self, endpoint: Endpoint, replica: str, number: int, at: float | None = None
     ) -> None:
-        """Count what ``replica`` has in flight on ``endpoint``, unless that is known otherwise."""
+        """Count what ``replica`` has in flight on ``endpoint``, unless it is a sibling."""
         if replica not in self.siblings:
             endpoint.load.share(replica, number, at)
 

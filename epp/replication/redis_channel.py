@@ -1,13 +1,14 @@
 """Messages between replicas over Redis or Valkey, by publish and subscribe.
 
-One channel is for all replicas of a group, and each has one for messages to it alone. Nothing is
+All replicas of a group share one channel, and each has another for messages to it alone. Nothing is
 stored, so there are no keys to expire, no memory limit or eviction policy matters, and a Redis that
-starts empty after a failure loses nothing. Streams, which keep messages, were not taken: a number
-of requests in flight is out of date before it could be read again, and a replica that joins needs
-what others know, not what they once sent. It asks for that, and gets it on its own channel.
+starts empty after a failure loses nothing. Streams, which keep messages, are not used: a number of
+requests in flight is out of date before it could be read again, and a replica that joins needs the
+present state of the others, not their past messages. It asks for that state, and gets it on its own
+channel.
 
-A replica hears its own messages, too. If it hears none for a while, the connection is dead, even
-if TCP does not know yet, and is made anew.
+A replica receives its own messages, too. If it receives none for a while, the connection is dead,
+even if TCP has not noticed yet, and is replaced.
 """
 
 import asyncio
@@ -31,16 +32,17 @@ from epp.replication.settings import RedisAddress, ReplicaSettings
 _log = structlog.get_logger(__name__)
 
 MAX_QUEUED: Final = 256
-"""Messages that wait to be sent: 5 s of one every 20 ms."""
+"""Messages that may wait to be sent: 5 s of one every 20 ms."""
 MAX_QUEUED_BYTES: Final = 8 << 20
 CONNECT_SECONDS: Final = 2.0
-"""For connecting, and for each answer of Redis."""
+"""Time limit for connecting, and for each response of Redis."""
 SILENCE_SECONDS: Final = 3.0
-"""Without any message, not even an own one: the connection is dead. At least half a lease."""
+"""Time without any message, even an own one, after which the connection counts as dead; at least
+half a lease."""
 _FIRST_WAIT_SECONDS: Final = 0.1
 _MOST_WAIT_SECONDS: Final = 2.0
 _LAST_SECONDS: Final = 0.5
-"""For sending the goodbye."""
+"""Time limit for sending the last messages."""
 _FAULTS: Final = (RedisError, OSError)
 
 
@@ -103,7 +105,7 @@ class RedisCarrier(Carrier):
                 if self._is_connected:
                     wait = _FIRST_WAIT_SECONDS
                 self._note_loss(fault)
-            # With jitter, so that not all replicas connect in the same moment.
+            # With jitter, so that not all replicas connect at the same moment.
             await asyncio.sleep(wait * self._rng.uniform(0.5, 1.0))
             wait = min(2 * wait, _MOST_WAIT_SECONDS)
 
@@ -122,8 +124,8 @@ class RedisCarrier(Carrier):
         """Connect, and carry messages until that fails.
 
         Raises:
-            OSError: The server, or the file of the password, is out of reach.
-            RedisError: The server refuses, or does not answer.
+            OSError: The server cannot be reached, or the password file cannot be read.
+            RedisError: The server refuses the connection or does not respond.
         """
         self._queue.clear()
         self._queued_bytes = 0
@@ -177,7 +179,7 @@ class RedisCarrier(Carrier):
         return f"{self._all}:to:{recipient}"
 
     def _arguments(self) -> Mapping[str, Any]:
-        """Return the arguments of a client; reads the password's file."""
+        """Return the arguments of a client; reads the password file."""
         address, settings = self._address, self._settings
         password = None
         if settings.replica_state_password_file is not None:
@@ -197,18 +199,18 @@ class RedisCarrier(Carrier):
             "password": password,
             "socket_timeout": CONNECT_SECONDS,
             "socket_connect_timeout": CONNECT_SECONDS,
-            "retry": Retry(NoBackoff(), 0),  # it is repeated here, with jitter
+            "retry": Retry(NoBackoff(), 0),  # retried in run(), with jitter
             "protocol": 2,  # all that publish and subscribe need; older servers have no other
             **tls,
         }
 
 
 def _end_if_cancelled() -> None:
-    """Raise CancelledError if this task was cancelled: a call of the client may have hidden that.
+    """Raise CancelledError if this task was cancelled, which the client may have hidden.
 
-    Cancelled while it sends commands, the client of Redis (8.1) returns, or raises another error.
-    For the tasks of a group only: Python 3.11 leaves the task around a group that has failed marked
-    as cancelled.
+    If it is cancelled while it sends commands, the client of Redis (8.1) returns, or raises another
+    error. Call this only in tasks of a group: Python 3.11 leaves the parent task of a failed group
+    marked as cancelled.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():

@@ -1,13 +1,13 @@
-"""This process as one of several replicas: tells the others what it does, and hears them.
+"""This process as one of several replicas: sends its state to the others, and receives theirs.
 
-Every 20 ms what has changed goes out, every second all requests in flight, so that lost messages
-heal. Where nothing is so urgent, as between workers whose plugins share facts alone, it is every
-0.1 s. A replica that is silent for its lease counts as dead: what it had in flight is forgotten.
-What it has taught (facts) stays. One that joins, or that was cut off, asks; all answer with their
-requests in flight, and the one that has run the longest with all facts, in parts.
+Every 20 ms it sends the changes, and every second all requests in flight, to make up for lost
+messages. If nothing is urgent, as between workers whose plugins share only facts, it sends every
+0.1 s. A replica that is silent for its lease counts as dead: its requests in flight are forgotten,
+its facts stay. A replica that joins, or that was cut off, asks the others. All answer with their
+requests in flight, and the one that has run the longest also with all facts, in parts.
 
-The request path waits for nothing here. If the carrier is away, each replica goes on with what it
-knows; numbers of others are dropped when their leases end, and come back as total numbers.
+The request path never waits for this. If the carrier is disconnected, each replica goes on with its
+own state; the numbers of others are dropped when their leases end, and come back as totals.
 """
 
 import asyncio
@@ -36,24 +36,24 @@ from epp.replication.traffic import Dropped, PeerReading, Traffic
 _log = structlog.get_logger(__name__)
 
 TICK_SECONDS: Final = 0.02
-"""Between two messages, if there is something urgent to tell."""
+"""Time between two messages while there are urgent changes."""
 WHOLE_SECONDS: Final = 1.0
-"""Between two messages with everything in flight."""
+"""Time between two messages with all requests in flight."""
 HEARTBEATS: Final = 8
-"""Messages in the time of a lease, even if there is nothing to tell."""
+"""Minimum number of messages per lease, even without changes."""
 _RESTART_SECONDS: Final = 1.0
-"""Before a carrier that failed unexpectedly is started again."""
+"""Pause before a carrier that failed unexpectedly is restarted."""
 
 
 class Replica(Inbox):
     """One of several replicas.
 
     Args:
-        name: Its name, different from those of the others, and best the same after a restart.
+        name: Its name, unique among the replicas; it should stay the same after a restart.
         carrier: Carries the messages.
         lease_seconds: Silence after which another replica counts as dead.
         clock: The clock of the endpoints' loads, monotonic seconds.
-        incarnation: Larger than that of an earlier process of this name; None to take the time.
+        incarnation: Larger than that of an earlier process of this name; None for the current time.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class Replica(Inbox):
         self._askers: dict[str, None] = {}
         """Replicas that wait for facts, in order."""
         self._answer: Iterator[PoolState] = iter(())
-        """What is left to send to the first of them."""
+        """The remaining facts for the first of them."""
         self._ignored: set[str] = set()
-        """Names of senders whose messages are ignored, and of whom the log says so."""
+        """Names of senders whose messages are ignored, which has been logged."""
 
     @property
     def is_connected(self) -> bool:
@@ -97,7 +97,7 @@ class Replica(Inbox):
         return share
 
     def _end(self, share: PoolShare) -> None:
-        if self._pools.get(share.pool) is share:  # otherwise it was made anew meanwhile
+        if self._pools.get(share.pool) is share:  # otherwise it has been replaced
             del self._pools[share.pool]
 
     def readings(self) -> Mapping[str, PeerReading]:
@@ -111,7 +111,7 @@ class Replica(Inbox):
         }
 
     async def run(self) -> None:
-        """Exchange state until cancelled; then say goodbye."""
+        """Exchange state until cancelled; then tell the others that this replica leaves."""
         async with asyncio.TaskGroup() as tasks:
             carrier = tasks.create_task(self._carry(), name="replica carrier")
             try:
@@ -133,7 +133,7 @@ class Replica(Inbox):
     # --- telling ----------------------------------------------------------------------------------
 
     def tick(self) -> float:
-        """Tell what has changed; drop what is known of replicas that are silent.
+        """Send the changes; forget replicas that are silent.
 
         Returns:
             Seconds until the next call.
@@ -194,7 +194,7 @@ class Replica(Inbox):
             traffic.dropped[Dropped.NOT_QUEUED] += 1
 
     def _send_facts(self) -> None:
-        """Send one part of what is known to the first replica that waits for it."""
+        """Send one part of the facts to the first replica that waits for them."""
         asker = next(iter(self._askers))
         state = next(self._answer, None) if self.peers.get(asker) is not None else None
         if state is not None:
@@ -231,7 +231,7 @@ class Replica(Inbox):
             self.traffic.dropped[dropped] += 1
 
     def _read(self, data: bytes) -> Dropped | None:
-        """Take a message; return why it was dropped, None if it was not."""
+        """Process a message; return why it was dropped, None if it was not."""
         if len(data) > MAX_MESSAGE_BYTES:
             return Dropped.TOO_LONG
         try:

@@ -1,4 +1,4 @@
-"""Where replicas exchange their state, as given on the command line."""
+"""Settings of the exchange between replicas, and the form of ``--replica-state``."""
 
 import os
 import socket
@@ -120,11 +120,11 @@ class RedisAddress:
     host: str
     port: int
     database: int
-    """Part of the names of the channels; publish and subscribe know no databases."""
+    """Part of the channel names, because publish and subscribe have no databases."""
     username: str
     is_tls: bool
     group: str
-    """Replicas of one group share their state; "" for that of the pool's name."""
+    """Replicas of one group share their state; "" for the group named like the pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +138,14 @@ def replica_state_of(text: str) -> RedisAddress | SocketFolder:
     """Return where replicas exchange their state.
 
     Raises:
-        ReplicaStateError: ``text`` is no valid URL.
+        ReplicaStateError: ``text`` is not a valid URL.
     """
     try:
         url = urlsplit(text)
         port = url.port
     except ValueError as error:
         raise _invalid(str(error)) from error
-    if url.password is not None:  # such a text must not be shown
+    if url.password is not None:  # the text must not be shown
         raise _invalid(
             "a command line is no place for a password; put it into a file and name it with"
             " --replica-state-password-file"

@@ -2,15 +2,15 @@
 
 Each replica listens on a socket there, named by the hash of its name, and connects to those of the
 others, which it finds by listing the directory. A connection carries messages in one direction:
-from the one that connected. So the end of a replica shows at once, as the end of its connections;
-a socket that refuses connections is what a killed replica has left, and is removed.
+from the one that connected. So the end of a replica is noticed at once, as the end of its
+connections. A socket that refuses connections was left by a killed replica, and is removed.
 """
 
 import asyncio
 import os
 import stat
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, cast
 
@@ -24,20 +24,20 @@ from epp.replication.messages import MAX_MESSAGE_BYTES
 _log = structlog.get_logger(__name__)
 
 SCAN_SECONDS: Final = 0.25
-"""Between two looks into the directory."""
+"""Time between two scans of the directory."""
 MAX_QUEUED_BYTES: Final = 1 << 20
-"""A replica that has this much to read yet gets no further messages."""
+"""A replica with this many unread bytes gets no further messages."""
 _LENGTH: Final = struct.Struct(">I")
 _SUFFIX: Final = ".sock"
 _MOST_PATH_BYTES: Final = 107
-"""Of the address of a unix socket on Linux, without the final zero."""
+"""Longest path of a unix socket on Linux, without the final zero byte."""
 
 
 class SocketCarrier(Carrier):
     """Carries messages over unix sockets.
 
     Args:
-        folder: The directory; made, for this user only, if it is missing.
+        folder: The directory; created, for this user only, if it is missing.
         name: Name of this replica.
 
     Raises:
@@ -68,17 +68,18 @@ class SocketCarrier(Carrier):
         return all(queued)
 
     async def run(self, inbox: Inbox) -> None:
-        loop = asyncio.get_running_loop()
-        # An earlier process of this name may have left it.
-        await asyncio.to_thread(self._path.unlink, missing_ok=True)
-        server = await loop.create_unix_server(
-            lambda: _Incoming(inbox, self._incoming), str(self._path)
-        )
-        await asyncio.to_thread(self._path.chmod, 0o600)
+        server = await self._listen(inbox)
         self._listens = True
         try:
             while True:
-                if await self._connect():
+                entries = await asyncio.to_thread(os.listdir, self._folder)
+                if self._path.name not in entries:
+                    # Removed by the end of an earlier process of this name, or by a replica that
+                    # found that process's socket just before it was replaced.
+                    _log.info("socket of this replica is missing, listening again")
+                    server.close()
+                    server = await self._listen(inbox)
+                if await self._connect(entries):
                     inbox.joined()
                 await asyncio.sleep(SCAN_SECONDS)
         finally:
@@ -90,10 +91,19 @@ class SocketCarrier(Carrier):
                 connection.close()
             await asyncio.to_thread(self._path.unlink, missing_ok=True)
 
-    async def _connect(self) -> bool:
-        """Connect to replicas that have appeared; return whether there are any."""
+    async def _listen(self, inbox: Inbox) -> asyncio.Server:
+        # An earlier process of this name may have left it.
+        await asyncio.to_thread(self._path.unlink, missing_ok=True)
+        server = await asyncio.get_running_loop().create_unix_server(
+            lambda: _Incoming(inbox, self._incoming), str(self._path)
+        )
+        await asyncio.to_thread(self._path.chmod, 0o600)
+        return server
+
+    async def _connect(self, entries: Iterable[str]) -> bool:
+        """Connect to the replicas among ``entries`` that are new; return whether there are any."""
         has_new = False
-        for entry in await asyncio.to_thread(os.listdir, self._folder):
+        for entry in entries:
             path = self._folder / entry
             if not entry.endswith(_SUFFIX) or path == self._path or entry in self._links:
                 continue
@@ -146,7 +156,7 @@ class _Outgoing(asyncio.Protocol):
         return True
 
     def close(self) -> None:
-        """Close the connection; what the other one has not read yet is lost."""
+        """Close the connection; unread messages are lost."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -204,7 +214,7 @@ def _file_of(name: str) -> str:
 
 
 def _prepare(folder: Path, path: Path) -> None:
-    """Make the directory, and check that no other user can put sockets into it."""
+    """Create the directory, and check that no other user can put sockets into it."""
     if len(os.fsencode(path)) > _MOST_PATH_BYTES:
         raise ReplicaStateError(
             f"--replica-state: the path {folder} is too long for sockets; use one of at most"

@@ -6,10 +6,10 @@ from enum import StrEnum
 
 
 class Dropped(StrEnum):
-    """Why a message, or what it had to say, was lost."""
+    """Why a message was lost or ignored."""
 
     NOT_QUEUED = "not-queued"
-    """Sent faster than the carrier could, or while it was away."""
+    """Sent faster than the carrier could carry it, or while it was disconnected."""
     TOO_LONG = "too-long"
     MALFORMED = "malformed"
     OTHER_VERSION = "other-version"
@@ -32,13 +32,13 @@ class Traffic:
     sent_bytes: int = 0
     received: int = 0
     received_bytes: int = 0
-    """Of messages that count, without own ones that came back."""
+    """Bytes of messages from others that were not ignored."""
     dropped: Counter[Dropped] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
 class PeerReading:
-    """What the metrics say of one other replica."""
+    """The values that metrics show of one other replica."""
 
     age_seconds: float
     in_flight: int

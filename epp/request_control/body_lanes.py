@@ -1,4 +1,4 @@
-"""The lanes of the body queue: where requests wait, and what serves them."""
+"""The lanes of the body queue: each holds waiting requests and serves them in turn."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,9 +13,9 @@ from epp.request_control.waiting_request import WaitingRequest
 REST_ABOVE_SECONDS: Final = 0.005
 """A lane rests after a decision that took longer: a tenth of a delay that clients would notice."""
 MAX_WAITING: Final = 256
-"""Requests in a lane; one more makes the source with most of them lose its last one."""
+"""Maximum requests in a lane; one more displaces the last one of the source with the most."""
 MAX_SHORT_WAITING: Final = 1024
-"""Requests with short bodies that wait; one more is decided at once."""
+"""Maximum waiting requests with short bodies; one more is decided at once."""
 
 
 class ShortLane:
@@ -30,7 +30,7 @@ class ShortLane:
 
     @property
     def is_bypassed(self) -> bool:
-        """Whether the next request is to be decided at once."""
+        """Whether to decide the next request at once."""
         waiting = len(self.queue)
         return waiting >= MAX_SHORT_WAITING if waiting else self._work.turn.has_time
 
@@ -72,7 +72,7 @@ class Lane:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits, is being decoded, or has just taken long."""
+        """Whether no request waits or is being decoded, and the lane does not rest."""
         return self._task is None
 
     def start(self, rest_seconds: float = 0.0) -> None:
@@ -89,7 +89,7 @@ class Lane:
                 source, waiting = self.queue.pop()
                 try:
                     seconds = await self._work.advance(waiting)
-                except Exception as error:  # the other requests must be served all the same
+                except Exception as error:  # the other requests must still be served
                     waiting.fail(self._work.refuse(waiting.request, error))
                     continue
                 self.queue.charge(source, seconds)

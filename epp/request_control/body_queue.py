@@ -13,8 +13,8 @@ at once; the others wait in one of three lanes:
   than half of the loop.
 
 All lanes serve the sources of requests in turn, by the CPU time that each has used
-(:mod:`.fair_queue`). Those of ordinary and of long bodies refuse requests that cannot be decided in
-time.
+(:mod:`.fair_queue`). The lanes of ordinary and of long bodies refuse requests that cannot be
+decided in time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,14 +46,14 @@ from epp.tracing import RequestTrace
 SMALL_BODY_BYTES: Final = 4 << 10
 """A request with a body up to this is decided at once, unless the body is compressed."""
 LONG_BODY_BYTES: Final = 1 << 20
-"""A longer body has a turn of its own, never the one in which it came."""
+"""A longer body is decided in a turn of its own, never in the one in which it arrived."""
 
 
 class BodyQueue:
     """Passes requests to the director of a pool; used in the event loop.
 
     Args:
-        director: Decides.
+        director: Decides the requests.
         lanes: Where requests wait, shared with the queues of other pools.
     """
 

@@ -19,7 +19,8 @@ MAX_WAIT_SECONDS: Final = 30.0
 
 _INLINE_BYTES: Final = 64 << 10
 """Maximum decoded length of a short body that is decoded at once: an ordinary prompt fits. zstd
-takes 30 us and gzip 200 us, but up to 1.5 ms for a hostile body, so the time counts on the turn."""
+takes 30 us and gzip 200 us, but up to 1.5 ms for a hostile body, so the time counts towards the
+turn."""
 _SLICE_BYTES: Final = 4 << 20
 _FIRST_ESTIMATE: Final = 4e-9
 """Seconds per byte of a body, until some have been measured."""
@@ -29,7 +30,7 @@ _MAX_TURNS: Final = 8
 
 
 class LoopTurn:
-    """The present turn of the event loop, and the time that bodies have taken in it."""
+    """The current turn of the event loop, and the time that bodies have taken in it."""
 
     __slots__ = ("_is_open", "spent_seconds")
 
@@ -80,7 +81,7 @@ class BodyWork:
         self._seconds_per_byte = _FIRST_ESTIMATE
 
     def fits(self, request: ReceivedRequest) -> bool:
-        """Return whether ``request`` fits into the present turn."""
+        """Return whether ``request`` fits into the current turn."""
         spent = self.turn.spent_seconds
         return not spent or (spent + request.body_bytes * self._seconds_per_byte <= TURN_SECONDS)
 
@@ -93,7 +94,7 @@ class BodyWork:
         try:
             request.decoding = decoding = request.director.decoding(request.headers, request.body)
             if decoding is None or len(request.body) > SHORT_BODY_BYTES:
-                return  # a long one may decode to nothing at all, 100 ms for each MiB received
+                return  # a long one may take 100 ms per MiB received, even if it yields nothing
             if self.turn.has_time:
                 began = self._cpu_clock()
                 try:
@@ -105,7 +106,7 @@ class BodyWork:
             raise self.refuse(request, error) from error
 
     def decide(self, request: ReceivedRequest) -> RoutedRequest | PendingDecision:
-        """Have the director decide, and count the time on this turn.
+        """Have the director decide, and add the time to this turn.
 
         Raises:
             RequestError: The error to answer with.
@@ -143,7 +144,7 @@ class BodyWork:
             waiting.end(self.decide(waiting.request))
         except RequestError as error:
             waiting.end(error)
-        except Exception as error:  # the other requests must be served all the same
+        except Exception as error:  # the other requests must still be served
             waiting.fail(self.refuse(waiting.request, error))
 
     async def advance(self, waiting: WaitingRequest) -> float:

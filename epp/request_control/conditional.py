@@ -14,7 +14,7 @@ from epp.scheduling import CycleState, SchedulingResult, StateKey
 PREFER_HEADER: Final = "prefer"
 
 PREFIX_MATCHES: Final = StateKey[Any]("prefix-matches")
-"""What the default prefix producer writes: ``blocks``, the blocks held by endpoint name."""
+"""Written by the default prefix producer; ``blocks`` has the blocks held by endpoint name."""
 
 
 def acceptance(

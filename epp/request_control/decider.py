@@ -1,4 +1,4 @@
-"""From a parsed request to a routed one: candidates, choice, reservation."""
+"""Turns a parsed request into a routed one: candidates, choice, reservation."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ from epp.scheduling import (
     caused,
 )
 
-perf_counter: Final = time.perf_counter  # imported, compiled code would look it up each time
+perf_counter: Final = time.perf_counter  # compiled code looks up an imported name at each use
 
 _ANSWERS: Final[Mapping[type[Exception], type[RequestError]]] = {
     NoEndpointsError: AllFilteredError,
@@ -50,7 +50,7 @@ _ANSWERS: Final[Mapping[type[Exception], type[RequestError]]] = {
     DroppedError: RequestDroppedError,
     UnknownProfileError: ProfileNotFoundError,
 }
-"""Errors of the scheduler as the client gets them; any other is a fault of this EPP."""
+"""The client's error for each error of the scheduler; any other is a fault of this EPP."""
 
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _NO_STAGES: Final[tuple[Sequence[Reservation], Mapping[str, Endpoint]]] = ((), MappingProxyType({}))
@@ -222,7 +222,7 @@ class Decider:
         endpoint = picked[0].endpoint
         destination = result.destination or _addresses(picked)
         now = self._clock()
-        load: Any = endpoint.load  # its ints stay ints in the log, when compiled, too
+        load: Any = endpoint.load  # Any: compiled code would turn its ints into floats
         waiting_requests, running_requests = load.waiting_requests, load.running_requests
         kv_cache_usage, requested_at = load.kv_cache_usage, endpoint.metrics.requested_at
         recorder = self._recorder
@@ -286,7 +286,7 @@ def candidates_of(
     follow_subset_hint: bool,
     why_none_serves: Callable[[], str] = lambda: "",
 ) -> Sequence[Endpoint]:
-    """Return the candidates for the request, after its producers and its admission.
+    """Run screeners, ``attach`` of producers, and admitters; return the request's candidates.
 
     Args:
         prepared: The request.
@@ -341,12 +341,12 @@ def _reserve_stages(
 def _request_headers(
     prepared: PreparedRequest, headers: Mapping[str, str]
 ) -> Mapping[str, str | None]:
-    """Return the headers to set, those of plugins and ``headers``; the later ones win."""
+    """Return the headers to set: those of plugins, overridden by ``headers``."""
     set_by_plugins = prepared.producer_run.state.read(REQUEST_HEADERS_TO_SET) or _NO_HEADERS
     request_headers = prepared.producer_run.request.headers
     is_decoded = prepared.rewritten is not None and "content-encoding" in request_headers
     if not (is_decoded or headers):
         return set_by_plugins
-    # The body that is sent on has no encoding any more, whatever plugins have set.
+    # The body that is sent on is decoded, whatever encoding plugins have set.
     decoded = {"content-encoding": None} if is_decoded else {}
     return {**set_by_plugins, **decoded, **headers}

@@ -1,7 +1,7 @@
-"""The record of one decision: what was chosen, for which reasons, and on which inputs.
+"""The record of one decision: the choice, its reasons, and its inputs.
 
-The answer to the gateway and the log line are made of it. It holds references to what the decision
-has computed anyway and is made once per routed request, when its endpoints are reserved and the
+The answer to the gateway and the log line are made from it. It refers to objects that the decision
+has computed anyway, and is made once per routed request, when its endpoints are reserved and the
 ``PreRequest`` plugins have run.
 """
 
@@ -56,11 +56,11 @@ class Decision:
         is_forced: bool = False,
     ) -> None:
         self.request = request
-        """With its target model, priority and flow; its prompt is dropped once it is sent."""
+        """The request with target model, priority and flow; its prompt is dropped when sent."""
         self.candidates = candidates
-        """What the choice was made among: the pool, restricted by subset and screeners."""
+        """The endpoints to choose from: the pool, restricted by the subset and the screeners."""
         self.result = result
-        """What each profile filtered, scored and picked, as ``PreRequest`` plugins have left it."""
+        """What each profile filtered, scored and picked, with changes by ``PreRequest`` plugins."""
         self.endpoint = endpoint
         """The primary profile's best endpoint, which is reserved."""
         self.destination = destination
@@ -68,7 +68,7 @@ class Decision:
         self.request_headers = request_headers
         """Headers to set on the way to the model server by lower-case name; None removes one."""
         self.received_at = received_at
-        """When the request headers came, in seconds of the clock."""
+        """When the request headers arrived, in seconds of the clock."""
         self.decided_at = decided_at
         self.waiting_requests = waiting_requests
         """The chosen endpoint's load before this request was counted; so are the next two."""
@@ -81,7 +81,7 @@ class Decision:
         self.stage_reservations = stage_reservations
         """Places on the endpoints of the other profiles, such as a prefill."""
         self.stages = stages
-        """Those endpoints by profile."""
+        """The endpoints of ``stage_reservations``, by profile."""
         self.scores = scores
         """Total scores by ``ip:port``, for the gateway; None if it does not get them."""
         self.shadow = shadow

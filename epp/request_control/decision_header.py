@@ -1,4 +1,4 @@
-"""What a client may learn of its request: headers of the response, off by default."""
+"""Response headers that tell a client how its request was routed; off by default."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -16,7 +16,7 @@ def decision_headers(
 ) -> Mapping[str, str | None]:
     """Return the request id, and the endpoint that serves with its score, margin and queue wait.
 
-    Of a forced decision there are no scores: ``forced`` stands in their place.
+    A forced decision has no scores; ``forced`` takes their place.
 
     Args:
         decision: The decision.

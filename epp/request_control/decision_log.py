@@ -1,4 +1,4 @@
-"""Fields of the lines about decisions at log level debug."""
+"""Fields of the debug log lines about decisions."""
 
 from collections.abc import Mapping, Sequence
 from heapq import nlargest

@@ -104,15 +104,15 @@ class Director:
             outcomes: Notified of every request that was decided or refused.
             flow: Flow control. Without it, or while it is off, only sheddable requests to a full
                 pool are refused.
-            outliers: Outlier detection, told of the status of responses; None without it.
-            hedging_budget: Second tries of streamed requests at gateways that can hedge, as a share
-                of these requests; 0.0 for none.
+            outliers: Outlier detection, which gets the status of responses; None without it.
+            hedging_budget: Second tries by gateways that can hedge, as a share of their streamed
+                requests; 0.0 for none.
             emit_endpoint_scores: Send the gateway the total score of every candidate.
             emit_decision_header: Tell clients the endpoint, its score and the request id.
-            follow_subset_hint: Choose among the endpoints that the gateway names, if it does.
+            follow_subset_hint: Choose among the endpoints that the gateway names, if it names any.
             body_limits: Limits of bodies; None for the defaults.
-            whole_pool: Returns all endpoints, among them those that outlier detection has ejected,
-                for a request that fits no other one; None if ``pool`` does.
+            whole_pool: Returns all endpoints, including those that outlier detection has ejected,
+                for a request that no other endpoint can serve; None if ``pool`` returns them all.
             why_none_serves: Returns why ``pool`` returns no endpoint although there are some; ""
                 if there are none.
             log_fields: Fields of every log line of a request.
@@ -171,7 +171,7 @@ class Director:
         return self._live.in_flight
 
     def watch_ends(self, watch: RequestWatch | None) -> None:
-        """Notify ``watch`` of each request that ends; None for nobody. Thread-safe."""
+        """Call ``watch`` for each request that ends; None stops that. Thread-safe."""
         self._live.watch = watch
 
     @property
@@ -210,7 +210,7 @@ class Director:
             request_id: Id of the HTTP request.
             headers: Its headers by lower-case name, pseudo headers included.
             body: Its whole body; b"" for none. A memoryview is copied: copy a long one beforehand.
-            received_at: When its headers came, in seconds of the clock.
+            received_at: When its headers arrived, in seconds of the clock.
             subset: Endpoints that the gateway allows, ``ip:port`` or ``ip``; None for all.
             memory: Counts the bytes that it holds, ``body`` and ``decoded`` already included.
             decoded: The body without its content encoding, if the caller has decoded it.
@@ -248,7 +248,7 @@ class Director:
             state = CycleState()
             if pipeline.header_processors:
                 pipeline.request_came(request, state)
-                if request.fairness_id:  # set by a plugin, perhaps
+                if request.fairness_id:  # perhaps set by a plugin
                     request.fairness_id = bounded_id(request.fairness_id)
             if not request.fairness_id:
                 request.fairness_id = DEFAULT_FAIRNESS_ID
@@ -332,7 +332,7 @@ class Director:
             why: Its answer, or how its client left.
             request_id: Id of the HTTP request.
             headers: Its headers by lower-case name.
-            received_at: When its headers came, in seconds of the clock.
+            received_at: When its headers arrived, in seconds of the clock.
         """
         recorder, path = self._recorder, headers.get(":path", "")
         if recorder is None:
@@ -375,7 +375,7 @@ class Director:
         return decision.outcome if isinstance(decision.outcome, RoutedRequest) else decision
 
     def _force(self, prepared: PreparedRequest, flow: FlowController | None) -> RoutedRequest:
-        """Send the request to the endpoint that its header names, in front of all that wait.
+        """Send the request to the endpoint that its header names, ahead of all waiting requests.
 
         Args:
             prepared: The request.
@@ -396,7 +396,7 @@ _ANSWERS: Final[Mapping[type[ParseError], type[RequestError]]] = {
     NestedTooDeeplyError: TooDeepError,
     TooManyValuesError: TooManyJsonValuesError,
 }
-"""Errors of parsing as the client gets them; any other one is a bad request."""
+"""The client's error for each error of parsing; any other is a bad request."""
 
 
 def _as_answer(error: ParseError) -> RequestError:

@@ -89,7 +89,7 @@ class DryRuns:
         self._follow_subset_hint = follow_subset_hint
 
     def judge(self, raw: RawRequest, refusal: RequestError) -> None:
-        """Decide a request that was refused again, if that is wanted, and record the result."""
+        """Decide a refused request again, if that is wanted, and record the result."""
         pipeline, outcomes = self.pipeline, self._outcomes
         if pipeline is None or outcomes is None or isinstance(refusal, _NOT_JUDGED):
             return
@@ -164,7 +164,7 @@ class _FoundError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _SamePolicies:
-    """The policies as they were applied to a request: drawing a target is random, and counted."""
+    """The policies with the target already drawn: another draw would be random, and counted."""
 
     policies: RequestPolicies
     target_model: str

@@ -60,7 +60,7 @@ class ForcedEndpointMissingError(RequestError):
 
 
 class PoolNotServedError(RequestError):
-    """The gateway asks for a pool that this endpoint picker does not serve, or not yet."""
+    """The gateway asks for a pool that this endpoint picker does not serve, at least not yet."""
 
     status = 503
     code = "ServiceUnavailable"
@@ -86,7 +86,7 @@ class NoCandidatesError(RequestError):
 
 
 class NoCandidatesForNoBodyError(NoCandidatesError):
-    """The same for a request without a body, for which the Go EPP has another answer."""
+    """The pool has no endpoint for a request without a body; the Go EPP answers it differently."""
 
 
 class NoServerRespondsError(RequestError):
@@ -135,7 +135,7 @@ class RequestDroppedError(RequestError):
 
 
 class NotCachedError(RequestError):
-    """The request requires a server that has its prefix cached, and the chosen one has not."""
+    """The request requires a server that has its prefix cached; the chosen one does not have it."""
 
     status = 412
     code = "PreconditionFailed"
@@ -257,7 +257,7 @@ class BodyTooLargeError(LimitError):
 
 
 class DecodedBodyTooLargeError(LimitError):
-    """The request's body exceeds the limit of its compression ratio."""
+    """The request's body exceeds the limit on the compression ratio."""
 
     stage = "parsing"
     limit = "compression-ratio"

@@ -1,4 +1,4 @@
-"""Which endpoints a gateway should retry on when it cannot reach the picked one."""
+"""The endpoints that a gateway should try when it cannot reach the picked one."""
 
 from collections.abc import Sequence
 from math import inf
@@ -11,8 +11,8 @@ _TIES: Final = 8
 """How many endpoints with the same score are compared by their load."""
 
 _SAME_HOST: Final = 8
-"""How many endpoints on hosts that are already in the list are passed over for others: as many as
-one pod may have ranks."""
+"""How many endpoints on hosts that are already in the list are passed over for others; one pod may
+have as many ranks."""
 
 
 def fallbacks(decision: Decision, count: int) -> list[Endpoint]:

@@ -16,8 +16,8 @@ FORCE_HEADER: Final = "x-epp-force-endpoint"
 MAX_LIFETIME_SECONDS: Final = 600
 
 _DOMAIN: Final = b"epp-force-endpoint-v1"
-"""The first line of what is signed, so that no signature made with the key for another purpose
-fits."""
+"""The first line of the signed text, so that no signature made with the key for another purpose is
+valid."""
 _VALUE: Final = re.compile(r"([\x21-\x3a\x3c-\x7e]{1,512});exp=(\d{1,11});sig=([0-9a-f]{64})")
 _AGAIN: Final = "make a new one with `epp force-endpoint`"
 

@@ -25,11 +25,11 @@ _log = structlog.get_logger(__name__)
 
 
 class ForceKeyError(Exception):
-    """The key file cannot be used; the text says why and how to mend it."""
+    """The key file cannot be used; the text says why and how to fix it."""
 
 
 def keys_of(content: bytes) -> Sequence[bytes]:
-    """Return the keys in the content of a file, the first line's first; blank lines are skipped.
+    """Return the keys in a file's content, in the order of the lines; blank lines are skipped.
 
     Raises:
         ForceKeyError: There is none, one is too short, or there are too many.
@@ -52,7 +52,7 @@ def keys_of(content: bytes) -> Sequence[bytes]:
 class ForceKeys:
     """The keys of a followed file.
 
-    A file that cannot be used any more is logged, and the keys that were read last stay valid.
+    If the file can no longer be used, that is logged, and the keys that were read last stay valid.
 
     Args:
         path: The file.

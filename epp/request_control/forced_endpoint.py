@@ -1,8 +1,9 @@
 """Requests whose endpoint an operator forces by a signed header, to warm it up or to debug it.
 
-The endpoint may drain or be ejected. Screeners, filters, scorers, pickers, shadows and the
-gateway's subset are passed by, and so are saturation and the queues of flow control. Everything
-else is as for any request: admitters, data producers, the reservation, hooks, accounting.
+The endpoint may be draining or ejected. Such a request bypasses screeners, filters, scorers,
+pickers, shadow profiles, the gateway's subset, saturation and the queues of flow control.
+Everything else is as for any request: admitters, data producers, the reservation, hooks,
+accounting.
 """
 
 import time
@@ -21,7 +22,7 @@ from epp.request_control.force_keys import ForceKeys
 from epp.scheduling import Endpoint, ProfileResult, SchedulingResult, ScoredEndpoints
 
 FORCED: Final = "forced-endpoint"
-"""Stands for the profile in the result of a forced decision."""
+"""Name of the profile in the result of a forced decision."""
 
 
 class ForcedEndpoints:
@@ -29,7 +30,7 @@ class ForcedEndpoints:
 
     Args:
         keys: One of them must have signed the header.
-        pool: Returns all endpoints, those that drain or are ejected included.
+        pool: Returns all endpoints, including draining and ejected ones.
         metrics: Counts requests with the header.
         now: Unix time in seconds.
     """
@@ -77,6 +78,6 @@ class ForcedEndpoints:
 
 
 def forced_result(endpoint: Endpoint) -> SchedulingResult:
-    """Return what a scheduler would, had it found this endpoint only."""
+    """Return the result of a scheduler with this endpoint as the only candidate."""
     scored = ScoredEndpoints((endpoint,), (0.0,))
     return SchedulingResult({FORCED: ProfileResult(FORCED, scored[:], scored)}, FORCED)

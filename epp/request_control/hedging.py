@@ -2,8 +2,9 @@
 
 A gateway with hedging sends the request to the next endpoint of its list if the response has not
 begun after a time that the endpoint picker names, and uses the response that begins first. That
-time is learned: the responses to most recent requests with a prompt of similar length began sooner.
-A budget limits the second tries, because they are extra load when the pool is slow already.
+time is learned from recent requests with prompts of similar length: the responses to most of them
+began sooner. A budget limits the second tries, because they are extra load when the pool is slow
+already.
 """
 
 from collections import deque
@@ -16,12 +17,12 @@ _LEAST_QUANTILE: Final = 0.95
 _SAMPLES: Final = 256
 """Recent requests that are remembered for each length of prompt."""
 _LEAST_SAMPLES: Final = 64
-"""No request is hedged before so many of its length are known."""
+"""No request is hedged until this many of its length are known."""
 _RENEWAL: Final = 16
-"""After so many more requests the delay is computed again."""
+"""The delay is computed again after this many more requests."""
 _LEAST_SECONDS: Final = 0.01
 _MAX_SAVED: Final = 10.0
-"""Budget that quiet times can save up, in second tries."""
+"""Maximum unspent budget, in second tries."""
 
 
 class _Times:
@@ -80,7 +81,7 @@ class Hedging:
         times.add(seconds, self._quantile)
 
     def settle(self, tries: int, *, has_won: bool) -> None:
-        """Return what a hedge has reserved, except for its second tries.
+        """Give back the budget that a hedge reserved, less its second tries.
 
         Args:
             tries: How often the gateway sent the request to a further endpoint.
@@ -116,7 +117,7 @@ class Hedge:
         """Whether a further endpoint has responded first."""
 
     def tries(self, now: float) -> int:
-        """Return to how many further endpoints the gateway has sent the request by now."""
+        """Return how many further endpoints the gateway has sent the request to by now."""
         if self.delay_seconds is None:
             return 0
         return min(self._others, max(0, ceil((now - self._sent_at) / self.delay_seconds) - 1))

@@ -30,7 +30,7 @@ _OK: Final = HTTPStatus.OK.value
 """Looked up once: on Python 3.11 that takes 0.3 us."""
 
 RequestWatch = Callable[[RoutedRequest, EndCause, float], None]
-"""Is notified of a request that ends, why, and when."""
+"""Called with a request that ends, the cause, and the time in seconds of the clock."""
 
 
 class LiveRequests:
@@ -140,7 +140,7 @@ class LiveRequests:
         return hedging.begin(routed.request.body_bytes, self._clock(), others)
 
     def response_began(self, routed: RoutedRequest) -> None:
-        """Release the stages before the primary profile; the request can be evicted no more."""
+        """Release the stages before the primary profile; the request can no longer be evicted."""
         routed.release_stages(self._clock())
         if self._flow is not None:
             if routed.in_flight is not None:
@@ -199,10 +199,10 @@ class LiveRequests:
 
 
 def _is_whole(routed: RoutedRequest, cause: EndCause, now: float) -> bool:
-    """Return whether the answer was probably complete, and no 5xx.
+    """Return whether the answer was probably complete, and not a 5xx.
 
-    Without the body an answer that is cut off looks like one that is complete; but a streamed one
-    hardly ends in the moment in which it begins.
+    Without its body, an answer that is cut off looks complete; but a streamed answer rarely ends
+    right after it begins.
     """
     status = routed.status
     if cause is _CLIENT_LEFT or status is None or status >= SERVER_ERROR:

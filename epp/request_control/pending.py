@@ -1,4 +1,4 @@
-"""Decisions that have to wait, for asynchronous data producers among others.
+"""Decisions that have to wait, for example for asynchronous data producers.
 
 Each call of an asynchronous producer runs in a task; nothing else of a request does. Its result or
 its time limit continues the decision by a callback, so that everything from the last result to the
@@ -52,7 +52,7 @@ class PendingDecision(ABC):
 
     @abstractmethod
     def cancel(self, cause: EndCause) -> None:
-        """Give the decision up: nothing is reserved and the callback is not called.
+        """Abandon the decision: nothing is reserved and the callback is not called.
 
         Does nothing once the decision is made.
         """
@@ -138,7 +138,7 @@ class AwaitingProducers(PendingDecision):
             await step.guard.plugin.prepare_async(
                 self._producer_run.request, self._producer_run.state
             )
-        except SystemExit as error:  # out of a task it would end the process
+        except SystemExit as error:  # raised in a task, it would end the process
             raise RuntimeError(f"the plugin called sys.exit(): {error!r}") from error
 
     def _returned(self, step: AsyncStep, task: asyncio.Task[None]) -> None:

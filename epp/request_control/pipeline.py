@@ -49,7 +49,7 @@ from epp.scheduling import (
     call_each,
 )
 
-perf_counter: Final = time.perf_counter  # imported, compiled code would look it up each time
+perf_counter: Final = time.perf_counter  # compiled code looks up an imported name at each use
 
 _MAX_NUMBER: Final = 1e300
 """Largest number in metadata for the gateway, whose numbers are doubles."""
@@ -100,18 +100,18 @@ class Pipeline:
             each.name: ProfileOutline.of(each)
             for each in (*scheduler.profiles.values(), *(shadow.profile for shadow in shadows))
         }
-        """All profiles by name, shadows included. It refers to no plugin."""
+        """All profiles by name, including shadow profiles; they hold no references to plugins."""
         self.pre_request = pre_request
         self._checks_chosen = not all(guard.plugin.keeps_result for guard in pre_request)
         self.response_header = response_header
         self.body_start = body_start
         self.answer_reporters = answer_reporters
         self.response_complete = response_complete
-        """For a request whose answer reported its tokens."""
+        """Hooks for a request whose answer reported its tokens."""
         self.complete_without_usage = tuple(
             guard for guard in response_complete if not guard.plugin.only_with_usage
         )
-        """For any other."""
+        """Hooks for any other request."""
         self.open_requests = 0
         """Routed requests and pending decisions that use it and are not closed yet."""
         self._when_idle: list[Callable[[], None]] = []
@@ -209,7 +209,7 @@ class Pipeline:
             kept = [endpoint for endpoint in kept if endpoint in seen]
             if seen.issubset(endpoints):
                 guard.passed(perf_counter() - began)
-            else:  # unknown endpoints are ignored; its restriction applies all the same
+            else:  # unknown endpoints are ignored; its restriction still applies
                 what = f"screener {guard.plugin.name!r} returned an endpoint that it was not given"
                 guard.failed(PluginContractError(what), perf_counter() - began)
         if not kept:
@@ -220,7 +220,7 @@ class Pipeline:
         return kept
 
     def admit(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
-        """Return if no admitter refuses the request.
+        """Call the admitters, each of which may refuse the request.
 
         Raises:
             RequestError: One does; usually an AdmissionDeniedError.
@@ -257,8 +257,9 @@ class Pipeline:
 
         Args:
             request: The request.
-            result: The chosen endpoints; a change by one hook is undone before the next one.
-            candidates: The endpoints that it was made among.
+            result: The chosen endpoints; an invalid change by a hook is undone before the next
+                hook.
+            candidates: The endpoints that the choice was made from.
             state: The request's cycle state.
         """
         call_each(
@@ -323,7 +324,7 @@ class Pipeline:
                 call()
 
     def when_idle(self, call: Callable[[], None]) -> None:
-        """Have ``call`` called once when no request is open; at once if none is."""
+        """Call ``call`` once, when no request is open; immediately if none is."""
         if self.open_requests:
             self._when_idle.append(call)
         else:

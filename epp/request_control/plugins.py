@@ -56,7 +56,7 @@ AnswerFacts = Mapping[str, Mapping[str, str | bool | float]]
 class EndCause(Enum):
     """Why the stream of a request ended."""
 
-    # By identity: Enum hashes a member's name in Python.
+    # By identity: Enum hashes a member's name in Python code.
     __hash__ = object.__hash__
 
     ENDED = "ended"
@@ -84,7 +84,7 @@ class ResponseHead:
     status: int
     """HTTP status; 0 if the answer has none."""
     headers: Mapping[str, str]
-    """By lower-case name, as they came."""
+    """By lower-case name, as received."""
     served: str = ""
     """The ``ip:port`` that the gateway reports as the server; "" if it does not."""
     set_headers: dict[str, str | None] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class ProducerFailure:
 
 
 class DecisionNote(Protocol):
-    """What a plugin has to say about a decision, for ``epp explain``."""
+    """A plugin's remarks on a decision, for ``epp explain``."""
 
     def sentences(self) -> Sequence[str]:
         """Return a few sentences; called once, when the decision is recorded, or never."""
@@ -196,7 +196,7 @@ class AsyncDataProducer(Producer):
 
     @abstractmethod
     def applies_to(self, request: LLMRequest, state: CycleState) -> bool:
-        """Return whether :meth:`prepare_async` is to be called for ``request``."""
+        """Return whether :meth:`prepare_async` must be called for ``request``."""
 
     @abstractmethod
     async def prepare_async(self, request: LLMRequest, state: CycleState) -> None:
@@ -237,9 +237,9 @@ class ResponseHeader(Plugin):
 
 
 class ResponseBodyStart(Plugin):
-    """Called with the first bytes of each answer's body, where bodies pass here.
+    """Called with the first bytes of each answer's body that passes through this EPP.
 
-    In lean mode none do; in adaptive mode those that are read for their usage or renamed.
+    In lean mode no body does; in adaptive mode, those that are read for their usage or renamed.
     """
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """Priority, flow and model name of a request, from its headers and the operator's objects.
 
-A client can name an objective, which decides the priority, and another model than the body's. The
+A client can name an objective, which decides the priority, and a model other than the body's. The
 operator's rewrite rule for the body's model overrides the client's header.
 """
 

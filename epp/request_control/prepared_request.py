@@ -41,7 +41,7 @@ class PreparedRequest:
         producer_run: Holds the request and its cycle state.
         parser: The parser that read the body; None if none did.
         rewritten: The body with another model name; None if the received one is sent on.
-        received_at: When the request headers came, in seconds of the clock.
+        received_at: When the request headers arrived, in seconds of the clock.
         subset: Endpoints that the gateway allows, ``ip:port`` or ``ip``; None for the whole pool.
         memory: Counts the bytes that the request holds.
         raw: The request as it was received; None unless a dry run may need it.

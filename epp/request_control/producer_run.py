@@ -6,8 +6,8 @@ the asynchronous ones that apply to the request; the caller runs these concurren
 and advances again. When a producer fails, those that depend on it, directly or not, are skipped;
 ``PRODUCER_FAILURES`` lists them all.
 
-A producer counts as successful once its last method was: one that prepares and then fails to attach
-has failed.
+A producer succeeds when its last method does: one that prepares and then fails to attach has
+failed.
 """
 
 import time
@@ -33,7 +33,7 @@ from epp.scheduling import (
     Plugin,
 )
 
-perf_counter: Final = time.perf_counter  # imported, compiled code would look it up each time
+perf_counter: Final = time.perf_counter  # compiled code looks up an imported name at each use
 
 P = TypeVar("P", bound=Producer)
 
@@ -54,7 +54,7 @@ class _Step(Generic[P]):
         self.needs = needs
         """Positions of the producers it depends on."""
         self.after = after
-        """Positions of those that it runs after: the same, and those it can do without."""
+        """Positions of the producers that it runs after: those in ``needs`` and optional ones."""
         self.attaches = attaches
         """Whether it implements ``attach``, which is then its last method."""
 
@@ -163,7 +163,7 @@ class ProducerRun:
         left: list[Step] = []
         request, state = self.request, self.state
         unsettled, failed = self._unsettled, self._failed
-        began = 0.0  # until a step begins where none has just ended
+        began = 0.0  # the end of the step before; 0.0 if the clock must be read
         for step in self._left:
             if unsettled:
                 if not unsettled.isdisjoint(step.after):
@@ -191,7 +191,7 @@ class ProducerRun:
                 began = 0.0
             else:
                 ended = perf_counter()
-                # Not by ``prepared``: one call less per producer and request.
+                # The body of ``prepared``: saves one call per producer and request.
                 done = guard.timed if step.attaches else guard.passed
                 done(ended - began)
                 began = ended
@@ -248,7 +248,7 @@ class ProducerRun:
             guard.failed(error, perf_counter() - began)
             self._note(step, "error")
             return False
-        # Timed, not passed: a check that does not apply says nothing of prepare_async.
+        # Timed, not passed: this call says nothing about prepare_async.
         guard.timed(perf_counter() - began)
         return applies
 

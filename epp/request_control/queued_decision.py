@@ -54,7 +54,7 @@ def ttl_of(headers: Mapping[str, str]) -> float | None:
 
 
 class QueuedDecision(PendingDecision):
-    """A request that flow control dispatches, now or later: its ``Candidate``.
+    """A request that flow control dispatches, now or later, as its ``Candidate``.
 
     Args:
         prepared: The request.
@@ -88,7 +88,7 @@ class QueuedDecision(PendingDecision):
         self._refusals = refusals
         self._queued: QueuedRequest | None = None
         self._known_pipeline = prepared.pipeline
-        """The last pipeline for which :meth:`_follow_reload` has prepared it, or could not."""
+        """The last pipeline for which :meth:`_follow_reload` tried to prepare it."""
         prepared.pipeline.request_began()
 
     @property
@@ -140,9 +140,9 @@ class QueuedDecision(PendingDecision):
         return self.choose(endpoints, preference)
 
     def _follow_reload(self) -> bool:
-        """Prepare the request for the pipeline in use; return whether that was another one.
+        """Prepare the request for the pipeline in use if it is a new one; return whether it did.
 
-        Filters that a reload has removed must not hold a request for ever. A request to which an
+        Filters that a reload has removed must not hold a request forever. A request to which an
         asynchronous producer of the pipeline in use applies is not prepared: that would have to
         wait within a session.
         """
@@ -169,7 +169,7 @@ class QueuedDecision(PendingDecision):
     def dispatch(
         self, queued: QueuedRequest, result: SchedulingResult, attributes: Mapping[str, str]
     ) -> None:
-        # The hooks of the present pipeline: thousands may have waited since a reload, and its
+        # The hooks of the current pipeline: thousands may have waited since a reload, and its
         # fairness policy has to see them all.
         trace = self._prepared.trace
         if trace is not None:

@@ -1,8 +1,8 @@
-"""What records decisions, as the request path calls it; :mod:`epp.admin` implements it.
+"""The interface by which the request path records decisions; :mod:`epp.admin` implements it.
 
 A request is recorded in one step: its inputs before its endpoints are reserved, the choice right
 after. Its outcome follows at its end. The path passes references to what it has computed anyway;
-records for readers are made when somebody reads them.
+records for readers are made when they are read.
 """
 
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ class DecisionRecorder(Protocol):
             error: The answer; its cause says what filters removed.
             request_id: Id of the HTTP request.
             request: The request; None if it could not be parsed.
-            received_at: When its headers came, in seconds of the clock.
+            received_at: When its headers arrived, in seconds of the clock.
             candidates: The endpoints of the last choice; empty if none was tried.
             path: Its path, with the query.
         """

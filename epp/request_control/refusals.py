@@ -16,10 +16,10 @@ from epp.scheduling import Endpoint, LLMRequest, without_request
 from epp.tracing import RequestTrace
 
 _HANGS_AFTER_SECONDS = 5.0
-"""A request that its filters have left without an endpoint for so long counts as refused. A shorter
-wait may be what the filters are for."""
+"""A request that filters leave without an endpoint for this long counts as refused. A shorter wait
+may be what the filters intend."""
 _STATUSES = range(400, 600)
-"""Statuses of errors in HTTP."""
+"""HTTP statuses of errors."""
 
 
 class Refusals:
@@ -63,8 +63,8 @@ class Refusals:
             request_id: Id of the HTTP request.
             request: The request; None if it could not be parsed.
             headers: Its headers by lower-case name.
-            received_at: When its headers came, in seconds of the clock.
-            raw: The request as it was received; None if it is not to be decided again.
+            received_at: When its headers arrived, in seconds of the clock.
+            raw: The request as it was received, for a dry run; None for no dry run.
             candidates: The endpoints of its last choice; empty if none was tried.
             trace: Its trace; None if it is not traced.
         """
@@ -99,7 +99,7 @@ class Refusals:
         )
 
     def held(self, error: RequestError, prepared: PreparedRequest) -> None:
-        """Judge a request that waits because of ``error`` like a refused one, if it waits long."""
+        """Judge a request that has waited long because of ``error`` like a refused one."""
         raw = prepared.raw
         if raw is None or self._dry_runs is None:
             return

@@ -28,7 +28,7 @@ class RequestFinished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True)
     body_bytes: int
     stream: bool
     status: int | None
-    """HTTP status of the answer; None if none came."""
+    """HTTP status of the answer; None if none arrived."""
     outcome: str
     forced: bool = False
     """Whether a signed header has named the endpoint; omitted if not."""

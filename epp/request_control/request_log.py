@@ -35,7 +35,7 @@ def refused_line(
         error: The answer.
         request_id: Id of the HTTP request.
         request: The request; None if it could not be parsed.
-        duration_seconds: Since its headers came.
+        duration_seconds: Since its headers arrived.
         trace: Its trace; None if it is not traced.
     """
     fairness_id = request.fairness_id if request else DEFAULT_FAIRNESS_ID
@@ -64,11 +64,11 @@ def finished_line(routed: RoutedRequest, cause: EndCause, now: float) -> Request
     fairness_id = request.fairness_id
     if fairness_id == DEFAULT_FAIRNESS_ID:
         fairness_id = ""
-    # One test, as nearly all are short: cutting each costs 0.3 us.
+    # One test, because nearly all are short: cutting each costs 0.3 us.
     if len(request_id) + len(model) + len(target_model) + len(fairness_id) > MAX_CHARS:
         request_id, model, target_model = cut(request_id), cut(model), cut(target_model)
         fairness_id = cut(fairness_id)
-    return RequestFinished(  # by position, as keywords take twice as long
+    return RequestFinished(  # by position: keywords take twice as long
         request_id,
         model,
         target_model,

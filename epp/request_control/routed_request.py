@@ -29,7 +29,7 @@ _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class AnsweredBy(Enum):
-    """Who made the answer to a request, as far as the gateway says."""
+    """Who made the answer to a request, according to the gateway."""
 
     UNKNOWN = auto()
     SERVER = auto()
@@ -44,7 +44,7 @@ class RecordedRequest(Protocol):
     """The record of a routed request; see :mod:`.recording`."""
 
     first_byte_at: float
-    """When the head of its answer came, then when the body began, in seconds of the clock; 0.0
+    """When the head of its answer arrived, then when the body began, in seconds of the clock; 0.0
     before both."""
 
     def waited(self, queued: QueuedRequest) -> None:
@@ -52,7 +52,7 @@ class RecordedRequest(Protocol):
 
 
 class RequestLifecycle(Protocol):
-    """What happens to routed requests after their decision, in the order in which it happens."""
+    """Called at the steps of a routed request after its decision, in the order of the steps."""
 
     def began(self, routed: "RoutedRequest") -> None:
         """The request is decided and its endpoints are reserved."""
@@ -73,14 +73,14 @@ class RequestLifecycle(Protocol):
         """Return the time, in seconds of the clock of endpoint loads."""
 
     def response_began(self, routed: "RoutedRequest") -> None:
-        """The head of the answer has come, and plugins have seen it."""
+        """The head of the answer has arrived, and plugins have seen it."""
 
     def ended(self, routed: "RoutedRequest", cause: EndCause) -> None:
         """The stream of the request has ended; called once."""
 
 
 class RoutedRequest:
-    """What the stream of a routed request holds; :meth:`close` gives everything back.
+    """The state of a routed request, held by its stream; :meth:`close` releases everything.
 
     Args:
         lifecycle: Called at each step of the request's life.
@@ -159,7 +159,7 @@ class RoutedRequest:
         self.response_seconds = 0.0
         """Time spent on the messages of the answer; the stream adds to it."""
         self.responded_at = 0.0
-        """When the head of a streamed answer came, in seconds of the clock; 0.0 for others."""
+        """When the head of a streamed answer arrived, in seconds of the clock; 0.0 for others."""
         self.status: int | None = None
         """HTTP status of the answer."""
         self.answered_by = AnsweredBy.UNKNOWN
@@ -181,12 +181,12 @@ class RoutedRequest:
 
     @property
     def reads_answer(self) -> bool:
-        """Whether there may be something to read in the body of the answer."""
+        """Whether the body of the answer may have something to read."""
         return self.find_reader is not None
 
     @property
     def is_renamed(self) -> bool:
-        """Whether the model server was sent another model's name than the client's."""
+        """Whether the model server was sent a model name other than the client's."""
         request = self.request
         return (
             self.body is not None
@@ -218,7 +218,7 @@ class RoutedRequest:
             self.on_revoked()
 
     def hedge_seconds(self, others: int) -> float | None:
-        """Return after what time the gateway should try further endpoints; None for never.
+        """Return the seconds after which the gateway should try further endpoints; None for never.
 
         Args:
             others: How many further endpoints it has.
@@ -230,7 +230,7 @@ class RoutedRequest:
         return None if self.hedge is None else self.hedge.delay_seconds
 
     def body_sent(self) -> None:
-        """Drop what is large: a generation is long."""
+        """Drop large data, because the answer may take long."""
         if self.body is not None:
             self.body = b""
         request = self.request
@@ -239,7 +239,7 @@ class RoutedRequest:
         self.decision.result.drop_scores()
 
     def served_by(self, address: str) -> None:
-        """Move the reservation if another endpoint than the chosen one served."""
+        """Move the reservation if an endpoint other than the chosen one served."""
         expected_addresses = (self.endpoint.address, self.decision.destination)
         if address not in expected_addresses and self._lifecycle is not None:
             self._lifecycle.served_by(self, address)
@@ -300,7 +300,7 @@ class RoutedRequest:
         return lifecycle.unserved(self)
 
     def report(self, usage: Usage | None) -> AnswerFacts:
-        """Return what plugins report to the gateway of the answer, by namespace and key.
+        """Return what plugins report to the gateway about the answer, by namespace and key.
 
         Args:
             usage: The answer's tokens; None if they are unknown.
@@ -326,8 +326,8 @@ class RoutedRequest:
         Args:
             usage: The answer's tokens; None if they are unknown.
             body_bytes: Size of the part that was seen.
-            began_at: When its first bytes came, in seconds of the clock.
-            ended_at: When its last bytes came, or when the stream ended.
+            began_at: When its first bytes arrived, in seconds of the clock.
+            ended_at: When its last bytes arrived, or when the stream ended.
             is_whole: Whether its end was seen.
         """
         self.usage = usage
@@ -344,7 +344,7 @@ class RoutedRequest:
         self.state.write(ANSWER_USAGE, usage)
         tokens = usage.completion_tokens
         metrics.prompt_tokens.observe(usage.prompt_tokens)
-        if usage.cached_tokens:  # the Go EPP counts hits alone
+        if usage.cached_tokens:  # the Go EPP counts only hits
             metrics.cached_tokens.observe(usage.cached_tokens)
         metrics.tokens.observe(tokens)
         if is_whole and tokens > 0:

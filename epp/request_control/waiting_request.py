@@ -19,10 +19,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, eq=False)
 class ReceivedRequest:
-    """A request as it came, and what remains to be done before its body can be parsed."""
+    """A received request, and the work left before its body can be parsed."""
 
     director: Director
-    """Decides it."""
+    """Decides the request."""
     request_id: str
     headers: Mapping[str, str]
     body: bytes | memoryview
@@ -71,7 +71,7 @@ class WaitingRequest(PendingDecision):
         self.request = request
         self.since = since
         self.is_wanted = True
-        """Whether it was not cancelled."""
+        """False once it is cancelled."""
         self._inner: PendingDecision | None = None
         self._remove = remove
 

@@ -26,8 +26,8 @@ class CycleState:
         Args:
             key: Its name.
             value: What to store.
-            until_sent: Drop it once the request is sent on, for values as large as a prompt: a
-                generation is long.
+            until_sent: Drop the value once the request is sent on. For values as large as a prompt,
+                because generating the response takes a long time.
 
         Raises:
             TypeError: The value is not of the key's class.

@@ -1,4 +1,4 @@
-"""What decided a choice: the term that put the winner ahead of the runner-up.
+"""Finds what decided a choice: the term that put the winner ahead of the runner-up.
 
 The runner-up is the best other candidate of the profile, the first of several. The total of an
 endpoint is a sum of terms: for each scorer its weight times its score, and the preference of flow
@@ -16,7 +16,7 @@ _PREFERENCE_SCALE: Final = 10.0
 
 
 class DecidedBy(StrEnum):
-    """The kinds of what decides."""
+    """What can decide a choice."""
 
     SCORER = "scorer"
     """A scorer's term."""
@@ -25,16 +25,16 @@ class DecidedBy(StrEnum):
     TIE = "tie"
     """Nothing: the totals are equal, and the picker chose among the best."""
     PICKER = "picker"
-    """The picker, or the profile handler: the winner is not the best."""
+    """The picker, or the profile handler: the winner does not have the highest total."""
     ONLY_CANDIDATE = "only-candidate"
     """The filters: they left no other endpoint."""
 
 
 def decided_by(result: ProfileResult[Any]) -> tuple[DecidedBy, str]:
-    """Return what decided a profile's choice, and the name of the scorer, "" for others.
+    """Return what decided a profile's choice, and the scorer's name; "" if no scorer decided.
 
     Args:
-        result: Of a profile that has picked; its scores have not been dropped.
+        result: Result of a profile that has picked; its scores must not be dropped yet.
     """
     endpoints, totals = _columns(result)
     winner = result.endpoints[0].endpoint
@@ -45,13 +45,13 @@ def decided_by(result: ProfileResult[Any]) -> tuple[DecidedBy, str]:
 def decisive_term(
     place: int, totals: Sequence[float], scores: ScoreColumns, preference: Sequence[float]
 ) -> tuple[DecidedBy, str]:
-    """Return what decided a choice, and the name of the scorer, "" for others.
+    """Return what decided a choice, and the scorer's name; "" if no scorer decided.
 
     Args:
-        place: Index of the winner; below 0 if it is none of the candidates.
+        place: Index of the winner; negative if it is not a candidate.
         totals: Totals of the candidates.
         scores: Their scores.
-        preference: What flow control added to their totals; empty for nothing.
+        preference: What flow control added to each total; empty if it has no preference.
     """
     if place < 0:
         return DecidedBy.PICKER, ""

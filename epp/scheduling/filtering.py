@@ -50,7 +50,7 @@ class FilterChain(Generic[RequestT, EndpointT]):
     def run(
         self, request: RequestT, endpoints: Sequence[EndpointT], state: CycleState, blamed: Blame
     ) -> Sequence[EndpointT]:
-        """Return what every filter keeps, in the order of ``endpoints``; record the rest.
+        """Return the endpoints that pass every filter, in their order; record the others.
 
         Raises:
             DroppedError: A filter dropped the request.
@@ -70,7 +70,7 @@ class FilterChain(Generic[RequestT, EndpointT]):
         state: CycleState,
         blamed: Blame,
     ) -> Sequence[EndpointT]:
-        """Return what one filter keeps."""
+        """Return the endpoints that pass one filter; record the others."""
         plugin = guard.plugin
         if guard.is_off:
             return endpoints if guard.fails_open else _none_of(endpoints, plugin, blamed)
@@ -165,7 +165,7 @@ def _split(
 def _split_by_id(
     plugin: Plugin, kept: Sequence[EndpointT], endpoints: Sequence[EndpointT]
 ) -> tuple[Sequence[EndpointT], Sequence[EndpointT]]:
-    """Do the same for endpoints that compare by value or cannot be hashed."""
+    """Split like :func:`_split`, for endpoints that compare by value or cannot be hashed."""
     passed = set(map(id, kept))
     gone = tuple(each for each in endpoints if id(each) not in passed)
     if not len(passed) == len(kept) == len(endpoints) - len(gone):
@@ -182,7 +182,7 @@ def _not_of_these(
     if foreign := [each for each in kept if id(each) not in given]:
         stranger = getattr(foreign[0], "name", foreign[0])
         is_name = stranger is None or any(stranger == _name(each) for each in endpoints)
-        # Any other value may be a part of the request.
+        # Any other value may be part of the request, so only its class is shown.
         shown = repr(stranger) if is_name else f"a {type(foreign[0]).__name__}"
         what = f"{shown}, which it was not given"
         if isinstance(foreign[0], type(endpoints[0])) and is_name:

@@ -25,7 +25,7 @@ from epp.scheduling.errors import PLUGIN_FAULTS
 from epp.scheduling.observer import PluginObserver, RaisingObserver
 from epp.scheduling.plugins import Filter, Plugin
 
-perf_counter: Final = time.perf_counter  # imported, compiled code would look it up each time
+perf_counter: Final = time.perf_counter  # compiled code looks up an imported name at each use
 
 P = TypeVar("P", bound=Plugin)
 

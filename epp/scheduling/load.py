@@ -4,7 +4,7 @@ A scrape is out of date when it arrives. Requests sent since are missing from it
 is scheduled by the scrape alone lands on one endpoint (the thundering herd). So each endpoint keeps
 the balance of requests started and ended since shortly before the last scrape was requested, and
 scorers read the scraped values corrected by it. All updates are made by events (reserve, release,
-scrape, a report of another EPP), so that a read is two attributes.
+scrape, a report of another EPP), so a read costs two attribute lookups.
 
 With the scraped ``waiting`` and ``running`` and the balance ``started - ended`` since t - 20 ms,
 where t is the time at which the scrape's GET was sent::
@@ -17,10 +17,10 @@ where t is the time at which the scrape's GET was sent::
     effective running = running + min(unseen, free)
 
 Other EPPs, such as replicas or worker processes, may send requests to the same endpoint. Their
-numbers come through :meth:`EndpointLoad.share`, one for each source, and count like requests from
-here. Who receives messages calls it for each message; who shares memory calls it for the values
-that have changed, before each decision. Without other EPPs it costs nothing: ``in_flight`` is
-already the sum.
+numbers count like requests of this EPP. Replicas, which exchange messages, pass them to
+:meth:`EndpointLoad.share`, one for each source; workers, which share memory, add the changes in a
+subclass, before each decision. Without other EPPs this costs nothing: ``in_flight`` is already the
+sum.
 """
 
 from collections import deque
@@ -67,9 +67,9 @@ class EndpointLoad:
 
     def __init__(self) -> None:
         self.in_flight = 0
-        """Requests that were sent there, by this EPP or another one, and that have not ended."""
+        """Requests that this EPP or another one has sent there and that have not ended."""
         self.shared_in_flight = 0
-        """Those of them that other EPPs have sent, see :meth:`share`."""
+        """The part of ``in_flight`` that other EPPs have sent, see :meth:`share`."""
         self.waiting_requests: float = 0
         """Effective number of requests queued in the server."""
         self.running_requests: float = 0
@@ -79,21 +79,21 @@ class EndpointLoad:
         self.slots: float = 0
         """Most requests ever seen running while others waited; 0 while unknown."""
         self.values: LoadValues | None = None
-        """What :meth:`record` returns; None before the first change."""
+        """The result of :meth:`record`; None before the first change."""
         self.waiting_for_requests: list[Callable[[], None]] = []
         """Called, and removed, when the next request is sent to the endpoint."""
         self.observers: list[Callable[[], None]] = []
         """Called after each scrape or load report has been applied; must not raise."""
         self.columns: LoadColumns | None = None
-        """Columns that have its values (:mod:`.load_values`, which uses the next three, too)."""
+        """Columns with these values. Only :mod:`.load_values` uses this and the next three."""
         self.place = 0
-        """Its place there."""
+        """Index of this load in ``columns``."""
         self.asked_for: Sequence[Any] = ()
         self.times_asked = 0
         self._page_waiting: float = 0
         self._page_running: float = 0
         self._log: deque[tuple[float, int]] | None = None
-        """Starts and ends since shortly before the scrape; None without any, as an empty deque
+        """Starts and ends since shortly before the scrape; None without any, because an empty deque
         takes 620 bytes."""
         self._balance = 0
         self._shares = _NO_SHARES
@@ -129,15 +129,15 @@ class EndpointLoad:
         self._note(now, -1)
 
     def share(self, source: Hashable, in_flight: int, at: float | None = None) -> None:
-        """Count the requests that another EPP has in flight there, in place of its last number.
+        """Set the number of requests that another EPP has in flight there.
 
         Args:
             source: The EPP. To remove its requests when it ends, share 0.
             in_flight: Its requests in flight; a negative number counts as 0.
-            at: When the number changed, about: the next scrape requested after that has the
-                change, and until then the scraped values are corrected by it. None if that is
-                unknown, for example for the first number of a source: then the scraped values stay,
-                and only the lower bound of the effective load changes.
+            at: Approximate time of the change. The scraped values are corrected by it until a
+                scrape requested later arrives. None if the time is unknown, for example for the
+                first number of a source: then the scraped values are not corrected, and only the
+                lower bound of the effective load changes.
         """
         in_flight = max(in_flight, 0)
         change = in_flight - self._shares.get(source, 0)
@@ -150,7 +150,7 @@ class EndpointLoad:
         self._shift(change, at)
 
     def _shift(self, change: int, at: float | None) -> None:
-        """Count more or fewer requests of others, see :meth:`share`."""
+        """Add ``change`` to the requests of other EPPs, see :meth:`share`."""
         self.in_flight += change
         self.shared_in_flight += change
         if at is None:
@@ -165,9 +165,9 @@ class EndpointLoad:
     ) -> float:
         """Set the values of a scrape whose GET was sent at ``requested_at``; return ``running``.
 
-        If ``running`` is None, because a load report lacks it, it is estimated: the requests from
-        here that are in the server and do not wait, at most ``slots``, or those of the last scrape
-        that have not ended, whichever are more.
+        If ``running`` is None, because a load report lacks it, it is estimated as the larger of two
+        numbers: the requests from here that are in the server and do not wait, at most ``slots``;
+        and those of the last scrape that have not ended.
         """
         horizon = requested_at - SCRAPE_MARGIN_SECONDS
         log, settled = self._log, 0
@@ -180,7 +180,7 @@ class EndpointLoad:
         if running is None:
             before = self._page_running
             ours = self.in_flight - self._balance - waiting
-            # A server counts at the end of a step, so without those that came during it.
+            # A server counts at the end of a step, without the requests that came during it.
             if 0 < self.slots < ours:
                 ours = self.slots
             running = max(ours, min(before, before + self._page_waiting + settled), 0)
@@ -195,7 +195,7 @@ class EndpointLoad:
         return running
 
     def assume(self, *, waiting: float, running: float, kv_cache_usage: float) -> None:
-        """Set estimates in place of a scrape: faded values of a stale one, or for none."""
+        """Set estimates in place of scraped values that are stale or missing."""
         self._page_waiting = waiting
         self._page_running = running
         self.assume_kv_cache_usage(kv_cache_usage)
@@ -214,7 +214,7 @@ class EndpointLoad:
             wake()
 
     def _note_late(self, at: float, change: int) -> None:
-        """Note a change of which this EPP hears after others that are newer."""
+        """Note a change that this EPP learns of after newer ones."""
         log, newer = self._log, []
         while log and log[-1][0] > at:
             newer.append(log.pop())
@@ -261,7 +261,7 @@ class EndpointLoad:
             running += to_run
             waiting += unseen - to_run
         self.waiting_requests, self.running_requests = waiting, running
-        # Here, as a decision reads those of all endpoints, and few have changed since the last one.
+        # Made here, because a decision reads the values of all endpoints, and few have changed.
         values = self.values = (waiting, running, self.kv_cache_usage, in_flight)
         columns = self.columns
         if columns is not None:

@@ -1,9 +1,9 @@
-"""The load values of the endpoints of many decisions, as columns that the loads keep up to date.
+"""Load values of sets of endpoints that many decisions share, as columns kept up to date.
 
-Most decisions are made among the whole pool, and few loads change between two of them. Reading the
-values of 10 endpoints anew takes 4 thousand instructions, for each scorer and for the record of the
-decision; a column that is kept takes 0.5. Endpoints that are chosen anew for each request, as by a
-filter, have no columns.
+Most decisions choose among the whole pool, and few loads change between two of them. Reading the
+values of 10 endpoints takes 4 thousand instructions, for each scorer and for the record of the
+decision; reading a column takes 0.5 thousand. Sets that are new for each request, such as the
+result of a filter, have no columns.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ LoadValues = tuple[float, float, float, int]
 """Waiting requests, running requests, KV-cache usage and requests in flight of an endpoint."""
 
 TIMES_ASKED: Final = 16
-"""So often the columns of the same endpoints are asked for before they are made: more often than
-the plugins of one request ask."""
+"""Calls of :func:`load_columns` with the same endpoints after which columns are made; more than the
+plugins of one request make."""
 
 _NOBODY: Final[Sequence[Any]] = ()
 
 
 class LoadColumns:
-    """The load values of some endpoints, in their order; not to be changed by who reads them.
+    """The load values of some endpoints, in their order; readers must not change them.
 
     Args:
         endpoints: The endpoints. Their loads belong to no other columns from now on.
@@ -43,7 +43,7 @@ class LoadColumns:
 
 
 def load_columns(endpoints: Sequence[Any]) -> LoadColumns | None:
-    """Return the columns of ``endpoints``; None unless the same tuple is often asked for."""
+    """Return the columns of ``endpoints``; None until the same tuple was passed often."""
     if not endpoints:
         return None
     load = endpoints[0].load

@@ -27,12 +27,12 @@ class Plugin(ABC):
     Attributes:
         type: Name used in the configuration file, for example ``prefix-cache-scorer``.
         name: Name of this instance; unique within one configuration.
-        warnings: What its parameters probably do not mean; logged, and shown by
+        warnings: Texts about parameters that are probably a mistake; logged, and shown by
             ``epp config check``.
-        recomputable: Whether its results depend only on what the record of a decision has: labels,
-            metrics page and load of the endpoints, the request without its headers and its prompt,
-            and the default prefix producer's matches. ``epp explain what-if`` then calls it;
-            results of others are taken from the record.
+        recomputable: Whether its results depend only on what the record of a decision holds:
+            labels, metrics page and load of the endpoints, the request without its headers and its
+            prompt, and the default prefix producer's matches. ``epp explain what-if`` then calls
+            it; results of other plugins are taken from the record.
     """
 
     type: ClassVar[str]
@@ -48,11 +48,11 @@ class Plugin(ABC):
         """
 
     def dump_state(self) -> Mapping[str, object] | None:
-        """Return what the plugin remembers, for ``/debug/plugins/state``; None if it is nothing.
+        """Return what the plugin remembers, for ``/debug/plugins/state``; None if nothing.
 
-        Called on the event loop, between two requests, so it must take at most some milliseconds:
-        count, and list the largest items only. Name endpoints and flows, and hashes of what else
-        comes from clients: no prompts, no session ids, no credentials.
+        Called on the event loop, between two requests, so it must take at most a few milliseconds:
+        count, and list the largest items only. Name endpoints and flows; show other values from
+        clients as hashes: no prompts, no session ids, no credentials.
         """
         return None
 
@@ -91,7 +91,7 @@ class FilterRun(Protocol[EndpointT]):
     def __call__(
         self, inner: Filter[Any, EndpointT], endpoints: Sequence[EndpointT]
     ) -> Sequence[EndpointT]:
-        """Return what ``inner`` keeps of ``endpoints``, in that order; not called for none.
+        """Return the endpoints that ``inner`` keeps, in their order; it is not called without any.
 
         ``inner`` lives as long as the filter that runs it.
         """
@@ -195,8 +195,8 @@ class ProfileHandler(Plugin, Generic[RequestT, EndpointT]):
 
     picks_once: ClassVar[bool] = False
     """Whether :meth:`pick_profiles` returns none when it is called again, so that one call is
-    enough. It holds for the ``pick_profiles`` of the class that declares it; a subclass with
-    another one has to declare it anew."""
+    enough. It applies to the ``pick_profiles`` of the class that declares it; a subclass that
+    overrides the method must declare it again."""
 
     def profile_faults(self, profiles: Collection[str]) -> Iterable[str]:
         """Return errors in the configured profiles, by name; called once, at start.
@@ -274,8 +274,8 @@ class PostSchedule(Plugin, Generic[RequestT, EndpointT]):
     """Runs once after process_results, only if an endpoint was chosen."""
 
     keeps_result: ClassVar[bool] = False
-    """Whether the plugin never changes a result. Omits the check after each call, which takes 2 us.
-    Only for plugins whose code is trusted."""
+    """Whether the plugin never changes a result. The check after each call, which takes 2 us, is
+    then omitted: only for plugins whose code is trusted."""
 
     @abstractmethod
     def post_schedule(

@@ -28,7 +28,7 @@ from epp.scheduling.types import (
     name_of,
 )
 
-perf_counter: Final = time.perf_counter  # imported, compiled code would look it up each time
+perf_counter: Final = time.perf_counter  # compiled code looks up an imported name at each use
 
 _SCALE: Final = 10.0
 """Range of a profile's totals when they are added to a preference."""

@@ -26,7 +26,7 @@ class Reservation:
         load.end(now)
 
     def move(self, load: EndpointLoad, now: float) -> None:
-        """Move the place to another endpoint, which really served.
+        """Move the place to the endpoint that really served the request.
 
         Raises:
             ReservationError: It was released before.

@@ -22,7 +22,7 @@ from epp.scheduling.profile import SchedulerProfile
 from epp.scheduling.result_check import ResultWatch, is_usual, result_fault
 from epp.scheduling.types import EndpointT, ProfileResult, RequestT, SchedulingResult
 
-perf_counter: Final = time.perf_counter  # imported, compiled code would look it up each time
+perf_counter: Final = time.perf_counter  # compiled code looks up an imported name at each use
 
 
 class Scheduler(Generic[RequestT, EndpointT]):
@@ -117,7 +117,7 @@ class Scheduler(Generic[RequestT, EndpointT]):
             for name in names:
                 results[name] = self.profiles[name].run(request, endpoints, state, preference)
             if self._picks_once:
-                break  # 1 us less than to be told so
+                break  # saves 1 us, the call that returns none
         return self._processed(request, endpoints, seen, state)
 
     def _next_profiles(

@@ -18,7 +18,7 @@ from epp.scheduling.scales import Scale, scale_of
 from epp.scheduling.totals import corrected, weighted_totals
 from epp.scheduling.types import EndpointT, RequestT, ScoreColumns
 
-perf_counter: Final = time.perf_counter  # imported, compiled code would look it up each time
+perf_counter: Final = time.perf_counter  # compiled code looks up an imported name at each use
 
 _Member = tuple[Guard[Scorer[Any, Any]], Scale | None, float]
 """A scorer, the scale of its scores, its weight."""

@@ -28,7 +28,7 @@ class ShadowPick:
     """Weighted total of that endpoint."""
     margin: float
     """Its total minus the shadow's total of the endpoint that was really chosen; 0 if both are the
-    same, NaN if the shadow profile filtered out the latter."""
+    same, NaN if the shadow profile filtered out the chosen one."""
     agrees: bool
     """Whether it is the endpoint that was really chosen."""
 

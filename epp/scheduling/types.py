@@ -21,7 +21,7 @@ ScoreColumns = tuple[Sequence[tuple[str, float]], Sequence[Sequence[float]]]
 NO_SCORES: Final[ScoreColumns] = ((), ())
 
 
-# Not frozen: to make a frozen one took six times as long (6.1 us against 0.9), for every page.
+# Not frozen: making a frozen one takes six times as long (6.1 us, not 0.9), for every page.
 @dataclass(slots=True, unsafe_hash=True)
 class EndpointMetrics:
     """The values of one scrape of a model server (GIE model server protocol, proposal 003).
@@ -46,7 +46,7 @@ class EndpointMetrics:
     cache_blocks: int = 0
     """KV-cache blocks of the server; 0 when unknown."""
     requested_at: float | None = None
-    """When the scrape's GET was sent, or a newer load report came, in seconds of the clock; None
+    """When the scrape's GET was sent, or a newer load report arrived, in seconds of the clock; None
     when never scraped."""
     prompt_tokens: int = 0
     """Tokens of all prompts since the server's start; 0 when unknown."""
@@ -58,7 +58,7 @@ class EndpointMetrics:
 
     def requested(self, at: float) -> "EndpointMetrics":
         """Return the same values, of a page requested at another time."""
-        # Half as long as dataclasses.replace(), for every page of every idle endpoint.
+        # Takes half as long as dataclasses.replace(), for every page of every idle endpoint.
         return EndpointMetrics(
             self.waiting_requests,
             self.running_requests,
@@ -93,7 +93,7 @@ class Endpoint:
     metrics: EndpointMetrics = NEVER_SCRAPED
     """The last scrape; scrapers replace it and never change it in place."""
     load: EndpointLoad = field(default_factory=EndpointLoad)
-    """The effective load, which scorers read: the scrape corrected by this EPP's own requests."""
+    """The effective load, which scorers read: the scrape corrected by the requests of all EPPs."""
     attributes: dict[AttributeKey[Any], Any] = field(default_factory=dict)
     """Further values of extractors; a value is replaced, never changed in place."""
     incarnation: str = ""
@@ -103,7 +103,7 @@ class Endpoint:
     responses: list[int] = field(default_factory=lambda: [0] * 10)
     """Requests that have ended by the first digit of the response's status; 0 for no response."""
     retries: int = 0
-    """Requests that were sent here, and that the gateway had another endpoint serve."""
+    """Requests sent here that the gateway then had another endpoint serve."""
     awaited: int = 0
     """Streamed requests in flight here whose response has not begun."""
     heads: int = 0
@@ -112,7 +112,7 @@ class Endpoint:
     """Whether it gets no new requests, because its label or an operator says so; those in flight
     continue."""
     is_watched: bool = False
-    """Whether outlier detection takes the status of every response, not only 5xx."""
+    """Whether outlier detection reads the status of every response, not only 5xx."""
 
     def attribute(self, key: AttributeKey[T]) -> T | None:
         """Return the attribute ``key``, or None when no extractor wrote it."""
@@ -245,7 +245,7 @@ class SchedulingResult(Generic[EndpointT]):
     primary: str
     """Profile whose best endpoint becomes the destination."""
     destination: str = ""
-    """``ip:port`` for the gateway in place of the endpoint's own; "" for its own."""
+    """``ip:port`` for the gateway instead of the endpoint's own; "" for its own."""
 
     @property
     def endpoints(self) -> Sequence[ScoredEndpoint[EndpointT]]:

@@ -1,4 +1,4 @@
-"""Accept connections, like ``create_server``, but wait when descriptors run out.
+"""Accepts connections, like ``create_server``, but waits when descriptors run out.
 
 When a process has no descriptor left (EMFILE), asyncio logs one traceback per backlog slot each
 second (7,000 in 3 s). uvloop accepts and closes every pending connection, including the gateway's;

@@ -1,4 +1,4 @@
-"""Create listening sockets."""
+"""Creates listening sockets."""
 
 import errno
 import os
@@ -11,14 +11,14 @@ BACKLOG = 1024
 """Connections that the kernel queues until they are accepted."""
 
 Address = tuple[int, int, int, str, Any]
-"""What ``getaddrinfo`` returns: family, kind, protocol, canonical name, address."""
+"""A result of ``getaddrinfo``: family, kind, protocol, canonical name, address."""
 
 
 def listen_on(addresses: Iterable[Address], *, reuse_port: bool = False) -> list[socket.socket]:
     """Return a listening socket for each address; ``::`` accepts IPv6 and IPv4.
 
     Args:
-        addresses: Results of ``getaddrinfo`` for ``SOCK_STREAM``, or their like for a socket file,
+        addresses: Results of ``getaddrinfo`` for ``SOCK_STREAM``, or equivalents for a socket file,
             which must not exist.
         reuse_port: Set SO_REUSEPORT, so that other processes may share the port.
 
@@ -68,7 +68,7 @@ def bind_shared(host: str, port: int) -> list[socket.socket]:
         OSError: An address is not local, or another program listens on the port.
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    # Sockets with SO_REUSEPORT of another program would not be noticed: try without it first.
+    # With SO_REUSEPORT, another program's sockets that set it would go unnoticed: try without.
     trial = listen_on(found)
     port = trial[0].getsockname()[1]
     for each in trial:

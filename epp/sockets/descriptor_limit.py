@@ -1,4 +1,4 @@
-"""Raise the descriptor limit of the process and divide it among its ports.
+"""Raises the descriptor limit of the process and divides it among its ports.
 
 Every connection and every open file needs a descriptor. A process without free descriptors can
 neither accept nor connect nor read its configuration. So the limit is raised as far as possible and

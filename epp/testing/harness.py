@@ -1,4 +1,4 @@
-"""Run one plugin on test data and check the result against the contract of its extension point."""
+"""Runs one plugin on test data and checks the result against its extension point's contract."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -148,7 +148,7 @@ def make_plugin(
     from epp.config.plugin_checks import params_of  # noqa: PLC0415
 
     params = msgspec.convert(dict(parameters or {}), params_of(plugin))
-    # mypy: the base class declares no constructor, as services differ from plugin to plugin.
+    # mypy: the base class declares no constructor, because services differ between plugins.
     return plugin(name, params, **services)  # type: ignore[call-arg]
 
 

@@ -1,7 +1,7 @@
 """Traces requests with OpenTelemetry: W3C Trace Context in and out, spans by OTLP.
 
 A sampled request has a :class:`RequestTrace`, which collects times and facts on its way
-(:mod:`.request_trace`, :mod:`.recording`). When it has ended, a thread makes spans of it
+(:mod:`.request_trace`, :mod:`.recording`). When it has ended, a thread makes spans from it
 (:mod:`.spans`), encodes and sends them (:mod:`.exporter`). Any other request has None.
 
 The SDK of OpenTelemetry is not used: it makes and encodes the 15 spans of a default request in

@@ -1,4 +1,4 @@
-"""The export thread: makes spans of ended traces, encodes them and sends them, all off the loop.
+"""The export thread: makes spans from ended traces, encodes and sends them, all off the loop.
 
 The event loop only appends to a bounded queue. While the collector cannot be reached, the thread
 waits longer and longer, the queue fills, and further traces are dropped and counted.
@@ -23,11 +23,11 @@ from epp.tracing.spans import spans_of
 BATCH: Final = 64
 """Traces in one request: making and encoding their spans takes 3 ms."""
 RETRY_SECONDS: Final = 30.0
-"""How long a request that the collector does not take is tried again."""
+"""How long a request that the collector does not take is retried."""
 _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 5.0
 LOG_SECONDS: Final = 60.0
-"""Least time between two log lines about failed exports."""
+"""Minimum time between two log lines about failed exports."""
 STOP_SECONDS: Final = 5.0
 """How long the end of the process waits for the last export."""
 

@@ -1,7 +1,7 @@
 """Encodes spans as OTLP's ``ExportTraceServiceRequest`` (opentelemetry-proto, trace/v1).
 
-Written out: the 15 spans of a request of the default profile take 85 us so, and 380 with the
-encoder of opentelemetry-sdk.
+Encoded by hand, the 15 spans of a request with the default profile take 85 us; the encoder of
+opentelemetry-sdk takes 380 us.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ _HAS_IS_REMOTE: Final = 0x100
 _IS_REMOTE: Final = 0x200
 _SAMPLED: Final = 1
 _MORE: Final = 0x80
-"""Set in each byte of a varint but the last."""
+"""Bit that is set in each byte of a varint but the last."""
 _ERROR: Final = b"\x18\x02"
 """``Status.code`` = STATUS_CODE_ERROR."""
 
@@ -34,7 +34,7 @@ def export_request(
     Args:
         spans: The spans.
         resource: Attributes of the process.
-        scope: Name of what makes the spans.
+        scope: Name of the instrumentation scope.
         version: Its version.
     """
     scope_spans = b"".join(

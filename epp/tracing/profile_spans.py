@@ -23,13 +23,13 @@ class _Run(NamedTuple):
     result: ProfileResult | None
     """None if the request was refused."""
     weights: Mapping[str, float]
-    """Of its scorers, by name."""
+    """Weights of its scorers, by name."""
     scores: Mapping[str, Sequence[float]]
-    """Of its scorers, by name, without those that failed."""
+    """Columns of its scorers, by name, without those that failed."""
 
     @property
     def began(self) -> float:
-        """When its first call began: parts of a filter end before the whole."""
+        """When its first call began; the parts of a composite filter end before it."""
         return min(call.began for call in self.calls)
 
     def at(self, point: str) -> list[PluginCall]:
@@ -122,7 +122,7 @@ def _add_filters(
         attributes["llm_d.epp.filter.filtered_endpoints"] = left
     ended = calls[-1].ended if calls else began
     span = tree.add(profile, "filter_endpoints", began, ended, attributes)
-    # A filter made of filters ends after them: from the last call, so that it is before its parts.
+    # From the last call, so that a composite filter, which ends after its parts, precedes them.
     enclosing: list[tuple[float, str]] = [(began, span)]
     for call in reversed(calls):
         while len(enclosing) > 1 and call.began < enclosing[-1][0]:

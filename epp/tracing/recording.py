@@ -1,4 +1,4 @@
-"""Records plugin calls of sampled requests, in the steps in which such a request is worked on.
+"""Records plugin calls of sampled requests, in each step that handles such a request.
 
 Plugin calls are timed by functions that the observer of a graph makes, one for each plugin and
 extension point. With tracing, these functions also append to the list of the request that is
@@ -53,18 +53,18 @@ class PluginCall(NamedTuple):
 
 
 class CallRecorder:
-    """Where plugin calls of the present step are recorded."""
+    """Where plugin calls of the current step are recorded."""
 
     __slots__ = ("calls",)
 
     def __init__(self) -> None:
         self.calls: list[PluginCall] | None = None
-        """Of the request that is worked on; None if it is not sampled."""
+        """Calls of the request being handled; None if it is not sampled."""
 
     def timer(
         self, point: str, plugin: Plugin, observe: Callable[[float], None]
     ) -> Callable[[float], None]:
-        """Return a function that takes the seconds of a call, as ``observe``, and records it."""
+        """Return a function that passes the seconds of a call to ``observe`` and records it."""
         if point not in POINTS:
             return observe
         site = CallSite(point, plugin.type, plugin.name)

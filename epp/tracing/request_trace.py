@@ -1,4 +1,4 @@
-"""The trace of one sampled request, as plain facts; a thread makes spans of it (:mod:`.spans`)."""
+"""The facts of one sampled request, from which a thread makes spans (:mod:`.spans`)."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ Attribute = str | int | float | list[str] | list[float]
 
 
 class RequestTrace:
-    """What becomes known of a sampled request, from its headers to the end of its stream.
+    """Facts about a sampled request, collected from its headers to the end of its stream.
 
     Times are seconds of ``perf_counter``; 0.0 for what has not happened.
 
@@ -80,7 +80,7 @@ class RequestTrace:
         """Id of the span of the request to the model server."""
         self.began = perf_counter()
         self.began_ns = time_ns()
-        """The same in nanoseconds since 1970."""
+        """``began`` in nanoseconds since 1970."""
         self.received = 0.0
         """When the request was complete, so that its decision began."""
         self.choice_began = 0.0
@@ -88,11 +88,11 @@ class RequestTrace:
         self.decided = 0.0
         """When the request was sent on or refused."""
         self.responded = 0.0
-        """When the head of the response came."""
+        """When the head of the response arrived."""
         self.ended = 0.0
         self.calls: list[PluginCall] = []
         self.choices = 0
-        """How often an endpoint was looked for."""
+        """Number of choices among endpoints so far."""
         self.choice_calls = 0
         """Index of the first call of the last choice."""
         self.pool = ""
@@ -102,7 +102,7 @@ class RequestTrace:
         self.priority = 0
         self.queued_seconds = 0.0
         self.candidates = 0
-        """Endpoints that the last choice was made among."""
+        """Number of endpoints that the last choice was made from."""
         self.result: SchedulingResult | None = None
         """What the profiles have filtered, scored and picked; None if the request was refused."""
         self.scores: Mapping[str, ScoreColumns] = {}
@@ -112,7 +112,7 @@ class RequestTrace:
         self.error = ""
         """Why the request failed; "" if it did not."""
         self.attributes: dict[str, Attribute] = {}
-        """Of the span of the whole request."""
+        """Attributes of the span of the whole request."""
         self.upstream: dict[str, Attribute] | None = None
         """Attributes of the span of the model server; None if the request was not sent on."""
 
@@ -137,11 +137,11 @@ class RequestTrace:
         self.begin_step()
 
     def begin_response(self) -> None:
-        """Record that the head of the response has come."""
+        """Record that the head of the response has arrived."""
         self.responded = perf_counter()
 
     def begin_choice(self) -> None:
-        """Begin to choose among endpoints; calls of the choice before are dropped."""
+        """Begin to choose among endpoints; calls of the previous choice are dropped."""
         if self.choices:
             del self.calls[self.choice_calls :]
         else:
@@ -156,7 +156,7 @@ class RequestTrace:
         """End the choice, in a step of its own or as a part of one.
 
         Args:
-            candidates: The endpoints that it was made among.
+            candidates: The endpoints that it was made from.
             profiles: The profiles that made it, by name.
         """
         self.candidates = len(candidates)

@@ -1,4 +1,4 @@
-"""Which traces are recorded: the samplers that OpenTelemetry specifies, without an object per span.
+"""Decides which traces are recorded, with OpenTelemetry's samplers, without an object per span.
 
 A decision is made for every request, before anything is recorded for it.
 """

@@ -39,7 +39,7 @@ VARIABLES: Final = frozenset(
         ),
     }
 )
-"""Those that are read here."""
+"""The variables that are read here."""
 
 DEFAULT_SERVICE_NAME: Final = "llm-d-router/epp"
 """As in the Go EPP."""
@@ -96,7 +96,7 @@ def tracing_settings(environment: Mapping[str, str]) -> TracingSettings | None:
     """Return the settings in the environment; None if it turns tracing off.
 
     Args:
-        environment: The process's environment variables; an empty value is like none.
+        environment: The process's environment variables; an empty value counts as unset.
 
     Raises:
         ValueError: A variable is invalid; the message names it.

@@ -81,8 +81,8 @@ class SpanTree:
         Args:
             parent_id: Id of its parent; "" for none.
             name: Name of the span.
-            began: In seconds of the trace's clock.
-            ended: Likewise.
+            began: When it began, in seconds of the trace's clock.
+            ended: When it ended, likewise.
             attributes: Attributes of the span.
             kind: Kind of the span.
             span_id: Its id; "" for a new one.

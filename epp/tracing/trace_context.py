@@ -40,7 +40,7 @@ def parent_of(headers: Mapping[str, str]) -> TraceParent | None:
     if match is None:
         return None
     version, trace_id, span_id, flags, rest = match.groups()
-    # Later versions may append fields; ff is no version.
+    # Later versions may append fields; ff is not a version.
     if version == "ff" or (version == "00" and rest is not None):
         return None
     if trace_id == _NO_TRACE_ID or span_id == _NO_SPAN_ID:

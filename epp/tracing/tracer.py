@@ -56,7 +56,7 @@ class Tracer:
 
     @property
     def is_recording(self) -> bool:
-        """Whether there are traces at all."""
+        """Whether traces are recorded."""
         return self._export is not None
 
     def begin(

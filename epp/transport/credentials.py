@@ -2,7 +2,8 @@
 
 New connections use the current files; open ones keep what they started with. A renewed certificate
 consists of two files, so a poll may see only one of them replaced: a change is used when two polls
-in a row have read the same. Invalid files are logged once, and the last valid ones stay in use.
+in a row have read the same content. Invalid files are logged once, and the last valid ones stay in
+use.
 """
 
 import asyncio

@@ -25,7 +25,7 @@ from epp.transport.socket_file import REMEDY, SocketFile
 log = structlog.get_logger(__name__)
 
 _HIGH_WATER_BYTES = 1 << 20
-"""Buffered response bytes from which a stream is unwritable."""
+"""Buffered response bytes at which a stream becomes unwritable."""
 
 _CANCEL_ITERATIONS = 5
 """Iterations of the event loop to wait for a cancellation; 3 detected 29 of 30."""

@@ -29,7 +29,7 @@ _LARGE_READ_BYTES: Final = 128 << 10
 
 
 class ConnectionOwner(Protocol):
-    """What a connection needs of its server."""
+    """What a connection needs from its server."""
 
     settings: TransportSettings
     counters: ServerCounters
@@ -161,8 +161,8 @@ class ConnectionProtocol(asyncio.Protocol):
         self.connection.close()
 
     def eof_received(self) -> None:
-        # The peer may still read: bytes already written are sent, within a time limit. As nothing
-        # more arrives, closing the socket cannot cause a reset.
+        # The peer may still read: bytes already written are sent, within a time limit. Nothing more
+        # arrives, so closing the socket cannot cause a reset.
         self._session.lost()
         self._close()
 
@@ -303,7 +303,7 @@ class ConnectionProtocol(asyncio.Protocol):
         if self._transport.can_write_eof() and not self._transport.is_closing():
             try:
                 self._transport.write_eof()
-            except OSError:  # the peer has reset the connection, which was not read yet
+            except OSError:  # the peer has reset the connection, but that was not read yet
                 self._transport.abort()
 
     def _close(self) -> None:

@@ -66,8 +66,8 @@ class ReadBacklog:
     """Queue of connections that have read more than they could handle at once.
 
     It is a start-time fair queue (Goyal, Vin, Cheng, 1996): each connection has a virtual time that
-    advances with the time it uses, and the least one is served next. A connection that returns
-    begins at the virtual time of the one being served, so that it cannot save up turns.
+    advances with the time it uses, and the one with the lowest is served next. A connection that
+    returns begins at the virtual time of the one being served, so that it cannot save up turns.
 
     Args:
         clock: Monotonic seconds, with which connections limit their time. It must advance during a
@@ -87,7 +87,7 @@ class ReadBacklog:
         return len(self.waiting)
 
     def precedes(self, reader: Reader) -> bool:
-        """Return whether a waiting connection is to be served before ``reader``."""
+        """Return whether a waiting connection must be served before ``reader``."""
         waiting = self.waiting
         return bool(waiting) and waiting[0][0] <= max(reader.virtual_seconds, self._now)
 

@@ -11,9 +11,9 @@ class ReplaceableContext(ssl.SSLContext):
     """Creates each connection's TLS object with the context set last.
 
     asyncio and uvloop take a context when they begin to listen, and call its ``wrap_bio`` once per
-    connection, which this class redirects. Loading a new certificate into the context in use would
-    not do: for a moment it would have the new certificate with the old key, and its session tickets
-    would admit clients that only the previous authorities had admitted.
+    connection, which this class redirects. Loading a new certificate into the context in use is not
+    an alternative: for a moment it would have the new certificate with the old key, and its session
+    tickets would admit clients that only the previous authorities had admitted.
     """
 
     _current: ssl.SSLContext

@@ -80,13 +80,13 @@ class TransportStatistics:
     header_cache_hits: int
     header_cache_misses: int
     refused: Mapping[str, int]
-    """Refusals by what was refused: connection, handshake, stream, header_list, call, message,
-    sent_message."""
+    """Refusals by what the server refused: connection, handshake, stream, header_list, call,
+    message, sent_message."""
     ended: Mapping[str, int]
     """Connections that the server ended, by reason: idle, timeout, evicted (to admit another on a
     full port), or the HTTP/2 error code of the client's fault; ENHANCE_YOUR_CALM is a flood."""
     held_back: Mapping[str, int]
-    """How often the server waited for a slow client, by what happened: stream_full (a stream became
+    """How often the server waited for a slow client, by event: stream_full (a stream became
     unwritable), read_paused, keepalive_ping."""
     broken_off: Mapping[str, int]
     """Streams that ended early, by reason: client_reset (before any response), client_fault,

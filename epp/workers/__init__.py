@@ -1,9 +1,9 @@
 """Several processes of one host that behave as one endpoint picker (``epp serve --workers``).
 
 The supervisor starts the workers and answers for them on the health and metrics ports. Each worker
-is a whole endpoint picker on the ext_proc port. What they share: requests in flight, in shared
-memory (:mod:`.flight_rows`); scrapes, by messages from the one that leads (:mod:`.links`); the
-queues of flow control, which the same worker owns (:mod:`.shared_flow`).
+is a complete endpoint picker on the ext_proc port. The workers share requests in flight, in shared
+memory (:mod:`.flight_rows`); scrapes, in messages from the worker that leads (:mod:`.links`); and
+the queues of flow control, which that worker owns (:mod:`.shared_flow`).
 """
 
 from epp.workers.errors import WorkerError

@@ -1,8 +1,8 @@
 """The stream between a worker and its supervisor: lines of JSON in both directions.
 
-The worker says how it is a few times a second, from its event loop: a worker that is silent hangs.
-The supervisor appoints it to scrape for all, and asks it to reload. The end of the stream is the
-end of the other side, so no worker outlives its supervisor.
+The worker reports its state four times a second, from its event loop: a silent worker hangs. The
+supervisor orders it to lead or to reload. When the stream ends, the other side has ended, so no
+worker outlives its supervisor.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ M = TypeVar("M", bound=msgspec.Struct)
 
 
 class Report(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What a worker says."""
+    """The state of a worker, or the outcome of a reload."""
 
     serves: bool = False
     """Whether its ports are open."""
@@ -37,7 +37,7 @@ class Report(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class Order(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What the supervisor says."""
+    """An order of the supervisor."""
 
     lead: bool = False
     """Scrape for all workers from now on, and own the queues of flow control."""
@@ -63,9 +63,9 @@ class ControlStream:
     """The worker's end.
 
     Args:
-        descriptor: Of the socket, which it closes.
-        leadership: Is taken when the supervisor says so.
-        stop: Is set at the end of the stream.
+        descriptor: Descriptor of the socket, which this object closes.
+        leadership: Taken when the supervisor orders it.
+        stop: Set at the end of the stream.
     """
 
     def __init__(self, descriptor: int, leadership: Leadership, stop: asyncio.Event) -> None:
@@ -81,7 +81,7 @@ class ControlStream:
         streams: Callable[[], int],
         reload: Callable[[], Awaitable[Sequence[str]]],
     ) -> None:
-        """Report and obey until cancelled.
+        """Send reports and carry out orders until cancelled.
 
         Args:
             is_ready: Whether requests can be decided.

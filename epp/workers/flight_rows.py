@@ -4,8 +4,8 @@ Each worker has a row, which it alone writes: for each endpoint a key, the numbe
 the time of its last change. The others read the row before each decision, so a request counts for
 them microseconds after it was sent. A reader compares one number if nothing has changed (0.1 us).
 Otherwise it reads the slots that have changed since its last look, however large the pool is.
-Aligned words of eight bytes are written whole, and no lock is needed: a reader that meets a change
-half made sees the rest at the next look.
+Aligned words of eight bytes are written whole, and no lock is needed: a reader that sees half of a
+change sees the rest at its next look.
 
 A row, in words of eight bytes::
 
@@ -38,9 +38,8 @@ ROW_BYTES: Final = _WORDS * _WORD_BYTES
 
 
 Change = tuple[int, int, float | None]
-"""What another worker has changed: the key of an endpoint, how many more requests are in flight
-there, and since when, in seconds of the monotonic clock; None if the worker has dropped the
-endpoint."""
+"""A change by another worker: the key of an endpoint, how many more requests are in flight there,
+and since when, in seconds of the monotonic clock; None if the worker has dropped the endpoint."""
 
 
 def key_of(*identity: str) -> int:

@@ -1,14 +1,14 @@
-"""What plugins count of requests in flight, at the worker that owns the queues.
+"""Plugins' counts of requests in flight, at the worker that owns the queues.
 
-A saturation detector may read what a plugin counts (requests or tokens in flight) in place of the
-shared rows. Replicas tell each other these counts 50 times a second, which is too late for the next
-request: so a worker sends its part with each report, and the owner counts a request itself from its
+A saturation detector may read the counts of a plugin (requests or tokens in flight) in place of the
+shared rows. Replicas exchange these counts 50 times a second, which is too late for the next
+request. So a worker sends its part with each report, and the owner itself counts a request from its
 grant to that report.
 
-A policy, such as one that shares out tokens, counts what each request uses. At the owner it is told
-of the requests of all workers, from the grant to the end. What data producers say of a request
-stays at its own worker, so the policy estimates from the length of the body until the response has
-reported its tokens.
+A policy, such as one that divides tokens among tenants, counts what each request uses. At the owner
+it is notified of the requests of all workers, from the grant to the end. The results of data
+producers stay at the worker of the request, so the policy estimates from the length of the body
+until the response has reported its tokens.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -35,7 +35,7 @@ _POLICIES: Final = (FairnessPolicy, OrderingPolicy, SaturationDetector, UsageLim
 
 
 class Grant:
-    """A request that counts at an endpoint, which need not be that to which it goes.
+    """A granted request, counted at an endpoint that need not be the one it is sent to.
 
     Args:
         request: The request.
@@ -51,7 +51,7 @@ class Grant:
 
 
 class FlowAccounts:
-    """The plugins that contribute, of this worker and of the others."""
+    """The contributing plugins, with the parts of this worker and of the others."""
 
     def __init__(self) -> None:
         self._contributors: Mapping[str, CrossReplicaContributor] = {}
@@ -63,7 +63,7 @@ class FlowAccounts:
         self._granted: dict[Endpoint, int] = {}
 
     def use(self, plugins: Iterable[Plugin], guards: GuardRails) -> None:
-        """Take the plugins of a configuration in place of those before."""
+        """Replace the plugins by those of a configuration."""
         known = tuple(plugins)
         contributing = [
             each
@@ -95,12 +95,12 @@ class FlowAccounts:
             call_each(hooks, lambda hook: hook.pre_request(grant.request, result, grant.state))
 
     def settle(self, grant: Grant, now: float) -> None:
-        """Let the report of its worker count in its place."""
+        """Stop counting a request: the report of its worker counts in its place."""
         self._share(grant.endpoint, -1, now)
         self._completed(self._complete, grant, EndCause.REFUSED)
 
     def finish(self, grant: Grant, cause: EndCause, usage: Usage | None = None) -> None:
-        """Tell policies of its end.
+        """Notify policies of the end of a request.
 
         Args:
             grant: The request.
@@ -120,7 +120,7 @@ class FlowAccounts:
         )
 
     def receive(self, worker: str, loads: Mapping[str, bytes]) -> None:
-        """Take the parts of another worker, by the names of the plugins."""
+        """Apply the parts of another worker, by plugin name."""
         for name, part in loads.items():
             contributor = self._contributors.get(name)
             if contributor is None:
@@ -146,11 +146,11 @@ class FlowAccounts:
     # --- at the others ----------------------------------------------------------------------------
 
     def forget_told(self) -> None:
-        """Tell everything again: there is another owner."""
+        """Send all parts again: the owner has changed."""
         self._told.clear()
 
     def news(self) -> Mapping[str, bytes]:
-        """Return this worker's parts that have changed since they were told."""
+        """Return this worker's parts that have changed since they were sent."""
         news = {}
         for name, contributor in self._contributors.items():
             part = contributor.contribution()

@@ -1,8 +1,7 @@
 """Messages of flow control between workers: one of them owns the queues, the others ask it.
 
-A request is known by its number, which no request of the same worker has ever had, also not in an
-earlier life of that worker. What it says of the request is what policies may read; prompts stay
-where they are.
+A request is identified by a number that its worker never reuses, even after a restart. Messages
+carry the fields of a request that policies may read; prompts stay at their worker.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,23 +12,23 @@ from epp.parsing.plugins import Usage
 from epp.scheduling import LLMRequest
 
 LEADS: Final = "flow owner"
-"""The sender owns the queues: None. The others ask it (again) for all that they have open."""
+"""The sender owns the queues: None. The others send it all their open requests (again)."""
 WAITS: Final = "flow waits"
-"""Whether requests wait, so that the owner wants a :class:`Report` of each event: a bool."""
+"""Whether requests wait, so that the owner needs a :class:`Report` of each event: a bool."""
 ASKED: Final = "flow asked"
-"""A request comes: an :class:`Asked`."""
+"""A request has arrived: an :class:`Asked`."""
 CANCELLED: Final = "flow cancelled"
 """A client is gone: the number, and the outcome."""
 GRANTED: Final = "flow granted"
-"""A request may go: the number, and why it was parked in a queue; None if it was in none."""
+"""A request may be sent: the number, and why it was parked in a queue; None if it was in none."""
 REFUSED: Final = "flow refused"
 """A request ends: the number, the outcome, why, and whether the pool is empty."""
 REPORTED: Final = "flow report"
-"""What became of requests that were granted: a :class:`Report`."""
+"""The outcomes of granted requests: a :class:`Report`."""
 KEPT: Final = "flow evictable"
 """A request in flight may be evicted: a :class:`Kept`."""
 SPARED: Final = "flow spared"
-"""It may be evicted no more, as its response has begun: the number."""
+"""It may no longer be evicted, as its response has begun: the number."""
 ENDED: Final = "flow ended"
 """It has ended: the number."""
 REVOKED: Final = "flow revoked"
@@ -56,13 +55,13 @@ def request_of(facts: Facts) -> LLMRequest:
 
 
 class Asked(NamedTuple):
-    """A request that asks to go; times are seconds of the monotonic clock of this host."""
+    """A request that asks for a grant; times are seconds of the monotonic clock of this host."""
 
     number: int
     facts: Facts
     received_at: float
     enqueued_at: float
-    """When it asked for the first time, perhaps another owner."""
+    """When it first asked for a grant, perhaps from a previous owner."""
     ttl_seconds: float | None
     """Its own TTL; None if it has none."""
     held_bytes: int
@@ -88,12 +87,12 @@ class Ended(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What has happened at a worker."""
+    """Events at a worker since its last report."""
 
     loads: Mapping[str, bytes]
     """The new parts of plugins that contribute, by name (:mod:`epp.replication.plugins`)."""
     has_news: bool
-    """Whether something has happened that may free capacity, such as the end of a request."""
+    """Whether an event may have freed capacity, such as the end of a request."""
     settled: Sequence[int] = ()
     """Numbers of requests that were sent to an endpoint, or have failed."""
     declined: Sequence[Declined] = ()

@@ -2,8 +2,8 @@
 
 A request of another worker is a :class:`~epp.flow_control.Candidate` whose dispatch is a grant: the
 other worker then chooses the endpoint, and reports. Until then the request counts as in flight
-here, so that the capacity is given away once. If that worker finds no endpoint, the request is
-parked where it was. A worker that ends takes its requests along.
+here, so that the same capacity is not granted twice. If that worker finds no endpoint, the request
+is parked in its old place. When a worker ends, its requests are dropped.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,12 +23,12 @@ _log = structlog.get_logger(__name__)
 
 
 class OwnerHost(Protocol):
-    """What the owner needs of the flow controller."""
+    """The part of the flow controller that the owner uses."""
 
     active: FlowControl | None
     control: FlowControl | None
     events: int
-    """How often something happened that may free capacity."""
+    """Number of events that may have freed capacity."""
 
     @property
     def is_owner(self) -> bool:
@@ -45,10 +45,10 @@ class OwnerHost(Protocol):
         """Return the current snapshot of the endpoints."""
 
     def wake(self) -> None:
-        """Open a session, as something has happened."""
+        """Open a session after an event."""
 
     def continue_soon(self) -> None:
-        """Open a session, although nothing has happened."""
+        """Open a session without an event."""
 
     def cancel(self, queued: QueuedRequest, outcome: Outcome) -> None:
         """Remove a request from its queue."""
@@ -60,7 +60,7 @@ class FlowOwner:
     Args:
         host: The flow controller.
         links: The connections to the other workers.
-        accounts: Count requests that were granted.
+        accounts: Counts granted requests.
         observer: Receives the events of requests.
     """
 
@@ -72,9 +72,9 @@ class FlowOwner:
         self._accounts = accounts
         self._observer = observer
         self._requests: dict[int, dict[int, RemoteRequest]] = {}
-        """By worker and number: those that wait or were granted."""
+        """Requests that wait or were granted, by worker and number."""
         self._sent: dict[int, dict[int, Grant]] = {}
-        """Those that were sent, while policies count them."""
+        """Requests that were sent, while policies count them."""
         self._reporting: set[int] = set()
         """Workers that know that requests wait."""
 
@@ -86,7 +86,7 @@ class FlowOwner:
     # --- messages ---------------------------------------------------------------------------------
 
     def asked(self, worker: int, asked: Asked) -> None:
-        """Take a request of another worker; one that is known already is ignored."""
+        """Accept a request of another worker; one that is already known is ignored."""
         known = self._requests.setdefault(worker, {})
         if not self._host.is_owner or asked.number in known:
             return
@@ -109,12 +109,12 @@ class FlowOwner:
             self._host.wake()
 
     def reported(self, worker: int, name: str, report: Report) -> None:
-        """Take what another worker says of requests that were granted.
+        """Process another worker's report on granted requests.
 
         Args:
             worker: Number of the worker.
             name: Its name among replicas.
-            report: What it says.
+            report: The report.
         """
         self._accounts.receive(name, report.loads)
         known = self._requests.get(worker, {})
@@ -139,7 +139,7 @@ class FlowOwner:
             self._host.continue_soon()
 
     def lost(self, worker: int) -> None:
-        """Forget all requests of a worker; it asks again if it still lives."""
+        """Forget all requests of a worker; if it still runs, it asks again."""
         self._reporting.discard(worker)
         for remote in self._requests.pop(worker, {}).values():
             self._drop(remote, Outcome.EVICTED_OTHER)
@@ -148,7 +148,7 @@ class FlowOwner:
         self._host.wake()
 
     def has_waiting(self, others: Iterable[int]) -> None:
-        """Have the other workers report each event, as a request waits."""
+        """Tell other workers to report each event, because a request waits."""
         for worker in others:
             if worker not in self._reporting and self._links.send(worker, WAITS, True):
                 self._reporting.add(worker)
@@ -156,11 +156,11 @@ class FlowOwner:
     # --- answers ----------------------------------------------------------------------------------
 
     def grant(self, remote: RemoteRequest, endpoint: Endpoint | None, *, has_waited: bool) -> None:
-        """Let a request go.
+        """Allow a worker to send its request.
 
         Args:
             remote: The request.
-            endpoint: Where it counts until its worker reports; None for nowhere.
+            endpoint: The endpoint where it counts until its worker reports; None for none.
             has_waited: Whether it was in a queue.
         """
         now = remote.granted_at = self._host.now()
@@ -191,7 +191,7 @@ class FlowOwner:
         self.refuse(remote, Outcome.REJECTED_OTHER, why, pool_is_empty=False)
 
     def _count(self, remote: RemoteRequest, outcome: Outcome) -> None:
-        """Count a request that was granted; not before its report, as it may come back."""
+        """Count a granted request; only after its report, because it may be declined."""
         if remote.counted is not None:
             waited = remote.granted_at - remote.enqueued_at
             self._observer.left(remote.counted, outcome, waited)

@@ -1,7 +1,7 @@
-"""A worker that does not own the queues: its requests ask the worker that does.
+"""Asks the worker that owns the queues, on a worker that does not.
 
-Each request is kept here until it is decided, so that it can ask again: the next owner, if the
-present one ends, with the time of its arrival.
+Each request is kept here until it is decided. If the owner ends, its successor is asked, with the
+request's original time of arrival.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ OWNERLESS_SECONDS: Final = 15.0
 
 
 class RequesterHost(Protocol):
-    """What the requester needs of the flow controller."""
+    """The part of the flow controller that the requester uses."""
 
     active: FlowControl | None
     control: FlowControl | None
@@ -62,7 +62,7 @@ class FlowRequester:
     Args:
         host: The flow controller.
         links: The connections to the other workers.
-        accounts: What plugins here count.
+        accounts: The counts of this worker's plugins.
         rejected: Counts a request that is refused because there is no owner.
     """
 
@@ -74,7 +74,7 @@ class FlowRequester:
         rejected: Callable[[QueuedRequest], None],
     ) -> None:
         self.owner_waits = False
-        """Whether the owner wants to know of each event."""
+        """Whether the owner needs a report of each event."""
         self._host = host
         self._links = links
         self._accounts = accounts
@@ -82,7 +82,7 @@ class FlowRequester:
         self._owner: int | None = None
         self._has_given_up = False
         self._patience: asyncio.TimerHandle | None = None
-        # Greater than those of an earlier life, and than the sequence numbers of the queues here.
+        # Greater than the numbers of an earlier process and the sequence numbers of queues here.
         self._numbers = count(monotonic_ns())
         self._open: dict[int, _Open] = {}
         self._settled: list[int] = []
@@ -106,14 +106,14 @@ class FlowRequester:
     def submit(
         self, control: FlowControl, candidate: Candidate, ttl_seconds: float | None
     ) -> QueuedRequest | None:
-        """Ask for a request; return what stands for it, None if it was refused."""
+        """Ask the owner for a grant; return the open request, None if it was refused."""
         queued = control.made(candidate, ttl_seconds)
         queued.sequence = next(self._numbers)
         if self._has_given_up:
             self._refuse_ownerless(queued, candidate)
             control.ledger.forget(queued)
             return None
-        queued.queue.running += 1  # the flow stays
+        queued.queue.running += 1  # keeps the flow
         asked = Asked(
             queued.sequence,
             facts_of(queued.request),
@@ -140,7 +140,7 @@ class FlowRequester:
         return True
 
     def take_all(self) -> Iterator[QueuedRequest]:
-        """Yield all open requests in the order of their arrival: this worker owns the queues."""
+        """Yield all open requests in order of arrival: this worker now owns the queues."""
         self._owner, self.owner_waits, self._has_given_up = None, False, False
         self._stop_waiting()
         opened, self._open = self._open, {}
@@ -152,7 +152,7 @@ class FlowRequester:
     # --- messages ---------------------------------------------------------------------------------
 
     def led_by(self, worker: int) -> None:
-        """Ask another worker, which owns the queues, for all open requests."""
+        """Send all open requests to another worker, which now owns the queues."""
         self._owner, self._has_given_up = worker, False
         self._stop_waiting()
         self._accounts.forget_told()
@@ -161,14 +161,14 @@ class FlowRequester:
         self.report_news()
 
     def lost(self, worker: int) -> None:
-        """Wait for the next owner if the present one is gone."""
+        """Wait for the next owner if the current one is gone."""
         if worker == self._owner:
             self._owner, self.owner_waits = None, False
             if self._open:
                 self._await_owner()
 
     def granted(self, worker: int, message: tuple[int, Sequence[str] | None]) -> None:
-        """Send a request that may go to an endpoint, or report that none takes it."""
+        """Send a granted request to an endpoint, or report that none can take it."""
         number, reasons = message
         opened = self._open.get(number) if worker == self._owner else None
         if opened is None:
@@ -207,7 +207,7 @@ class FlowRequester:
     # --- reports ----------------------------------------------------------------------------------
 
     def report_news(self) -> None:
-        """Report that something has happened that may free capacity."""
+        """Report an event that may have freed capacity."""
         self._has_news = True
         self.report_soon()
 

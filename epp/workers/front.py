@@ -39,7 +39,7 @@ _ANSWERED_ELSEWHERE: Final = frozenset({"accept-encoding", "host", "connection"}
 
 
 class Fronted(Protocol):
-    """A worker, as the front needs it."""
+    """The part of a worker that the front uses."""
 
     place: Place
     lives: int
@@ -58,11 +58,11 @@ class Fronted(Protocol):
 
 
 class Front:
-    """Serves the metrics port while it is entered.
+    """Serves the metrics port; an asynchronous context manager.
 
     Args:
         settings: Host, port and certificates.
-        workers: All of them.
+        workers: All workers.
         leader: Returns the worker that scrapes, whose pages answer for all; None while there is
             none.
     """
@@ -165,7 +165,7 @@ class Front:
         return list(zip(running, found, strict=True))
 
     async def _of_all(self, target: bytes, headers: Mapping[str, str]) -> Response:
-        """Make a change in every worker; return the response of the first that has refused it."""
+        """Make a change in every worker; return the first refusal, or a response."""
         responses = [response for _, response in await self._each("POST", target, headers)]
         if not responses:
             return _away("no worker runs at the moment")

@@ -1,9 +1,9 @@
 """Messages between the workers of one endpoint picker, over Unix sockets.
 
 Each worker listens on a socket in a folder of the supervisor, and connects to the others'. All
-messages of one iteration of the event loop go out together, after its answers. A worker that does
-not read loses messages, so that the others neither wait nor need memory for it. One that has just
-connected gets what it has missed from those who know (:meth:`Links.greet_with`).
+messages of one iteration of the event loop are sent together, after its responses. A worker that
+does not read loses messages, so that the others neither wait nor need memory for it. A worker that
+has just connected gets the state that it has missed (:meth:`Links.greet_with`).
 
 The messages are pickled: they hold values of plugins, and come from processes of the same user that
 run the same program. Only that user can open the folder.
@@ -34,7 +34,7 @@ class Links:
     """The connections of one worker to all others.
 
     Args:
-        folder: Of the sockets; only this user can open it.
+        folder: Directory of the sockets; only this user can open it.
         index: Number of this worker.
         count: Number of all workers.
     """
@@ -59,7 +59,7 @@ class Links:
 
     @property
     def connected(self) -> int:
-        """Number of the workers that get messages."""
+        """Number of other workers that this one is connected to."""
         return len(self._connected)
 
     def receive(self, subject: str, receiver: Callable[[int, Any], None]) -> None:
@@ -147,7 +147,7 @@ class Links:
         addressed, self._addressed = self._addressed, {}
         frame = self._framed(pending) if pending and self._connected else b""
         for worker, transport in self._connected.items():
-            if transport.is_closing():  # uvloop raises an error; the end of it is told of next
+            if transport.is_closing():  # uvloop would raise an error; the end is reported next
                 continue
             if frame:
                 if transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
@@ -186,7 +186,7 @@ class Links:
 
 
 class _Incoming(asyncio.Protocol):
-    """Splits what a worker sends into frames."""
+    """Splits the bytes of a worker into frames."""
 
     def __init__(self, links: Links, connections: set[asyncio.BaseTransport]) -> None:
         self._links = links

@@ -14,7 +14,7 @@ _DEFAULT_LIMIT: Final = 20
 
 
 def merged_decisions(pages: Sequence[bytes], given: Mapping[str, str]) -> bytes:
-    """Return one page made of the workers' pages ``/debug/decisions``.
+    """Merge the workers' pages ``/debug/decisions`` into one.
 
     Args:
         pages: At least one.
@@ -27,7 +27,7 @@ def merged_decisions(pages: Sequence[bytes], given: Mapping[str, str]) -> bytes:
     else:
         lines.sort(key=lambda each: each.decided_at, reverse=True)
     kept = sum(each.kept for each in read)
-    # Of all decisions since the oldest that is kept.
+    # All decisions since the oldest one that is kept.
     made = sum(each.kept / each.sampled for each in read if each.sampled)
     page = DecisionsPage(
         decisions=lines[: int(given.get("limit", _DEFAULT_LIMIT))],

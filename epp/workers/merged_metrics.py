@@ -1,8 +1,8 @@
-"""The metrics page of all workers, made of their pages.
+"""Merges the metrics pages of the workers into one.
 
-Counters and histograms are sums. They never decrease: those of a process that has ended stay in the
-sum as far as a page has shown them. Gauges are sums where each worker has a part (requests,
-connections, memory), otherwise the greatest or smallest value.
+Counters and histograms are sums. They never decrease: the last values read from a process that has
+ended stay in the sum. Gauges are sums if each worker has a part (requests, connections, memory),
+otherwise the greatest or smallest value.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
@@ -35,7 +35,7 @@ _SUMMED: Final = frozenset(
         "process_max_fds",
     }
 )
-"""Gauges of which each worker has a part."""
+"""Gauges that are summed, because each worker has a part."""
 _LEAST: Final = frozenset(
     {
         "llm_d_epp_config_last_reload_successful",
@@ -45,7 +45,7 @@ _LEAST: Final = frozenset(
         "process_start_time_seconds",
     }
 )
-"""Gauges whose smallest value counts; the greatest of all others does."""
+"""Gauges that are merged by their smallest value; all others by their greatest."""
 _EOF: Final = b"# EOF"
 
 
@@ -59,7 +59,7 @@ class Family:
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.head: list[bytes] = []
-        """Its comments."""
+        """Its comment lines."""
         self.samples: dict[bytes, float] = {}
         """By name and labels, in the order of the page."""
 
@@ -102,10 +102,10 @@ class MergedMetrics:
         self._last: dict[Hashable, Page] = {}
         """The latest page of each running process."""
         self._ended: Page = {}
-        """The sums of those that have ended."""
+        """The sums of processes that have ended."""
 
     def merge(self, pages: Mapping[Hashable, Page], running: Collection[Hashable]) -> Page:
-        """Return the page of all.
+        """Return the merged page.
 
         Args:
             pages: Page of each process that has answered.

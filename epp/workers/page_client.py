@@ -28,7 +28,7 @@ class WorkerAwayError(Exception):
 async def _response(
     socket: Path, method: str, target: bytes, headers: Mapping[str, str]
 ) -> AsyncIterator["httpx.Response"]:
-    # Here, as it takes a tenth of a start of `epp serve`, and only a supervisor needs it.
+    # Imported here: it takes a tenth of the start of `epp serve`; only a supervisor needs it.
     import httpx  # noqa: PLC0415
 
     # Not a client: it would add headers, and follow redirects and proxies of the environment.
@@ -56,7 +56,7 @@ async def fetch(
 ) -> Response:
     """Return the response of the worker that listens on ``socket``.
 
-    A feed of events is returned as a stream, which takes another connection.
+    A feed of events is returned as a stream, which uses another connection.
 
     Args:
         socket: The worker's socket file.

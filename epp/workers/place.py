@@ -1,4 +1,4 @@
-"""The place of a worker among the others: what its supervisor tells it when it starts."""
+"""The place of a worker among the others, which its supervisor passes to it at its start."""
 
 from collections.abc import MutableMapping
 from pathlib import Path
@@ -11,7 +11,7 @@ VARIABLE: Final = "EPP_WORKER"
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of a worker, and what it shares with the supervisor and the other workers."""
+    """The number of a worker, and its resources shared with the supervisor and other workers."""
 
     index: int
     """From 0."""
@@ -28,14 +28,14 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     is_port_shared: bool
     """Whether all workers listen on that port."""
     name: str
-    """Of the endpoint picker among replicas; those of the workers begin so."""
+    """Name of the endpoint picker among replicas; the names of the workers begin with it."""
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> "Place | None":
         """Return the place that the supervisor gave, and remove it; None if there is none.
 
         Raises:
-            ValueError: The variable has another form.
+            ValueError: The variable is malformed.
         """
         text = environment.pop(VARIABLE, None)
         if text is None:

@@ -18,7 +18,7 @@ class RequestOwner(Protocol):
     def grant(
         self, remote: "RemoteRequest", endpoint: Endpoint | None, *, has_waited: bool
     ) -> None:
-        """Let the request go."""
+        """Allow the worker to send the request."""
 
     def refuse(
         self, remote: "RemoteRequest", outcome: Outcome, why: str, *, pool_is_empty: bool
@@ -35,7 +35,7 @@ class RemoteRequest(Candidate):
     Args:
         owner: Sends the answers.
         worker: Number of that worker.
-        asked: What it says of the request.
+        asked: Its message about the request.
     """
 
     def __init__(self, owner: RequestOwner, worker: int, asked: Asked) -> None:
@@ -50,14 +50,14 @@ class RemoteRequest(Candidate):
         self.queued: QueuedRequest | None = None
         """The request in its queue; None if it never was in one."""
         self.counted: QueuedRequest | None = None
-        """The same, as metrics know it."""
+        """The queued request that metrics have counted; None if none."""
         self.is_granted = False
         """Whether it was granted, and its worker has not reported yet."""
         self.grant: Grant | None = None
-        """What counts meanwhile; None for nothing."""
+        """The grant that counts until then; None for none."""
         self.granted_at = 0.0
         self.granted_after = 0
-        """The events of the controller until then."""
+        """The controller's number of events at the time of the grant."""
 
     @property
     def request(self) -> LLMRequest:

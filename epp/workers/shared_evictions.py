@@ -1,7 +1,7 @@
-"""Requests in flight that may be evicted: the worker that owns the queues evicts those of all.
+"""Requests in flight that may be evicted: the owner of the queues evicts those of all workers.
 
-Every worker keeps its own, as one process does, and tells the owner. So the next owner has its own
-at hand, and the others tell it theirs.
+Every worker keeps its own requests, as a single process does, and reports them to the owner. So
+the next owner knows its own at once, and the others report theirs.
 """
 
 from collections.abc import Callable
@@ -59,7 +59,7 @@ class SharedEvictions(Evictions):
         self._own: dict[int, InFlight] = {}
         self._number_of: dict[InFlight, int] = {}
         self._others: dict[int, dict[int, InFlight]] = {}
-        """Those of other workers, by worker and number."""
+        """Requests of other workers, by worker and number."""
         links.receive(KEPT, self._other_kept)
         links.receive(SPARED, self._other_spared)
         links.receive(ENDED, self._other_ended)
@@ -87,7 +87,7 @@ class SharedEvictions(Evictions):
             self._tell(ENDED, number)
 
     def tell_all(self) -> None:
-        """Tell a new owner of all requests that may be evicted."""
+        """Report all requests that may be evicted to a new owner."""
         for number, in_flight in self._own.items():
             if in_flight in self._kept:
                 self._tell(KEPT, self._kept_message(number, in_flight))

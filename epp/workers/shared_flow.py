@@ -1,9 +1,9 @@
 """Flow control of several workers: the one that leads owns the queues, the others ask it.
 
 Every worker has the flow control of the configuration. That of the owner queues the requests of
-all, so limits, fair shares and the order hold for the pool. When the owner ends, the supervisor
-appoints another worker: it queues its own requests that were waiting, and the others ask it for
-theirs.
+all, so limits, fair shares and the order apply to the whole pool. When the owner ends, the
+supervisor appoints another worker: it queues its own requests that were waiting, and the others ask
+it for theirs.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -71,7 +71,7 @@ class SharedFlowController(FlowController):
             why_none_serves=why_none_serves,
         )
         self.events = 0
-        """How often something happened that may free capacity."""
+        """Number of events that may have freed capacity."""
         self._links = links
         self._leadership = leadership
         self._place = place
@@ -103,7 +103,7 @@ class SharedFlowController(FlowController):
         self._leadership.tell(self._lead)
 
     def use_plugins(self, plugins: Iterable[Plugin], guards: GuardRails) -> None:
-        """Take the plugins of a configuration, some of which count requests in flight."""
+        """Use the plugins of a configuration, some of which count requests in flight."""
         self.accounts.use(plugins, guards)
 
     def prepare(self, settings: FlowSettings | None) -> Callable[[], None]:
@@ -119,7 +119,7 @@ class SharedFlowController(FlowController):
         return self._leadership.is_ours
 
     def _lead(self) -> None:
-        """Own the queues, beginning with the requests that wait here."""
+        """Take over the queues, beginning with the requests that wait here."""
         for queued in self._requester.take_all():
             control = self.active or self.control
             assert control is not None  # noqa: S101 - it has made the request
@@ -212,5 +212,5 @@ class SharedFlowController(FlowController):
             self.wake()
 
     def continue_soon(self) -> None:
-        """Open a session in the next turn of the event loop, although nothing has happened."""
+        """Open a session in the next turn of the event loop, without an event."""
         self._open_soon()

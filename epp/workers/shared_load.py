@@ -1,4 +1,4 @@
-"""The load of endpoints, of which the other workers' requests are a part."""
+"""Endpoint loads that include the requests of the other workers."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,18 +13,18 @@ from epp.workers.flight_rows import SLOTS, OwnRow, PeerRow, key_of
 _log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS: Final = 0.05
-"""How often the rows are read without decisions: the worker that scrapes wakes up the scrapes of
-endpoints that the others send requests to."""
+"""Time between two readings of the rows without decisions: they end the rest of idle endpoints to
+which other workers send requests."""
 
 T = TypeVar("T")
 
 
 class SharedLoad(EndpointLoad):
-    """The load of one endpoint; the requests from here are written to the row of this worker.
+    """The load of one endpoint; the requests of this worker are written to its row.
 
     Args:
-        row: That row.
-        key: Of the endpoint.
+        row: The row of this worker.
+        key: Key of the endpoint.
     """
 
     __slots__ = ("_row", "_slot", "_theirs", "is_leaving", "key")
@@ -57,27 +57,27 @@ class SharedLoad(EndpointLoad):
     def shift(self, change: int, at: float | None) -> None:
         """Count more or fewer requests of the other workers.
 
-        It does what :meth:`share` does without a record for each source: the rows of the workers
-        know what each of them has told.
+        It works like :meth:`share`, but keeps no record for each source: the rows hold the numbers
+        of each worker.
 
         Args:
             change: How many more.
-            at: When, as for :meth:`share`.
+            at: Time of the change, as for :meth:`share`.
         """
         self._theirs += change
         self._shift(change, at)
 
     def set_theirs(self, in_flight: int) -> None:
-        """Count so many requests of the other workers, as of now."""
+        """Set the number of requests of the other workers, as of now."""
         if in_flight != self._theirs:
             self.shift(in_flight - self._theirs, None)
 
     def join(self) -> None:
-        """Be visible again: the endpoint has come back to the pool."""
+        """Undo :meth:`leave`: the endpoint has come back to the pool."""
         self.is_leaving = False
 
     def leave(self) -> None:
-        """Free the slot, or have the end of the last request free it."""
+        """Free the slot, now or at the end of the last request."""
         self.is_leaving = True
         if self._slot is not None and not self.own_in_flight:
             self._row.give_slot(self._slot)
@@ -136,7 +136,7 @@ class SharedLoads:
         load.leave()
 
     def look(self, *, is_thorough: bool = False) -> None:
-        """Take over what the other workers have changed."""
+        """Apply the changes of the other workers."""
         loads = self._loads
         for peer in self._peers:
             for key, change, at in peer.changes(is_thorough=is_thorough):
@@ -154,7 +154,7 @@ class SharedLoads:
         return looked
 
     async def run(self) -> None:
-        """Look from time to time until cancelled."""
+        """Read the rows periodically until cancelled."""
         while True:
             self.look(is_thorough=True)
             self._looked()

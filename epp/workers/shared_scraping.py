@@ -1,7 +1,7 @@
-"""One worker scrapes for all: the others get what it has read.
+"""One worker scrapes for all, and sends the results to the others.
 
-Every worker has the scrapes of the pool. That which leads runs them, and posts what an extractor
-has written, and what has failed. The others apply it as if they had scraped. When the leader dies,
+Every worker has the scrapes of the pool. The leader runs them, and posts the values that extractors
+have written, and the failures. The others apply these as if they had scraped. When the leader dies,
 the supervisor appoints another one, whose scrapes then start.
 """
 
@@ -26,14 +26,14 @@ PAGE: Final = "page"
 FAULT: Final = "scrape fault"
 WANTED: Final = "page wanted"
 _VALUES: Final = attrgetter(*EndpointMetrics.__dataclass_fields__)
-"""Of a page, as a tuple: pickling the object itself takes five times as long."""
+"""Returns the values of a page as a tuple: pickling the object takes five times as long."""
 
 
 class FollowedError(ScrapeError):
     """A scrape of the worker that leads has failed.
 
     Args:
-        kind: That of the failure there.
+        kind: Kind of the failure.
     """
 
     def __init__(self, kind: str) -> None:
@@ -42,10 +42,10 @@ class FollowedError(ScrapeError):
 
 
 class SharedLoop(ScrapeLoop):
-    """Repeats a scrape from the moment at which this worker leads.
+    """Repeats a scrape from the moment this worker leads.
 
     Args:
-        leadership: Whether it does.
+        leadership: Whether this worker leads.
     """
 
     __slots__ = ("_leads", "_phase", "_waits_in")
@@ -63,7 +63,7 @@ class SharedLoop(ScrapeLoop):
             self._waits_in, self._phase = group, phase
 
     def lead(self) -> None:
-        """Start it if it has waited for that."""
+        """Start the loop if it has waited for leadership."""
         group, self._waits_in = self._waits_in, None
         if group is not None:
             super().start(group, self._phase, delay_seconds=0.0)
@@ -76,7 +76,7 @@ class SharedScraper(Scraper):
         store: The pool.
         links: The connections to the other workers.
         leadership: Whether this worker scrapes.
-        observer: Is told of the scrapes, and of those of the leader.
+        observer: Notified of the scrapes of this worker and of the leader.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class SharedScraper(Scraper):
         **settings: Any,  # noqa: ANN401 - of Scraper
     ) -> None:
         self._followed: dict[tuple[str, str], SharedLoop] = {}
-        """Loops by endpoint and source; those that have stopped may be among them."""
+        """Loops by endpoint and source; they may include stopped ones."""
         self._observer = observer
         self.make_loop = self._make_loop
         self._leadership = leadership
@@ -124,7 +124,7 @@ class SharedScraper(Scraper):
                     loop.lead()
 
     def _known_pages(self) -> Iterator[Message]:
-        """Return the present pages, for a worker that has just come."""
+        """Yield the current pages, for a worker that has just connected."""
         if self._leadership.is_ours:
             for loops in self._loops.values():
                 for loop in loops.values():
@@ -169,7 +169,7 @@ _NOTHING: Final[tuple[EndpointMetrics, dict[AttributeKey[Any], object]]] = (NEVE
 
 
 class _Publisher:
-    """Posts what the scrapes of the leader bring, and tells its own observer first."""
+    """Posts the results of the leader's scrapes, and notifies its own observer first."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class _Publisher:
         self._leadership = leadership
         self._observer = observer
         self._posted: dict[Endpoint, tuple[EndpointMetrics, dict[AttributeKey[Any], object]]] = {}
-        """What the others have."""
+        """The values that were last posted."""
         self._told_unshared: set[str] = set()
 
     def scrape_started(self, source: Plugin, lag_seconds: float) -> None:
@@ -207,9 +207,9 @@ class _Publisher:
     def page(
         self, source: Plugin, endpoint: Endpoint, *, whole: bool = False
     ) -> tuple[str, str, str, tuple[object, ...] | None, Mapping[str, bytes]]:
-        """Return a page as a message: what has changed, or all."""
+        """Return a page as a message: the changed values, or all."""
         metrics, before = (NEVER_SCRAPED, {}) if whole else self._posted.get(endpoint, _NOTHING)
-        # Other attributes are what plugins of this worker count, and the others count themselves.
+        # Other attributes are counts of this worker's plugins; the others keep their own.
         written, held = self._written(), endpoint.attributes
         attributes = {key: value for key, value in held.items() if key in written}
         changed = {

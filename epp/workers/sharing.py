@@ -1,4 +1,4 @@
-"""What one worker shares with the others: scrapes, requests in flight, flow control."""
+"""Connects one worker to the others: they share scrapes, requests in flight, flow control."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable

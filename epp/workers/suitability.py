@@ -1,4 +1,4 @@
-"""What several workers cannot do together."""
+"""Checks for features that several workers cannot provide together."""
 
 from collections.abc import Iterator
 
@@ -13,11 +13,10 @@ from epp.workers.errors import WorkerError
 def check_workers(settings: ServeSettings) -> None:
     """Refuse settings that need one process.
 
-    What the configuration asks for, which a reload may change, is checked with it
-    (:func:`check_flow_control`).
+    The configuration, which a reload may change, is checked by :func:`check_flow_control`.
 
     Raises:
-        WorkerError: There are some.
+        WorkerError: A setting needs one process.
     """
     why = ""
     if isinstance(settings.pods, PoolsSource):
@@ -39,11 +38,11 @@ def check_workers(settings: ServeSettings) -> None:
 def check_flow_control(settings: FlowSettings, workers: int) -> None:
     """Refuse plugins of flow control that must see the requests of all workers.
 
-    The worker that owns the queues knows when a request of another worker goes and ends, and with
-    how many tokens, but neither what data producers say of it nor where it goes.
+    The worker that owns the queues knows when a request of another worker is sent and ends, and how
+    many tokens it uses, but neither its endpoint nor the results of data producers.
 
     Raises:
-        FlowControlError: There are some.
+        FlowControlError: There is such a plugin.
     """
     why = next(_unsuitable(settings), "")
     if why:

@@ -1,8 +1,8 @@
 """The supervisor: starts the workers, keeps them running, and answers for all of them.
 
-It is one process for service managers and probes. It has the health and metrics ports, which ask
-the workers, but neither pool nor plugins. Worker 0 starts first, so that an invalid configuration
-is reported once.
+It is the one process that service managers and probes see. It serves the health and metrics ports
+by asking the workers, and has neither pool nor plugins. Worker 0 starts first, so that an invalid
+configuration is reported once.
 """
 
 import asyncio
@@ -173,7 +173,7 @@ class Supervisor:
         """Give up if a worker has ended before it was ever ready.
 
         Raises:
-            WorkerError: One has.
+            WorkerError: A worker has.
         """
         for each in self._workers:
             if each.lives and each.pid is None and not each.has_served:
@@ -198,7 +198,8 @@ class Supervisor:
         leader = self._leader
         if leader is not None and leader.is_running:
             return
-        # The one that has run longest knows most; a worker that is ready, if there is one.
+        # A ready worker if there is one; among these the one that has run longest, as it knows
+        # most.
         running = [each for each in self._workers if each.is_running]
         running.sort(key=lambda each: (not each.is_ready, each.lives, each.index))
         self._leader = running[0] if running else None

@@ -1,4 +1,4 @@
-"""A worker: an endpoint picker that shares what it knows with the others."""
+"""A worker: an endpoint picker that shares its state with the others."""
 
 import asyncio
 import mmap
@@ -34,7 +34,7 @@ def worker_settings(settings: ServeSettings, place: Place) -> ServeSettings:
         health_socket=place.health_socket,
         metrics_tls=None,
         explain=replace(explain, explain_file=_own(explain.explain_file, index)),
-        # What plugins share, such as the prefix index, goes the way of replicas.
+        # Plugins share state, such as the prefix index, as they do between replicas.
         replicas=replace(
             replicas,
             replica_name=place.replica_name(index),
@@ -61,7 +61,7 @@ async def run_worker(
         settings: Those of the command line.
         place: The worker's place.
         stop: Ends the run, draining first.
-        make: Makes the endpoint picker.
+        make: Creates the endpoint picker.
     """
     leadership = Leadership()
     links = Links(place.folder_path, place.index, place.count)

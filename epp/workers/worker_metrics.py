@@ -1,4 +1,4 @@
-"""Metrics of the workers: those that their supervisor knows, and those of their messages."""
+"""Metrics of the workers: those of their supervisor, and those of their messages."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 
 
 class Counted(Protocol):
-    """A worker, as these metrics need it."""
+    """The part of a worker that these metrics use."""
 
     lives: int
 
@@ -43,7 +43,7 @@ class SupervisorMetrics(Collector):
     """Which workers are ready, and how often each was started again.
 
     Args:
-        workers: All of them.
+        workers: All workers.
     """
 
     def __init__(self, workers: Sequence[Counted]) -> None:

@@ -1,4 +1,4 @@
-"""One worker as its supervisor sees it: a process that is started again when it ends."""
+"""One worker as its supervisor sees it: a process that is restarted when it ends."""
 
 import asyncio
 import contextlib
@@ -18,13 +18,13 @@ from epp.workers.place import VARIABLE, Place
 _log = structlog.get_logger(__name__)
 
 SILENT_SECONDS: Final = 10.0
-"""A worker that reports nothing for so long hangs, and is killed."""
+"""A worker that sends no report for this long hangs, and is killed."""
 START_SECONDS: Final = 120.0
 """Likewise before its first report: it imports the plugins and reads the configuration."""
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 10.0
 _STEADY_SECONDS: Final = 60.0
-"""After running so long, a worker that ends is started again without a pause."""
+"""A worker that has run this long is restarted without a pause."""
 _OF_ANOTHER: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 """Variables for the supervisor: a worker must not speak to the service manager."""
 
@@ -46,8 +46,8 @@ class WorkerProcess:
         command: Starts it.
         changed: Called when it becomes ready or unready, and when it ends.
         ended: Called after a process has ended, before the next one starts.
-        is_starting: Whether the supervisor still starts: then a process that ends before it was
-            ready is not started again.
+        is_starting: Whether the supervisor is still starting: then a process that ends before it
+            was ready is not restarted.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class WorkerProcess:
         self.returncode: int | None = None
         """Status of the last process that has ended."""
         self.has_reported = asyncio.Event()
-        """Set when a process has been built or has ended."""
+        """Set when a process has reported or has ended."""
         self.has_served = False
         """Whether a process has ever been ready."""
         self.reloads: asyncio.Queue[list[str]] = asyncio.Queue()

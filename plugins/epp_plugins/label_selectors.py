@@ -88,7 +88,7 @@ def matcher_of_text(text: str) -> Matches:
     ``notin`` also match if the label is absent.
 
     Raises:
-        ValueError: It is no selector.
+        ValueError: The text is not a valid selector.
     """
     tests: list[Matches] = []
     position, is_complete = 0, False
@@ -119,7 +119,7 @@ def _test_of_condition(found: re.Match[str]) -> Matches:
 
 
 def _compared(key: str, sign: str, text: str) -> Matches:
-    """Return a test whether a label is a whole number above or below one."""
+    """Return a test whether the label ``key`` is a whole number above or below ``text``."""
     _check_key("key", key)
     if not _INTEGER.fullmatch(text):
         raise ValueError(f"{text!r} is no whole number, but the label {key!r} is compared with it")

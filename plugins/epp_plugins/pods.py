@@ -1,4 +1,4 @@
-"""Pods as plugins read them from events of Kubernetes objects."""
+"""Readers of the fields of pods in events of Kubernetes objects."""
 
 from collections.abc import Mapping
 from typing import Any, Final

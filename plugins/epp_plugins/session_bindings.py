@@ -1,8 +1,9 @@
 """Bindings of sessions to endpoints, in a table of limited size.
 
-A binding expires when it was not used for the time to live. Bindings are ordered by their last use,
-so the ones to remove are always first: the oldest if the table is full, and expired ones in sweeps,
-a few with each use, so that no single request pays for many of them. There is no background task.
+A binding expires when it has not been used for its time to live. Bindings are ordered by their last
+use, so the ones to remove are always first: the oldest if the table is full, and expired ones in
+sweeps, a few with each use, so that no single request pays for many of them. There is no background
+task.
 """
 
 from collections import Counter, OrderedDict
@@ -13,7 +14,7 @@ LIMIT: Final = 65_536
 """Maximum bindings: 15 MiB with ids of 36 characters, 17 MiB with the longest (64)."""
 _SWEPT_AT_ONCE: Final = 64
 _DUMPED_ENDPOINTS: Final = 100
-"""How many endpoints the state names."""
+"""Maximum endpoints in the dumped state."""
 
 
 class SessionBindings:
@@ -54,7 +55,7 @@ class SessionBindings:
         return binding[0]
 
     def bind(self, session: str, endpoint: str) -> None:
-        """Bind ``session`` to the endpoint with a name; this counts as a use."""
+        """Bind ``session`` to the endpoint named ``endpoint``; this counts as a use."""
         now = self._clock()
         self._bindings[session] = (endpoint, now)
         self._bindings.move_to_end(session)
@@ -64,7 +65,7 @@ class SessionBindings:
             self._sweep(now)
 
     def dump_state(self) -> Mapping[str, object]:
-        """Return the number of bindings, and that of each of the endpoints that have the most."""
+        """Return the number of bindings, in total and per endpoint for those that have the most."""
         bound = Counter(endpoint for endpoint, _ in self._bindings.values())
         return {
             "bindings": len(self._bindings),

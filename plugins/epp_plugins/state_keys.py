@@ -80,7 +80,7 @@ class UncachedTokens:
 
 @dataclass(frozen=True, slots=True)
 class InFlightLoad:
-    """Requests and tokens in flight on an endpoint, with those of replicas that share theirs."""
+    """Requests and tokens in flight on an endpoint, including those that other replicas report."""
 
     requests: int = 0
     tokens: int = 0
@@ -124,7 +124,7 @@ LATENCY_PREDICTIONS = StateKey[Mapping[str, LatencyPrediction]](
 """Predictions by endpoint name; no plugin writes them yet."""
 
 PREDICTED_TIME = StateKey["RequestForecast"]("PredictedTime/predicted-time-producer")
-"""What the learned model of the fleet says about a request."""
+"""Forecast of a request by the learned model of the fleet."""
 TOPOLOGY = AttributeKey[Topology]("Topology/topology-extractor")
 GPU_UTILIZATION = AttributeKey[float]("GPUUtilization/dcgm-extractor")
 """0.0 to 1.0."""
@@ -152,13 +152,13 @@ _DEFAULT_TOPOLOGY_PRODUCER = "topology-extractor"
 
 
 def prefix_matches_of(producer: str) -> StateKey[PrefixMatches]:
-    """Return the key of the matches of one producer."""
+    """Return the key of the prefix matches of one producer."""
     own: StateKey[PrefixMatches] = StateKey(f"prefix-matches/{producer}")
     return PREFIX_MATCHES if producer in ("", _DEFAULT_MATCH_PRODUCER) else own
 
 
 def encoder_matches_of(producer: str) -> StateKey[EncoderMatches]:
-    """Return the key of the matches of one producer."""
+    """Return the key of the encoder matches of one producer."""
     return StateKey(f"MultiModalEncoderCacheMatchInfoKey/{producer or _DEFAULT_ENCODER_PRODUCER}")
 
 

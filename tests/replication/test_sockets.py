@@ -112,6 +112,20 @@ async def test_the_socket_of_a_killed_replica_is_removed(folder: Path) -> None:
         assert not await asyncio.to_thread(left.exists)
 
 
+async def test_a_replica_whose_socket_was_removed_listens_again(folder: Path) -> None:
+    async with carrying(folder, "a") as (a, heard_a), carrying(folder, "b") as (b, heard_b):
+        await heard_a.until(lambda: bool(a._links))
+        await heard_b.until(lambda: bool(b._links))
+        await asyncio.to_thread(a._path.unlink)
+        b.send(b"on the old connection")
+        await heard_a.until(lambda: heard_a.messages == [b"on the old connection"])
+        async with carrying(folder, "c") as (c, heard_c):
+            await heard_c.until(lambda: len(c._links) == 2)
+            c.send(b"from a new replica", "a")
+            await heard_a.until(lambda: heard_a.messages[1:] == [b"from a new replica"])
+        assert heard_b.gone == ["c"]
+
+
 async def test_a_replica_that_reads_nothing_gets_no_more_messages(folder: Path) -> None:
     async with carrying(folder, "a") as (a, heard_a):
         loop = asyncio.get_running_loop()

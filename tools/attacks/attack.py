@@ -1,8 +1,8 @@
 """Base of the attacks: malicious requests from a client or a model server.
 
-An attack says what it needs of the gateway (:class:`Needs`), makes its bodies (:meth:`prepare`) and
-runs until it is cancelled. It is paced, so that the gateway is measured and not how many CPUs
-there are: rates are those at which the fault showed before it was mended.
+An attack states its requirements on the gateway (:class:`Needs`), makes its bodies
+(:meth:`prepare`) and runs until it is cancelled. Its rate is that at which the fault showed before
+it was fixed, so that a run measures the gateway and not the number of CPUs.
 """
 
 import asyncio
@@ -23,20 +23,20 @@ class Setup(StrEnum):
 
     DEFAULT = "default"
     FLOW = "flow-control"
-    """The gateway names a request's flow: by the client's API key, whatever the client says."""
+    """The gateway sets a request's flow from the client's API key and ignores the client's own."""
     SELF_NAMED_FLOWS = "flow-control, flows named by clients"
-    """The gateway believes what clients say."""
+    """The gateway keeps the flow that the client names."""
 
 
 class Server(StrEnum):
-    """A model server of the attacker's, beside the sound ones."""
+    """A model server of the attacker, besides the healthy ones."""
 
     FAILING = "failing"
     """Answers 500 at once."""
     TALKATIVE = "talkative"
-    """Answers as the request's header ``x-answer`` says."""
+    """Answers as the request header ``x-answer`` demands."""
     LARGE_PAGE = "large-page"
-    """As the talkative one, with a metrics page of 180 000 series."""
+    """Like TALKATIVE, with a metrics page of 180 000 series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Needs:
 
     setups: tuple[Setup, ...] = (Setup.DEFAULT,)
     open_files: int = 0
-    """Descriptors that the endpoint picker may have; 0 for any number."""
+    """Limit of the endpoint picker's file descriptors; 0 for none."""
     unread_log: bool = False
     """Nobody reads the log while the attack lasts."""
     servers: tuple[Server, ...] = ()
@@ -66,7 +66,7 @@ class Target:
 
     @classmethod
     def of(cls, text: str) -> "Target":
-        """Return the target that ``text`` tells of."""
+        """Return the target that :meth:`text` has written."""
         return cls(**json.loads(text))
 
 
@@ -75,7 +75,7 @@ Tally = Counter[str]
 
 
 class Attack(ABC):
-    """One attack; its docstring says what it did before."""
+    """One attack; its docstring tells the damage that it did before the fault was fixed."""
 
     name: ClassVar[str]
     item: ClassVar[int] = 0
@@ -83,7 +83,7 @@ class Attack(ABC):
     needs: ClassVar[Needs] = Needs()
 
     def prepare(self) -> None:  # noqa: B027 - most attacks that are no posts have nothing to do
-        """Make what is to be sent."""
+        """Make the requests to send."""
 
     @abstractmethod
     async def run(self, target: Target, tally: Tally) -> None:
@@ -91,14 +91,14 @@ class Attack(ABC):
 
 
 class Posts(Attack):
-    """Requests that are all known beforehand, sent in turn at a rate, answers read."""
+    """An attack that sends prepared requests in turn at a rate, and reads the answers."""
 
     rate: ClassVar[float]
     """Requests a second."""
     burst: ClassVar[int] = 1
-    """So many at once, ``burst / rate`` seconds apart."""
+    """Requests sent at once; bursts are ``burst / rate`` seconds apart."""
     at_once: ClassVar[int] = 50
-    """Requests that may be open; more are not sent."""
+    """Maximum number of open requests; further ones are not sent."""
 
     def prepare(self) -> None:
         self._requests = list(self.requests())
@@ -117,7 +117,7 @@ class Posts(Attack):
 
 
 async def paced(rate: float) -> AsyncIterator[int]:
-    """Yield 0, 1, 2 … so many times a second, on time however long the caller takes."""
+    """Yield 0, 1, 2 … at ``rate`` per second, on schedule even if the caller is slow."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     for number in count():

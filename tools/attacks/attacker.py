@@ -1,7 +1,8 @@
 """Process that runs a share of the attacks.
 
-It says that it is ready, begins at a line of its input, stops at the end of it, and prints what
-came of its requests. It has a lower priority than the gateway: attackers have their own machines.
+It prints that it is ready, begins at a line on its input, stops at the end of the input, and prints
+the outcomes of its requests. It has a lower priority than the gateway: real attackers use machines
+of their own.
 """
 
 import argparse
@@ -19,11 +20,11 @@ from tools.attacks.catalogue import ATTACKS
 from tools.attacks.sending import NICENESS
 
 END_SECONDS = 5.0
-"""For requests under way to be given up."""
+"""Time for cancelled attacks to end their requests."""
 
 
 async def attack(attacks: list[Attack], target: Target) -> NoReturn:
-    """Attack until the input ends, tell the tallies and end the process."""
+    """Attack until the input ends, print the tallies and end the process."""
     tallies: dict[str, Tally] = {each.name: Counter() for each in attacks}
 
     async def run(each: Attack) -> None:
@@ -38,7 +39,7 @@ async def attack(attacks: list[Attack], target: Target) -> NoReturn:
         task.cancel()
     await asyncio.wait(running, timeout=END_SECONDS)
     print(json.dumps(tallies), flush=True)
-    # Without a tidy end of the loop: nothing may keep the result waiting.
+    # Without closing the loop, which could delay the result.
     os._exit(0)
 
 

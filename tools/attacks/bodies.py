@@ -10,7 +10,7 @@ from zstandard import ZstdCompressor
 from tools.attacks.sending import CHAT, post
 
 LARGE_BYTES = 62_000_000
-"""Just below the longest body that the endpoint picker takes by default."""
+"""Just below the longest body that the endpoint picker accepts by default."""
 IMAGE = b'{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://a/b.png"}}]}'
 
 
@@ -27,34 +27,34 @@ def gzipped(data: bytes) -> bytes:
 def compressed_post(
     data: bytes, coding: str = "zstd", path: str = CHAT, headers: Mapping[str, str] | None = None
 ) -> bytes:
-    """Return a POST of what ``data`` is when it is compressed."""
+    """Return a POST with ``data`` compressed by ``coding``."""
     body = zstd(data) if coding == "zstd" else gzipped(data)
     return post(body, path, {"content-encoding": coding, **(headers or {})})
 
 
 def dense_messages(size: int) -> bytes:
-    """Return a chat of so many bytes whose messages are mostly zeros, with a picture at the end."""
+    """Return a chat of ``size`` bytes whose messages are mostly zeros; it ends with a picture."""
     start, end = b'{"model":"tiny","messages":[{}', b"," + IMAGE + b"]}"
     return start + b",0" * ((size - len(start) - len(end)) // 2) + end
 
 
 def long_prompt(size: int) -> bytes:
-    """Return a completion with a prompt of so many bytes."""
+    """Return a completion with a prompt of ``size`` bytes."""
     return b'{"model":"tiny","max_tokens":1,"prompt":"' + b"a" * size + b'"}'
 
 
 def long_name(size: int, name: bytes = b"m") -> bytes:
-    """Return a completion for a model whose name is so long."""
+    """Return a completion for a model whose name has about ``size`` bytes."""
     return b'{"prompt":"x","max_tokens":1,"model":"' + name * (size // len(name)) + b'"}'
 
 
 def documents(*values: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield a small chat with each of these fields in it."""
+    """Yield a small chat for each mapping, with its fields added."""
     for value in values:
         plain = {"model": "tiny", "max_tokens": 1, "messages": [{"role": "user", "content": "hi"}]}
         yield json.dumps(plain | dict(value)).encode()
 
 
 def nested(depth: int, opening: str, closing: str, inner: str = "1") -> bytes:
-    """Return JSON that is so deep."""
+    """Return JSON nested to a depth."""
     return (opening * depth + inner + closing * depth).encode()

@@ -53,7 +53,7 @@ ATTACKS: dict[str, type[Attack]] = {each.name: each for each in (*_LISTED, *_OUR
 
 
 def of(setup: Setup, names: Iterable[str]) -> list[type[Attack]]:
-    """Return those of the named attacks that are made on a set-up."""
+    """Return the named attacks that apply to a set-up."""
     chosen = (ATTACKS[name] for name in names)
     return [attack for attack in chosen if setup in attack.needs.setups]
 
@@ -68,7 +68,7 @@ class Together:
 
     @classmethod
     def of(cls, needs: Iterable[Needs]) -> "Together":
-        """Sum up."""
+        """Combine the requirements: the lowest limit, all servers."""
         all_of_them = list(needs)
         limits = [each.open_files for each in all_of_them if each.open_files]
         return cls(

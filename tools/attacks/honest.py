@@ -1,8 +1,8 @@
 """Legitimate clients: small requests at a fixed rate, through the endpoint picker and around it.
 
 Each second 50 requests go through the gateway and as many through the same Envoy to the same
-servers without the endpoint picker, in turn. They are sent on time however slow the answers are, in
-a process of their own, and each answer is held against what it must say.
+servers without the endpoint picker, in turn. A process of their own sends them on schedule however
+slow the answers are, and compares each answer with the expected one.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from tools.attacks.sending import HOST, exchanged
 from tools.faults.traffic import Answer, Kind, Verdict, http_request
 
 TIMEOUT_SECONDS = 20.0
-"""An honest client waits no longer."""
+"""Time after which an honest client gives up."""
 TENANTS = 25
-"""So many that the demand of each stays below its fair share when attacks slow the gateway down. Of
-5 with 10 requests a second each, some asked for more than a busy machine could serve to each."""
+"""Enough that the demand of each stays below its fair share when attacks slow the gateway down: of
+5 tenants with 10 requests a second each, some demanded more than a busy machine could serve."""
 LONG_EACH, LONG_WORDS = 200, 4_800
-"""Each 200th request has 24 KB: few enough to leave the percentiles alone."""
+"""Each 200th request has 24 KB: few enough not to change the percentiles."""
 KINDS = (Kind("stream", 2, stream=True), Kind("whole", 2, stream=False))
 FAILING = b"x-failing"
 """Header of the answers of the server that fails on purpose."""
@@ -38,11 +38,11 @@ class Path:
     """Outcomes of the honest requests on one path."""
 
     seconds: list[float] = field(default_factory=list)
-    """Durations of the successful ones."""
+    """Durations of the successful requests."""
     failed: Counter[str] = field(default_factory=Counter)
-    """The others, by what was seen."""
+    """Failed requests by error."""
     by_failing_server: int = 0
-    """500s of the server that fails on purpose; they are among neither."""
+    """500s of the server that fails on purpose; they count neither as successful nor as failed."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class Honest:
     direct: Path
 
     def text(self) -> str:
-        """Return it for another process."""
+        """Return the outcomes as JSON, for another process."""
         ways = {"gateway": self.gateway, "direct": self.direct}
         return json.dumps(
             {name: [way.seconds, way.failed, way.by_failing_server] for name, way in ways.items()}
@@ -61,13 +61,13 @@ class Honest:
 
     @classmethod
     def of(cls, text: str) -> "Honest":
-        """Read it."""
+        """Parse the result of :meth:`text`."""
         read = json.loads(text).items()
         return cls(**{name: Path(each[0], Counter(each[1]), each[2]) for name, each in read})
 
 
 class Clients:
-    """Sends one way."""
+    """Sends honest requests on one path."""
 
     def __init__(self, port: int) -> None:
         self._pool = ConnectionPool(HOST, port)
@@ -95,7 +95,7 @@ class Clients:
 
 
 async def send(gateway: int, direct: int, rate: float) -> Honest:
-    """Send both ways until the input ends, and wait for the last answers."""
+    """Send on both paths until the input ends, and wait for the last answers."""
     chooser = Random(3)
     ways = Clients(gateway), Clients(direct)
     stop = asyncio.create_task(asyncio.to_thread(sys.stdin.read), name="stop")
@@ -114,7 +114,7 @@ async def send(gateway: int, direct: int, rate: float) -> Honest:
 
 
 def main() -> None:
-    """Read the command line, send, print what was seen."""
+    """Read the command line, send the requests, and print the outcomes."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--gateway", type=int, required=True)
     parser.add_argument("--direct", type=int, required=True)

@@ -1,6 +1,6 @@
-"""Hostile model servers: one fails at once, one answers at the requested length.
+"""Hostile model servers: one fails at once, one answers as the request demands.
 
-To honest requests the second answers as it should.
+The second one answers honest requests correctly.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _SSE = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close
 
 
 def _page(extra: int) -> bytes:
-    idle = METRICS.replace(b" 0.25", b" 0.0")  # as the sound ones: it is drawn as often
+    idle = METRICS.replace(b" 0.25", b" 0.0")  # as the healthy ones, so it is picked as often
     lines = [idle, b"# TYPE vllm:noise gauge\n"] if extra else [idle]
     lines += [
         b'vllm:noise{model_name="tiny",of="%d",more="abcdefghijklmnop"} 1.0\n' % number

@@ -20,8 +20,8 @@ REWRITE = "x-llm-d-model-name-rewrite"
 class DenseCompressed(Posts):
     """5.9 KB that decode to 64 MB of ``{"messages": [{}, 0, 0, …``.
 
-    The loop stood still 34 s for each, RSS was 2.65 GB and liveness off; with four of them 8 s
-    apart 986 of 986 honest requests got 500.
+    Each blocked the loop for 34 s, with an RSS of 2.65 GB and failed liveness checks; with four of
+    them 8 s apart, 986 of 986 honest requests got 500.
     """
 
     name = "dense-compressed"
@@ -36,7 +36,7 @@ class DenseCompressed(Posts):
 class DensePlain(Attack):
     """20 bodies of 1 MiB, dense and uncompressed, that end together.
 
-    They took 260 ms each and no turns: the loop stood still 8.2 s.
+    They took 260 ms each in the same turn of the loop, which was blocked for 8.2 s.
     """
 
     name = "dense-plain"
@@ -79,7 +79,7 @@ class DensePlain(Attack):
 class RewrittenLarge(Posts):
     """2.2 KB that decode to 64 MB, with a client's own model rewrite.
 
-    200 of them took 7.5 GB, as decoded and rewritten bodies did not count as held.
+    200 of them took 7.5 GB, because decoded and rewritten bodies did not count as held bytes.
     """
 
     name = "rewritten-large"
@@ -97,8 +97,8 @@ class RewrittenLarge(Posts):
 class Bombs(Posts):
     """2.1 KB of zstd or gzip that decode to 64 MB, five a second.
 
-    118 ms of the loop for each (gzip 196, with a rewrite 247) moved the honest median from 4 to
-    358 ms.
+    Each took 118 ms of the loop (gzip 196 ms, with a rewrite 247 ms), which moved the honest median
+    from 4 to 358 ms.
     """
 
     name = "bombs"
@@ -129,7 +129,7 @@ class LongNames(Posts):
 class LongFields(Posts):
     """Names and ids of 10 to 50 KB, with escape sequences, C1 controls, bidirectional marks.
 
-    They were written to the log as they came.
+    They were written to the log unescaped.
     """
 
     name = "long-fields"

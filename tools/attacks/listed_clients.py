@@ -14,7 +14,7 @@ WITH_FLOWS = Needs(setups=(Setup.FLOW, Setup.SELF_NAMED_FLOWS))
 FAIRNESS = "x-llm-d-inference-fairness-id"
 API_KEY = "x-api-key"
 SMALL = b'{"model":"tiny","max_tokens":1,"prompt":"x"}'
-"""All of these go to the server that got the first one, by the prefix cache."""
+"""The prefix cache sends all of these to the server that got the first one."""
 
 _numbers = itertools.count()
 
@@ -31,9 +31,9 @@ def fresh_chat() -> bytes:
 
 
 class SilentUploads(Attack):
-    """Bodies of 60 MB that are never finished, and small ones that fill what is left.
+    """Bodies of 60 MB that are never finished, and small ones that fill the rest of the limit.
 
-    Beside nine every 100 KB request got 503 until they left. Connections that end are made anew.
+    With nine of them, every 100 KB request got 503 until they left. Ended connections are reopened.
     """
 
     name = "silent-uploads"
@@ -42,10 +42,10 @@ class SilentUploads(Attack):
     large: ClassVar[tuple[int, int]] = (9, 60_000_000)
     """Number of bodies and bytes of each; they fill three quarters of the held-bytes limit."""
     small: ClassVar[tuple[int, int]] = (200, 1_000_000)
-    """As much as is read of a body then; they fill the rest."""
+    """As much of a body as is read by then; they fill the rest."""
 
     piece_bytes: ClassVar[int] = 60_000
-    """Comes at once, as one message, which the endpoint picker counts when it is whole."""
+    """Sent at once, as one message, which the endpoint picker counts when it is complete."""
 
     async def run(self, target: Target, tally: Tally) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -69,7 +69,7 @@ class SilentUploads(Attack):
                     await writer.drain()
                     await asyncio.sleep(0.01)
                 tally["sent but for the end"] += 1
-                line = await reader.readline()  # nothing comes until it is turned away
+                line = await reader.readline()  # nothing arrives until the body is refused
                 tally[line[9:12].decode() or "broken off"] += 1
             except OSError:
                 tally["broken off"] += 1
@@ -107,9 +107,9 @@ class ByteTrickles(Attack):
 
 
 class TenantFlood(Posts):
-    """One tenant sends more than the pool takes and the band may hold.
+    """One tenant sends more than the pool can serve and its band may hold.
 
-    26 of 29 requests of others got 429.
+    26 of 29 requests of other tenants got 429.
     """
 
     name = "tenant-flood"
@@ -124,7 +124,7 @@ class TenantFlood(Posts):
 
 
 class LongFairnessIds(Posts):
-    """Fairness ids of 50 KB, each another one, were kept: RSS 3 GB."""
+    """Fairness ids of 50 KB, all different, were kept: RSS 3 GB."""
 
     name = "long-fairness-ids"
     item = 8
@@ -143,9 +143,9 @@ class LongFairnessIds(Posts):
 
 
 class JunkNames(Posts):
-    """Models, fairness ids and objectives that nobody has heard of, all different.
+    """Unknown models, fairness ids and objectives, all different.
 
-    240 000 requests made a metrics page of 52 MB, and 6 to 11 s a scrape.
+    After 240 000 requests, the metrics page had 52 MB and a scrape took 6 to 11 s.
     """
 
     name = "junk-names"
@@ -164,7 +164,7 @@ class JunkNames(Posts):
 class ForgedTokens(Attack):
     """Session tokens are the base64 of a server's name: a forged one sends all to one server.
 
-    Counted is how many of those answered came from the server that was named.
+    The tally counts how many of the answers came from the named server.
     """
 
     name = "forged-tokens"

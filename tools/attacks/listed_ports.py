@@ -14,7 +14,7 @@ OPENING_AT_ONCE = 300
 class UnreadLog(Attack):
     """The log is a pipe that nobody reads.
 
-    Once it was full every request hung, and SIGTERM did nothing.
+    Once it was full, every request hung, and SIGTERM had no effect.
     """
 
     name = "unread-log"
@@ -27,9 +27,9 @@ class UnreadLog(Attack):
 
 
 class IdleConnections(Attack):
-    """Idle connections to each port: 3 000 to that of the metrics made 2 781 threads.
+    """Idle connections to each port: 3 000 to the metrics port made 2 781 threads.
 
-    On the health port they kept the probes out. Connections that are ended are made anew.
+    On the health port they blocked the probes. Ended connections are reopened.
     """
 
     name = "idle-connections"
@@ -85,7 +85,7 @@ class FewDescriptors(IdleConnections):
 
 
 class FailingServer(Attack):
-    """A server that answers 500 at once drew 82 % of the requests. Reported, without an aim."""
+    """A server that answers 500 at once drew 82 % of the requests. Reported without a target."""
 
     name = "failing-server"
     item = 11
@@ -96,7 +96,7 @@ class FailingServer(Attack):
 
 
 class SlowReaders(Attack):
-    """150 clients ask for long answers and do not read them: 2.1 GB in Envoy, in full duplex."""
+    """150 clients request long answers and do not read them: 2.1 GB in Envoy in full duplex."""
 
     name = "slow-readers"
     item = 11

@@ -23,22 +23,22 @@ class LogPipe:
         self.lines = 0
         self.longest_line_bytes = 0
         self.faults: list[str] = []
-        """Lines of a level above warning, cut; the first of them."""
+        """The first lines with a level above warning, truncated."""
 
     def close_writer(self) -> None:
-        """Leave the writing to the process."""
+        """Close this process's copy of the write end."""
         os.close(self.writer)
 
     def read_on(self) -> None:
-        """Read from now on."""
+        """Start or resume reading."""
         asyncio.get_running_loop().add_reader(self._reader, self._read)
 
     def pause(self) -> None:
-        """Leave it unread until :meth:`read_on`."""
+        """Stop reading until :meth:`read_on`."""
         asyncio.get_running_loop().remove_reader(self._reader)
 
     def close(self) -> None:
-        """Read no more; whoever still writes is told so."""
+        """Close the read end; writers get an error from then on."""
         self.pause()
         os.close(self._reader)
 
@@ -57,7 +57,7 @@ class LogPipe:
 
     def _extend(self, piece: bytes) -> None:
         self._line_bytes += len(piece)
-        # Of a line that is too long to keep, the beginning is.
+        # Keep only the beginning of a line that is too long.
         if len(self._rest) < _READ_BYTES:
             self._rest += piece
 

@@ -1,8 +1,8 @@
 """Attacks the gateway under legitimate traffic and prints a scorecard.
 
 ``make faults ARGS="--only attacks [--mode MODE] [--seconds N] [--attack NAME] [--one-by-one]
-[--report-only]"``. All attacks run at once, in every mode of Envoy: those of the default
-configuration first, those that need flow control then.
+[--report-only]"``. All attacks run at once, in every mode of Envoy: first those of the default
+configuration, then those that need flow control.
 """
 
 import asyncio
@@ -45,20 +45,20 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """In tables."""
+        """Name in tables."""
         one = f"{self.attacks[0].name}, " if len(self.attacks) == 1 else ""
         return f"{one}{self.mode.value}, {self.setup.value}"
 
 
 @dataclass(slots=True)
 class Helper:
-    """A process of ours that waits for a line, and tells its result when its input ends."""
+    """A process that begins at a line on its input, and prints its result when the input ends."""
 
     process: asyncio.subprocess.Process
 
     @classmethod
     async def start(cls, module: str, *arguments: str, stack: AsyncExitStack) -> "Helper":
-        """Start it and wait until it is ready."""
+        """Start a module as a process and wait until it is ready."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", module, *arguments),
             stdin=asyncio.subprocess.PIPE,
@@ -75,11 +75,11 @@ class Helper:
         return helper
 
     def go(self) -> None:
-        """Let it begin."""
+        """Tell it to begin."""
         self._input().write(b"go\n")
 
     async def result(self) -> str:
-        """End its input and return what it tells; "" if it does not in time."""
+        """End its input and return the line that it prints; "" after a timeout."""
         self._input().close()
         assert self.process.stdout is not None
         try:
@@ -180,13 +180,13 @@ def _shares(names: Sequence[str]) -> list[Sequence[str]]:
 
 
 async def _guarded(memory: Memory, made: Site) -> None:
-    """Watch the memory; end the endpoint picker that takes too much."""
+    """Watch the endpoint picker's memory, and kill it above the limit."""
     await memory.watch()
     made.picker.kill()
 
 
 def _cpu_share(made: Site, before: CpuReading) -> float:
-    """Return how much of a CPU core the endpoint picker took; 0.0 if it is gone."""
+    """Return the share of a CPU core that the endpoint picker used; 0.0 if it has ended."""
     try:
         return CpuReading.of(made.picker.pid).share_since(before)
     except OSError:
@@ -194,7 +194,7 @@ def _cpu_share(made: Site, before: CpuReading) -> float:
 
 
 async def _last(plan: Plan, made: Site, together: Together) -> None:
-    """Let the attacks last; the log stays unread to the end, among others for a third."""
+    """Wait for the attacks' time; leave the log unread, for a third of it if there are others."""
     if not together.unread_log:
         await asyncio.sleep(plan.seconds)
         return
@@ -208,7 +208,7 @@ async def _last(plan: Plan, made: Site, together: Together) -> None:
 
 
 async def _stopped(made: Site) -> tuple[int | None, float]:
-    """Send SIGTERM; return the exit status, None if it does not end, and how long that took."""
+    """Send SIGTERM; return the exit status (None after a timeout) and the seconds that it took."""
     began = time.monotonic()
     if made.picker.returncode is None:
         made.picker.send_signal(signal.SIGTERM)
@@ -237,7 +237,7 @@ def plans(
 
 
 async def run_all(made: Sequence[Plan], *, of_time: bool = True) -> int:
-    """Run everything, print it, and return how many aims were missed."""
+    """Run all plans, print their results, and return how many targets were missed."""
     figures: dict[str, Figures] = {}
     count = 0
     for plan in made:

@@ -39,7 +39,7 @@ class ManyFields(Posts):
 
 
 class DeepUnions(Posts):
-    """Content parts in thousands, of every kind, nested and half right."""
+    """Thousands of content parts of every kind, some nested, some half valid."""
 
     name = "deep-unions"
     rate = 4.0
@@ -67,7 +67,7 @@ class DeepUnions(Posts):
 
 
 class ManyChoices(Posts):
-    """A billion choices, and prompts in their thousands, of texts and of tokens."""
+    """A billion choices, and thousands of prompts as texts and as tokens."""
 
     name = "many-choices"
     rate = 4.0
@@ -86,7 +86,7 @@ class ManyChoices(Posts):
 
 
 class LongNumbers(Posts):
-    """Integers with a million digits, which take the square of their length to read, and such."""
+    """Numbers that are slow to read, such as integers with a million digits (quadratic time)."""
 
     name = "long-numbers"
     rate = 4.0
@@ -101,9 +101,9 @@ class LongNumbers(Posts):
 
 
 class ToolSchemas(Posts):
-    """Tools by the thousand, with schemas that are wide, deep, or refer to themselves.
+    """Thousands of tools, with schemas that are wide, deep, or refer to themselves.
 
-    Regular expressions and grammars beside them.
+    Also regular expressions and grammars.
     """
 
     name = "tool-schemas"
@@ -127,7 +127,7 @@ class ToolSchemas(Posts):
 
 
 class OddUnicode(Posts):
-    """Half surrogate pairs, overlong UTF-8, a million combining marks, NUL, marks of direction."""
+    """Lone surrogates, overlong UTF-8, a million combining marks, NUL, bidirectional marks."""
 
     name = "odd-unicode"
     rate = 4.0
@@ -147,10 +147,10 @@ class OddUnicode(Posts):
 
 
 class EscapedPictures(Posts):
-    """15 MiB of escapes or blanks in one picture, and another model name.
+    """15 MiB of escapes or blanks in one picture, with a model name to rewrite.
 
-    Every step read them again: with 60 MiB the loop stood still 1.7 s. They compress to far less
-    than what the limit on the ratio of lengths allows, so a frame to be skipped follows.
+    Every step read them again: 60 MiB blocked the loop for 1.7 s. They compress better than the
+    limit on the compression ratio allows, so a skippable frame follows.
     """
 
     name = "escaped-pictures"
@@ -195,7 +195,7 @@ class GzipMembers(Posts):
 
 
 class OtherApis(Posts):
-    """The same for the other APIs: Anthropic's messages, responses, embeddings, conversations."""
+    """Such bodies for the other APIs: messages, responses, embeddings, conversations, gRPC."""
 
     name = "other-apis"
     rate = 4.0
@@ -221,7 +221,7 @@ class OtherApis(Posts):
 
 
 class FreshPrompts(Posts):
-    """Prompts of 500 KB that share no beginning, for what indices of prefixes keep of them."""
+    """Prompts of 500 KB without a common prefix, to fill the prefix indexes."""
 
     name = "fresh-prompts"
     rate = 4.0
@@ -239,9 +239,9 @@ class FreshPrompts(Posts):
 
 
 class HeaderStorm(Posts):
-    """Ninety headers of 560 bytes, and the endpoint picker's own with values that are none.
+    """Ninety headers of 560 bytes, and the endpoint picker's own headers with invalid values.
 
-    Objectives, priorities, time limits, subsets of endpoints.
+    They name objectives, fairness ids, time limits, sessions and subsets of endpoints.
     """
 
     name = "header-storm"
@@ -267,7 +267,7 @@ class HeaderStorm(Posts):
 
 
 class Priorities(Posts):
-    """Requests of as many priorities as there are integers, by every way that names one."""
+    """Requests with 2000 different priorities, set in every way that a request can."""
 
     name = "priorities"
     needs = Needs(setups=tuple(Setup))
@@ -281,7 +281,7 @@ class Priorities(Posts):
 
 
 class GiantAnswers(Posts):
-    """A model server answers with a line of 64 MB, a million events, or usage that is none."""
+    """A model server answers with a line of 64 MB, many events, or invalid usage."""
 
     name = "giant-answers"
     needs = Needs(servers=(Server.TALKATIVE,))
@@ -296,7 +296,7 @@ class GiantAnswers(Posts):
 
 
 class TinyChunks(Posts):
-    """Bodies of 20 KB in chunks of one byte, then trailers that nobody expects."""
+    """Bodies of 20 KB in chunks of one byte, then unexpected trailers."""
 
     name = "tiny-chunks"
     rate = 4.0

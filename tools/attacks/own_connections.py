@@ -16,7 +16,7 @@ ALL_SETUPS = Needs(setups=tuple(Setup))
 
 
 class CancelledUploads(Attack):
-    """Clients that go away at every point of a request and of its answer, by FIN or RST."""
+    """Clients that disconnect at every point of a request and its answer, by FIN or RST."""
 
     name = "cancelled-uploads"
     needs = ALL_SETUPS
@@ -50,7 +50,7 @@ class CancelledUploads(Attack):
 
 
 class Pipelines(Attack):
-    """A hundred requests of HTTP/1.1 in one write, and the connection dropped halfway."""
+    """A hundred pipelined HTTP/1.1 requests in one write, and the connection dropped halfway."""
 
     name = "pipelines"
     rate: ClassVar[float] = 0.5
@@ -109,7 +109,7 @@ class RapidResets(Attack):
 class EndsTogether(Attack):
     """500 bodies of 12 KB with pictures whose last bytes are sent at once, on ten connections.
 
-    A thousand of them were decided in one turn of the loop, which took 2.1 s.
+    The loop decided a thousand of them in one turn, which took 2.1 s.
     """
 
     name = "ends-together"
@@ -153,7 +153,7 @@ class EndsTogether(Attack):
 class LongHeads(Attack):
     """800 requests with 48 KB of headers, each followed by a body that does not end.
 
-    4000 of them took 256 MB that no limit counted.
+    4000 of them took 256 MB that did not count towards any limit.
     """
 
     name = "long-heads"

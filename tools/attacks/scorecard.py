@@ -13,7 +13,7 @@ HELD_BYTES = 512 << 20
 """The default of --max-held-bytes."""
 MAX_RSS_BYTES = HELD_BYTES + 200 * MB
 STOP_SECONDS = 10.0
-"""In which SIGTERM ends the endpoint picker, whose drain is 1 s here."""
+"""Time within which the endpoint picker must end after SIGTERM; its drain takes 1 s here."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,35 +40,35 @@ class Figures:
     cpu_share: float
     """Share of a core that the endpoint picker used."""
     is_killed: bool
-    """Because of its memory, for the machine's sake."""
+    """Whether it was killed because its memory endangered the machine."""
     exit_status: int | None
-    """After SIGTERM; None if it did not end in time."""
+    """Exit status after SIGTERM; None if it did not end in time."""
     stop_seconds: float
     is_alive: bool
-    """Until SIGTERM."""
+    """Whether it ran until SIGTERM."""
     may_refuse: bool
-    """Honest requests may be refused: a client may name as many flows as it likes."""
+    """Whether honest requests may be refused, because a client may name any number of flows."""
     log_faults: list[str]
     tallies: dict[str, Counter[str]] = field(default_factory=dict)
     """Outcomes by attack."""
 
     @property
     def refused(self) -> int:
-        """Honest requests that were not answered as they should have been."""
+        """Number of honest requests without the expected answer."""
         return self.honest.gateway.failed.total()
 
     def beyond_envoy(self, percent: int) -> float:
-        """Return by how many seconds a percentile is above that past the endpoint picker."""
+        """Return the seconds by which a percentile exceeds that without the endpoint picker."""
         return _percentile(self.honest.gateway, percent) - _percentile(self.honest.direct, percent)
 
     @property
     def log_bytes_a_request(self) -> float:
-        """Return how much was logged for a request."""
+        """Mean number of bytes logged per request."""
         return self.log_bytes / max(1.0, self.requests)
 
     @property
     def not_serving(self) -> int:
-        """Return how many probes did not see SERVING."""
+        """Number of probes that did not return SERVING."""
         return self.probes.total() - self.probes["SERVING"]
 
 
@@ -89,7 +89,7 @@ class Row:
     aim: str = ""
     holds: Callable[[Figures], bool] = lambda _: True
     is_of_time: bool = False
-    """Not to be judged where the machine is shared."""
+    """Whether it is a time, which is not judged on a shared machine."""
 
 
 ROWS: tuple[Row, ...] = (
@@ -190,7 +190,7 @@ ROWS: tuple[Row, ...] = (
 
 
 def missed(figures: Figures, *, of_time: bool = True) -> list[str]:
-    """Return the aims that were missed; those of time only if asked."""
+    """Return a line for each missed target; targets for times only with ``of_time``."""
     rows = (row for row in ROWS if of_time or not row.is_of_time)
     return [
         f"{row.name}: {row.text(figures)}, aim {row.aim}" for row in rows if not row.holds(figures)
@@ -198,7 +198,7 @@ def missed(figures: Figures, *, of_time: bool = True) -> list[str]:
 
 
 def table(named: Mapping[str, Figures]) -> list[str]:
-    """Return a table in Markdown, a column for each; missed aims are bold."""
+    """Return a table in Markdown with a column for each run; missed targets are bold."""
     lines = [f"| | aim | {' | '.join(named)} |", "|---" * (len(named) + 2) + "|"]
     for row in ROWS:
         cells = [_cell(row, figures) for figures in named.values()]
@@ -212,7 +212,7 @@ def _cell(row: Row, figures: Figures) -> str:
 
 
 def short_table(named: Mapping[str, Figures]) -> list[str]:
-    """Return a table in Markdown, a line for each."""
+    """Return a table in Markdown with a line for each run."""
     rows = [row for row in ROWS if row.aim]
     lines = [f"| | {' | '.join(row.name for row in rows)} |", "|---" * (len(rows) + 1) + "|"]
     for name, figures in named.items():
@@ -221,7 +221,7 @@ def short_table(named: Mapping[str, Figures]) -> list[str]:
 
 
 def details(figures: Figures) -> Sequence[str]:
-    """Return what stands in no table."""
+    """Return lines with the outcomes that are not in the tables."""
     lines = [f"{name}: {_counts(tally)}" for name, tally in figures.tallies.items()]
     for way, path in (("gateway", figures.honest.gateway), ("direct", figures.honest.direct)):
         if path.failed:

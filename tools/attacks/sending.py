@@ -11,7 +11,7 @@ from epp.lab.load.errors import RequestFailedError
 
 HOST = "127.0.0.1"
 NICENESS = 10
-"""Niceness of attackers and their servers, which would run on other machines."""
+"""Niceness of attackers and their servers, which in reality run on other machines."""
 TIMEOUT_SECONDS = 60.0
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
@@ -37,7 +37,7 @@ def post(body: bytes, path: str = CHAT, headers: Mapping[str, str] | None = None
 async def exchanged(
     pool: ConnectionPool, request: bytes, answer: Receiver, limit_seconds: float
 ) -> str:
-    """Send ``request`` and read its answer; return what went wrong, "" if nothing did."""
+    """Send ``request`` and read its answer; return the error, "" for none."""
     try:
         async with asyncio.timeout(limit_seconds):
             connection = await pool.acquire()
@@ -53,7 +53,7 @@ async def exchanged(
 
 
 class _Discarding:
-    """Receives an answer."""
+    """Receives an answer and discards its body."""
 
     status = 0
     headers: Mapping[bytes, bytes] = {}
@@ -66,7 +66,7 @@ class _Discarding:
 
 
 class Sender:
-    """Sends on kept connections, no more than ``at_once`` at a time."""
+    """Sends on persistent connections, at most ``at_once`` requests at a time."""
 
     def __init__(self, port: int, tally: Counter[str], at_once: int) -> None:
         self._pool = ConnectionPool(HOST, port)
@@ -86,7 +86,7 @@ class Sender:
         await self._pool.aclose()
 
     def launch(self, tasks: asyncio.TaskGroup, request: bytes) -> None:
-        """Send in a task, unless too many are open."""
+        """Send a request in a task, unless too many are open."""
         if self._open >= self._at_once:
             self._tally["not sent"] += 1
             return
@@ -101,7 +101,7 @@ class Sender:
             self._open -= 1
 
     async def ask(self, request: bytes) -> Mapping[bytes, bytes]:
-        """Send and return the headers of the answer, when it has ended."""
+        """Send a request; return the headers of the answer when it has ended."""
         answer = _Discarding()
         failure = await exchanged(self._pool, request, answer, TIMEOUT_SECONDS)
         self._tally[failure or str(answer.status)] += 1

@@ -1,8 +1,8 @@
 """A gateway of real processes to attack.
 
 They are the fake fleet, hostile model servers, the endpoint picker and Envoy. Envoy has a second
-listener, which goes to the sound servers without asking the endpoint picker: what honest requests
-take there is what they take without it.
+listener, which routes to the healthy servers without the endpoint picker: honest requests on it
+show the latency without the endpoint picker.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ TIME_SCALE = 0.2
 SLOTS_PER_SERVER = 2
 """Requests per server at which the pool is full, with flow control."""
 WAITING = 100
-"""Requests that may wait in a band."""
+"""Maximum number of requests that wait in a band."""
 DIRECT = "direct"
 """Listener and cluster without the endpoint picker."""
 
@@ -88,7 +88,7 @@ class Site:
 
     target: Target
     direct: int
-    """The port of Envoy that leads past the endpoint picker."""
+    """The port of Envoy's listener without the endpoint picker."""
     picker: asyncio.subprocess.Process
     envoy: EnvoyProcess
     log: LogPipe

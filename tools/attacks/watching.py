@@ -16,18 +16,18 @@ from tools.faults.gateway import NEVER, NOTHING_LEFT
 from tools.soak.connection import Lost, RawConnection
 
 GUARD_BYTES = 5_000_000_000
-"""An endpoint picker that takes more is ended, for the machine's sake."""
+"""An endpoint picker with more memory is killed, to protect the machine."""
 PROBE_SECONDS = 0.25
 PROBE_TIMEOUT_SECONDS = 1.0
-"""As a kubelet's by default."""
+"""The default of a kubelet."""
 SCRAPE_SECONDS = 2.0
 SCRAPE_TIMEOUT_SECONDS = 10.0
-"""As that of Prometheus by default."""
+"""The default of Prometheus."""
 SETTLE_SECONDS = 30.0
 GAUGES = (*NOTHING_LEFT, "request_held_bytes", "flow_control_queue_depth")
 """Metrics that are 0 when nothing is under way."""
 FAULTS = tuple(name for name in NEVER if name != "transport_connections_ended_total")
-"""Metrics that are 0 whatever comes. (A connection that is idle for long may be ended.)"""
+"""Metrics that must stay 0 in any attack. (A connection that is idle for long may be ended.)"""
 _PREFIX = "llm_d_epp_"
 _CHECK = "/grpc.health.v1.Health/Check"
 _LIVENESS = health_pb2.HealthCheckRequest(service="liveness").SerializeToString()
@@ -40,10 +40,10 @@ class Memory:
     pid: int
     peak_bytes: int = 0
     is_over: bool = False
-    """It was more than the guard allows."""
+    """Whether it exceeded the guard's limit."""
 
     async def watch(self, guard_bytes: int = GUARD_BYTES) -> None:
-        """Look until the process ends or takes more than the guard allows."""
+        """Poll until the resident set exceeds the guard's limit."""
         while not self.is_over:
             with contextlib.suppress(OSError):
                 self.look()
@@ -51,10 +51,10 @@ class Memory:
             await asyncio.sleep(0.05)
 
     def look(self) -> None:
-        """Take in the peak so far.
+        """Update the peak.
 
         Raises:
-            OSError: The process is gone.
+            OSError: The process has ended.
         """
         status = Path(f"/proc/{self.pid}/status").read_text()
         if found := re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE):
@@ -111,7 +111,7 @@ class Page:
             await asyncio.sleep(max(0.0, began + SCRAPE_SECONDS - time.monotonic()))
 
     async def scrape(self) -> bytes:
-        """Fetch the page; return b"" if it did not come."""
+        """Fetch the page; return b"" if that fails."""
         began = time.monotonic()
         try:
             async with asyncio.timeout(SCRAPE_TIMEOUT_SECONDS):
@@ -131,7 +131,7 @@ class Page:
         return page
 
     async def settled(self) -> tuple[Mapping[str, float], float]:
-        """Wait for the gauges to be 0; return those that are not in time, and how long it took."""
+        """Wait until the gauges are 0; return those that are not in time, and the seconds taken."""
         began = time.monotonic()
         while True:
             page = await self.scrape()

@@ -1,8 +1,8 @@
 """Whether simulation and live fleet agree: TTFT of policies in both, and their order.
 
-A round has a seed, that of the traffic and of the endpoint picker's random choices. There is one
-live run of it, and there are several simulated ones, in which requests come a few milliseconds
-later. Their range is the noise: what so little does to a result, no model can predict.
+A round has one seed, for the traffic and for the endpoint picker's random choices. It has one live
+run and several simulated ones, in which requests arrive a few milliseconds later. The range of the
+simulated results is the noise: no model can predict the effect of such small differences.
 """
 
 import math
@@ -51,7 +51,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveReading(Reading):
-    """A live run, and what the machine did to it."""
+    """A live run, and the machine's influence on it."""
 
     outside_p50_ms: float
     """TTFT less the time in the model server: generator, Envoy, endpoint picker, sockets."""

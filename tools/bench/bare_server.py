@@ -1,9 +1,9 @@
 """An ext_proc server without decisions: the lower bound of the EPP's cost on its transport.
 
-It answers each message by its first byte, with bytes made beforehand; bodies go back as they came,
-as HttpBody and StreamedBodyResponse have the same fields 1 and 2. With ``--plain`` the handler runs
-on grpc.aio without the EPP's adapter. With ``--record FILE`` each stream's messages become a line
-of that file, as the list of what came together, for the benchmarks in the process.
+It answers each message by its first byte, with prebuilt bytes; bodies are returned unchanged, since
+HttpBody and StreamedBodyResponse have the same fields 1 and 2. With ``--plain`` the handler runs on
+grpc.aio without the EPP's adapter. With ``--record FILE`` each stream becomes a line of that file,
+with the messages grouped by read, for the in-process benchmarks.
 """
 
 import argparse
@@ -120,9 +120,9 @@ class Handler:
 
 
 class RecordingHandler(Handler):
-    """Writes down at the end of the stream what came; messages of one read in a list of their own.
+    """Writes the messages of a stream at its end, those of one read as one list.
 
-    The transport hands on all it has read in one turn of the loop.
+    The transport passes on all messages of a read in one turn of the loop.
     """
 
     __slots__ = ("_file", "_is_same_read", "_reads")

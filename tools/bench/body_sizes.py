@@ -1,7 +1,7 @@
 """Cost of a request by body size, compared with the bare transport.
 
-In process for all sizes, through Envoy for some. The bare server reads nothing of a body; in full
-duplex it gives it back, as the EPP does.
+All sizes are measured in process, some also through Envoy. The bare server does not parse bodies;
+in full duplex it returns them, as the EPP does.
 """
 
 from collections.abc import Mapping, Sequence

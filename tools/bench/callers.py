@@ -1,7 +1,7 @@
 """A closed loop of callers around flow control; each sends its next request at once.
 
-As in the Go EPP's benchmark a slot is given back as soon as its request has been dispatched:
-what is measured is flow control, not what the model servers do.
+As in the Go EPP's benchmark, a slot is released as soon as its request has been dispatched, so that
+the benchmark measures flow control and not the model servers.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class Readings:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request to come."""
+    """A request to be sent."""
 
     priority: int
     flow: str
@@ -67,7 +67,7 @@ def asks(cell: Cell, count: int, seed: int) -> list[Ask]:
 
 
 class Egress(SaturationDetector):
-    """Full from so many requests in flight on."""
+    """A detector that is full at a number of requests in flight."""
 
     type: ClassVar[str] = "bench-egress"
 
@@ -97,7 +97,7 @@ class Gate(Protocol):
 
 
 class Callers:
-    """So many callers at one gate.
+    """A number of callers at one gate.
 
     Args:
         gate: Where their requests go in.

@@ -19,7 +19,7 @@ _COUNTED_REQUESTS = 64
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call on a request's way."""
+    """One call on the request path."""
 
     part: str
     name: str

@@ -2,8 +2,8 @@
 
 Each body of :data:`tools.fuzz.cost_cases.REQUESTS` is read, counted, hashed, scheduled and
 rewritten, at several sizes; headers, answers and log lines are as long as a client can make them.
-Of each step the table has the costliest input: per KiB, of small requests, and of all that are
-taken.
+For each step the table shows the costliest input: per KiB, of small requests, and of all accepted
+requests.
 """
 
 import time
@@ -91,7 +91,7 @@ class Worst:
 
 
 class Steps:
-    """One pipeline, taken apart."""
+    """One pipeline, split into steps."""
 
     def __init__(self, configuration: str, repeats: int) -> None:
         self._picker = Picker(configuration)

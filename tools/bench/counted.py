@@ -1,8 +1,8 @@
 """Cost and number of each function call on the request path.
 
-A call is timed alone, over and over, with the arguments of recorded requests; how many calls a
-request makes is counted by a profiler on the whole path. Their products add up to what the whole
-path takes, but for what lies between them, which is shown as the difference.
+Each call is timed alone, repeatedly, with the arguments of recorded requests; a profiler on the
+whole path counts the calls per request. The products add up to the time of the whole path, except
+for the code between the calls, which is shown as the difference.
 """
 
 import time
@@ -129,7 +129,7 @@ def _above_transport(
     one = {
         kind: content for kind, content, _ in map(processing_request.decode, reversed(requests[0]))
     }
-    headers = one["request_headers"].headers
+    headers, _, _ = one["request_headers"]
     bodies = [
         b"".join(c[0] for k, c, _ in map(processing_request.decode, each) if k == "request_body")
         for each in requests
@@ -259,7 +259,7 @@ def _schedule(
         refresh(app)
     seconds = [min(each) for each in zip(*spent, strict=True)]
     rows = (
-        (stacks.SCHEDULE, "DataProducer.prepare, attach", 0, type(producers[0]).attach),
+        (stacks.SCHEDULE, "DataProducer.prepare, attach", 0, type(producers[0]).prepare),
         (stacks.SCHEDULE, "Scheduler.schedule, not observed", 2, Scheduler.schedule),
         (stacks.SCHEDULE, "PostSchedule.post_schedule", 4, type(hook).post_schedule),
         (

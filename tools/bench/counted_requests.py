@@ -2,8 +2,8 @@
 
 ``valgrind --tool=callgrind --instr-atstart=no … python -m tools.bench.counted_requests FILE
 MARK``. For each recorded case it handles requests with the whole EPP, then with the bare server.
-Only handling them is counted: MARK is a shared library that switches the counting on and off. The
-turns of the event loop are not counted, as most requests are handled between two of them.
+Only the handling is counted: MARK is a shared library that switches counting on and off. The turns
+of the event loop are not counted, because most requests are handled between two of them.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _WARM_UP = 60
 
 
 class Mark(Protocol):
-    """Switches the counting."""
+    """Switches counting on and off."""
 
     def begin(self) -> object:
         """Count from here."""
@@ -50,7 +50,7 @@ class Mark(Protocol):
 
 
 class CountedRequests:
-    """Requests that are ready to be handled, on a connection that has handled others of their kind.
+    """Prepared requests on a connection that has already handled others of their kind.
 
     Args:
         loop: Handles them.

@@ -33,7 +33,7 @@ _CELL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """Producers and schedule() over N endpoints; what enters the prompt in the index is apart."""
+    """Producers and schedule() over N endpoints, without entering the prompt in the index."""
 
     endpoints: int
     prompt_characters: int
@@ -63,7 +63,7 @@ class Prefix:
 
 
 class Recording(NullObserver):
-    """Sums up plugin calls."""
+    """Sums up the durations of plugin calls."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

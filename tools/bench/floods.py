@@ -1,7 +1,7 @@
 """Cost of each flood to the server, and its effect on other connections.
 
-Every flood meets a server process of its own, on the transport alone, and comes from one client as
-fast as it can; another process makes calls on a connection of its own meanwhile.
+Each flood has its own server process, with the transport alone. One client sends it as fast as
+possible, while another process makes calls on a separate connection.
 """
 
 import argparse
@@ -65,7 +65,7 @@ class Row:
 
 @dataclass(slots=True)
 class Attack:
-    """A flood under way."""
+    """A flood in progress."""
 
     port: int
     connections: list[RawConnection] = field(default_factory=list)

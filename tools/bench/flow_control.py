@@ -1,7 +1,7 @@
 """Flow control: dispatches per second, latency from a free slot to a dispatch, overhead.
 
-The loads are those of the Go EPP's own benchmark, which publishes no figures: slots in all,
-bands, flows and callers, each small and large.
+The loads are those of the Go EPP's own benchmark, which publishes no figures: small and large
+numbers of slots, bands, flows and callers.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """One kind of order, by the cells of ``ORDER_CELLS``."""
+    """One policy or session plugin, measured on the cells of ``ORDER_CELLS``."""
 
     name: str
     speeds: Sequence[Speed]
@@ -92,7 +92,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Cancellation:
-    """``CANCELLED`` requests begin to wait, and give up ``CANCEL_MS`` later."""
+    """``CANCELLED`` requests that begin to wait, and give up ``CANCEL_MS`` later."""
 
     how: str
     enqueue_us: float

@@ -1,9 +1,8 @@
 """The whole request path in one process: from bytes received from Envoy to bytes sent to it.
 
-No kernel, no Envoy, no other process: what is measured is the CPU time of our own code alone, which
-is what one commit can be compared by with another. The EPP's service and the handler that decides
-nothing get the same bytes. Of many short readings the least counts: neighbours on the machine only
-ever add to one.
+Without kernel, Envoy and other processes, it measures only the CPU time of our own code, by which
+commits can be compared. The EPP's service and the handler that decides nothing get the same bytes.
+The least of many short readings counts, since other work on the machine can only add to a reading.
 """
 
 import asyncio
@@ -70,7 +69,7 @@ class Path:
 
 
 class NullTransport(asyncio.Transport):
-    """Takes what is written and forgets it."""
+    """Discards all writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +92,7 @@ class NullTransport(asyncio.Transport):
 
 
 class Connection:
-    """A connection of the EPP's own transport, past its greeting."""
+    """A connection of the EPP's own transport, after the greeting."""
 
     def __init__(
         self,

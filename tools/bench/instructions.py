@@ -1,7 +1,7 @@
 """Machine instructions of a request in process, counted by valgrind's callgrind.
 
-A busy machine changes times, but not how many instructions a request takes: two runs of one commit
-differ by about 1 %, and by up to 10 % with 100 chunks. The kernel's are not counted.
+A busy machine changes times, but not the number of instructions of a request: two runs of one
+commit differ by about 1 %, and by up to 10 % with 100 chunks. The kernel's are not counted.
 ``tools.bench.counted_requests`` runs under valgrind, which counts between two calls of a library
 that is compiled here, and writes a profile at the second one.
 """
@@ -52,7 +52,7 @@ class InstructionsError(Exception):
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """What the counted process reads: the messages of Envoy for one request of a case."""
+    """Input of the counted process: Envoy's messages for one request of a case."""
 
     case: Case
     reads: list[list[bytes]]

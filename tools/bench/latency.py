@@ -46,7 +46,7 @@ _seeds = count(1)
 
 
 class Gateway(Enum):
-    """What the load goes through."""
+    """The gateway that the load passes through."""
 
     ALONE = "Envoy alone"
     """Round robin of Envoy, no ext_proc."""
@@ -80,7 +80,7 @@ class HighestRate:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Everything of one run."""
+    """All results of one run."""
 
     latencies: list[Latency]
     rates: list[HighestRate]

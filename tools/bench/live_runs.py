@@ -37,7 +37,7 @@ _SETTLE_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A scenario, and the file in which it is for other processes."""
+    """A scenario, and its file for other processes."""
 
     path: Path
     scenario: Scenario

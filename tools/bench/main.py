@@ -9,7 +9,7 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -76,6 +76,8 @@ class Run:
     endpoints: Sequence[str] = ()
     """The model servers."""
     results: dict[str, Any] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    """The parts that could not be measured."""
     _recorded: dict[Case, Reads] = field(default_factory=dict)
     _paths: dict[Case, in_process.Path] = field(default_factory=dict)
 
@@ -354,8 +356,20 @@ BY_DEFAULT = [
 ]
 
 
-async def main(given: argparse.Namespace, console: Console) -> dict[str, Any]:
-    """Run the parts asked for, print their tables and return everything."""
+async def measure_parts(run: Run, names: Iterable[str]) -> None:
+    """Measure these parts and print their tables; a part that fails costs no other its results."""
+    for name in names:
+        began = time.monotonic()
+        try:
+            await PARTS[name](run)
+        except Exception:
+            run.failed.append(name)
+            run.console.print_exception()
+        run.console.print(f"{name}: {time.monotonic() - began:.0f} s\n")
+
+
+async def main(given: argparse.Namespace, console: Console) -> Run:
+    """Run the parts asked for, and print their tables."""
     settings = Settings(
         seconds=1.0 if given.quick else 5.0,
         rounds=3 if given.quick else 5,
@@ -372,11 +386,8 @@ async def main(given: argparse.Namespace, console: Console) -> dict[str, Any]:
     )
     async with processes.upstream(gateways.ENDPOINTS) as upstream:
         run.endpoints = upstream.ready["endpoints"]
-        for name in [given.only] if given.only else BY_DEFAULT:
-            began = time.monotonic()
-            await PARTS[name](run)
-            console.print(f"{name}: {time.monotonic() - began:.0f} s\n")
-    return run.results
+        await measure_parts(run, [given.only] if given.only else BY_DEFAULT)
+    return run
 
 
 def command() -> None:
@@ -393,7 +404,9 @@ def command() -> None:
     arguments = parser.parse_args()
     console = Console(width=160)
     machine = result_file.this_machine()
-    measured = uvloop.run(main(arguments, console))
-    found = result_cells.cells_of(measured, machine.reference_us)
-    path = result_file.write(found, measured, machine, sys.argv[1:])
+    run = uvloop.run(main(arguments, console))
+    found = result_cells.cells_of(run.results, machine.reference_us)
+    path = result_file.write(found, run.results, machine, sys.argv[1:])
     console.print(f"{len(found)} cells for `make bench-compare`: {path}")
+    if run.failed:
+        raise SystemExit(f"not measured, see the errors above: {', '.join(run.failed)}")

@@ -41,7 +41,7 @@ AIM_KB: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a picker uses."""
+    """Resources that a picker uses."""
 
     endpoints: int
     case: str

@@ -1,14 +1,14 @@
-"""CPU of a request by what it depends on: mode, chunks of the response, length, endpoints.
+"""CPU of a request by mode, chunks of the response, length, and number of endpoints.
 
 ``.venv/bin/python -m tools.bench --only matrix``
 
-One thing varies at a time. The EPP and the bare server on its transport take turns behind the same
-Envoy; what counts is the multiple.
+One parameter varies at a time. The EPP and the bare server on its transport take turns behind the
+same Envoy; the multiple counts.
 
-Answers in many chunks last a second, so 16 in parallel are 16 requests a second. What the EPP does
-by the clock while requests are open (the timer of the loop's lag, scrapes) is not in its idle cost,
-and weighs as much as the request there. So these cases are also measured with four times as many
-requests: the difference is what a request costs, and the rest is what being loaded costs.
+Answers in many chunks last a second, so 16 in parallel are 16 requests a second. The periodic work
+of the EPP while requests are open (the timer of the loop's lag, scrapes) is not in its idle cost,
+and costs as much as the requests there. So these cases are also measured with four times as many
+requests: the difference is the cost of the requests, the rest that of being loaded.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """CPU of a server, less its idle cost, taken apart by two loads."""
+    """CPU of a server without its idle cost, split by means of two loads."""
 
     request_us: float
     """What one more request costs."""

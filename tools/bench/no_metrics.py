@@ -1,4 +1,4 @@
-"""Metrics that do nothing, in place of those of an endpoint picker; for pure Python alone."""
+"""Metrics that do nothing, in place of those of an endpoint picker; not for compiled builds."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

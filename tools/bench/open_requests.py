@@ -1,10 +1,10 @@
-"""What an endpoint picker does by the clock while requests are open and none begins or ends.
+"""The periodic work of an endpoint picker while requests are open and none begins or ends.
 
 ``.venv/bin/python -m tools.bench --only open``
 
-Requests are sent to a real process without an Envoy, and stay open. What counts besides CPU time is
-how often the process wakes up, because a busy machine does not change that; and which timers it
-sets, counted by :mod:`tools.bench.timed` in a second run.
+Requests are sent to a real process without an Envoy, and stay open. Besides CPU time, the benchmark
+counts the wake-ups of the process, which a busy machine does not change, and in a second run, with
+:mod:`tools.bench.timed`, the timers that it sets.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _RARE: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a picker does in a second; medians of several seconds."""
+    """Work of a picker per second; medians of several seconds."""
 
     endpoints: int
     scrapes: str
@@ -62,7 +62,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """Timers set in a second, by what they call."""
+    """Timers set per second, by the function that they call."""
 
     scrapes: str
     by_name: Mapping[str, float]

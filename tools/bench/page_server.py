@@ -1,4 +1,4 @@
-"""Many idle model servers in one process: each has a page of metrics, and is healthy.
+"""Many idle model servers in one process, each healthy and with a page of metrics.
 
 ``GET /pages`` returns how many pages all of them have sent.
 
@@ -47,7 +47,7 @@ def page() -> bytes:
 
 
 class _Server(asyncio.Protocol):
-    """A connection, to answer one GET after the other."""
+    """A connection that answers one GET after the other."""
 
     pages = 0
     """Pages sent by all of them."""

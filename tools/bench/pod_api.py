@@ -1,7 +1,7 @@
-"""An API server that has pods, as large as those of a real cluster, and changes them on demand.
+"""An API server with pods as large as those of a real cluster, which changes them on demand.
 
-It answers what a reflector asks for, and nothing else: a watch list, or a list in pages and a
-watch. Its objects are encoded in advance, so it costs the process that it runs in little.
+It answers only the requests of a reflector: a watch list, or a list in pages and a watch. Its
+objects are encoded in advance, so it costs its process little.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Pods that are followed: CPU and memory of each, and of a change, and the time until it applies.
+"""Following pods: CPU and memory of each pod and each change, and the delay of a change.
 
 ``.venv/bin/python -m tools.bench --only pods``
 
@@ -37,7 +37,7 @@ _PAUSE_SECONDS = 0.01
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A number of pods, and how they are read at first."""
+    """A number of pods, and how they are first read."""
 
     pods: int
     has_watch_list: bool = True
@@ -47,7 +47,7 @@ CASES = (Case(10), Case(100), Case(1000), Case(1000, has_watch_list=False))
 
 
 class Followed(msgspec.Struct, frozen=True):
-    """What a process has measured of itself."""
+    """Measurements of a process by itself."""
 
     list_cpu_seconds: float
     """From the start of the discovery until all pods are endpoints."""
@@ -61,7 +61,7 @@ class Followed(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """Bytes in use, by the package that has allocated them."""
+    """Bytes in use, by the package that allocated them."""
 
     copies: int = 0
     """The copies of the pods."""
@@ -81,7 +81,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """A case."""
+    """The measurements of a case."""
 
     case: Case
     bytes_per_pod: int
@@ -148,7 +148,7 @@ def table(measured: Sequence[Measured]) -> Table:
 
 
 class _Reader(EndpointListener):
-    """Notes how old each change is when the endpoint has it."""
+    """Records the age of each change when the endpoint has it."""
 
     def __init__(self) -> None:
         self.delays: list[float] = []

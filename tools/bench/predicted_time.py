@@ -1,4 +1,4 @@
-"""What predicted times cost, beside the default profile: a decision, and a first token."""
+"""Cost of predicted times compared with the default profile: a decision, and a first token."""
 
 import time
 from collections.abc import Callable, Sequence

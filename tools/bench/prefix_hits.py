@@ -1,8 +1,8 @@
 """Cache hit ratio of prompts on the model servers, by the accuracy of the index.
 
-``python -m tools.bench.prefix_hits``: conversations over four servers whose caches hold a
-part of them; every request goes through the scheduler, in one process and without time. The column
-"learned" is the endpoint picker as it is, the others have a fixed scale.
+``python -m tools.bench.prefix_hits``: conversations over four servers whose caches hold a part of
+them; every request passes the scheduler, in one process and without a clock. The column "learned"
+is the endpoint picker itself, the others have a fixed scale.
 """
 
 import random

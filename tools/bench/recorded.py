@@ -1,4 +1,4 @@
-"""What it costs to record decisions for `epp explain`: off, sampled, every one, in turns."""
+"""Cost of recording decisions for `epp explain`: none, a sample, or every one, in turns."""
 
 import time
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _HEADERS = {":path": "/v1/completions", ":method": "POST", "content-type": "appl
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The director's part of a request, by what is recorded of it."""
+    """The director's cost of a request, by what is recorded."""
 
     endpoints: int
     us: Mapping[str, float]

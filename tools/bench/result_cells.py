@@ -1,4 +1,4 @@
-"""The cells of a run: of everything that was measured, the numbers that runs are compared by."""
+"""The cells of a run: the measured numbers by which runs are compared."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,7 @@
 """The file of one run's results: where and when it was made, and its cells.
 
-A cell is one number that can be compared with that of another run. Cells are ratios wherever there
-is something to divide by in the same run: the bare server, the same without one thing, or a fixed
+A cell is one number that can be compared with that of another run. Cells are ratios wherever the
+same run has a denominator: the bare server, the same measurement without one feature, or a fixed
 piece of Python that takes longer on a slower machine.
 """
 
@@ -49,7 +49,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run was made."""
+    """The machine of a run."""
 
     cores: int
     processor: str

@@ -4,11 +4,11 @@
 ends it and writes FILE: a JSON list of [number of samples, is in the loop, stack]; a stack is a
 list of [file, function] from the innermost frame outwards.
 
-The timer counts CPU time of the process, in the kernel too, and Python calls its handler when the
-next piece of bytecode is due: after the C function that was at work returns to its caller, which
-is the right frame. Only what the event loop does by itself (waiting, reading and writing sockets)
-has no frame; its samples fall on the very first instruction of the next callback, by which they are
-known: ``is in the loop``.
+The timer counts CPU time of the process, including the kernel's. Python calls its handler before
+the next bytecode, that is, after a running C function has returned to its caller, which is the
+right frame. Only the event loop's own work (waiting, reading and writing sockets) has no frame; its
+samples fall on the very first instruction of the next callback, which identifies them
+(``is in the loop``).
 """
 
 import dis

@@ -1,8 +1,8 @@
-"""What observability takes of a request: the whole path, and the same without one thing each.
+"""Cost of observability per request: the whole path, and the same without one feature at a time.
 
-What a user can turn off is turned off by its setting. Metrics cannot be turned off: here they are
-replaced by ones that do nothing. So their figure is the cost of their code, without the calls of it
-and without the readings of the clock around each plugin call.
+Features are turned off by their settings. Metrics have no such setting: here they are replaced by
+ones that do nothing. So their figure is the cost of their code, without the calls to it and without
+the clock readings around each plugin call.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,9 @@
 """Runs a module in this process and counts the timers that it sets on its event loop.
 
 ``python -m tools.bench.timed FILE MODULE [ARGUMENT ...]``. SIGUSR1 begins to count, SIGUSR2 ends it
-and writes FILE: a JSON object of counts by what the timer calls. A timer of ``asyncio.sleep()`` or
-``asyncio.timeout()`` calls a function of asyncio; it counts for the task that has set it.
+and writes FILE: a JSON object of counts by the function that the timer calls. A timer of
+``asyncio.sleep()`` or ``asyncio.timeout()`` calls a function of asyncio; it counts for the task
+that has set it.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ import uvloop
 
 
 class Counts:
-    """Timers by what they call."""
+    """Counts of timers by the function that they call."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

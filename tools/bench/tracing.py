@@ -1,4 +1,4 @@
-"""What tracing adds to a request, in process: on the event loop, and in the export thread."""
+"""Cost of tracing per request, in process: on the event loop, and in the export thread."""
 
 import asyncio
 import contextlib

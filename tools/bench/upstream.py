@@ -1,8 +1,8 @@
 """Model servers with minimal cost: one process, many ports, answers in N chunks.
 
-A request says how it wants to be answered: ``x-bench-chunks`` pieces, ``x-bench-pause-ms`` apart.
-Several pieces are the events of a completion as vLLM streams it: each names its usage, which is
-null but in the last. One piece is a JSON document.
+The headers of a request choose the answer: ``x-bench-chunks`` pieces, ``x-bench-pause-ms`` apart.
+Several pieces are the events of a completion as vLLM streams it: each has a field ``usage``, which
+is null except in the last. One piece is a JSON document.
 """
 
 import argparse

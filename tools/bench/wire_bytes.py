@@ -1,9 +1,9 @@
 """Bytes that Envoy writes on its connection to the EPP, built from recorded messages.
 
-Frames are those that Envoy 1.40 was seen to write: a request opens with HEADERS and its first
-message in one write, every message is a DATA frame of its own (cut at 16 KB, as announced), and
-every stream ends with RST_STREAM(INTERNAL_ERROR). The transport has made none of these bytes
-itself.
+The frames are those that Envoy 1.40 was observed to write: a request opens with HEADERS and its
+first message in one write, every message is a separate DATA frame (split at 16 KB, as announced),
+and every stream ends with RST_STREAM(INTERNAL_ERROR). None of these bytes is made by the transport
+under test.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
-"""What flow control costs with workers: at the owner of the queues, and at a worker that asks it.
+"""Cost of flow control with workers: at the owner of the queues, and at a worker that asks it.
 
-One process drives requests through flow control alone, without a director behind it: first those of
-a single process, then those of a worker whose owner is another process. Each request ends in the
-next iteration of the event loop. CPU time is that of the processes, with the callers'.
+One process drives requests through flow control alone, without a director: first as a single
+process, then as a worker whose queues another process owns. Each request ends in the next iteration
+of the event loop. CPU time is that of the processes, including the callers.
 """
 
 import asyncio

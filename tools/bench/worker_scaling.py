@@ -1,12 +1,12 @@
 """Requests a second of one process, of two that share nothing, and of two workers.
 
-Each process has a core of its own. Two that share nothing show what the machine gives a second
-process, so that the rest of the difference is what sharing costs.
+Each process has a core of its own. Two that share nothing show the gain from a second process on
+this machine, so that the rest of the difference is the cost of sharing.
 
-The load comes through Envoy, from the same fleet, in turns. What Envoy and the fleet use does not
-count: the requests a second are those of the busiest process if it had a core to itself, that is,
-requests by its seconds of CPU. Each process has as many requests in flight, because CPU per request
-falls with their number (:data:`~tools.bench.gateways.CONCURRENCY` each).
+The load passes Envoy to the same fleet, in turns. The CPU of Envoy and the fleet does not count:
+requests a second are those of the busiest process if it had a core to itself, that is, requests
+divided by its CPU seconds. Each process has the same number of requests in flight, because CPU per
+request falls with their number (:data:`~tools.bench.gateways.CONCURRENCY` each).
 """
 
 import asyncio

@@ -14,7 +14,7 @@ import yaml
 
 GO_DEPLOYMENTS: Final = Path(__file__).with_name("go_deployments")
 ENVOY: Final = {"envoy-proxy": "envoy"}
-"""Name of Envoy's container in the Go EPP's chart: name here. They are compared with each other."""
+"""Envoy's container by its name in the Go EPP's chart, and its name here: they are compared."""
 
 _KEYS: Final = ("name", "mountPath", "topologyKey")
 
@@ -50,7 +50,7 @@ def go_deployments() -> dict[str, dict[str, Any]]:
 
 
 def differences(go: Mapping[str, Any], ours: Mapping[str, Any]) -> list[Difference]:
-    """Return the differences in the order of the fields. A part that one side lacks is one."""
+    """Return the differences in the order of the fields; a missing part is one difference."""
     return list(_differences(_normal(go), _normal(ours), ""))
 
 
@@ -69,7 +69,7 @@ def _normal(value: Any) -> Any:
     if isinstance(value, Mapping):
         found = {name: _normal(each) for name, each in value.items()}
         if "containers" in value:
-            # A sidecar container stands among the init containers.
+            # A sidecar container is among the init containers.
             every = [*value.get("initContainers", ()), *value["containers"]]
             found.pop("initContainers", None)
             found["containers"] = {f"[{_container(each)}]": _normal(each) for each in every}

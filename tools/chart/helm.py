@@ -1,4 +1,4 @@
-"""Runs helm, apart from the user's own settings and caches."""
+"""Runs helm with settings and caches of its own, not the user's."""
 
 import os
 import subprocess
@@ -14,14 +14,20 @@ Document = dict[str, Any]
 
 
 class HelmError(Exception):
-    """helm failed; the text is what it has written."""
+    """helm failed; the text is helm's output."""
 
 
 class Helm:
-    """The program."""
+    """The helm program with a folder of its own."""
 
     def __init__(self, program: Path, home: Path, kubeconfig: Path | None = None) -> None:
-        """Set it up with a folder for its files, and the cluster for commands that need one."""
+        """Set it up.
+
+        Args:
+            program: The helm binary.
+            home: Folder for its settings and caches.
+            kubeconfig: The cluster, for commands that need one.
+        """
         self._program = program
         self._environment = {
             "PATH": os.environ.get("PATH", ""),
@@ -64,7 +70,7 @@ class Helm:
         """Return the objects of a release.
 
         Raises:
-            HelmError: A value is refused.
+            HelmError: The chart refuses a value.
         """
         words = ("template", release, str(chart), "--namespace", namespace, *arguments)
         return documents(self.run(*words, values=values))
@@ -76,7 +82,7 @@ def documents(text: str) -> list[Document]:
 
 
 def of_kind(objects: Sequence[Document], kind: str, name: str | None = None) -> Document:
-    """Return the one object of a kind, and of a name if there are several of the kind."""
+    """Return the only object of a kind, and of a name if there are several of the kind."""
     (found,) = (
         each
         for each in objects

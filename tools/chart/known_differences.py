@@ -24,16 +24,16 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: Text
     go: Any = ABSENT
     ours: Any = ABSENT
-    """A value, or a part of it, that is `ANY` stands for each that is present."""
+    """Value in this chart; `ANY`, also as a part of it, matches every value that is present."""
     files: list[Text] = msgspec.field(name="in", default_factory=list)
-    """Values files with which it occurs. Empty: all."""
+    """Values files with which it occurs; empty for all."""
 
     def occurs_in(self, file: str) -> bool:
         """Whether it is expected with the values file."""
         return not self.files or file in self.files
 
     def matches(self, found: Difference) -> bool:
-        """Whether it is the one that was found."""
+        """Whether it describes a difference that was found."""
         return (
             found.path == self.path
             and _matches(self.go, found.go)
@@ -65,7 +65,7 @@ def known() -> list[Subject]:
 
 
 def faults(found: Sequence[Difference], file: str, subjects: Iterable[Subject]) -> list[str]:
-    """Return what the list lacks, and what it has in excess, for a values file."""
+    """Return a line for each difference that the list lacks or has in excess, for a values file."""
     expected = [
         each for subject in subjects for each in subject.differences if each.occurs_in(file)
     ]

@@ -1,8 +1,8 @@
 """deploy/kustomize, rendered from the Helm chart.
 
-The base is a release of the chart as it is rendered by default. A component is what another
-rendering has more: it adds the objects that the base lacks, and patches those that differ. Each
-overlay is the base with one component; an overlay of the user's can have several.
+The base is a release of the chart as it is rendered by default. A component has the differences of
+another rendering: it adds the objects that the base lacks, and patches those that differ. Each
+overlay is the base with one component; a user's overlay can have several.
 """
 
 import shutil
@@ -57,7 +57,7 @@ COMPONENTS: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
     ),
     "network-policy": ("A NetworkPolicy.", {"networkPolicy": {"enabled": True}}),
 }
-"""Sentence and values by name."""
+"""Description and values of each component by name."""
 
 WRITTEN: Final = (
     "# Written by `make kustomize` from the Helm chart; make changes in an overlay of your own.\n"
@@ -88,7 +88,7 @@ def files(helm: Helm) -> dict[str, str]:
 
 
 def write(helm: Helm) -> None:
-    """Write the files, and remove those that are none of them."""
+    """Write the files, and remove all others."""
     texts = files(helm)
     for folder in ("base", "components", "overlays"):
         shutil.rmtree(KUSTOMIZE / folder, ignore_errors=True)
@@ -99,7 +99,7 @@ def write(helm: Helm) -> None:
 
 
 def rendered(helm: Helm, values: Mapping[str, Any]) -> list[Document]:
-    """Return the objects of a rendering, without what is Helm's and without a namespace."""
+    """Return the objects of a rendering, without Helm's labels and without a namespace."""
     objects = helm.render(values, release=RELEASE, namespace=NAMESPACE)
     for each in objects:
         for rule in each["spec"]["groups"][0]["rules"] if each["kind"] == "PrometheusRule" else ():
@@ -162,7 +162,7 @@ def _operations(old: Any, new: Any, path: str) -> Iterator[dict[str, Any]]:
 
 
 def _named(items: Sequence[Any]) -> bool:
-    """Whether these are containers and the like, whose fields can change one by one."""
+    """Whether the items have names, as containers do, so that fields can be patched one by one."""
     return all(isinstance(each, dict) and "name" in each for each in items)
 
 
@@ -207,6 +207,6 @@ def _dump_all(objects: Sequence[Document]) -> str:
 
 
 def read(folder: Path = KUSTOMIZE) -> dict[str, str]:
-    """Return the text of each file that is there, by its path in the folder."""
+    """Return the text of each existing file, by its path in the folder."""
     found = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return {str(path.relative_to(folder)): path.read_text() for path in found}

@@ -1,4 +1,4 @@
-"""Where the chart is, and what else is made from it."""
+"""Paths of the chart and of the files that are made from it or copied into it."""
 
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,7 @@ COPIES: Final = {
     "rules.yaml": DEPLOY / "prometheus" / "rules.yaml",
     **{f"dashboard-{path.name}": path for path in sorted((DEPLOY / "grafana").glob("*.json"))},
 }
-"""Files of the chart by their source. helm also follows links, with a line of warning for each."""
+"""Sources of the chart's copied files, by name; copies, since helm warns about each link."""
 
 
 def copy_files() -> None:

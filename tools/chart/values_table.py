@@ -18,7 +18,7 @@ OLDER_LAYOUT: Final = (
     "istio",
     "gke",
 )
-"""Keys of the Go EPP's former charts; the page has a table of its own for them."""
+"""Keys of the Go EPP's former charts; the page has a separate table for them."""
 
 LONGEST_DEFAULT: Final = 48
 
@@ -63,7 +63,7 @@ def _values(properties: Mapping[str, Any], given: Any, prefix: str) -> Iterator[
 
 
 def description(described: Mapping[str, Any]) -> str:
-    """Return what the schema says of a value, of its definition if it is a reference."""
+    """Return the schema's description of a value, or of its definition if it is a reference."""
     if "$ref" in described:
         found: Any = schema()
         for part in described["$ref"].removeprefix("#/").split("/"):
@@ -86,7 +86,7 @@ def _shown(default: Any) -> str:
 
 
 def page(text: str) -> str:
-    """Return the text of the page with the present tables."""
+    """Return the text of the page with current tables."""
     return _replaced(_replaced(text, "values", table()), "differences", known_differences.table())
 
 

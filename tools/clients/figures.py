@@ -1,4 +1,4 @@
-"""The numbers that both clients report, and the same from the record of the fleet."""
+"""The numbers that both clients report, and the same numbers from the fleet's record."""
 
 import csv
 import json
@@ -12,7 +12,7 @@ from epp.lab.results import Distribution
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number, and where the documents have it."""
+    """One number, and its place in the documents."""
 
     name: str
     aiperf: tuple[str, str]
@@ -44,7 +44,7 @@ FIGURES = (
         "tokens/s",
     ),
 )
-"""What is compared, in the order of the table."""
+"""The compared figures, in the order of the table."""
 
 
 class DocumentError(ValueError):
@@ -55,7 +55,7 @@ def read_document(path: Path) -> dict[str, Any]:
     """Return the JSON document of a file.
 
     Raises:
-        DocumentError: It is not there, or no JSON.
+        DocumentError: It does not exist, or is not JSON.
     """
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -83,7 +83,7 @@ def own_figures(document: Mapping[str, Any]) -> dict[str, float]:
 
 
 def fleet_figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return those figures that the fleet knows, of its record of one run.
+    """Return the figures that the fleet's record of one run contains.
 
     Args:
         rows: Lines of `epp fleet --record`, of completed requests.

@@ -1,4 +1,4 @@
-"""`epp up` in a process of its own, with the record of its fleet."""
+"""`epp up` as a process, with the record of its fleet."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ class Gateway:
         """
         deadline = asyncio.get_running_loop().time() + _RECORD_SECONDS
         while True:
-            # The last line may be written in part.
+            # The last line may be incomplete.
             lines = (await asyncio.to_thread(self.record.read_text)).split("\n")[:-1][known:]
             if len(lines) >= count:
                 break
@@ -110,11 +110,11 @@ async def run(command: Sequence[str], log: Path, environment: dict[str, str] | N
 
     Args:
         command: Program and arguments.
-        log: For what it writes.
-        environment: All its variables; None for those of this process.
+        log: File for its output.
+        environment: All its environment variables; None for those of this process.
 
     Raises:
-        ProgramError: It failed, or there is none.
+        ProgramError: It failed, or does not exist.
     """
     with log.open("wb") as output:
         try:

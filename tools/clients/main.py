@@ -1,4 +1,4 @@
-"""Rounds of both clients in turns, and the table of what they report."""
+"""Runs both clients in turns, and prints a table of their figures."""
 
 import argparse
 import asyncio
@@ -30,7 +30,7 @@ from tools.clients.figures import (
 from tools.clients.gateway import Gateway, ProgramError
 
 TOLERANCE = 0.05
-"""Largest difference of two clients that agree."""
+"""Largest relative difference of two clients that agree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class Round:
     aiperf: dict[str, float]
     own: dict[str, float]
     fleet_of_aiperf: dict[str, float]
-    """What the fleet recorded of aiperf's requests."""
+    """Figures of aiperf's requests from the fleet's record."""
     fleet_of_own: dict[str, float]
-    """What it recorded of the requests of `epp load`."""
+    """Figures of the requests of `epp load` from the fleet's record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def table(rounds: Sequence[Round]) -> Table:
 
 
 def _added(rounds: Sequence[Round], figure: Figure) -> tuple[str, str]:
-    """Return by how much each client is above what the fleet recorded of its own requests."""
+    """Return the excess of each client's figure over the fleet's record of its requests."""
     name = figure.name
     if figure.unit != "ms" or name not in rounds[0].fleet_of_own:
         return "", ""

@@ -1,7 +1,7 @@
 """The Grafana dashboards of deploy/grafana, from which ``python -m tools.dashboards`` writes them.
 
-A module for each dashboard says what it shows (:mod:`.model`), with queries from :mod:`.queries`;
-:mod:`.grafana` makes Grafana's JSON of it, and :mod:`.page` the tables of docs/dashboards.md.
+A module for each dashboard defines its contents (:mod:`.model`), with queries from :mod:`.queries`;
+:mod:`.grafana` renders Grafana's JSON from them, :mod:`.page` the tables of docs/dashboards.md.
 """
 
 from typing import Final

@@ -47,7 +47,7 @@ def _kustomization(names: Iterable[str]) -> str:
 
 
 def main() -> None:
-    """Write the files, remove those that are none any more, and write the page's tables."""
+    """Write the files, remove those of former dashboards, and write the page's tables."""
     made = files()
     for path in FOLDER.iterdir():
         if path.name not in made:

@@ -1,4 +1,4 @@
-"""What the endpoint picker knows, and how old it is: scrapes, cluster, configuration."""
+"""The endpoint picker's data and its age: scrapes, cluster, configuration."""
 
 from typing import Final
 

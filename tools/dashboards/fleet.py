@@ -1,4 +1,4 @@
-"""The first dashboard to open: is the pool well, and which endpoint is not?"""
+"""The first dashboard to open: is the pool healthy, and which endpoint is not?"""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Requests that wait: who, how long, why, and what becomes of them."""
+"""Waiting requests: whose they are, how long and why they wait, and how they end."""
 
 from typing import Final
 

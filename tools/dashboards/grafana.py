@@ -1,4 +1,4 @@
-"""Grafana's JSON of a dashboard: the classic schema, which Grafana 11 and later read."""
+"""Grafana's JSON of a dashboard, in the classic schema that Grafana 11 and later read."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -9,13 +9,13 @@ from tools.dashboards.panels import SOURCE, UID, Json, panel_json
 from tools.dashboards.queries import PROCESS
 
 SCHEMA_VERSION: Final = 39
-"""Of Grafana 11; later ones convert it when they read it."""
+"""The version of Grafana 11; later releases convert it when they read it."""
 
 TAG: Final = "endpoint-picker"
 
 
 def dashboard_json(dashboard: Dashboard) -> str:
-    """Return the text of the file: a line for each field, and for each item of a list."""
+    """Return the text of the file, with a line for each field and each item of a list."""
     fields = (
         f"{json.dumps(name)}: {_lines(value)}" for name, value in _dashboard(dashboard).items()
     )
@@ -61,7 +61,7 @@ def _dashboard(dashboard: Dashboard) -> Json:
 
 
 def _annotations() -> Iterator[Json]:
-    """Yield what is marked in all panels: each for the time in which its query has a value."""
+    """Yield the annotations of all panels; each is shown while its query has a value."""
     in_use = f"llm_d_epp_config_info{{{PROCESS}}}"
     accepted = f"llm_d_epp_config_last_reload_successful{{{PROCESS}}}"
     age = f"time() - process_start_time_seconds{{{PROCESS}}}"

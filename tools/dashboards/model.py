@@ -1,4 +1,4 @@
-"""What a dashboard shows, without how Grafana writes it down."""
+"""The contents of a dashboard, independent of Grafana's format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """From this value on, the colour changes."""
+    """A value from which on the colour changes."""
 
     value: float
     color: str = "red"
@@ -33,23 +33,23 @@ class Query:
 
     expr: str
     legend: str = ""
-    """With ``{{label}}`` for the value of a label."""
+    """Legend, with ``{{label}}`` for the value of a label."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrillDown:
-    """Where a click on a series leads."""
+    """The dashboard to which a click on a series leads."""
 
     dashboard: str
     """Name of the dashboard."""
     variable: str
-    """Of that dashboard; it gets the value of the label."""
+    """Variable of that dashboard that gets the value of the label."""
     label: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One picture."""
+    """One panel of a dashboard."""
 
     title: str
     description: str
@@ -87,7 +87,7 @@ class Variable:
     label: str
     query: str
     all_value: str = ""
-    """Regular expression for All. Empty: all values that were found, one after the other."""
+    """Regular expression for All; empty for a list of all values that were found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class Dashboard:
     """A page of panels."""
 
     name: str
-    """Of the file, and the end of the uid."""
+    """Name of the file, and the end of the uid."""
     title: str
     description: str
     """The question that it answers."""

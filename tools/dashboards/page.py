@@ -10,7 +10,7 @@ END: Final = "<!-- end of panels -->"
 
 
 def page(text: str, dashboards: Iterable[Dashboard]) -> str:
-    """Return the text of the page with the present tables."""
+    """Return the text of the page with current tables."""
     head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
     sections = "\n".join(map(_section, dashboards))

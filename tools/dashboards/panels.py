@@ -7,7 +7,7 @@ from tools.dashboards.model import DrillDown, Kind, Panel, Variable
 
 SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 UID: Final = "endpoint-picker-{}"
-"""Of a dashboard, with its name."""
+"""Template of a dashboard's uid, filled with its name."""
 
 Json = dict[str, Any]
 
@@ -21,10 +21,10 @@ def panel_json(
     """Return the panel with its number and place.
 
     Args:
-        panel: What it shows.
+        panel: The panel.
         number: Its id in the dashboard.
-        place: Column, line, width and height.
-        variables: Those of the dashboard, which a link keeps.
+        place: Column, line, width and height in the grid.
+        variables: Variables of the dashboard, whose values a link keeps.
     """
     return {
         "id": number,

@@ -1,4 +1,4 @@
-"""Pieces of PromQL: which series the variables of a dashboard select, and what is made of them."""
+"""Pieces of PromQL: selectors by the variables of a dashboard, and functions of the series."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -59,17 +59,17 @@ def rate(metric: str, scope: str, *matchers: str) -> str:
 
 
 def increase(metric: str, scope: str, *matchers: str) -> str:
-    """Return by how much a counter has grown between two points of the picture."""
+    """Return the increase of a counter between two points of the graph."""
     return f"increase({select(metric, scope, *matchers)}[$__rate_interval])"
 
 
 def total(expr: str, *by: str) -> str:
-    """Return the sum, for each value of the labels."""
+    """Return the sum for each value of the labels."""
     return _aggregated("sum", expr, by)
 
 
 def highest(expr: str, *by: str) -> str:
-    """Return the maximum: of what all replicas report alike, and of what is worst."""
+    """Return the maximum: for values that all replicas report alike, or where the worst counts."""
     return _aggregated("max", expr, by)
 
 
@@ -79,20 +79,20 @@ def lowest(expr: str, *by: str) -> str:
 
 
 def or_zero(expr: str) -> str:
-    """Return a number, and 0 while there are no series."""
+    """Return an expression that is 0 while it has no series."""
     return f"{expr} or vector(0)"
 
 
 def share(part: str, whole: str) -> str:
-    """Return a fraction, and 0 while there is nothing to divide by."""
+    """Return a fraction that is 0 while there is nothing to divide by."""
     return f"({or_zero(part)}) / ({whole} > 0)"
 
 
 def refused(scope: str) -> str:
     """Return the fraction of the requests that ended in an error of the endpoint picker.
 
-    ``request_total`` counts the requests that were sent to an endpoint, so those that were refused
-    are added. Their series have one more label, so none of them is taken for one of the others.
+    ``request_total`` counts the requests that were sent to an endpoint, so refused requests are
+    added. Their series have one more label, so that they do not match any of the others.
     """
     errors = rate("llm_d_epp_request_error_total", scope)
     return share(total(errors), total(f"{rate('llm_d_epp_request_total', scope)} or {errors}"))

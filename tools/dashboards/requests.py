@@ -1,4 +1,4 @@
-"""What clients get: rates, errors, latencies, tokens."""
+"""The service that clients get: rates, errors, latencies, tokens."""
 
 from typing import Final
 

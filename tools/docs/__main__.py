@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def main() -> None:
-    """Write the pages that are not those of the code: of the command line, and of metrics."""
+    """Write the pages of the command line and of metrics."""
     _write(cli_page.PAGE, cli_page.cli_page())
     metrics = ROOT / metrics_page.PAGE
     _write(metrics_page.PAGE, metrics_page.with_tables(metrics.read_text(encoding="utf-8")))

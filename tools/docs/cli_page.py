@@ -1,4 +1,4 @@
-"""The reference of the command line in Markdown, from the commands as click knows them."""
+"""The reference of the command line in Markdown, from click's command objects."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ _TYPES: Final = {
     "path": "PATH",
     "str": "TEXT",
 }
-"""What stands for a value whose option does not say it, by click's name of its type."""
+"""Placeholders of values for options without a metavar, by click's name of the type."""
 _FLAG: Final = re.compile(r"(?<![\w`-])--?[a-z][\w-]*(?:=\w+)?")
 _CODE: Final = re.compile(r"(`[^`]*`)")
 
@@ -113,7 +113,7 @@ def _option_names(option: Any) -> str:
 
 
 def _placeholder(parameter: Any) -> str:
-    """Return what stands for the value in a command line."""
+    """Return the placeholder of a value in a command line."""
     if parameter.metavar:
         return str(parameter.metavar)
     if choices := _choices(parameter):
@@ -152,7 +152,7 @@ def _range(parameter: Any) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text of the help, in which flags are code even where the help writes them bare."""
+    """Return a help text as Markdown; flags become code even where the help has no quotes."""
     pieces = _CODE.split(" ".join(text.split()))
     return inline(
         "".join(

@@ -1,6 +1,6 @@
 """Links of the pages: those to files outside docs/ lead to a copy of the file in the web site.
 
-Nothing here imports mkdocs, so the tests do without it.
+This module does not import mkdocs, so that tests run without it.
 """
 
 import re
@@ -13,7 +13,7 @@ DOCS: Final = "docs"
 COPIES: Final = "repository"
 """Folder of the site with the copies."""
 RENAMED: Final = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
-"""Files of the repository's root that are pages: their paths in the site."""
+"""Files of the repository's root that are pages, and their paths in the site."""
 
 _LINK_OR_CODE: Final = re.compile(r"```.*?```|`[^`\n]*`|\]\((?P<target>[^)\s]+)\)", re.S)
 _FENCE: Final = "`````"
@@ -33,7 +33,7 @@ def in_repository(source: str, target: str) -> str:
 
     Args:
         source: The page's file, as a path in the repository.
-        target: As the page has it.
+        target: The target as written in the page.
     """
     return normpath(f"{PurePosixPath(source).parent}/{target}")
 
@@ -54,7 +54,7 @@ def with_site_links(text: str, source: str, page: str, is_directory: Callable[[s
         text: Markdown.
         source: The page's file, as a path in the repository.
         page: Its path in the site.
-        is_directory: Whether a path in the repository is one.
+        is_directory: Whether a path in the repository is a directory.
     """
 
     def replaced(found: re.Match[str]) -> str:
@@ -68,7 +68,7 @@ def with_site_links(text: str, source: str, page: str, is_directory: Callable[[s
 
 
 def copied(root: Path, texts: dict[str, str]) -> dict[str, str]:
-    """Return the pages for what the pages link to outside docs/.
+    """Return pages for the files and directories outside docs/ that the pages link to.
 
     Args:
         root: The repository.
@@ -79,7 +79,7 @@ def copied(root: Path, texts: dict[str, str]) -> dict[str, str]:
         files, which have pages, too.
 
     Raises:
-        FileNotFoundError: A page links to what is not there.
+        FileNotFoundError: A page links to a file that does not exist.
     """
     pages: dict[str, str] = {}
     waiting = [

@@ -1,8 +1,8 @@
 """Every metric that the code declares, without running an endpoint picker.
 
-Collectors that read values at each scrape are given empty state: a metric without samples still
-tells its name, type and labels. Plugins declare theirs when they are built, with the parameters of
-the example in their documentation.
+Collectors that read values at each scrape get empty state: a metric without samples still has its
+name, type and labels. Plugins declare their metrics when they are built, with the parameters of the
+example in their documentation.
 """
 
 import inspect
@@ -59,7 +59,7 @@ _SERVICES: Final[Mapping[str, object]] = {
     "open_caller": lambda *_, **__: None,
     "open_grpc_caller": lambda *_, **__: None,
 }
-"""What plugins ask for beside their metrics; it is not used until they get a request."""
+"""Services that plugins take besides their metrics; not used before a request arrives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Declared:
     """One metric."""
 
     name: str
-    """As on the page: that of a counter ends in ``_total``."""
+    """Name on the page: that of a counter ends in ``_total``."""
     kind: str
     labels: tuple[str, ...]
     text: str
@@ -92,7 +92,7 @@ def declared_metrics() -> dict[str, Declared]:
 
 
 class _Nothing:
-    """State without anything: a number is 0, a collection is empty."""
+    """Empty state: every number is 0, every collection is empty."""
 
     bands: tuple[()] = ()
     max_requests = max_bytes = 1

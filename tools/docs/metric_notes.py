@@ -1,4 +1,4 @@
-"""When each metric appears on the page, by subject: what the declarations do not say.
+"""When each metric appears on the page, by subject; the declarations do not tell.
 
 A metric has a line here if its first sample needs more than a running endpoint picker.
 """
@@ -32,7 +32,7 @@ class Subject:
 
     heading: str
     metrics: Mapping[str, str]
-    """When each of them appears, by its name without the prefix."""
+    """When each metric appears, by its name without the prefix."""
 
 
 SUBJECTS: Final = (

@@ -30,7 +30,7 @@ _UNITS: Final[Mapping[str, str]] = {
     "pending_reclaim": "saturation",
     "fairness_index": "0 to 1",
 }
-"""Units by the end of the name; the first that fits. Anything else is a number, or a state."""
+"""Units by the end of the name; the first match counts. Other metrics are numbers or states."""
 
 _INTRODUCTION: Final = (
     "The last column says from when on there is a sample. The numbers of buckets refer to the"
@@ -39,11 +39,11 @@ _INTRODUCTION: Final = (
 
 
 class NotesError(Exception):
-    """The notes and the code do not have the same metrics."""
+    """The notes and the code have different metrics."""
 
 
 def with_tables(page: str) -> str:
-    """Return the page with its generated part renewed.
+    """Return the page with its generated part updated.
 
     Raises:
         NotesError: A metric has no note, or a note no metric; or the page has no generated part.

@@ -65,9 +65,9 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
 
 
 def on_page_content(html: str, page: Any, **_: object) -> str:
-    """Mend what reads worse here than on GitHub, and fail if a page has other blocks than there.
+    """Fix details that GitHub renders better; fail if a page has other blocks than on GitHub.
 
-    Python-Markdown differs from GitHub in lists: what continues an item needs four spaces.
+    Python-Markdown differs from GitHub in lists: the continuation of an item needs four spaces.
     """
     if not page.file.src_uri.startswith(f"{COPIES}/"):
         here, there = _blocks(html), _blocks(_GITHUB.render(page.markdown))
@@ -84,7 +84,7 @@ def _blocks(html: str) -> Counter[str]:
 
 
 def on_post_build(config: Any) -> None:
-    """Fail if a page loads something from another place."""
+    """Fail if a page loads anything from another site."""
     faults = [
         f"{page.relative_to(config.site_dir)} loads {each}"
         for page in sorted(Path(config.site_dir).rglob("*.html"))
@@ -109,7 +109,7 @@ class _Loads(HTMLParser):
 
 
 def _loaded_from_elsewhere(html: str) -> list[str]:
-    """Return the addresses of what a page loads, without its own files."""
+    """Return the addresses from which a page loads files other than the site's own."""
     parser = _Loads()
     parser.feed(html)
     return [each for each in parser.urls if re.match(r"(?:\w+:)?//", each)]

@@ -28,7 +28,7 @@ POINTS = tuple(Point)
 
 
 async def aborts(gateway: FaultGateway, requests: int) -> Outcome:
-    """Three of four clients leave, the others must not notice."""
+    """Three of four clients disconnect; the others must not be affected."""
     chooser, outcome = Random(1), Outcome()
 
     async def one(number: int) -> None:
@@ -68,7 +68,7 @@ async def _as_far_as(
             await connection.send(head + body)
         case Point.BEFORE_THE_ANSWER:
             await connection.send(head + body)
-            # While it is decided, on its way, or held by its server.
+            # While it is being decided or forwarded, or while its server holds it.
             await asyncio.sleep(chooser.uniform(0.0, HESITATION_SECONDS))
         case Point.MID_ANSWER:
             await connection.send(head + body)

@@ -15,25 +15,25 @@ from tools.faults.upstream import Fault
 
 PATH = "/v1/completions"
 CLIENT_SECONDS = 120.0
-"""Longest that one request may take, whatever is done to it."""
+"""Maximum time of one request, whatever the fault."""
 BROKEN = (OSError, httptools.HttpParserError)
-"""Exceptions of reading an answer that is cut off."""
+"""Exceptions from reading a truncated answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A completion that is asked for."""
+    """A completion request with a known answer."""
 
     request_id: str
     body: bytes
     events: int = 4
     """Number of events of the answer."""
     headers: dict[str, str] = field(default_factory=dict)
-    """More of them."""
+    """Further headers."""
 
     @property
     def fields(self) -> dict[str, str]:
-        """The headers that say what is wanted."""
+        """The headers of the request, without those for its framing."""
         wanted = {
             "content-type": "application/json",
             "x-request-id": self.request_id,
@@ -50,7 +50,7 @@ class Request:
 
     @property
     def answer(self) -> bytes:
-        """The body of the only right answer."""
+        """The body of the only correct answer."""
         digest = xxhash.xxh3_64_hexdigest(self.body)
         return b"".join(upstream.answer(self.request_id, len(self.body), digest, self.events))
 
@@ -64,7 +64,7 @@ def make_request(
     fault: Fault = Fault.NONE,
     hold: str = "",
 ) -> Request:
-    """Return a request with a prompt of its own, mostly short and now and then 100 KB."""
+    """Return a request with a unique prompt, of up to 100 KB unless ``prompt_bytes`` is given."""
     if prompt_bytes is None:
         prompt_bytes = chooser.choice((10, 500, 5_000, 100_000))
     if events is None:
@@ -85,7 +85,7 @@ class Connection:
     writer: asyncio.StreamWriter
 
     async def send(self, data: bytes) -> None:
-        """Write, and wait while the gateway does not read."""
+        """Write bytes, and wait while the gateway does not read."""
         self.writer.write(data)
         await self.writer.drain()
 
@@ -93,14 +93,14 @@ class Connection:
         """Read the head of the answer.
 
         Raises:
-            ConnectionError: It was broken off.
+            ConnectionError: The connection ended.
         """
         coming = UpstreamAnswer("gateway", self.reader)
         await coming.read_head()
         return coming
 
     async def leave(self, *, with_reset: bool) -> None:
-        """Close the connection, whatever is under way."""
+        """Close the connection, even in the middle of an exchange."""
         if with_reset:
             upstream.reset(self.writer.transport)
         else:
@@ -109,7 +109,7 @@ class Connection:
 
 @asynccontextmanager
 async def connected(port: int) -> AsyncIterator[Connection]:
-    """Connect to the gateway; whatever becomes of it ends in time."""
+    """Connect to the gateway, with a time limit for the whole block."""
     async with asyncio.timeout(CLIENT_SECONDS):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
@@ -122,7 +122,7 @@ async def ask(port: int, request: Request) -> tuple[int, bytes]:
     """Make a request on a connection of its own; return its status and the body of the answer.
 
     Raises:
-        ConnectionError: The answer was broken off.
+        ConnectionError: The answer was truncated.
     """
     async with connected(port) as connection:
         await connection.send(request.head + request.body)
@@ -131,7 +131,7 @@ async def ask(port: int, request: Request) -> tuple[int, bytes]:
 
 
 async def asked(port: int, request: Request) -> str:
-    """Make a request that must be answered right; return what is wrong with the answer."""
+    """Make a request that must succeed; return what is wrong with the answer, "" for nothing."""
     try:
         status, body = await ask(port, request)
     except BROKEN as error:
@@ -140,14 +140,14 @@ async def asked(port: int, request: Request) -> str:
 
 
 def judged(request: Request, status: int, body: bytes) -> str:
-    """Return what is wrong with an answer; an empty text if nothing is."""
+    """Return what is wrong with an answer, "" for nothing."""
     if status == 200 and body == request.answer:
         return ""
     return f"{request.request_id} was answered {status} with {len(body)} bytes: {body[:200]!r}"
 
 
 async def at_most(limit: int, work: Iterable[Awaitable[None]]) -> None:
-    """Do everything, so many at once."""
+    """Await all of ``work``, at most ``limit`` at a time."""
     left = iter(work)
 
     async def do() -> None:

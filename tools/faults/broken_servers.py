@@ -16,14 +16,14 @@ buffers between the EPP and the server."""
 
 BROKEN_OFF = "broken off"
 EXPECTED: Mapping[Fault, frozenset[str]] = {
-    # Envoy answers in the server's place: 503, or 502 to what is no HTTP.
+    # Envoy answers instead of the server: 503, or 502 if the server's answer is not HTTP.
     Fault.RESET_BEFORE_HEADERS: frozenset({"503"}),
     Fault.CLOSE_BEFORE_HEADERS: frozenset({"503"}),
     Fault.NO_HTTP: frozenset({"502"}),
     Fault.RESET_MID_UPLOAD: frozenset({"503"}),
     Fault.ANSWER_MID_UPLOAD: frozenset({"413"}),
-    # Answered by Envoy with 502 while it waits for the EPP's word on the headers; once they are out
-    # nothing but the end of the connection can tell.
+    # Envoy answers with 502 while it waits for the EPP's answer to the headers; once they are sent,
+    # it can only close the connection.
     Fault.RESET_MID_BODY: frozenset({"502", BROKEN_OFF}),
     Fault.CLOSE_MID_BODY: frozenset({"502", BROKEN_OFF}),
     Fault.CUT_SHORT: frozenset({"502", BROKEN_OFF}),
@@ -37,7 +37,7 @@ _MID_BODY = frozenset({Fault.RESET_MID_BODY, Fault.CLOSE_MID_BODY, Fault.CUT_SHO
 
 
 async def broken_servers(gateway: FaultGateway, requests: int) -> Outcome:
-    """Three of four requests meet a fault, the others must not notice."""
+    """Three of four requests meet a fault; the others must not be affected."""
     chooser, outcome = Random(2), Outcome()
 
     async def one(number: int) -> None:
@@ -65,7 +65,7 @@ async def broken_servers(gateway: FaultGateway, requests: int) -> Outcome:
 
 
 async def _amid_the_answer(gateway: FaultGateway, request: Request) -> tuple[str, str]:
-    """Make a request whose server fails when the first part of its answer has been read."""
+    """Make a request whose server fails after the client has read a part of the answer."""
     async with connected(gateway.port) as connection:
         await connection.send(request.head + request.body)
         coming = await connection.answer()
@@ -79,7 +79,7 @@ async def _amid_the_answer(gateway: FaultGateway, request: Request) -> tuple[str
 
 
 async def _seen(port: int, request: Request) -> tuple[str, str]:
-    """Make a request; return what came of it, and what is wrong with that for a sound server."""
+    """Make a request; return its outcome, and what is wrong with it for a healthy server."""
     try:
         status, body = await ask(port, request)
     except BROKEN as error:

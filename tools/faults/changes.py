@@ -13,7 +13,7 @@ _REWRITES = 3
 
 
 async def endpoints_emptied(setting: Setting, pace: Pace) -> Outcome:
-    """The file of the endpoints emptied, and filled again a while later."""
+    """The endpoints file is emptied, and filled again later."""
     async with running(setting, pace) as run:
         made, traffic = run.site, run.traffic
         await run.until_share(0.3)
@@ -47,7 +47,7 @@ async def _until_refused(traffic: Traffic, since: float) -> None:
 
 
 async def endpoint_removed(setting: Setting, pace: Pace) -> Outcome:
-    """One of three endpoints taken out of the file while it serves."""
+    """One of three endpoints is removed from the file while it serves requests."""
     async with running(setting, pace) as run:
         made = run.site
         await run.until_share(0.4)
@@ -67,7 +67,7 @@ async def endpoint_removed(setting: Setting, pace: Pace) -> Outcome:
 
 
 async def reloaded(setting: Setting, pace: Pace) -> Outcome:
-    """The configuration rewritten again and again, each time taken into use."""
+    """The configuration is rewritten repeatedly, and put into use each time."""
     file: list[Path] = []
 
     def prepare(folder: Path) -> tuple[str, ...]:

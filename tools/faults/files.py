@@ -13,9 +13,9 @@ from tools.faults.trial import Outcome, Pace, Run, judge, running
 from tools.soak.soak import resident_mib
 
 TORN_A_CHANGE = 9
-"""Torn endpoints files for each change of the configuration that a pace has."""
+"""Torn writes of the endpoints file per change in a pace (:attr:`Pace.changes`)."""
 FAULTY_EACH = 4
-"""Every n-th configuration is faulty."""
+"""Every fourth configuration is faulty."""
 MAX_GROWTH_MIB = 200.0
 RELOADS = "llm_d_epp_config_reloads_total"
 CONFIG_REFUSED = "configuration refused, the one in use stays"
@@ -23,7 +23,7 @@ ENDPOINTS_REFUSED = "endpoints file refused, last good endpoints kept"
 
 
 def _following(made: list[Path]) -> Callable[[Path], tuple[str, ...]]:
-    """Return what writes a configuration file, which it appends to ``made``."""
+    """Return a function that writes a configuration file, appends it to ``made`` and names it."""
 
     def prepare(folder: Path) -> tuple[str, ...]:
         made.append(folder / "config.yaml")
@@ -41,7 +41,7 @@ async def _reload(picker: PickerProcess, file: Path, text: str, nth: int) -> Non
 
 
 async def reloaded_often(setting: Setting, pace: Pace) -> Outcome:
-    """The configuration rewritten in place 200 times, one in four of them faulty."""
+    """The configuration is rewritten in place 200 times; one in four is faulty."""
     file: list[Path] = []
     async with running(setting, pace, prepare=_following(file), goes_on=True) as run:
         picker = run.site.picker
@@ -64,7 +64,7 @@ async def reloaded_often(setting: Setting, pace: Pace) -> Outcome:
 
 
 async def endpoints_torn(setting: Setting, pace: Pace) -> Outcome:
-    """The endpoints file written in place, cut off anywhere, again and again; then whole."""
+    """The endpoints file is repeatedly written in place and truncated anywhere, at last whole."""
     chooser = Random(5)
     async with running(setting, pace, goes_on=True) as run:
         file = run.site.endpoints_file
@@ -74,7 +74,7 @@ async def endpoints_torn(setting: Setting, pace: Pace) -> Outcome:
             cut = chooser.randrange(len(whole) - 1)
             filler = bytes(chooser.choice((0, 0, len(whole) - cut)))
             await asyncio.to_thread(file.write_bytes, whole[:cut] + filler)
-            # 90 a second: the file is looked at twice a second, and read at any point of this.
+            # 90 a second: the EPP polls the file twice a second, and may read it at any point.
             await asyncio.sleep(1 / 90)
         await run.site.list_endpoints()
         outcome = await _ended("endpoints file torn", run, torn_files=torn)
@@ -87,7 +87,7 @@ async def endpoints_torn(setting: Setting, pace: Pace) -> Outcome:
 
 
 def yaml_bombs() -> Sequence[str]:
-    """Return documents that are small, or of no more than 1 MiB, and large once they are read."""
+    """Return documents of at most 1 MiB that are large once they are parsed."""
     laughs = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
         f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12)
     )
@@ -128,12 +128,12 @@ async def files_bombed(setting: Setting, pace: Pace) -> Outcome:
 
 
 async def _ended(name: str, run: Run, *, refused: int = 0, **facts: float) -> Outcome:
-    """Let the traffic end: none of it may have failed.
+    """Wait for the end of the traffic, none of which may have failed.
 
     Args:
-        name: Of the scenario.
-        run: What is to end.
-        refused: How many configurations the log must say were refused.
+        name: Name of the scenario.
+        run: The run to end.
+        refused: Number of configurations that the log must report as refused.
         facts: Figures of the scenario.
     """
     await run.end()

@@ -1,6 +1,6 @@
-"""Endpoint pickers that hang, and endpoint pickers that are not ready and serve all the same.
+"""Endpoint pickers that hang, and endpoint pickers that serve although they are not ready.
 
-No connection is refused or closed, so an Envoy that does not check their health cannot tell.
+No connection is refused or closed, so Envoy can notice only by checking their health.
 """
 
 import time
@@ -11,22 +11,22 @@ from tools.faults.traffic import Verdict
 from tools.faults.trial import Outcome, Pace, Run, Scenario, after, judge, running
 
 _DELAY = "60"
-"""Seconds for which a picker that was told to stop serves on: longer than the traffic."""
+"""Seconds for which a stopping picker continues to serve: longer than the traffic."""
 
 _NOTICED_SECONDS = 12.0
-"""A check has failed twice, and Envoy's threads know, on a busy machine, too."""
+"""Time after which a check has failed twice and Envoy's threads know, even on a busy machine."""
 
 _REQUESTS = "llm_d_epp_request_total"
 
 
 async def one_of_two_frozen(setting: Setting, pace: Pace) -> Outcome:
-    """Two pickers behind one Envoy, one of them stopped by the kernel for the rest."""
+    """One of two pickers behind one Envoy is frozen (SIGSTOP) for the rest of the traffic."""
     async with running(setting, pace, pickers=2) as run:
         return await _frozen("one of two frozen", run)
 
 
 async def frozen(setting: Setting, pace: Pace) -> Outcome:
-    """The only picker is stopped by the kernel for the rest of the traffic."""
+    """The only picker is frozen (SIGSTOP) for the rest of the traffic."""
     async with running(setting, pace) as run:
         return await _frozen("frozen", run)
 
@@ -40,7 +40,7 @@ async def _frozen(name: str, run: Run) -> Outcome:
     traffic, setting = run.traffic, run.site.setting
     later = [each for each in traffic.sent if each.began_at >= frozen_at]
     failed = [each.began_at - frozen_at for each in later if each.verdict is not Verdict.WHOLE]
-    # Not by `judge`: requests that hang until their client leaves are what this is about.
+    # Not by `judge`: in this scenario requests hang until their client leaves.
     outcome = Outcome(
         name,
         setting.name,
@@ -60,14 +60,14 @@ async def _frozen(name: str, run: Run) -> Outcome:
 
 
 async def one_of_two_unready(setting: Setting, pace: Pace) -> Outcome:
-    """One of two pickers is not ready any more, and serves all the same."""
+    """One of two pickers becomes unready, but continues to serve."""
     drain = ("--drain-delay-seconds", _DELAY)
     async with running(setting, pace, pickers=2, drain=drain) as run:
         return await _unready("one of two not ready", run)
 
 
 async def unready(setting: Setting, pace: Pace) -> Outcome:
-    """The only picker is not ready any more, and serves all the same."""
+    """The only picker becomes unready, but continues to serve."""
     async with running(setting, pace, drain=("--drain-delay-seconds", _DELAY)) as run:
         return await _unready("not ready", run)
 

@@ -1,7 +1,7 @@
 """A gateway for fault runs: model servers that fail on demand, a real Envoy, and the EPP.
 
 The EPP runs in the test's own process, where its objects can be counted, or as a process of its
-own, whose memory can be read. Either way it is judged by what it tells about itself.
+own, whose memory can be read. Either way it is judged by its own metrics.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ NOTHING_LEFT = (
 )
 """Metrics that are 0 when no request is under way."""
 NEVER = ("transport_connections_ended_total", "internal_faults_total", "plugin_failures_total")
-"""Metrics that are 0 whatever clients and model servers do."""
+"""Metrics that must stay 0 whatever clients and model servers do."""
 ENVOYS_FAULTS = (
     "spurious_msgs_received",
     "streams_failed",
@@ -39,12 +39,12 @@ ENVOYS_FAULTS = (
     "failure_mode_allowed",
 )
 CONNECTIONS = ("destroy", "close_notify")
-"""Envoy's connections to the EPP that ended, and those that it was told would."""
+"""Counters of Envoy's connections to the EPP that ended, and that the EPP announced to end."""
 
 
 @dataclass(slots=True, kw_only=True)
 class FaultGateway:
-    """The parts of a running gateway, for a fault run to look into."""
+    """The parts of a running gateway that a fault run inspects."""
 
     mode: Mode
     port: int
@@ -71,10 +71,10 @@ class FaultGateway:
         return sums
 
     async def until(self, name: str, least: float) -> None:
-        """Wait until a metric is at least so much.
+        """Wait until a metric is at least ``least``.
 
         Raises:
-            TimeoutError: It is not in time; the message tells what it is.
+            TimeoutError: It is not in time; the message has its value.
         """
         deadline = asyncio.get_running_loop().time() + SETTLE_SECONDS
         while (value := (await self.metrics())[name]) < least:
@@ -83,7 +83,7 @@ class FaultGateway:
             await asyncio.sleep(POLL_SECONDS)
 
     async def until_held(self, count: int) -> None:
-        """Wait until model servers hold so many requests.
+        """Wait until model servers hold ``count`` requests.
 
         Raises:
             TimeoutError: They do not in time.
@@ -95,7 +95,7 @@ class FaultGateway:
             await asyncio.sleep(POLL_SECONDS)
 
     async def wrongs(self, settle_seconds: float = SETTLE_SECONDS) -> list[str]:
-        """Wait for the ends of all streams; return what is left, and what should not have been."""
+        """Wait until all streams have ended; return a line for each leak and each fault counted."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + settle_seconds
         found = await self.metrics()

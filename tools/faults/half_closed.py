@@ -11,7 +11,7 @@ STAYING = 1 / 4
 
 
 async def half_closed(gateway: FaultGateway, requests: int) -> Outcome:
-    """Envoy takes the FIN for the client's end: an answer comes whole and right, or not at all."""
+    """Envoy takes the FIN for a disconnection: an answer arrives complete and correct, or none."""
     chooser, outcome = Random(5), Outcome()
 
     async def one(number: int) -> None:

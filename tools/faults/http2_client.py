@@ -16,19 +16,19 @@ WINDOW_BYTES = 1 << 24
 
 
 class Stream:
-    """One request and what has come of its answer."""
+    """One request, and the part of its answer that has arrived."""
 
     def __init__(self, stream_id: int) -> None:
         self.id = stream_id
         self.status = 0
         self.body = bytearray()
         self.began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the first bytes of the answer's body are there, or it is over."""
+        """Done when the first bytes of the answer's body have arrived, or the stream has ended."""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Reason of an early end."""
+        """Done when the stream has ended, with the reason of an early end, else ""."""
 
     def over(self, why: str = "") -> None:
-        """Note the end."""
+        """End the stream; ``why`` is the reason of an early end."""
         if not self.began.done():
             self.began.set_result(None)
         if not self.ended.done():
@@ -72,7 +72,7 @@ class Http2Client(asyncio.Protocol):
         if stream is None:
             return
         if isinstance(event, h2.events.ResponseReceived):
-            # Text, as header_encoding says; the type of h2's headers knows bytes alone.
+            # Text, because of header_encoding; h2's type of headers allows bytes only.
             stream.status = next(
                 int(text) for name, text in event.headers if str(name) == ":status"
             )
@@ -97,7 +97,7 @@ class Http2Client(asyncio.Protocol):
         return stream
 
     async def send(self, stream: Stream, data: bytes, *, end: bool) -> None:
-        """Send content as the windows allow; nothing once the stream is over."""
+        """Send content as far as the windows allow; nothing once the stream has ended."""
         while data and not stream.ended.done():
             room = self._h2.local_flow_control_window(stream.id)
             size = min(room, self._h2.max_outbound_frame_size, len(data))
@@ -110,7 +110,7 @@ class Http2Client(asyncio.Protocol):
             self._flush()
 
     def reset(self, stream: Stream) -> None:
-        """End a stream with RST_STREAM, if it is not over by then."""
+        """End a stream with RST_STREAM, unless it has ended."""
         if not stream.ended.done():
             self._h2.reset_stream(stream.id, ErrorCodes.CANCEL)
             self._flush()
@@ -124,7 +124,7 @@ class Http2Client(asyncio.Protocol):
 
 @asynccontextmanager
 async def connected(port: int) -> AsyncIterator[Http2Client]:
-    """Connect to the gateway; whatever becomes of it ends in time."""
+    """Connect to the gateway, with a time limit for the whole block."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(CLIENT_SECONDS):
         _, client = await loop.create_connection(Http2Client, "127.0.0.1", port)

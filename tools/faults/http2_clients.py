@@ -20,7 +20,7 @@ POINTS = (Point.BEFORE_THE_BODY, Point.MID_BODY, Point.BEFORE_THE_ANSWER, Point.
 
 
 async def http2_clients(gateway: FaultGateway, requests: int) -> Outcome:
-    """Half of the streams are reset; the others, on the same connections, must not notice."""
+    """Half of the streams are reset; the others on the same connections must not be affected."""
     chooser, outcome = Random(7), Outcome()
 
     async def connection(numbers: Sequence[int]) -> None:
@@ -50,7 +50,7 @@ async def _whole(client: Http2Client, request: Request, outcome: Outcome) -> Non
 
 
 async def _abandoned(client: Http2Client, number: int, chooser: Random, outcome: Outcome) -> None:
-    """Ask, and leave the stream to the end of its connection, amid the answer or before."""
+    """Open a stream, and return before or during its answer; the connection's end will end it."""
     request = make_request(number, chooser, hold=chooser.choice(("headers", "body")))
     await client.send(client.begin(request), request.body, end=True)
     await asyncio.sleep(chooser.uniform(0.0, HESITATION_SECONDS))

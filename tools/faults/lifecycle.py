@@ -1,7 +1,7 @@
 """The endpoint picker stopped, killed and replaced while requests are in flight.
 
-Each scenario runs traffic through a real Envoy, does one thing to the picker in the middle of it
-and returns what became of every request, with the promises that were broken.
+Each scenario runs traffic through a real Envoy, does one thing to the picker meanwhile, and returns
+the outcome of every request and the promises that were broken.
 """
 
 import time
@@ -19,7 +19,7 @@ _ROLLOUT = "12s"
 
 
 async def stopped(setting: Setting, pace: Pace, *, signals: int = 1) -> Outcome:
-    """SIGTERM, once or again and again, with a drain time shorter than the longest answers."""
+    """SIGTERM, once or repeatedly, with a drain time shorter than the longest answers."""
     async with running(setting, pace) as run:
         await run.until_share(0.5)
         picker, signalled_at = run.site.picker, time.monotonic()
@@ -49,12 +49,12 @@ async def stopped(setting: Setting, pace: Pace, *, signals: int = 1) -> Outcome:
 
 
 async def stopped_twice(setting: Setting, pace: Pace) -> Outcome:
-    """An impatient supervisor."""
+    """SIGTERM twice, as from an impatient supervisor."""
     return await stopped(setting, pace, signals=2)
 
 
 async def replaced(setting: Setting, pace: Pace) -> Outcome:
-    """SIGTERM, and at once another picker on the same port."""
+    """SIGTERM, and at once a new picker on the same port."""
     async with running(setting, pace, goes_on=True) as run:
         await run.until_share(0.4)
         old, signalled_at = run.site.picker, time.monotonic()
@@ -65,7 +65,7 @@ async def replaced(setting: Setting, pace: Pace) -> Outcome:
 
 
 async def handed_over(setting: Setting, pace: Pace) -> Outcome:
-    """Another picker on the same port first, then SIGTERM to the one before."""
+    """First a second picker on the same port, then SIGTERM to the first one."""
     sharing = ("--transport-setting", "reuse_port=true")
     async with running(setting, pace, *sharing, goes_on=True) as run:
         await run.until_share(0.3)
@@ -79,9 +79,9 @@ async def handed_over(setting: Setting, pace: Pace) -> Outcome:
 
 
 async def rolled(setting: Setting, pace: Pace) -> Outcome:
-    """A rollout as in Kubernetes: SIGTERM with the Go EPP's flag, and only then the next one.
+    """A rollout as in Kubernetes: SIGTERM with the Go EPP's flag, and only then a new picker.
 
-    Envoy hears nothing of it, so the one that leaves has to serve until the other does.
+    Envoy is not notified, so the old picker has to serve until the new one does.
     """
     options = ("--transport-setting", "reuse_port=true")
     drain = ("--drain-timeout", _ROLLOUT)
@@ -122,14 +122,14 @@ async def _replaced(
 
 
 def _last_failure(traffic: Traffic, since: float) -> float | None:
-    """Return how long after a moment the last request began that failed; None if none did."""
+    """Return the seconds from ``since`` to the start of the last failed request; None for none."""
     failed = [each for each in traffic.sent if each.verdict is not Verdict.WHOLE]
     late = [each.began_at - since for each in failed if each.began_at >= since]
     return max(late, default=None)
 
 
 async def killed(setting: Setting, pace: Pace) -> Outcome:
-    """SIGKILL, and another picker on the same port."""
+    """SIGKILL, and a new picker on the same port."""
     async with running(setting, pace, goes_on=True) as run:
         await run.until_share(0.4)
         old, killed_at = run.site.picker, time.monotonic()
@@ -162,12 +162,12 @@ async def killed(setting: Setting, pace: Pace) -> Outcome:
 
 
 async def one_of_two_stopped(setting: Setting, pace: Pace) -> Outcome:
-    """Two pickers behind one Envoy, one of them stopped."""
+    """One of two pickers behind one Envoy is stopped."""
     return await _one_of_two(setting, pace, kills=False)
 
 
 async def one_of_two_killed(setting: Setting, pace: Pace) -> Outcome:
-    """Two pickers behind one Envoy, one of them killed."""
+    """One of two pickers behind one Envoy is killed."""
     return await _one_of_two(setting, pace, kills=True)
 
 

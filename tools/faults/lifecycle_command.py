@@ -1,8 +1,8 @@
 """Runs the scenarios of lifecycle.py and prints a table of request outcomes.
 
-``python -m tools.faults.lifecycle_command [--requests N] [--mode NAME] [--only SCENARIO]``, and
-with ``--health-check`` for an Envoy that checks the health of the endpoint pickers. The scenarios
-of frozen.py run with that option, or if they are named.
+``python -m tools.faults.lifecycle_command [--requests N] [--mode NAME] [--only SCENARIO]``. With
+``--health-check`` Envoy checks the health of the endpoint pickers. The scenarios of frozen.py run
+only with that option, or if they are named.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def _short(value: float | None) -> str:
 
 
 def command() -> int:
-    """Return the exit status: 1 if a promise was broken."""
+    """Run the command line; return the exit status: 1 if a promise was broken."""
     known = (*SCENARIOS, *frozen.SCENARIOS, *workers.SCENARIOS)
     parser = argparse.ArgumentParser(prog="python -m tools.faults.lifecycle_command")
     parser.add_argument(

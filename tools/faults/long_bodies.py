@@ -16,7 +16,7 @@ LEAVING = 1 / 8
 
 
 async def long_bodies(gateway: FaultGateway, requests: int) -> Outcome:
-    """Every body must arrive whole, byte by byte, however many come with it."""
+    """Every body must arrive complete and unchanged, however many arrive with it."""
     chooser, outcome = Random(4), Outcome()
     for first in range(0, requests, AT_ONCE):
         await _together(gateway, range(first, min(first + AT_ONCE, requests)), chooser, outcome)
@@ -26,7 +26,7 @@ async def long_bodies(gateway: FaultGateway, requests: int) -> Outcome:
 async def _together(
     gateway: FaultGateway, numbers: Sequence[int], chooser: Random, outcome: Outcome
 ) -> None:
-    """Send all bodies but their ends, and then the ends."""
+    """Send all bodies without their ends, and then the ends."""
     almost_whole = asyncio.Barrier(len(numbers))
 
     async def one(request: Request, leaves_after: int | None) -> None:

@@ -83,7 +83,7 @@ async def run(name: str, fault_run: FaultRun, mode: Mode, requests: int) -> Row:
 
 
 async def run_all(names: list[str], modes: list[Mode], requests: int | None) -> list[Row]:
-    """Run everything, one after the other, and tell of each."""
+    """Run all scenarios in all modes, one after the other, and print each result."""
     rows = []
     for name in names:
         fault_run = FAULT_RUNS[name]
@@ -101,7 +101,7 @@ CALM_RUN = "calm"
 
 
 def command() -> int:
-    """Read the command line, run, print; return the exit status."""
+    """Run the command line and print the results; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.faults", description=__doc__)
     choices = [*FAULT_RUNS, LIFECYCLE_RUN, RELIABILITY_RUN, CALM_RUN, ATTACK_RUN]
     parser.add_argument("--only", choices=choices, action="append", metavar="NAME")

@@ -12,7 +12,7 @@ BODY_CUT = 40
 
 
 async def many_streams(gateway: FaultGateway, requests: int) -> Outcome:
-    """All stand together mid-body, then before or amid their answers, and then all end well."""
+    """All requests stop mid-body, then before or during their answers, and then all succeed."""
     chooser, outcome = Random(6), Outcome()
     connecting = asyncio.Semaphore(CONNECTING_AT_ONCE)
     may_go_on = asyncio.Event()

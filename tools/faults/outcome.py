@@ -7,11 +7,11 @@ from statistics import quantiles
 from typing import TypeVar
 
 MAX_WRONG = 20
-"""Faults of a run that are told one by one."""
+"""Maximum number of faults of a run that are listed one by one."""
 
 G = TypeVar("G")
 Scenario = Callable[[G, int], Awaitable["Outcome"]]
-"""Makes so many requests to a gateway, some of them faulty."""
+"""Makes a number of requests to a gateway, some of them faulty."""
 
 
 @dataclass(slots=True)
@@ -19,9 +19,9 @@ class Outcome:
     """Outcomes of the requests of one run."""
 
     right: int = 0
-    """Requests that were made properly to a sound model server, and whose answer was checked."""
+    """Proper requests to a healthy model server whose answer was correct."""
     broken: Counter[str] = field(default_factory=Counter)
-    """Requests that something was done to, by what that was and what came of it."""
+    """Number of faulty requests by fault and outcome."""
     wrong: list[str] = field(default_factory=list)
     """Violations of expectations."""
     seconds: dict[str, list[float]] = field(default_factory=dict)
@@ -30,23 +30,23 @@ class Outcome:
 
     @property
     def requests(self) -> int:
-        """All of them."""
+        """Number of all requests."""
         return self.right + self.broken.total() + len(self.wrong)
 
     def answered(self, fault: str) -> None:
-        """Count a request that should have been answered right; ``fault`` tells why it was not."""
+        """Count a request that must be answered correctly; ``fault`` is the error, "" for none."""
         if fault:
             self.wrong.append(fault)
         else:
             self.right += 1
 
     def check(self, holds: bool, what: str) -> None:
-        """Note ``what`` unless it holds."""
+        """Record the violation ``what`` unless ``holds``."""
         if not holds:
             self.wrong.append(what)
 
     def lines(self) -> list[str]:
-        """Everything, for people."""
+        """Return the outcomes as lines of text."""
         told = [f"right {self.right}"]
         told += [f"{what} {count}" for what, count in sorted(self.broken.items())]
         for what, seconds in self.seconds.items():

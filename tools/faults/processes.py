@@ -1,7 +1,7 @@
 """A gateway whose endpoint picker is a process that can be stopped, killed and replaced.
 
-The fleet runs here, Envoy is the real one. The picker's log goes to a file, which is read when the
-process is over.
+The fleet runs in this process; Envoy is a real one. The picker's log goes to a file, which is read
+after the process has ended.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """In tables and as the id of a test."""
+        """Name in tables, and the id of a test."""
         modes = ", ".join(mode.value for mode in self.modes)
         kinds = {
             " fail-open": self.fail_open,
@@ -65,7 +65,7 @@ SETTINGS = (*(Setting(mode) for mode in Mode), Setting(Mode.ADAPTIVE, fail_open=
 
 @dataclass(slots=True)
 class PickerProcess:
-    """One ``epp serve``."""
+    """One ``epp serve`` process."""
 
     process: asyncio.subprocess.Process
     ports: dict[str, int]
@@ -82,18 +82,18 @@ class PickerProcess:
             return await self.process.wait()
 
     async def log(self) -> list[dict[str, Any]]:
-        """Return what it wrote; a line that is no JSON, a traceback say, as an error."""
+        """Return its log lines; one that is not JSON, such as a traceback, as an error."""
         lines = (await asyncio.to_thread(self.log_file.read_text)).splitlines()
         return [_entry(line) for line in lines]
 
     async def errors(self) -> list[str]:
-        """Return the lines that tell of a fault."""
+        """Return the lines that report a fault."""
         return [str(each) for each in await self.log() if each.get("level") in _ERRORS]
 
     async def page(self, path: str) -> httpx.Response:
         """Return a page of the metrics port."""
         url = f"http://127.0.0.1:{self.ports['metrics']}{path}"
-        # Without certificate authorities, which take 25 ms to load at each look.
+        # Without certificate authorities, which take 25 ms to load for each request.
         async with httpx.AsyncClient(timeout=5.0, trust_env=False, verify=False) as client:
             return await client.get(url)
 
@@ -108,7 +108,7 @@ class PickerProcess:
         return sum((await self.samples(name)).values())
 
     async def samples(self, name: str) -> dict[str, float]:
-        """Return the samples of a metric by their labels, as they are written."""
+        """Return the samples of a metric by their labels, as written on the page."""
         page = (await self.page("/metrics")).text
         lines = [line for line in page.splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
         parts = (line.rpartition(" ") for line in lines)
@@ -148,7 +148,7 @@ class Site:
     options: Sequence[str]
     stack: AsyncExitStack
     pickers: list[PickerProcess] = field(default_factory=list)
-    """The running ones and those that have ended."""
+    """All pickers, including those that have ended."""
     envoys: list[EnvoyProcess] = field(default_factory=list)
     urls: list[str] = field(default_factory=list)
     """URLs of the Envoys."""
@@ -160,24 +160,24 @@ class Site:
 
     @property
     def picker(self) -> PickerProcess:
-        """The one started last."""
+        """The picker that was started last."""
         return self.pickers[-1]
 
     @property
     def endpoints_file(self) -> Path:
-        """Which endpoints there are."""
+        """The endpoints file."""
         return self.folder / "endpoints.json"
 
     @property
     def socket_file(self) -> Path:
-        """What the socket files of workers are named after."""
+        """Base path of the workers' socket files."""
         return self.folder / "ext-proc.sock"
 
     async def start_picker(self, *options: str, port: int = 0) -> PickerProcess:
         """Start one more picker and wait until it serves.
 
         Raises:
-            RuntimeError: It has ended instead.
+            RuntimeError: It ended before.
         """
         number = len(self.pickers)
         ready, log = self.folder / f"ready-{number}", self.folder / f"log-{number}"
@@ -216,7 +216,7 @@ class Site:
         await asyncio.to_thread(partial.replace, self.endpoints_file)
 
     async def faults(self) -> dict[str, int]:
-        """Return Envoy's counters of what must not happen, where they are not 0."""
+        """Return Envoy's counters that must be 0 and are not."""
         counters: Counter[str] = Counter()
         for envoy in self.envoys:
             counters.update(await envoy.stats(EXT_PROC_STATS))
@@ -241,10 +241,10 @@ async def site(
     """Run a fleet, endpoint pickers, and an Envoy in front of both.
 
     Args:
-        setting: How Envoy talks to the pickers.
+        setting: Mode of Envoy, health checks and workers.
         fleet: The model servers.
-        options: Further ones of ``epp serve``.
-        pickers: How many share the traffic.
+        options: Further options of ``epp serve``.
+        pickers: Number of pickers that share the traffic.
         prepare: Writes files into the folder it is given and returns options that name them.
     """
     async with AsyncExitStack() as stack:
@@ -284,7 +284,7 @@ def _bootstrap(made: Site, mode: Mode) -> str:
 
 
 def _share(document: dict[str, Any], ports: Sequence[int]) -> None:
-    """Have Envoy spread its requests over pickers at these ports."""
+    """Change a bootstrap so that Envoy spreads its requests over pickers at these ports."""
     clusters = document["static_resources"]["clusters"]
     for cluster in clusters:
         if cluster["name"] not in {EPP_CLUSTER, EPP_LARGE_REQUESTS_CLUSTER}:

@@ -1,14 +1,14 @@
-"""Scorecard: what clients notice when one or two of four model servers fail, at 200 requests/s.
+"""Scorecard: errors and delays of clients when one or two of four model servers fail, at 200 req/s.
 
-Model servers are processes, which are killed, stopped or told to fail; Envoy is the real one. Each
+Model servers are processes that are killed, stopped or told to fail; Envoy is a real one. Each
 fault begins after 2 s and lasts 5 s; 4 s later the run ends. Three setups are compared:
 
 ``epp``
-    The endpoint picker and the Envoy configuration as they are by default.
+    The default configurations of the endpoint picker and of Envoy.
 ``envoy``
     Envoy's own outlier detection, and none in the endpoint picker.
 ``none``
-    Neither, and no retries.
+    No outlier detection, and no retries.
 """
 
 import asyncio
@@ -55,11 +55,11 @@ ENVOYS_DETECTION = {
     "base_ejection_time": "1s",
     "max_ejection_percent": 50,
 }
-"""As close to the endpoint picker's settings as Envoy's are."""
+"""Envoy's settings that are closest to those of the endpoint picker."""
 
 
 class Setup(Enum):
-    """What detects the fault."""
+    """The component that detects the fault."""
 
     EPP = "epp"
     ENVOY = "envoy"
@@ -76,7 +76,7 @@ class ModelServer:
     process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start it, on the same port as before if it ran before."""
+        """Start it, on its previous port if it ran before."""
         ready = self.folder / f"server-{self.index}-{time.monotonic_ns()}"
         self.process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tools.faults.model_server"),
@@ -90,7 +90,7 @@ class ModelServer:
         self.port = json.loads(ready.read_text())["port"]
 
     async def kill(self) -> None:
-        """Kill it and wait for its end."""
+        """Kill the process and wait for its end."""
         assert self.process is not None
         if self.process.returncode is None:
             self.process.kill()
@@ -110,15 +110,15 @@ class ModelServer:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One way to fail, and the end of it."""
+    """A fault: how it begins, and how it ends."""
 
     name: str
     begin: Callable[[ModelServer], Any]
     end: Callable[[ModelServer], Any]
     servers: int = 1
-    """How many of the servers fail at once."""
+    """Number of servers that fail at the same time."""
     seconds: float = FAULT_SECONDS
-    """How long it lasts."""
+    """Duration of the fault."""
 
 
 def _set(
@@ -169,7 +169,7 @@ class States:
                 await asyncio.sleep(POLL_SECONDS)
 
     def seconds_until(self, state: str, since: float) -> float | None:
-        """Return how long after a moment the state was seen; None for never."""
+        """Return the seconds from ``since`` until the state was seen; None for never."""
         return next((at - since for at, each in self.seen if each == state and at >= since), None)
 
 
@@ -194,12 +194,12 @@ class Score:
 
     @property
     def cut(self) -> int:
-        """Responses that began and did not come to their end; nobody can retry them."""
+        """Responses that began and were truncated; they cannot be retried."""
         return sum(each.verdict is Verdict.TRUNCATED for each in self.sent)
 
     @property
     def slow(self) -> int:
-        """Complete responses that took long."""
+        """Complete responses that took longer than `SLOW_SECONDS`."""
         return sum(
             each.verdict is Verdict.WHOLE and each.ended_at - each.began_at > SLOW_SECONDS
             for each in self.sent
@@ -207,7 +207,7 @@ class Score:
 
     @property
     def last_harm(self) -> float | None:
-        """Seconds from the fault to the last request that failed, was cut or was slow; or None."""
+        """Seconds from the fault to the last request that failed, was cut or was slow, if any."""
         harmed = [
             each.began_at - self.began_at
             for each in self.sent
@@ -217,7 +217,7 @@ class Score:
 
     @property
     def misses_aim(self) -> bool:
-        """Whether requests failed that the fallbacks should have saved."""
+        """Whether requests failed that fallback endpoints should have saved."""
         return self.setup is Setup.EPP and self.fault.endswith("killed") and self.failed > 0
 
     def share(self, since: float, until: float) -> float:
@@ -320,7 +320,7 @@ async def _done(result: Any) -> None:
 
 @asynccontextmanager
 async def _gateway(mode: Mode, setup: Setup) -> AsyncIterator[tuple[str, str, list[ModelServer]]]:
-    """Run everything; yield the gateway's URL, that of the endpoints page, and the servers."""
+    """Run the gateway; yield its URL, the URL of the endpoints page, and the servers."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epp-reliability-")))
         servers = [ModelServer(index, folder) for index in range(SERVERS)]
@@ -353,7 +353,7 @@ async def _gateway(mode: Mode, setup: Setup) -> AsyncIterator[tuple[str, str, li
 async def run_all(
     faults: Sequence[Fault], modes: Sequence[Mode], setups: Sequence[Setup], rate: float
 ) -> list[Score]:
-    """Run every fault with every setup; other setups than ``epp`` in the first mode only."""
+    """Run every fault with every setup; setups other than ``epp`` in the first mode only."""
     scores = []
     for fault in faults:
         for setup in setups:

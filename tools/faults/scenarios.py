@@ -16,7 +16,7 @@ from tools.faults.slow_bodies import slow_bodies
 
 @dataclass(frozen=True, slots=True)
 class FaultRun:
-    """One scenario at full length, and in the suite."""
+    """One scenario, with its number of requests at full length and in the test suite."""
 
     scenario: Scenario[FaultGateway]
     requests: int = 2_000
@@ -24,14 +24,13 @@ class FaultRun:
     warm_up: float = 1 / 5
     """Share of the requests that are sent before memory is first measured."""
     growth_mib: float = 8.0
-    """How much more memory the EPP may hold at the end than after the warm-up. Of bodies of 12 MB
-    as much as four: how many are held at a time differs by a few, and one leaked of a hundred is
-    more."""
+    """Allowed growth of the EPP's memory from the warm-up to the end. With bodies of 12 MB it is
+    that of four: the number held at a time varies by a few, and one leak in a hundred is more."""
     batch: int = 1
-    """Requests that are under way together, so that fewer of them need less memory."""
+    """Requests in progress at the same time; fewer would need less memory."""
 
     def warm_up_requests(self, requests: int) -> int:
-        """Return how many to make first; whole batches, at most as many as memory is judged of."""
+        """Return the number of requests to make first: whole batches, at most ``requests``."""
         batches = max(1, math.ceil(requests * self.warm_up / self.batch))
         return min(requests, batches * self.batch)
 

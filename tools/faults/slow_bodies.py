@@ -19,14 +19,14 @@ from tools.faults.gateway import FaultGateway
 from tools.faults.outcome import Outcome
 
 AT_ONCE = 500
-"""Slow bodies; the more requests, the more rounds of them."""
+"""Slow bodies at the same time; more requests take several rounds."""
 PIECES = 10
 """Number of single bytes that are sent of each body before the rest."""
 NORMAL_AT_ONCE = 8
 
 
 async def slow_bodies(gateway: FaultGateway, requests: int) -> Outcome:
-    """Half of the requests are slow; the others are made alone first, and then beside them."""
+    """Half of the requests are slow; the others are made first alone, then next to slow ones."""
     chooser, outcome = Random(3), Outcome()
     slow, normal = requests // 2, requests // 4
     await _normally(gateway, range(normal), chooser, outcome, "alone")
@@ -46,7 +46,7 @@ async def _round(
     chooser: Random,
     outcome: Outcome,
 ) -> None:
-    """Send some slow bodies side by side; after each of their bytes come some normal requests."""
+    """Send slow bodies concurrently, and some normal requests after each of their bytes."""
     requests = [make_request(number, chooser, prompt_bytes=200) for number in numbers]
     async with AsyncExitStack() as stack:
         entering = (stack.enter_async_context(connected(gateway.port)) for _ in requests)
@@ -64,7 +64,7 @@ async def _round(
 
 
 async def _end(request: Request, connection: Connection, outcome: Outcome) -> None:
-    """Send the rest of a slow body: its answer must be right."""
+    """Send the rest of a slow body; its answer must be correct."""
     try:
         await connection.send(request.body[PIECES:])
         coming = await connection.answer()

@@ -1,7 +1,8 @@
 """Mixed traffic through a gateway; each answer is compared with the expected one.
 
-Streams and whole answers, short and long ones; sent on time however slow the answers are. The fake
-servers write four characters for a token, so a lost chunk shows even in the middle of a stream.
+The requests are for streams and whole answers, short and long ones, and are sent on schedule
+however slow the answers are. The fake servers write four characters per token, so a lost chunk
+shows even in the middle of a stream.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ class Verdict(Enum):
 
     WHOLE = "whole"
     TRUNCATED = "truncated"
-    """A 200 that lacks something."""
+    """A 200 with an incomplete answer."""
     REFUSED = "refused"
     """A 5xx instead of an answer."""
     WRONG = "wrong"
@@ -56,7 +57,7 @@ class Kind:
 
 
 def kinds(short: int, long: int) -> tuple[Kind, ...]:
-    """Return a mix of six requests, two of them long, by their tokens."""
+    """Return a mix of six kinds of requests, two of them long; lengths are in tokens."""
     quick = (Kind("short stream", short, True), Kind("short whole", short, False))
     slow = (Kind("long stream", long, True), Kind("long whole", long, False))
     return (*quick, slow[0], *quick, slow[1])
@@ -71,20 +72,20 @@ class Answer:
     body: bytearray = field(default_factory=bytearray)
 
     def on_headers(self, status: int, headers: Mapping[bytes, bytes]) -> None:
-        """Take status and headers."""
+        """Receive the status and the headers."""
         self.status, self.headers = status, headers
 
     def on_body(self, chunk: bytes) -> bool:
-        """Take a piece."""
+        """Receive a piece of the body."""
         self.body += chunk
         return True
 
     def verdict(self, kind: Kind, *, is_complete: bool) -> Verdict:
-        """Judge it.
+        """Return the verdict on the answer.
 
         Args:
-            kind: What was asked for.
-            is_complete: The HTTP message came to its end.
+            kind: The kind of the request.
+            is_complete: Whether the HTTP message is complete.
         """
         if self.status != _OK:
             is_refusal = is_complete and self.status >= _SERVER_ERROR
@@ -94,7 +95,7 @@ class Answer:
         try:
             text = _text(self.body.decode(), kind.stream)
         except ValueError:
-            return Verdict.TRUNCATED  # a chunk is gone amid the document, or its end
+            return Verdict.TRUNCATED  # a chunk within the document or at its end is missing
         expected = kind.tokens * CHARS_PER_TOKEN
         if len(text) > expected:
             return Verdict.WRONG
@@ -105,7 +106,7 @@ def _text(body: str, stream: bool) -> str:
     """Return the text of an answer.
 
     Raises:
-        ValueError: It is none, or lacks its end.
+        ValueError: The body is not an answer, or lacks its end.
     """
     documents = [body]
     if stream:
@@ -118,7 +119,7 @@ def _text(body: str, stream: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One request and its end; times are of ``time.monotonic``."""
+    """One request and its outcome; times are those of ``time.monotonic``."""
 
     number: int
     kind: Kind
@@ -163,10 +164,10 @@ class Traffic:
         self.sent: list[Sent] = []
         """Requests that have ended."""
         self.may_stop = asyncio.Event()
-        """Not set: more requests follow those that were asked for."""
+        """While not set, requests continue beyond the given number."""
 
     async def run(self, requests: int, rate: float) -> None:
-        """Send ``requests`` or more, so many a second, and wait for the last of them."""
+        """Send at least ``requests`` requests, ``rate`` per second, and wait for the last one."""
         start = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
             for number, kind in enumerate(itertools.cycle(self._mix)):
@@ -178,15 +179,15 @@ class Traffic:
                 await self._tell()
 
     async def until_begun(self, requests: int) -> None:
-        """Wait until so many requests have been sent."""
+        """Wait until ``requests`` requests have been sent."""
         await self.until(lambda: self._begun >= requests)
 
     async def until_whole(self, *, since: float, count: int = 1) -> None:
-        """Wait until so many requests that began after a moment were answered well."""
+        """Wait until ``count`` requests that began after ``since`` have succeeded."""
         await self.until(lambda: len(self.whole(since)) >= count)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds that changes when a request begins or ends."""
+        """Wait until a condition holds; it is checked when a request begins or ends."""
         async with self._news:
             await self._news.wait_for(holds)
 
@@ -195,16 +196,16 @@ class Traffic:
             self._news.notify_all()
 
     def verdicts(self, among: Callable[[Sent], bool] = lambda _: True) -> Counter[Verdict]:
-        """Count what became of the requests, or of those that ``among`` holds for."""
+        """Return the number of requests by verdict, of those for which ``among`` holds."""
         return Counter(each.verdict for each in self.sent if among(each))
 
     def whole(self, since: float) -> list[Sent]:
-        """Return the requests that began after a moment and were answered well, in order."""
+        """Return the successful requests that began after ``since``, in order."""
         good = [e for e in self.sent if e.verdict is Verdict.WHOLE and e.began_at >= since]
         return sorted(good, key=lambda each: each.began_at)
 
     def seconds_until_whole(self, since: float) -> float | None:
-        """Return how long after a moment the first request that succeeds begins; None for never."""
+        """Return the seconds from ``since`` to the start of the first success; None for never."""
         whole = self.whole(since)
         return whole[0].began_at - since if whole else None
 

@@ -18,7 +18,7 @@ _SUCCESSES = 20
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Amount of traffic, and duration of its answers."""
+    """Amount of traffic, and length of its answers."""
 
     requests: int = 2000
     rate: float = 80.0
@@ -48,7 +48,7 @@ class Outcome:
     """Promises that were not kept; empty if all is well."""
 
     def expect(self, promise: str, *, holds: bool) -> None:
-        """Note a promise that does not hold."""
+        """Record a promise that does not hold."""
         if not holds:
             self.broken.append(f"{promise}: {_counts(self.verdicts)}")
 
@@ -63,14 +63,14 @@ class Run:
     pace: Pace
 
     async def until_share(self, share: float) -> None:
-        """Wait until that much of the traffic has been sent, and answers are under way."""
+        """Wait until this share of the traffic has been sent."""
         await self.traffic.until_begun(int(self.pace.requests * share))
 
     async def end(self, *, after_success_since: float | None = None) -> None:
         """Wait until every request has ended.
 
         Args:
-            after_success_since: A moment; not before requests that began after it have succeeded.
+            after_success_since: If given, first wait for successes of requests begun after it.
         """
         if after_success_since is not None:
             await self.traffic.until_whole(since=after_success_since, count=_SUCCESSES)
@@ -90,9 +90,9 @@ async def running(
 ) -> AsyncIterator[Run]:
     """Run a gateway and send the traffic of ``pace``.
 
-    With ``goes_on`` it does not end before :meth:`Run.end` lets it: how long a process takes to
-    start is no matter of the traffic. ``drain`` are the pickers' options for their end; by default
-    they refuse new requests at once.
+    With ``goes_on`` the traffic continues until :meth:`Run.end`, however long a process takes to
+    start. ``drain`` has the pickers' options for their shutdown; by default they refuse new
+    requests at once.
     """
     engine = EngineConfig(
         max_num_seqs=256, step_seconds=0.05, decode_seconds_per_sequence=0.0, num_blocks=200_000
@@ -111,7 +111,7 @@ async def running(
 
 
 async def judge(name: str, run: Run, **facts: Number) -> Outcome:
-    """Sum up, with the promises that hold in every scenario."""
+    """Return the outcome of a run, checked against the promises of every scenario."""
     made = run.site
     outcome = Outcome(name, made.setting.name, run.traffic.verdicts(), facts)
     outcome.expect("every request has an end", holds=len(run.traffic.sent) >= run.pace.requests)
@@ -125,7 +125,7 @@ async def judge(name: str, run: Run, **facts: Number) -> Outcome:
 
 
 def under_way(moment: float) -> Callable[[Sent], bool]:
-    # What was sent just before may meet what happens on its way, which is long on a busy machine.
+    # A request sent just before may arrive after the moment, since a busy machine is slow.
     return lambda each: each.began_at + 0.25 < moment < each.ended_at
 
 

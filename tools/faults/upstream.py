@@ -1,7 +1,7 @@
 """Model servers that fail on demand: request headers select the fault.
 
-The answer of a sound one is a stream of events that says what came of the request's body, so that
-whoever asked can tell whether both have passed the gateway untouched.
+The answer of a healthy one is a stream of events with the length and digest of the request body, so
+that the client can tell whether both have passed the gateway unchanged.
 """
 
 import asyncio
@@ -36,20 +36,20 @@ class Fault(StrEnum):
     RESET_BEFORE_HEADERS = "reset-before-headers"
     CLOSE_BEFORE_HEADERS = "close-before-headers"
     NO_HTTP = "no-http"
-    """Answers with what is no HTTP."""
+    """The answer is not HTTP."""
     RESET_MID_UPLOAD = "reset-mid-upload"
-    """Has read a part of the body."""
+    """Resets the connection after reading a part of the body."""
     ANSWER_MID_UPLOAD = "answer-mid-upload"
-    """Answers 413 while the body is coming, and reads on."""
+    """Answers 413 while the body arrives, and continues to read."""
     RESET_MID_BODY = "reset-mid-body"
     CLOSE_MID_BODY = "close-mid-body"
     """The server closes the connection in the middle of a chunked answer."""
     CUT_SHORT = "cut-short"
-    """Closes before as much has come as content-length says."""
+    """Closes the connection before content-length bytes are sent."""
 
 
 def answer(request_id: str, body_bytes: int, digest: str, events: int) -> list[bytes]:
-    """Return the pieces of the answer to a request with such a body."""
+    """Return the pieces of the answer to a request with a body of this length and digest."""
     said = f'{{"id":"{request_id}","bytes":{body_bytes},"digest":"{digest}"}}'
     pieces = [f"data: {said}\n\n".encode()]
     pieces += [b'data: {"choices":[{"text":"%06d"}],"usage":null}\n\n' % n for n in range(events)]
@@ -74,7 +74,7 @@ class ModelServers:
         """Functions that resume waiting requests, by request id."""
 
     def release(self, request_id: str) -> None:
-        """Let a request go on that is held."""
+        """Resume a held request."""
         self.held.pop(request_id)()
 
 
@@ -105,7 +105,7 @@ class ModelServer(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
         self._held = ""
-        """The id of the request that waits here."""
+        """Id of the request that this connection holds."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)

@@ -60,7 +60,7 @@ def _prepare(folder: Path) -> tuple[str, ...]:
 
 
 async def stopped_while_undecided(setting: Setting, pace: Pace) -> Outcome:
-    """SIGTERM while bodies are half sent and decisions wait: all of them are told why."""
+    """SIGTERM while bodies are half sent and decisions wait: every client gets the reason."""
     count = max(1, min(pace.requests // 4, 500))
     options = ("--drain-delay-seconds", "0", "--drain-timeout", pace.drain)
     async with site(setting, FleetConfig(endpoints=2), *options, prepare=_prepare) as made:
@@ -101,9 +101,9 @@ async def _finish(outcome: Outcome, made: Site, status: int) -> None:
 
 
 async def stopped_amid_slow_readers(setting: Setting, pace: Pace) -> Outcome:
-    """SIGTERM while clients read no further, who do so when the picker is gone."""
+    """SIGTERM while clients do not read; they continue to read after the picker has ended."""
     count = max(1, min(pace.requests // 50, 16))
-    # With as much memory for tokens as a server has by default, long answers push each other out.
+    # With the default number of KV blocks, long answers would preempt each other.
     engine = EngineConfig(
         max_num_seqs=64, step_seconds=0.001, decode_seconds_per_sequence=0.0, num_blocks=20_000
     )
@@ -125,7 +125,7 @@ async def stopped_amid_slow_readers(setting: Setting, pace: Pace) -> Outcome:
             answer.on_body(await anext(bodies[-1]))
         servers = made.fleet.servers
         async with asyncio.timeout(60):
-            # All is computed; what the clients did not read waits in Envoy and before it.
+            # All answers are computed; the unread parts wait in Envoy and upstream of it.
             while sum(e.counters.completed for e in servers) < count:  # noqa: ASYNC110 - a counter
                 await asyncio.sleep(0.05)
         made.picker.signal(SIGTERM)

@@ -1,6 +1,6 @@
 """Workers killed while requests are in flight, one after the other, and their supervisor.
 
-Worker 0 scrapes for all at first, so its end makes another one scrape.
+Worker 0 scrapes for all workers at first; after its end, another one scrapes.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ flowControl:
 
 
 async def each_worker_killed(setting: Setting, pace: Pace) -> Outcome:
-    """SIGKILL to each worker, when the one before has come back."""
+    """SIGKILL to each worker, after the previous one has been restarted."""
     return await _each_killed("each worker killed", setting, pace)
 
 
@@ -143,13 +143,13 @@ async def supervisor_killed(setting: Setting, pace: Pace) -> Outcome:
 
 
 def _slots(pace: Pace) -> int:
-    """Return how many requests each server takes, such that some wait, and none for long."""
+    """Return the requests in flight per server at which some requests wait, but none for long."""
     seconds = (2 * pace.short_tokens + pace.long_tokens) / 3 * _TOKEN_SECONDS
     return max(1, round(pace.rate * seconds / _SERVERS))
 
 
 async def _until_shared_is_idle(picker: PickerProcess) -> None:
-    """Wait until no worker counts requests of others, such as those of one that has died."""
+    """Wait until no worker counts requests of other workers, such as those of a dead one."""
     async with asyncio.timeout(20):
         for worker in range(_WORKERS):
             while any(  # noqa: ASYNC110 - nothing tells of it

@@ -16,9 +16,9 @@ def config(
 
     Args:
         slots_per_endpoint: Requests in flight at which an endpoint is full.
-        weights: Of tenants, for ``proportion-fairness-policy``; None for the default policy.
-        floor_share: Of every band.
-        ttl: How long a request may wait; 0s for ever.
+        weights: Weights of tenants for ``proportion-fairness-policy``; None for the default policy.
+        floor_share: Floor share of every band.
+        ttl: Maximum waiting time of a request; 0s for no limit.
     """
     plugins: list[dict[str, object]] = [
         {"type": "concurrency-detector", "parameters": {"maxConcurrency": slots_per_endpoint}},

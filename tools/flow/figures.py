@@ -5,7 +5,7 @@ from math import ceil
 
 
 def jain(shares: Iterable[float]) -> float:
-    """Return Jain's index of what each got per weight: 1.0 is fair, 1/n is all to one of n."""
+    """Return Jain's index of shares per weight: 1.0 is fair, 1/n if one of n gets everything."""
     values = list(shares)
     return sum(values) ** 2 / (len(values) * sum(value * value for value in values))
 

@@ -15,14 +15,14 @@ DEFAULT_SECONDS = 60.0
 
 
 async def run_all(names: list[str], seconds: float) -> None:
-    """Run everything, one after the other, and print what was found."""
+    """Run the scenarios one after the other, and print their results."""
     for name in names:
         figures = await RUNS[name](seconds)
         print(f"## {figures.title}, {seconds:g} s\n\n{figures.text}\n", flush=True)
 
 
 def command() -> int:
-    """Read the command line, run, print; return the exit status."""
+    """Run the command line and print the results; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.flow", description=__doc__)
     parser.add_argument("--only", choices=RUNS, action="append", metavar="NAME")
     parser.add_argument(

@@ -1,7 +1,7 @@
 """Flow control through Envoy: a load generator sends real requests to the fake fleet.
 
-The endpoint picker, the fleet and the load generator share one process, so figures are those of a
-loaded machine: shares hold, times are for comparison.
+The endpoint picker, the fleet and the load generator share one process, so the figures are those of
+a loaded machine: shares are valid, times only comparable with each other.
 """
 
 import asyncio
@@ -174,7 +174,7 @@ async def priority(seconds: float) -> Figures:
 
 async def overhead(seconds: float) -> Figures:
     """The cost of waiting: the time from the end of a request to the dispatch of the next one."""
-    # Slow enough to take its nominal time, whatever else this process does meanwhile.
+    # Slow enough to take its nominal time despite the other work of this process.
     fleet = FleetConfig(endpoints=1, time_scale=0.2)
     on = config(slots_per_endpoint=1)
     off = on.replace("- flowControl\n", "- flowControl=false\n")

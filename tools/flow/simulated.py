@@ -1,7 +1,7 @@
 """A gateway on a virtual clock: real director, controller, policies and scheduler, no Envoy.
 
-Model servers are arithmetic: a request takes as long as its tokens do, and an endpoint takes any
-number at once, so whatever limits or spreads requests is the configuration.
+Model servers are only computed: a request takes the time of its tokens, and an endpoint serves any
+number at once, so only the configuration limits and spreads requests.
 """
 
 import asyncio
@@ -194,7 +194,7 @@ class Simulated:
         """Let time pass, then stop the clients.
 
         Raises:
-            Exception: What a client has raised.
+            Exception: Any exception of a client.
         """
         await asyncio.sleep(seconds)
         for client in self._clients:

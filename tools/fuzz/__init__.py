@@ -1,1 +1,1 @@
-"""Fuzz targets, and work counted against the size of the input."""
+"""Fuzz targets, and checks of the work that inputs cost."""

@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of a target: ``python -m tools.fuzz TARGET [libFuzzer options]``.
 
-``make fuzz TARGET=parsers ARGS=-max_total_time=60`` calls it; with the file of a finding in ARGS
-that one input is run again. What it finds and keeps lies under ``fuzz-results/TARGET``.
+``make fuzz TARGET=parsers ARGS=-max_total_time=60`` calls it; with the file of a finding in ARGS it
+runs that input again. Its findings and corpus are under ``fuzz-results/TARGET``.
 """
 
 import importlib
@@ -23,7 +23,7 @@ class Target(NamedTuple):
     """Instrumented modules, and initial inputs."""
 
     code: tuple[str, ...]
-    """Modules and packages whose branches lead the fuzzer."""
+    """Modules and packages whose branch coverage guides the fuzzer."""
     most_bytes: int
     """Maximum length of an input."""
     seeds: Callable[[], Iterable[bytes]] = tuple
@@ -55,7 +55,7 @@ def main(name: str, *options: str) -> None:
     target = TARGETS[name]
     with atheris.instrument_imports(include=list(target.code)):
         module: _Module = importlib.import_module(f"tools.fuzz.{name}")
-    # Not by level: the judge of streams captures lines of all levels.
+    # Drop lines instead of setting a level: the judge of streams captures all levels.
     structlog.configure(processors=[_drop])
     folder = RESULTS / name
     corpus = folder / "corpus"
@@ -68,7 +68,7 @@ def main(name: str, *options: str) -> None:
         + "".join(f'"{_quoted(word)}"\n' for word in module.WORDS if word)
     )
     finding = any(not option.startswith("-") for option in options)
-    # A step that takes seconds is a finding: whatever the input, its work is in proportion to it.
+    # An input that takes seconds is a finding: work must be in proportion to the input.
     defaults = (f"-max_len={target.most_bytes}", "-len_control=0", "-timeout=5")
     where = (f"-artifact_prefix={folder}/", f"-dict={words}", *(() if finding else (str(corpus),)))
     atheris.Setup([sys.argv[0], *defaults, *where, *options], module.one_input)

@@ -1,7 +1,7 @@
 """Answers of model servers: results must not depend on how an answer is split into chunks.
 
-Readers and :class:`ModelNames` look at pieces as they pass and keep little; here the whole document
-is read by Python's own ``json``, and what is found there has to be the same.
+Readers and :class:`ModelNames` parse pieces as they pass and keep little; this module reads the
+whole document with Python's own ``json``, and must find the same.
 """
 
 import json
@@ -36,7 +36,7 @@ _ON_THE_WAY = ("response", "message", "choices")
 _hard_to_tell = re.compile(rb"\\|[0-9.][eE]|[0-9]{19}|[^\x20-\x7e\s]").search
 
 Pairs = list[tuple[str, Any]]
-"""An object, as its keys come."""
+"""Keys and values of an object, in order."""
 
 
 class _Object:
@@ -47,7 +47,7 @@ class _Object:
 
 
 def _pairs(text: bytes) -> Any:
-    """Return a document whose objects keep all of their keys; None if it is none."""
+    """Parse JSON, with all keys of each object, even repeated ones; None if it is invalid."""
     try:
         return json.loads(text, object_pairs_hook=_Object, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -62,7 +62,7 @@ def _no_constant(name: str) -> None:
 
 
 def check_reader(reader_of: str, kind: str, pieces: Sequence[bytes]) -> Usage | None:
-    """Have an answer read whole and in ``pieces``."""
+    """Check that an answer gives the same usage whole and in ``pieces``; return it."""
     parser = next(p for p in PARSERS if any(map(reader_of.endswith, p.claims)))
     request = make_request(path=reader_of)
     found = []
@@ -86,7 +86,7 @@ def _read(reader: AnswerReader, pieces: Sequence[bytes]) -> Usage | None:
 
 
 def check_usage(document: bytes) -> None:
-    """Compare the usage of an OpenAI document with what a reader of all of it finds."""
+    """Compare the usage that the reader finds in an OpenAI document with that of a full parse."""
     if _hard_to_tell(document) or (parsed := _pairs(document)) is None:
         return
     *_, last = (None, *_usages(parsed))
@@ -94,7 +94,7 @@ def check_usage(document: bytes) -> None:
 
 
 def _usages(value: Any) -> Iterator[_Object]:
-    """Yield the objects under ``usage`` that count something, but none within another."""
+    """Yield the objects under ``usage`` that have a token count, but none within another."""
     for key, inner in value.pairs if isinstance(value, _Object) else []:
         if key == "usage" and isinstance(inner, _Object):
             if any(text.endswith("_tokens") for text in _texts(inner)):
@@ -137,7 +137,7 @@ def _first(counts: dict[str, Any], *names: str) -> int | None:
 
 
 def check_names(pieces: Sequence[bytes], *, is_event_stream: bool) -> bytes:
-    """Have the name restored in an answer, whole and in ``pieces``."""
+    """Check that restoring the model's name gives the same answer whole and in ``pieces``."""
     document = b"".join(pieces)
     whole = ModelNames(SERVED, ASKED, is_event_stream=is_event_stream).feed(document, is_last=True)
     names = ModelNames(SERVED, ASKED, is_event_stream=is_event_stream)
@@ -160,7 +160,7 @@ def _check_renamed(document: bytes, passed: bytes) -> None:
 
 
 def _name_of(value: Any, *, may_name: bool) -> tuple[_Object, int] | None:
-    """Return the object that names the model first, and which of its pairs does."""
+    """Return the first object that names the model, and the index of that pair."""
     if isinstance(value, _Object):
         for at, (key, inner) in enumerate(value.pairs):
             if key == "model" and may_name:
@@ -181,7 +181,7 @@ def _plain(value: _Object) -> list[Any]:
 
 
 def check_frames(pieces: Sequence[bytes]) -> None:
-    """Compare the messages found in pieces with those that the whole body is cut into."""
+    """Compare the messages found in ``pieces`` with those of the whole body."""
     body, at, expected = b"".join(pieces), 0, []
     while at + 5 <= len(body):
         end = at + 5 + int.from_bytes(body[at + 1 : at + 5])
@@ -196,7 +196,7 @@ def check_frames(pieces: Sequence[bytes]) -> None:
 
 
 def raw_answer(tape: Tape) -> None:
-    """Path, type and cuts by number, the rest is the body."""
+    """Check an answer whose path, type and cuts are numbers on the tape; the rest is the body."""
     path, kind = tape.choice(PATHS), tape.choice(KINDS)
     cuts = Tape(tape.take(8))
     body = tape.rest()
@@ -208,7 +208,7 @@ def raw_answer(tape: Tape) -> None:
 
 
 def built_answer(tape: Tape) -> None:
-    """Documents as model servers write them, with anything between them."""
+    """Check an answer of documents as model servers write them, with random parts."""
     path, kind = tape.choice(PATHS), tape.choice(KINDS)
     text = JsonText(tape, breaks=0 if tape.flip() else 30)
     documents = [_document(tape, text) for _ in range(1 + tape.number(4))]
@@ -228,7 +228,7 @@ def built_answer(tape: Tape) -> None:
 
 
 def _message(tape: Tape, path: str, document: bytes) -> bytes:
-    """Return a message of gRPC that brings ``document``, or counts of its own."""
+    """Return a gRPC message that contains ``document``, or counts of its own."""
     count = tape.number(1000)
     if "Prediction" in path:
         message = HttpBody(data=document).SerializeToString()

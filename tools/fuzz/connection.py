@@ -1,8 +1,8 @@
 """Fuzz target: an HTTP/2 connection and gRPC session, driven by one input from both sides.
 
-The first byte chooses: raw bytes, after the preface or without it, cut in two ways that have to
-give the same; or frames built from the input, mixed with answers and with everything else that the
-layer above and the driver may do. After each step the invariants are checked.
+The first byte chooses: raw bytes, with or without the preface, which must have the same effect
+however they are cut; or frames built from the input, mixed with answers and other calls of the
+layer above and the driver. The invariants are checked after each step.
 """
 
 import random
@@ -49,7 +49,7 @@ LIMITS = ConnectionLimits(
     early_reset_budget=10,
     stream_fault_budget=10,
 )
-"""Small, so that an input of some hundred bytes reaches them."""
+"""Small limits, so that an input of a few hundred bytes reaches them."""
 MESSAGES = GrpcLimits(max_message_bytes=2000)
 
 RESPONSE = encode(((b":status", b"200"),))
@@ -100,7 +100,7 @@ def one_input(data: bytes) -> None:
 
 
 def _raw(tape: Tape, before: bytes) -> None:
-    """Bytes of any kind have the same meaning however they are cut."""
+    """Check that raw bytes have the same effect however they are cut."""
     data = before + Tape(tape.rest()).rest()
     whole, cut = Http2Connection(LIMITS, cache=HeaderCache(4000)), Http2Connection(LIMITS)
     events = [_summary(event) for event in whole.receive(data)]
@@ -124,7 +124,7 @@ def _summary(event: Event) -> tuple[object, ...]:
 
 
 class Conversation:
-    """A connection between a client that does anything and a layer above that does anything."""
+    """A connection between an arbitrary client and an arbitrary layer above."""
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
@@ -138,11 +138,11 @@ class Conversation:
         self.known: dict[int, Http2Stream] = {}
         """Streams as the layer above knows them."""
         self.over: set[int] = set()
-        """Streams of which it was told that the peer has ended them, or that they are gone."""
+        """Streams that the layer above knows to be ended by the peer."""
         self.gone: set[int] = set()
 
     def run(self) -> None:
-        """Use up the tape."""
+        """Take steps until the tape is used up."""
         self._send([frames.PREFACE + self._settings(1)])
         steps: tuple[Callable[[], None], ...] = (self._client, self._client, self._act, self._drive)
         for _ in range(MAX_STEPS):
@@ -163,7 +163,7 @@ class Conversation:
         self._send(self.tape.cuts(data) if self.tape.flip(3) else [data])
 
     def _send(self, pieces: list[bytes]) -> None:
-        """Send; what a frame grants holds as soon as its last byte is sent."""
+        """Send pieces; a frame's grants apply as soon as its last byte is sent."""
         sent = 0
         for piece in pieces:
             sent += len(piece)
@@ -175,7 +175,7 @@ class Conversation:
         self.grants.append((0, take_note))
 
     def _frame(self, sent_bytes: int) -> bytes:
-        """Make a frame that is sent after so many bytes, and set when its grants hold."""
+        """Make a frame that follows ``sent_bytes`` bytes, and set when its grants apply."""
         before = len(self.grants)
         frame = self._any_kind()
         for index in range(before, len(self.grants)):
@@ -224,7 +224,7 @@ class Conversation:
         return self._block(stream_id, block, self.tape.number(4) != 3)
 
     def _block(self, stream_id: int, block: bytes, end: bool) -> bytes:
-        """HEADERS, whole or with CONTINUATION."""
+        """Return HEADERS, whole or with CONTINUATION."""
         flags = frames.END_STREAM if end else 0
         if not self.tape.flip(5):
             flags |= frames.END_HEADERS
@@ -289,7 +289,7 @@ class Conversation:
         stream_id = tape.choice((0, self._stream_id()))
         payload = tape.take(min(600, tape.choice(SIZES)))
         if kind in {frames.SETTINGS, frames.WINDOW_UPDATE, frames.HEADERS}:
-            kind = 12  # those that the peer has to keep account of come from elsewhere
+            kind = 12  # frames that the peer must track are made elsewhere
         return frames.frame(kind, flags, stream_id, payload)
 
     def _stream_id(self) -> int:
@@ -306,7 +306,7 @@ class Conversation:
             self._told(event)
 
     def _told(self, event: Event) -> None:
-        """Take an event as the layer above, and see that it may come."""
+        """Receive an event as the layer above, and check that it may occur."""
         if isinstance(event, ConnectionFailed):
             assert self.connection.is_closed
             return
@@ -399,7 +399,7 @@ class Conversation:
         assert all(s.waiting for s in streams.values() if s.trailers is not None)
         assert not (connection.is_closed and streams)
         if not connection.is_closed:
-            # What the client has granted on the connection and on each stream, no more, no less.
+            # The windows are exactly those that the client has granted.
             assert sender.window == self.peer.window
             granted = {i: self.peer.windows[i] for i in streams}
             assert granted == {i: self._window(stream) for i, stream in streams.items()}
@@ -411,7 +411,7 @@ class Conversation:
             stuck = [s.id for s in streams.values() if s.waiting and self._window(s) > 0]
             assert not stuck, f"streams {stuck} could send and do not"
         for stream in streams.values():
-            # Up to the default window is taken until the peer knows of a smaller one.
+            # Up to the default window is accepted until the peer knows of a smaller one.
             assert 0 <= stream.receive_window + stream.to_acknowledge <= DEFAULT_WINDOW
         closed = [s for i, s in self.known.items() if i not in streams]
         assert all(s.state is StreamState.CLOSED and not s.waiting_bytes for s in closed)
@@ -421,7 +421,7 @@ class Conversation:
         return self.connection.sender.initial_window + stream.send_credit
 
     def _end(self) -> None:
-        """When the socket takes everything and all windows open, nothing waits."""
+        """Check that no data waits once the socket is writable and all windows are open."""
         connection = self.connection
         connection.resume_writing()
         connection.replenish_flood_budgets()
@@ -437,7 +437,7 @@ class Conversation:
 
 
 class Talker:
-    """A handler that does what the tape says."""
+    """A handler whose actions the tape chooses."""
 
     def __init__(self, stream: Stream, calls: "Calls") -> None:
         self.stream = stream
@@ -486,7 +486,7 @@ class Talker:
 
 
 class Calls(Conversation):
-    """A session between the same client and handlers that do anything."""
+    """A session between the same client and arbitrary handlers."""
 
     def __init__(self, tape: Tape) -> None:
         super().__init__(tape)
@@ -558,7 +558,7 @@ class Calls(Conversation):
 
 
 class Timer:
-    """A timer that runs when the tape says so."""
+    """A timer that fires when the tape says so."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self._callback = callback

@@ -1,12 +1,12 @@
 """Checks that no body of 64 KB costs more than a bounded time and memory.
 
-``make fuzz TARGET=cost`` looks for one that does. Not coverage leads it but cost: the costliest
-inputs are changed again and again. Code is not instrumented, as that would be most of the time.
+``make fuzz TARGET=cost`` searches for one that does, guided by cost instead of coverage: it mutates
+the costliest inputs. The code is not instrumented, which would take most of the time.
 
 An input is a tape of decisions: one of :data:`~tools.fuzz.cost_cases.REQUESTS` or an answer, with
-another unit, other ends or another path, beside headers that are as long as Envoy lets them pass,
-through the default configuration or one with nearly all plugins. A step is what one message of
-Envoy's costs the event loop: the request, or a piece of the answer.
+another unit, other ends or another path, headers as long as Envoy lets them pass, and the default
+configuration or one with nearly all plugins. A step is the work of the event loop for one message
+of Envoy: the request, or a piece of the answer.
 """
 
 import argparse
@@ -45,15 +45,15 @@ MAX_SECONDS = 0.020
 """Maximum CPU time of a step on the loop."""
 MAX_PEAK_BYTES = 70 << 20
 MAX_CALLS = 60_000
-"""Maximum number of function calls of a step, which the suite counts instead of time."""
+"""Maximum number of function calls of a step; the test suite counts calls instead of time."""
 RESULTS = Path("fuzz-results") / "cost"
 
 _AGAIN = 3
-"""Times that an input which took too long is run again: the least time counts."""
+"""Number of reruns of an input that took too long; the least time counts."""
 _GROWTH_KIB = 4096
 """Growth of the process after which an input is run again with its memory traced."""
 _KEPT = 60
-"""The costliest inputs of each kind."""
+"""Number of costliest inputs that are kept of each kind."""
 _SHARE_OF_ANSWERS = 0.3
 _SHARE_OF_NEW = 0.3
 _TAPE_BYTES = 120
@@ -100,11 +100,11 @@ class Call:
     kind: str = ""
 
     def steps(self) -> Iterator[None]:
-        """Have it decided, and its answer read, message by message."""
+        """Decide the request and read its answer; yield after each message."""
         return picker(self.configuration).steps(self.headers, self.body, self.answer, self.kind)
 
     def run(self) -> None:
-        """Take all steps."""
+        """Run all steps."""
         for _ in self.steps():
             pass
 
@@ -144,7 +144,7 @@ def _answer(tape: Tape) -> bytes:
 
 
 def _pieces(tape: Tape, body: bytes) -> tuple[bytes, ...]:
-    # Envoy passes on what it reads at once, mostly a frame of HTTP/2 or of TLS.
+    # Envoy forwards the bytes of each read, mostly a frame of HTTP/2 or of TLS.
     step = tape.choice((16_384, 16_384, 4096, 1000))
     return tuple(body[at : at + step] for at in range(0, len(body), step))
 
@@ -193,17 +193,17 @@ def one_input(data: bytes) -> float:
 
 
 def timed(made: Call) -> float:
-    """Return the CPU time of its longest step, run again if that seems to be too long.
+    """Return the CPU time of the longest step; repeat the call if that is too long.
 
     Raises:
-        CostError: It is.
+        CostError: It is too long in all repetitions.
     """
     least = _step_seconds(made)
     for _ in range(_AGAIN):
         if max(least) <= MAX_SECONDS:
             return max(least)
         collect()
-        # By what the machine is slower at present, as others work on it: that is not the input's.
+        # Divide by the slowdown that other work on the machine causes now.
         slower = max(1.0, _reference_seconds() / _REFERENCE_SECONDS)
         least = [
             min(one, other / slower) for one, other in zip(least, _step_seconds(made), strict=True)
@@ -214,7 +214,7 @@ def timed(made: Call) -> float:
 
 
 def _reference_seconds() -> float:
-    """Return what the same work takes now."""
+    """Return the CPU time that a fixed piece of work takes now."""
     began = time.thread_time()
     for number in range(20_000):
         _REFERENCE.search(b"[0]", number % 3)
@@ -234,7 +234,7 @@ def _step_seconds(made: Call) -> list[float]:
 
 
 def check_memory(run: Work) -> int:
-    """Return the most memory that ``run`` takes at once.
+    """Return the peak memory of ``run`` in bytes.
 
     Raises:
         CostError: It is too much.
@@ -261,7 +261,7 @@ def inputs(seed: int, count: int) -> Iterator[bytes]:
 
 
 def changed(tape: bytes, others: list[bytes], chooser: random.Random) -> bytes:
-    """Return a tape like ``tape``."""
+    """Return a mutation of ``tape``."""
     made = bytearray(tape)
     for _ in range(1 + chooser.randrange(4)):
         at = chooser.randrange(len(made))
@@ -279,13 +279,13 @@ def changed(tape: bytes, others: list[bytes], chooser: random.Random) -> bytes:
 
 
 class Costliest:
-    """The costliest tapes; requests and answers apart, so that neither displaces the other."""
+    """The costliest tapes; requests and answers are kept separately."""
 
     def __init__(self) -> None:
         self._kept: dict[bool, list[tuple[float, bytes]]] = {True: [], False: []}
 
     def add(self, tape: bytes, took: float) -> None:
-        """Keep ``tape`` if it is costlier than others."""
+        """Keep ``tape`` if it is among the costliest."""
         kept = self._kept[bool(call(tape).answer)]
         if len(kept) < _KEPT or took > kept[-1][0]:
             kept.append((took, tape))
@@ -293,7 +293,7 @@ class Costliest:
             del kept[_KEPT:]
 
     def next(self, chooser: random.Random) -> bytes:
-        """Return a new tape, or one like those that are kept."""
+        """Return a random tape, or a mutation of a kept one."""
         kept = self._kept[chooser.random() < _SHARE_OF_ANSWERS]
         if not kept or chooser.random() < _SHARE_OF_NEW:
             return chooser.randbytes(_TAPE_BYTES)
@@ -308,7 +308,7 @@ class Costliest:
 
 
 def search(limit_seconds: float, seed: int) -> tuple[int, Costliest, list[Path]]:
-    """Look for inputs that cost too much; return runs, the costliest, and files of findings."""
+    """Search inputs that cost too much; return the runs, the costliest, and files of findings."""
     chooser = random.Random(seed)
     costliest, findings = Costliest(), list[Path]()
     ends_at, runs = time.monotonic() + limit_seconds, 0
@@ -331,7 +331,7 @@ def _kept(tape: bytes, error: Exception) -> Path:
 
 
 def described(tape: bytes) -> str:
-    """Return what a tape is, in a line."""
+    """Return a description of a tape in one line."""
     made = call(tape)
     headers = {name: value[:40] for name, value in made.headers.items()}
     shown = made.answer[0] if made.answer else made.body
@@ -342,7 +342,7 @@ def described(tape: bytes) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Search for as long as the options say, or run one file; end with 1 if there are findings."""
+    """Search for the time in the options, or run one file; exit with 1 if there are findings."""
     parser = argparse.ArgumentParser(prog="make fuzz TARGET=cost")
     parser.add_argument("-max_total_time", type=float, default=600.0)
     parser.add_argument("-seed", type=int, default=time.time_ns())

@@ -1,6 +1,6 @@
 """Bodies built to cost more than their size: a repeated unit between two ends.
 
-The benchmark measures them, and ``make fuzz TARGET=cost`` begins with them and changes them.
+The benchmark measures them, and ``make fuzz TARGET=cost`` mutates them.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ class Dense:
     unit: bytes
     after: bytes
     wrapped: Callable[[bytes], bytes] = bytes
-    """Puts the body into what its protocol wants around it."""
+    """Wraps the body in the framing of its protocol."""
 
     def body(self, size: int) -> bytes:
         """Return a body of about ``size`` bytes, one unit at least."""
@@ -60,12 +60,12 @@ def _grpc(unit: bytes, *, before: bytes = b"\x12\x02\x10\x07", path: str = GENER
 
 
 def packed_ids(body: bytes) -> bytes:
-    """Return the message of gRPC whose token ids are packed as ``body``."""
+    """Return a gRPC message whose packed token ids are ``body``."""
     return framed(_length_delimited(2, _length_delimited(2, body)))
 
 
 def envelope(body: bytes) -> bytes:
-    """Return the message of Vertex AI that brings ``body``."""
+    """Return a message of Vertex AI that contains ``body``."""
     return framed(_length_delimited(2, _length_delimited(2, body)))
 
 
@@ -78,12 +78,12 @@ def _length_delimited(field: int, value: bytes) -> bytes:
 
 
 def part(kind: bytes, content: bytes) -> bytes:
-    """Return a part of a message that is a medium."""
+    """Return a part of a chat message with a picture, video or sound."""
     return b'{"type":"%b","%b":%b}' % (kind, kind, content)
 
 
 def _address(before: bytes, unit: bytes, after: bytes) -> Dense:
-    """Return a chat with one picture; the address consists of the arguments."""
+    """Return a chat with one picture, whose URL consists of the arguments."""
     first = b'{"role":"user","content":[{"type":"image_url","image_url":{"url":' + before
     return _chat(unit, first=first, last=after + b"}}]}")
 

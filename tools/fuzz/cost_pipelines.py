@@ -111,7 +111,7 @@ class Picker:
         )
 
     def request(self, headers: Mapping[str, str], body: bytes) -> RoutedRequest | None:
-        """Have a request decided; None if it is refused."""
+        """Decide a request; return None if it is refused."""
         try:
             decided = self.director.handle(
                 request_id="r-1", headers=headers, body=body, received_at=time.monotonic()
@@ -128,7 +128,7 @@ class Picker:
         answer: Sequence[bytes] = (),
         kind: str = "application/json",
     ) -> Iterator[None]:
-        """Have a request decided, and its answer read and renamed; yield after each message."""
+        """Decide a request, read its answer and restore the model; yield after each message."""
         exchange = self.request(headers, body)
         if exchange is None:
             return
@@ -150,5 +150,5 @@ class Picker:
 
 @cache
 def picker(name: str) -> Picker:
-    """Return the picker of the configuration of that name, made once."""
+    """Return the picker of a configuration by name, made once."""
     return Picker(name)

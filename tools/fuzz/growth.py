@@ -1,7 +1,7 @@
 """Checks that work grows linearly with the size of the input.
 
-``make fuzz TARGET=growth`` measures the CPU time of each case at sizes that grow fourfold; the
-suite counts calls instead, which shows loops, but not what one call copies.
+``make fuzz TARGET=growth`` measures the CPU time of each case at sizes that grow fourfold; the test
+suite counts calls instead, which shows loops, but not the bytes that one call copies.
 """
 
 import sys
@@ -19,10 +19,10 @@ from tools.fuzz.growth_cases import CASES, Case, Work
 STEP = 4
 """Factor between the lengths of two inputs."""
 MAX_TIMES = 8
-"""As many calls it may take: linear is 4 and a little, quadratic 16."""
+"""Allowed factor of the number of calls: linear work takes just over 4, quadratic work 16."""
 MAX_TIMES_CPU = 12
-"""As much CPU time: the larger input fits into no cache. A dict of 128000 keys takes 7 to 9 times
-as long as one of 32000."""
+"""Allowed factor of the CPU time: the larger input exceeds the CPU's caches. A dict of 128000 keys
+takes 7 to 9 times as long as one of 32000."""
 _FIRST_SIZE = 500
 _ENOUGH_SECONDS = 0.004
 """Minimum CPU time for a meaningful ratio."""
@@ -30,7 +30,7 @@ _MAX_SIZE = 128_000
 
 
 def calls(work: Work) -> int:
-    """Return how many functions ``work`` calls, those written in C among them."""
+    """Return the number of function calls of ``work``, including functions written in C."""
     count = 0
 
     def profile(_frame: FrameType, event: str, _argument: Any) -> None:
@@ -46,7 +46,7 @@ def calls(work: Work) -> int:
 
 
 def seconds(work: Work, repeats: int = 1) -> float:
-    """Return the CPU time of ``work``, the least of some runs."""
+    """Return the CPU time of ``work``, the least of ``repeats`` runs."""
     found = []
     for _ in range(repeats):
         collect()
@@ -57,13 +57,13 @@ def seconds(work: Work, repeats: int = 1) -> float:
 
 
 def growth(case: Case) -> tuple[int, float, float] | None:
-    """Return a size, its CPU time and that of the next one; None if no size takes any."""
+    """Return a size, its CPU time and that of the next size; None if no size takes enough."""
     size = _FIRST_SIZE
     while size <= _MAX_SIZE:
         if seconds(case(size)) >= _ENOUGH_SECONDS:
             few, many = case(size), case(STEP * size)
             first, second = seconds(few), seconds(many)
-            if second > MAX_TIMES_CPU * first:  # or something else took the processor's caches
+            if second > MAX_TIMES_CPU * first:  # other work may have used the CPU's caches
                 first, second = seconds(few, 5), seconds(many, 5)
             return size, first, second
         size *= STEP
@@ -71,7 +71,7 @@ def growth(case: Case) -> tuple[int, float, float] | None:
 
 
 def main() -> None:
-    """Measure all; end the process with 1 if one grows too fast."""
+    """Measure all cases; exit with 1 if one grows too fast."""
     too_fast = []
     with quiet():
         for name, case in CASES.items():
@@ -89,7 +89,7 @@ def main() -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Write no log."""
+    """Suppress all logs in the block."""
     with structlog.testing.capture_logs() as lines:
         yield
         lines.clear()

@@ -25,7 +25,7 @@ from tools.harness.wires import DirectWire
 Work = Callable[[], object]
 """The measured function, prepared beforehand."""
 Case = Callable[[int], Work]
-"""Makes the work for a size, about that many bytes or steps."""
+"""Makes the work for a size in bytes or steps, approximately."""
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
@@ -34,7 +34,7 @@ _tokens = TokenProducer("tokens", Params())
 
 
 def request(make: Callable[[int], bytes], path: str = TEXT, encoding: str = "") -> Case:
-    """A body that is read, counted, and sent on with another model's name."""
+    """Return a case: a body is parsed, its tokens are counted, and its model is rewritten."""
 
     def case(size: int) -> Work:
         body = make(size)
@@ -57,7 +57,7 @@ def request(make: Callable[[int], bytes], path: str = TEXT, encoding: str = "") 
 def answer(
     make: Callable[[int], bytes], path: str = TEXT, kind: str = "text/event-stream", cut: int = 0
 ) -> Case:
-    """An answer that is read, and has its model's name restored, in pieces of ``cut`` bytes."""
+    """Return a case: an answer is read in pieces of ``cut`` bytes, and its model is restored."""
 
     def case(size: int) -> Work:
         body = make(size)
@@ -82,7 +82,7 @@ def answer(
 
 
 def stream(modes: Modes, before: Iterable[Callable[[PatientEnvoy], object]], step: bytes) -> Case:
-    """A stream that is sent one message again and again."""
+    """Return a case: one message is sent on a stream repeatedly."""
 
     def case(size: int) -> Work:
         Envoy.wire = _WIRE
@@ -101,7 +101,7 @@ def stream(modes: Modes, before: Iterable[Callable[[PatientEnvoy], object]], ste
 
 
 def connection(make: Callable[[int], Iterable[bytes]]) -> Case:
-    """Bytes on a connection whose streams echo every message."""
+    """Return a case: bytes arrive on a connection whose streams echo every message."""
 
     def case(size: int) -> Work:
         reads = list(make(size))

@@ -31,11 +31,11 @@ _MAX_DEPTH = 6
 
 
 class JsonText:
-    """Writes values as the tape says.
+    """Writes values that a tape chooses.
 
     Args:
-        tape: Where decisions are read off.
-        breaks: One in so many values is no JSON; 0 for none.
+        tape: The source of decisions.
+        breaks: One in this many values is invalid JSON; 0 for none.
     """
 
     def __init__(self, tape: Tape, *, breaks: int = 40) -> None:
@@ -59,7 +59,7 @@ class JsonText:
         return tape.choice((b"null", b"true", b"false"))
 
     def object(self, depth: int = 0, *fields: tuple[str, bytes]) -> bytes:
-        """Write an object with ``fields`` and others; a key may come twice."""
+        """Write an object with ``fields`` and others; a key may occur twice."""
         tape = self._tape
         pairs = [(json.dumps(name).encode(), value) for name, value in fields]
         for _ in range(tape.number(5)):
@@ -74,7 +74,7 @@ class JsonText:
         return b"[" + b", ".join(self.value(depth + 1) for _ in range(self._tape.number(4))) + b"]"
 
     def string(self) -> bytes:
-        """Write a string: a word that means something, an odd one, or any bytes."""
+        """Write a string: a word with a meaning, an odd one, or random bytes."""
         tape = self._tape
         kind = tape.number(4)
         if kind <= 1:

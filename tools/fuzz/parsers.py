@@ -1,8 +1,8 @@
 """Fuzz target: every parser of bytes from clients and model servers.
 
-The first byte chooses what the others are: a request or an answer, as it is or put together of what
-parsers look for, a picture, or what the headers say of a film. What is found is compared with what
-a reader of the whole finds, and that of one piece with that of many.
+The first byte chooses the meaning of the others: a request or an answer, raw or built from the
+parts that parsers look for, a picture, or headers that describe a video. The results are compared
+with those of a reader of the whole document, and those of one piece with those of many.
 """
 
 import random
@@ -29,7 +29,7 @@ WORDS = (
     *(b'"image_url"', b'"type"', b'"choices":[', b'"response":{', b"\n\n", b"\\u0065", b"null"),
     *(b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"\x00\x00\x00\x00\x05", b"\xff\xd8\xff", b"\xff\xc0"),
 )
-"""Dictionary of the fuzzer: words that it would take long to find."""
+"""Dictionary of the fuzzer: words that it would hardly find by chance."""
 
 
 def one_input(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The client's view of a connection: the limits it set, and whether the server respects them."""
+"""The client's view of a connection: its limits, and checks that the server keeps them."""
 
 from collections import Counter
 
@@ -10,7 +10,7 @@ _MAX_REASON_BYTES = 300
 
 
 class Peer:
-    """Reads everything that the server writes, and complains of what it must not write."""
+    """Reads all output of the server; an assertion fails if a frame is not allowed."""
 
     def __init__(self) -> None:
         self.initial_window = 65_535
@@ -23,7 +23,7 @@ class Peer:
         """Streams that the server has ended with END_STREAM or RST_STREAM."""
         self.has_headers: set[int] = set()
         self.is_gone = False
-        """GOAWAY with an error has come: nothing may follow."""
+        """Whether GOAWAY with an error has arrived; no frame may follow."""
         self.bytes_read = 0
         self.seen: Counter[int] = Counter()
         self.contents: Counter[int] = Counter()
@@ -32,19 +32,19 @@ class Peer:
     # --- what the client sends ------------------------------------------------------------------
 
     def opens(self, stream_id: int) -> None:
-        """HEADERS of a stream are on their way."""
+        """Record that HEADERS of a stream are sent."""
         self.opened.add(stream_id)
         self.windows.setdefault(stream_id, self.initial_window)
 
     def allows(self, stream_id: int, increment: int) -> None:
-        """WINDOW_UPDATE is on its way."""
+        """Record that a WINDOW_UPDATE is sent."""
         if stream_id == 0:
             self.window += increment
         elif stream_id in self.windows:
             self.windows[stream_id] += increment
 
     def sets(self, setting: int, value: int) -> None:
-        """A value of SETTINGS is on its way."""
+        """Record that a value of SETTINGS is sent."""
         if setting == frames.INITIAL_WINDOW_SIZE and value <= frames.MAX_WINDOW:
             change = value - self.initial_window
             self.initial_window = value
@@ -56,7 +56,7 @@ class Peer:
     # --- what the server sends ------------------------------------------------------------------
 
     def reads(self, data: bytes) -> None:
-        """Check frames of the server; they come whole."""
+        """Check complete frames of the server."""
         self.bytes_read += len(data)
         at = 0
         while at < len(data):

@@ -23,7 +23,7 @@ _NUMBERS = ("", "1", "-1", "1e308", "1e999", "nan", "inf", "1920x1080", "0x0", "
 
 
 def size_of(picture: bytes) -> tuple[int, int] | None:
-    """Return width and height of a picture that is there as a whole."""
+    """Return width and height of a complete picture; None if they are not found."""
     size = None
     if picture.startswith(b"\x89PNG\r\n\x1a\n") and picture[12:16] == b"IHDR":
         size = int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])
@@ -54,7 +54,7 @@ def _jpeg_size(picture: bytes) -> tuple[int, int] | None:
 
 
 def picture(tape: Tape) -> None:
-    """A picture put together of what stands in pictures, or any bytes."""
+    """Check a picture built from parts of pictures, or of random bytes."""
     if tape.flip():
         content = tape.rest()
     else:
@@ -68,7 +68,7 @@ def picture(tape: Tape) -> None:
 
 
 def film(tape: Tape) -> None:
-    """Headers that say how long a film is."""
+    """Check headers that describe a video's length and size."""
     headers = {
         name: tape.choice(_NUMBERS) if tape.flip() else tape.take(12).decode("latin-1")
         for name in _HEADERS

@@ -1,9 +1,8 @@
 """Fuzz target: request control with plugins that return and write invalid values.
 
-An input chooses an extension point, what is done there to one request, whether that one is
-compressed and rewritten, and whether flow control has the others wait. The request may fail, and
-nothing else may: the one after it is served, nothing stays reserved, and the one who did it is
-counted by name.
+An input chooses an extension point, an action on one request there, whether that request is
+compressed and rewritten, and whether flow control makes the others wait. Only this request may
+fail: the next one is served, nothing stays reserved, and the plugin's failures are counted by name.
 """
 
 import asyncio
@@ -95,7 +94,7 @@ class Deed:
         self.is_done = False
 
     def at(self, point: str, request: LLMRequest, state: CycleState, about: object) -> bool:
-        """Do it if it is to be done at ``point``; return whether junk is to be returned, too."""
+        """Act if ``point`` is the chosen one; return whether the plugin must also return junk."""
         if point != self.point or self.is_done or _MARK not in request.headers:
             return False
         self.is_done = True
@@ -131,7 +130,7 @@ class Junk(
     ResponseBodyStart,
     ResponseComplete,
 ):
-    """Is of use at every extension point, but for one deed."""
+    """A plugin that behaves at every extension point, except for one deed."""
 
     type: ClassVar[str] = "junk"
 
@@ -179,7 +178,7 @@ class Junk(
     ) -> SchedulingResult:
         good = SchedulingResult(dict(results), "main")
         result: SchedulingResult = self._or_junk("process_results", good, request, state, good)
-        # Half of the junk is a part of a result that is good otherwise.
+        # Half of the junk is a part of an otherwise good result.
         if result is not good and random.Random(repr(result)).random() < 0.5:
             good.profiles = {**results, "second": cast("ProfileResult", result)}
             return good
@@ -233,7 +232,7 @@ class Junk(
 
 
 class JunkEpp(Epp):
-    """A director with the plugin at every extension point, and an innocent one after it."""
+    """A director with the junk plugin at every extension point, and a harmless one after it."""
 
     def pipeline(self, *plugins: Plugin) -> Pipeline:
         guards = GuardRails(observer=PluginWatch(self.metrics), disable_after=3)
@@ -275,12 +274,12 @@ class Run:
         self.deed = Deed(tape)
         self.is_queued, self.is_rewritten = tape.flip(), tape.flip()
         self.status = 0
-        """Status of the answer to the marked request; 0 if it was sent to an endpoint."""
+        """Status of the answer to the marked request; 0 if it was routed to an endpoint."""
         self.failures = 0.0
         """Number of counted failures of the plugin."""
 
     async def run(self) -> None:
-        """Send the marked request and others around it; see how all ends."""
+        """Send the marked request between others, and check how all of them end."""
         metrics, notes = Metrics(), list[str]()
         endpoints = [make_endpoint(f"default/{n}", address=f"10.0.0.{n}:80") for n in range(2)]
         flow = None
@@ -298,7 +297,7 @@ class Run:
             changed = _GZIP if name == "marked" and self.is_rewritten else {}
             body = gzip.compress(BODY, mtime=0) if changed else BODY
             self._ask(epp, name, body, {**marked, **changed}, outcomes)
-            if name == "before" and flow is not None:  # who comes next waits
+            if name == "before" and flow is not None:  # the next requests wait
                 self._ask(epp, "filler", BODY, {}, outcomes)
         for _ in range(12):
             await asyncio.sleep(0)

@@ -1,7 +1,6 @@
 """Requests for every parser: each is parsed correctly or refused with a message.
 
-What a client means by a body is found a second time by Python's own ``json``, from the whole
-document, and has to be the same.
+Python's own ``json`` reads the whole document a second time and must find the same meaning.
 """
 
 import gzip
@@ -80,7 +79,7 @@ _FIELDS: Mapping[str, str] = {
     "/v1/messages/count_tokens": "messages",
     "/inference/v1/generate": "token_ids",
 }
-"""Paths whose prompt is one field of the body, and which."""
+"""Name of the field with the prompt, by path."""
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
@@ -91,7 +90,7 @@ def _raw(body: bytes) -> dict[str, msgspec.Raw]:
 
 
 _hard_to_tell = re.compile(rb"\\|[0-9.][eE]|[0-9]{19}|[^\x20-\x7e\s]").search
-"""Escapes, and numbers that one reader takes and another does not."""
+"""Escapes, and numbers that some readers accept and others do not."""
 
 
 _request_parser = RequestParser.of(
@@ -122,7 +121,7 @@ def check_request(path: str, headers: Mapping[str, str], body: bytes) -> ParsedR
 
 
 def _check_refusal(text: str, path: str) -> None:
-    """It can be told to the client, and what the client sent does not come back at length."""
+    """Check that a refusal can be sent to the client, and does not repeat much of its input."""
     assert len(refused(BadRequestError(text), "r-1")) < 2000 + 10 * len(path)
 
 
@@ -177,7 +176,7 @@ def _check_tokens(request: LLMRequest) -> None:
 
 
 def raw_request(tape: Tape) -> None:
-    """Path and encoding by number, the rest is the body."""
+    """Check a request whose path and encoding are numbers on the tape; the rest is the body."""
     path, encoding = tape.choice(PATHS), tape.choice(ENCODINGS)
     how = tape.number(4)
     body = tape.rest()
@@ -189,7 +188,7 @@ def raw_request(tape: Tape) -> None:
 
 
 def built_request(tape: Tape) -> None:
-    """A body that has what its path asks for, and anything beside it."""
+    """Check a body with the fields that its path requires, and random others."""
     path = tape.choice(PATHS)
     text = JsonText(tape)
     fields = [("model", b'"m"')] if tape.flip(4) else []
@@ -208,7 +207,7 @@ def built_request(tape: Tape) -> None:
 
 
 def media_messages(tape: Tape, text: JsonText) -> bytes:
-    """Messages with pictures, films and sounds in them."""
+    """Return messages with pictures, videos and sounds."""
     parts: list[bytes] = []
     for _ in range(tape.number(4)):
         kind = tape.choice(("image_url", "video_url", "audio_url", "input_audio", "text"))
@@ -226,7 +225,7 @@ def _headers(encoding: str) -> dict[str, str]:
 
 
 def framed(message: bytes) -> bytes:
-    """Return ``message`` as one of gRPC."""
+    """Return ``message`` with the prefix of gRPC."""
     return b"\0" + len(message).to_bytes(4) + message
 
 

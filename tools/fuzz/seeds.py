@@ -1,6 +1,6 @@
 """Initial inputs of the fuzzer: the bodies in the tests, and well-formed streams.
 
-Both are written as the targets read them: a byte for each choice, then what was chosen.
+Both have the format of the targets: a byte for each choice, then the chosen content.
 """
 
 import importlib.util
@@ -18,7 +18,7 @@ _MAX_BODY_BYTES = 2000
 
 
 def of_parsers() -> Iterator[bytes]:
-    """Every body of the parsers' tests, as a request and as an answer, on the paths in turn."""
+    """Yield every body of the parsers' tests, as request and as answer, on the paths in turn."""
     from tools.fuzz import answers, parsers, request_bodies
 
     request = parsers.KINDS.index(request_bodies.raw_request)
@@ -31,14 +31,14 @@ def of_parsers() -> Iterator[bytes]:
 
 
 def of_stream() -> Iterator[bytes]:
-    """Streams that go as they should, in every pair of modes."""
+    """Yield well-formed streams, in every pair of modes."""
     from tools.fuzz import stream
 
     return stream.good_inputs()
 
 
 def bodies_of_tests() -> Iterator[bytes]:
-    """Yield the bytes among the parameters of the tests that have to do with bodies."""
+    """Yield the bytes among the parameters of the tests of bodies."""
     if str(TESTS) not in sys.path:
         sys.path.append(str(TESTS))  # as pytest has it
     for pattern in _BODIES:

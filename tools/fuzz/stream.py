@@ -1,8 +1,8 @@
 """Fuzz target: the state machine of an ext_proc stream, with messages in any order.
 
-The first bytes choose how Envoy and the endpoint picker are configured and what a plugin does to
-the request; the others choose messages, good, odd or cut to pieces, decisions and ends between
-them. :mod:`ext_proc.judge` says whether each answer is legal and whether all was released.
+The first bytes choose the configuration of Envoy and the endpoint picker and a plugin's change of
+the request; the others choose messages (good, odd or broken), decisions and ends between them.
+:mod:`tools.harness.judge` checks that each answer is legal and that everything is released.
 """
 
 import random
@@ -66,7 +66,7 @@ WORDS = (
     b"\x12\x00",
     *(bytes((number << 3 | 2, 0)) for number in range(2, 12)),
 )
-"""Dictionary of the fuzzer, with beginnings of messages."""
+"""Dictionary of the fuzzer, including beginnings of messages."""
 
 
 class _Steps:
@@ -81,16 +81,16 @@ class _Steps:
         return self._tape.choice(_MAKERS)(self)
 
     def plain_message(self) -> Step:
-        """A message as Envoy sends it."""
+        """Return a message as Envoy sends it."""
         return self._tape.choice(_PLAIN)
 
     def odd_message(self) -> Step:
-        """A message of any kind, with anything in it that its fields can hold."""
+        """Return a message of any kind, with any values that its fields can hold."""
         request = self._request()
         return lambda envoy: envoy.tell(request)
 
     def broken_message(self) -> Step:
-        """A message with bytes changed, cut off, doubled or put in."""
+        """Return a message with bytes changed, truncated, appended or inserted."""
         tape, data = self._tape, self._request().SerializeToString()
         at = tape.number(len(data) + 1)
         how = tape.number(5)
@@ -107,11 +107,11 @@ class _Steps:
         return lambda envoy: envoy.garble(data)
 
     def decision(self) -> Step:
-        """The decision is made, if the stream waits for one."""
+        """Return a step that makes the decision if the stream waits for one."""
         return JudgingEnvoy.decide_if_asked
 
     def end(self) -> Step:
-        """An end, or what may come with one."""
+        """Return an end of the stream, or another event of the transport."""
         return self._tape.choice(_ENDS)
 
     def _request(self) -> pb.ProcessingRequest:
@@ -172,7 +172,7 @@ _PLAIN: tuple[Step, ...] = (
     Envoy.response_trailers,
 )
 _GOOD = (0, 2, 7, 9, 9, 10)
-"""Of the plain messages: a request and its answer, in order."""
+"""Indices of plain messages: a request and its answer, in order."""
 _ENDS: tuple[Step, ...] = (
     Envoy.writable,
     Envoy.reset,
@@ -225,7 +225,7 @@ _WIRE = DirectWire()
 
 
 def good_inputs() -> Iterator[bytes]:
-    """Yield streams that go as they should, in every pair of modes, with every change."""
+    """Yield well-formed streams, in every pair of modes, with every change."""
     numbers = range(len(_MODES) - 1)
     for request, response, change in product(numbers, numbers, range(len(CHANGES))):
         head = bytes((request, response, 0, 0, 0, 0, 0, change, 0))
@@ -235,7 +235,7 @@ def good_inputs() -> Iterator[bytes]:
 
 
 def inputs(seed: int, count: int) -> Iterator[bytes]:
-    """Return inputs that begin like good ones and go on at random, and random ones."""
+    """Yield inputs that begin like good ones and continue at random, and random ones."""
     chooser = random.Random(seed)
     good = list(good_inputs())
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Decisions derived from the bytes of a fuzz input; a small change of it changes few of them."""
+"""Decisions derived from the bytes of a fuzz input; a small change of it changes few decisions."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 class Tape:
-    """Bytes, used up from the front; zeros when they are."""
+    """Bytes that are consumed from the front; zeros follow the last one."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -15,34 +15,34 @@ class Tape:
 
     @property
     def is_used_up(self) -> bool:
-        """No byte is left."""
+        """Whether no byte is left."""
         return self._at >= len(self._data)
 
     def number(self, below: int) -> int:
-        """A number from 0 to ``below`` - 1."""
+        """Return a number from 0 to ``below`` - 1."""
         size = 1 if below <= 256 else 2 if below <= 65_536 else 4
         return int.from_bytes(self.take(size).ljust(size, b"\0"), "big") % below
 
     def flip(self, share: int = 2) -> bool:
-        """True about once in ``share`` times; False at the end of the tape."""
+        """Return True about once in ``share`` times; False at the end of the tape."""
         return self.number(share) == share - 1
 
     def choice(self, options: Sequence[T]) -> T:
-        """One of ``options``."""
+        """Return one of ``options``."""
         return options[self.number(len(options))]
 
     def take(self, size: int) -> bytes:
-        """The next ``size`` bytes, or what is left."""
+        """Return the next ``size`` bytes, or all that are left."""
         data = self._data[self._at : self._at + size]
         self._at += size
         return data
 
     def rest(self) -> bytes:
-        """All that is left."""
+        """Return all bytes that are left."""
         return self.take(len(self._data))
 
     def cuts(self, data: bytes) -> list[bytes]:
-        """``data`` in pieces."""
+        """Return ``data`` in pieces."""
         pieces = []
         while data:
             size = self.choice((len(data), 1, 2, 5, 9, 30, 300)) or 1

@@ -1,1 +1,1 @@
-"""Parts of the endpoint picker in fake surroundings, shared by the tests and the programs."""
+"""Test harnesses for parts of the endpoint picker, shared by the tests and the programs."""

@@ -1,4 +1,4 @@
-"""A collector, Rotel, which passes on what it takes to a receiver in this process."""
+"""A collector, Rotel, which forwards the spans that it receives to a receiver in this process."""
 
 import asyncio
 import contextlib
@@ -24,20 +24,20 @@ AGENT = Path(rotel.__file__).parent / "rotel-agent"
 
 @dataclass(slots=True)
 class Receiver:
-    """Takes spans over gRPC."""
+    """Receives spans over gRPC."""
 
     resources: list[ResourceSpans] = field(default_factory=list)
     _arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     @property
     def spans(self) -> list[Span]:
-        """The spans that have come."""
+        """The spans received so far."""
         return [
             span for each in self.resources for scope in each.scope_spans for span in scope.spans
         ]
 
     async def wait_for(self, name: str, count: int = 1) -> list[Span]:
-        """Wait until so many spans of a name have come; return all spans."""
+        """Wait until `count` spans with a name have arrived; return all spans."""
         async with asyncio.timeout(20), self._arrived:
             await self._arrived.wait_for(
                 lambda: sum(span.name == name for span in self.spans) >= count
@@ -83,7 +83,7 @@ class Collector:
 
 @contextlib.asynccontextmanager
 async def collecting() -> AsyncIterator[Collector]:
-    """Run a collector that takes spans over gRPC and HTTP."""
+    """Run a collector that receives spans over gRPC and HTTP."""
     async with receiving() as (receiver, port):
         grpc_port, http_port = await asyncio.to_thread(free_ports, 2)
         process = await asyncio.create_subprocess_exec(

@@ -119,7 +119,7 @@ class Envoy:
         return self.answers
 
     def garble(self, data: bytes = b"\xff") -> None:
-        """Send bytes that are no ProcessingRequest."""
+        """Send bytes that are not a ProcessingRequest."""
         self.line.message(data)
 
     def half_close(self) -> None:

@@ -28,7 +28,7 @@ in_each_mode = pytest.mark.parametrize(
     ("mode", "transport"),
     [
         *(pytest.param(mode, "http2", id=mode.value) for mode in MODES),
-        # In this mode the messages are the most and the longest.
+        # This mode has the most and the longest messages.
         pytest.param(Mode.FULL_DUPLEX, "grpcio", id="full-duplex-grpcio"),
     ],
     indirect=True,
@@ -36,7 +36,7 @@ in_each_mode = pytest.mark.parametrize(
 """Each mode of Envoy on our transport, and one on the other."""
 
 NO_FAULTS = {"spurious_msgs_received": 0, "streams_failed": 0, "rejected_header_mutations": 0}
-"""What :meth:`Gateway.faults` are where nothing went wrong."""
+"""Result of :meth:`Gateway.faults` without errors."""
 ROOMY = FleetConfig(
     endpoints=2, engine=EngineConfig(max_model_len=4_000_000, num_blocks=270_000, time_scale=0.001)
 )
@@ -55,7 +55,7 @@ class Servers(Protocol):
 
 @dataclass(slots=True)
 class Picker:
-    """A running endpoint picker, for a test to look into."""
+    """A running endpoint picker that a test inspects."""
 
     app: App
     ports: Ports
@@ -63,15 +63,15 @@ class Picker:
     """Ends it, as SIGTERM does."""
 
     def in_flight(self) -> int:
-        """What it holds reserved."""
+        """Number of requests reserved on its endpoints."""
         return sum(endpoint.load.in_flight for endpoint in self.app.pool.store.snapshot)
 
     def open_streams(self) -> int:
-        """Streams whose HTTP requests are not over."""
+        """Number of streams whose HTTP requests have not ended."""
         return len(self.app.service.open_streams)
 
     def counted(self, name: str) -> float | None:
-        """A figure of our own transport, over all its labels; None on another transport."""
+        """Return a metric of our own transport, summed over its labels; None on another one."""
         full = f"llm_d_epp_transport_{name}"
         families = list(self.app.metrics.registry.collect())
         if not any(family.name.startswith("llm_d_epp_transport_") for family in families):
@@ -87,7 +87,7 @@ class Picker:
         await until(lambda: self.counted("streams") in {0, None})
 
     def assert_untouched(self) -> None:
-        """Nothing is reserved and no stream is open; no connection was ended by this side."""
+        """Check that nothing is reserved, no stream is open, and this side ended no connection."""
         assert self.open_streams() == 0
         assert self.app.pool.director.in_flight == self.in_flight() == 0
         assert self.counted("streams") in {0, None}
@@ -97,7 +97,7 @@ class Picker:
 
 @dataclass(slots=True)
 class Gateway(Picker):
-    """The parts of a running gateway, for a test to look into."""
+    """The parts of a running gateway that a test inspects."""
 
     url: str
     fleet: Fleet
@@ -122,7 +122,7 @@ class Gateway(Picker):
         return {name: stats[prefix + name] for name in ("total", "destroy", "close_notify")}
 
     async def completion(self, **body: Any) -> httpx.Response:
-        """Ask for a completion through the gateway."""
+        """Request a completion through the gateway."""
         document = {"model": "tiny", "prompt": "Hello", "max_tokens": 4, **body}
         return await self.client.post(f"{self.url}/v1/completions", json=document)
 
@@ -144,7 +144,7 @@ async def serving(settings: ServeSettings) -> AsyncIterator[Picker]:
 
 
 def is_scraped(app: App, endpoints: int) -> bool:
-    """Return whether the pool has so many endpoints, all of them scraped."""
+    """Return whether the pool has `endpoints` endpoints, all of them scraped."""
     pool = app.pool.store.snapshot
     return len(pool) == endpoints and all(e.metrics.requested_at is not None for e in pool)
 
@@ -167,10 +167,10 @@ async def picking(
 ) -> AsyncIterator[Picker]:
     """Run an EPP in front of a fleet; it is ready and the fleet scraped.
 
-    A path as ``config`` is followed, with many looks a second. ``endpoints_file`` lists the fleet's
-    servers; without it they are fixed endpoints. ``serve`` are more settings of the EPP; without
-    ``outliers`` it ejects no endpoint, so a server that is stopped for a moment stays a candidate.
-    With empty ``endpoints`` the configuration has to find the servers.
+    If ``config`` is a path, the file is polled many times a second. ``endpoints_file`` lists the
+    fleet's servers; without it they are fixed endpoints. ``serve`` has further settings of the EPP;
+    without ``outliers`` it ejects no endpoint, so a server that is stopped for a moment stays a
+    candidate. With empty ``endpoints`` the configuration has to discover the servers.
     """
     endpoints = () if endpoints_file else fleet.addresses
     settings = ServeSettings(
@@ -218,9 +218,9 @@ async def running(
 ) -> AsyncIterator[Gateway]:
     """Run a fleet, an EPP and an Envoy in front of both.
 
-    With ``labels`` the endpoints have them, and are called ``default/endpoint-0`` and so on.
-    ``config`` may depend on the running fleet. ``serve`` are more settings of the EPP, ``edit``
-    changes the bootstrap of Envoy, and ``listener`` is the one that the gateway's URL leads to.
+    With ``labels`` the endpoints have them, and are named ``default/endpoint-0`` and so on.
+    ``config`` may depend on the running fleet. ``serve`` has further settings of the EPP, ``edit``
+    changes the bootstrap of Envoy, and ``listener`` is Envoy's listener in the gateway's URL.
     """
     fleet = fleet or FleetConfig(endpoints=3, time_scale=0.05)
     async with (
@@ -271,7 +271,7 @@ async def running(
 
 @asynccontextmanager
 async def _endpoints_file(fleet: Fleet, labels: Labels | None) -> AsyncIterator[Path | None]:
-    """List the servers of a fleet in a file while it is needed; in none without ``labels``."""
+    """Yield a temporary endpoints file with a fleet's servers; None without ``labels``."""
     if labels is None:
         yield None
         return
@@ -291,7 +291,7 @@ async def _endpoints_file(fleet: Fleet, labels: Labels | None) -> AsyncIterator[
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something outside the test's reach has happened; fail after 40 s."""
+    """Poll until a condition outside the test's control holds; fail after 40 s."""
     async with asyncio.timeout(40):
         while not holds():  # noqa: ASYNC110 - nothing there tells of it
             await asyncio.sleep(0.005)

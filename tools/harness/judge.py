@@ -101,7 +101,7 @@ class JudgingEnvoy(PatientEnvoy):
     def _judge_number(
         self, kind: str | None, was: ExtProcState, kinds: Sequence[str | None]
     ) -> None:
-        """Envoy expects one answer to each of these; only full duplex accepts any number."""
+        """Check the number of answers: one to each response message, but any in full duplex."""
         if was is ExtProcState.CLOSED or kind not in {
             "response_headers",
             "response_body",

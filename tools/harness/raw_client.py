@@ -25,7 +25,7 @@ from epp.transport import Http2Server, Stream, TransportSettings
 from tools.harness import http2_frames as frames
 from tools.harness.http2_frames import MAX_WINDOW, PREFACE, serialized
 
-__all__ = ["MAX_WINDOW", "PREFACE"]  # passed on
+__all__ = ["MAX_WINDOW", "PREFACE"]  # re-exported
 
 METHOD = "/test.Service/Talk"
 

@@ -1,4 +1,4 @@
-"""A Redis for a test or a tool: redis-server of Debian, on a free port, without a disk."""
+"""A Redis for a test or a tool: Debian's redis-server on a free port, without persistence."""
 
 import asyncio
 import shutil
@@ -29,7 +29,7 @@ class RedisServer:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start it, and wait until it listens.
+        """Start the server, and wait until it listens.
 
         Raises:
             RuntimeError: It is not installed, or has ended.
@@ -51,18 +51,18 @@ class RedisServer:
                 await asyncio.sleep(0.02)
 
     async def kill(self) -> None:
-        """Kill it."""
+        """Kill the server with SIGKILL."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
 
     def freeze(self) -> None:
-        """Stop it from answering; its connections stay."""
+        """Suspend the server; its connections stay open."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume a frozen server."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 

@@ -140,7 +140,7 @@ class Policies:
     priorities: Mapping[str, int] = field(default_factory=dict)
     targets: Mapping[str, str] = field(default_factory=dict)
     rules_all: bool = False
-    """Whether the target of "" is that of a rule for all models."""
+    """Whether a rule renames all models, with the target of ""."""
 
     def priority_of(self, objective: str) -> int:
         return self.priorities.get(objective, 0)
@@ -154,14 +154,14 @@ class Policies:
 
 @dataclass
 class Outcomes:
-    """Records the outcome of each request, and those of dry runs."""
+    """Records the outcomes of requests and of dry runs."""
 
     noted: list[int] = field(default_factory=list)
     """The status of each refused request, 0 for a routed one."""
     dry_runs: int = 0
-    """How many are wanted."""
+    """Number of dry runs to request."""
     judgements: list[tuple[bool, int, str, str]] = field(default_factory=list)
-    """Of each dry run: whether it shows a regression; status, reason and error of the refusal."""
+    """For each dry run: whether it shows a regression; status, reason and error of the refusal."""
 
     def routed(self) -> None:
         self.noted.append(0)
@@ -209,7 +209,7 @@ class Epp:
     recorder: DecisionRecorder | None = None
     force_keys: ForceKeys | None = None
     draining: Sequence[Endpoint] = ()
-    """Endpoints that requests go to only by force."""
+    """Endpoints that get requests only by force."""
     emit_endpoint_scores: bool = False
     follow_subset_hint: bool = True
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES

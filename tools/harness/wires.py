@@ -1,4 +1,4 @@
-"""The connection between a client and the service: none, or a transport and a socket.
+"""The connection between a client and the service: direct calls, or a transport and a socket.
 
 A test runs unchanged on each wire: every step of a client waits until the service has processed it,
 and reading the answers waits until everything that the service sent has arrived.

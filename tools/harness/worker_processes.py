@@ -12,7 +12,7 @@ def worker_pids(supervisor: int) -> dict[int, int]:
     found: dict[int, int] = {}
     prefix = f"{VARIABLE}=".encode()
     for child in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split():
-        with suppress(OSError):  # it has just ended
+        with suppress(OSError):  # the process has just ended
             for text in Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
                 if text.startswith(prefix):
                     found[json.loads(text.removeprefix(prefix))["index"]] = int(child)

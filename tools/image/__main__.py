@@ -1,4 +1,4 @@
-"""Says what is missing to build the image and run it."""
+"""Checks whether this machine can build and run the image, and prints what is missing."""
 
 import sys
 

@@ -1,7 +1,7 @@
 """Builds the image: buildah executes the Dockerfile, in a chroot in place of containers.
 
-The base is a Debian from the packages of debian:bookworm-slim, made by mmdebstrap and kept in the
-user's cache for a week: a registry is not needed. Both programs need root.
+The base is a Debian with the packages of debian:bookworm-slim, made by mmdebstrap and kept in the
+user's cache for a week, so that no registry is needed. Both programs need root.
 """
 
 import json
@@ -25,7 +25,7 @@ PACKAGES = {
 BASE = "localhost/debian:bookworm-slim"
 MAX_AGE_SECONDS = 7 * 24 * 3600.0
 
-# What debian:bookworm-slim leaves out.
+# Paths that debian:bookworm-slim leaves out.
 _SLIM = (
     *("path-exclude=/usr/share/doc/*", "path-include=/usr/share/doc/*/copyright"),
     *("path-exclude=/usr/share/locale/*", "path-exclude=/usr/share/man/*"),
@@ -52,7 +52,7 @@ def check() -> None:
 
 
 def base_archive() -> Path:
-    """Return the file system of the base as a tar file, made at most a week ago."""
+    """Return the file system of the base as a tar file, at most a week old."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     archive = cache / "endpoint-picker" / "image" / "bookworm-slim.tar"
     if archive.exists() and time.time() - archive.stat().st_mtime < MAX_AGE_SECONDS:
@@ -69,10 +69,10 @@ def base_archive() -> Path:
 
 
 class Buildah:
-    """A storage of images of its own.
+    """Runs buildah with its own storage of images.
 
     Args:
-        folder: An empty folder; images take 1.5 GB. To remove it removes them.
+        folder: An empty folder; images take 1.5 GB. Removing it removes them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -107,7 +107,7 @@ class Buildah:
         return Path(self._call("mount", self._call("from", "--pull-never", name)))
 
     def settings(self, name: str) -> Mapping[str, Any]:
-        """Return what the Dockerfile sets for containers: ``User``, ``Env`` and so on."""
+        """Return the Dockerfile's settings of containers: ``User``, ``Env`` and so on."""
         settings: Mapping[str, Any] = json.loads(self._call("inspect", "--type=image", name))
         return settings["Docker"]["config"]  # type: ignore[no-any-return]
 

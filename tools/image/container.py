@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 MOUNTED: Final = "/mnt"
-"""Where a container sees the folder that is mounted into it."""
+"""Path of the mounted folder in a container."""
 
 # sh is PID 1 until it becomes setpriv, which becomes the program.
 _START: Final = """
@@ -73,7 +73,7 @@ class Pod:
             process.wait()
 
     def output(self, *command: str | Path) -> str:
-        """Return what a program of this machine prints in the namespace; it has to succeed."""
+        """Return the output of a program of this machine in the namespace; it must succeed."""
         done = subprocess.run(
             [*self.inside, *command], capture_output=True, text=True, check=False, timeout=30
         )
@@ -152,9 +152,9 @@ def start(
     Args:
         pod: The network to join.
         root: The file system of the image.
-        settings: Its settings, of `Buildah.settings`.
+        settings: Its settings, from `Buildah.settings`.
         arguments: The arguments of the container.
-        mounted: The folder that it sees at `MOUNTED`.
+        mounted: The folder to mount at `MOUNTED`.
         output: The file that gets its standard output and error.
     """
     namespaces = ("unshare", "--mount", "--pid", "--fork")

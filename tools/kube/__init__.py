@@ -1,4 +1,4 @@
-"""Makes what the tests of ``make test-kube`` need: servers, clients, custom resource definitions.
+"""Makes the files for the tests of ``make test-kube``: servers, clients, resource definitions.
 
 ``python -m tools.kube`` prints the folders; the servers themselves are started by
 ``tools.harness.kube``.

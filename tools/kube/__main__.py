@@ -1,4 +1,4 @@
-"""Finds or makes what the tests need, and prints the folders."""
+"""Finds or makes the files for the tests, and prints their folders."""
 
 import sys
 

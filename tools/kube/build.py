@@ -1,4 +1,4 @@
-"""Finds what the tests of ``make test-kube`` need, or makes it from Go modules.
+"""Finds the files for the tests of ``make test-kube``, or makes them from Go modules.
 
 Four kits: the servers (kube-apiserver and etcd), the clients (helm and kustomize), Docker Compose,
 and the custom resource definitions of the projects whose objects are created. A variable names a
@@ -31,28 +31,28 @@ _MAJOR, _MINOR, _ = KUBERNETES.split(".")
 
 @dataclass(frozen=True, slots=True)
 class ModuleFile:
-    """A file of a Go module, as it is."""
+    """A file that is copied from a Go module."""
 
     name: str
-    """In the kit."""
+    """Name in the kit."""
     module: str
-    """Path and version."""
+    """Path and version of the module."""
     path: str
-    """In the module."""
+    """Path in the module."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """What lies in one folder."""
+    """The files of one folder."""
 
     title: str
     folder: str
     """Its name in the cache."""
     parts: tuple[Module | ModuleFile, ...]
     variable: str
-    """Environment variable that names a folder with them."""
+    """Environment variable that names a folder with the files."""
     remedy: str
-    """How somebody without Go gets such a folder."""
+    """How to get such a folder without Go."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -60,12 +60,12 @@ class Kit:
         return tuple(part.program if isinstance(part, Module) else part.name for part in self.parts)
 
     def cached(self, environment: Mapping[str, str]) -> Path:
-        """Return the folder in which they are made."""
+        """Return the folder in which the files are made."""
         return cache(environment) / self.folder
 
 
 def _link_flags(variables: Mapping[str, str]) -> str:
-    """Return flags of the linker that set variables, and leave out symbols."""
+    """Return flags of the linker that set variables and leave out symbols."""
     return " ".join(["-s -w", *(f"-X {name}={value}" for name, value in variables.items())])
 
 
@@ -104,7 +104,7 @@ CLIENTS = Kit(
             _link_flags(
                 {
                     "helm.sh/helm/v3/internal/version.version": f"v{HELM}",
-                    # Of the cluster that `helm template` renders for.
+                    # Version of the cluster for which `helm template` renders.
                     "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor": _MAJOR,
                     "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor": _MINOR,
                     "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor": _MAJOR,
@@ -213,7 +213,7 @@ def find(kit: Kit, environment: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def build(kit: Kit, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of the kit; make it if it is not there.
+    """Return the folder of the kit; make it if it does not exist.
 
     Raises:
         BuildError: There is neither the kit's variable nor a usable Go, or Go failed.
@@ -236,7 +236,7 @@ def build(kit: Kit, environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def check(environment: Mapping[str, str] = os.environ) -> None:
-    """Do nothing if :func:`build` can work for each kit.
+    """Check that :func:`build` can work for each kit.
 
     Raises:
         BuildError: There is neither a kit's variable nor a usable Go.
@@ -249,7 +249,7 @@ def check(environment: Mapping[str, str] = os.environ) -> None:
 def command(arguments: Sequence[str]) -> int:
     """Print the folder of each kit, made if need be; return the exit status.
 
-    With ``--check``, only find out whether they are there or can be made.
+    With ``--check``, only check whether the kits exist or can be made.
     """
     try:
         if "--check" in arguments:

@@ -10,13 +10,13 @@ from tools.kube.go import BuildError, say
 
 
 def cache(environment: Mapping[str, str]) -> Path:
-    """Return the folder for all of them."""
+    """Return the parent of these folders."""
     root = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root).absolute() / "endpoint-picker" / "kube"
 
 
 def make_once(target: Path, fill: Callable[[Path, Path], None]) -> Path:
-    """Return the folder ``target``; unless it is there, have ``fill(scratch, result)`` make it.
+    """Return the folder ``target``; if it does not exist, make it with ``fill(scratch, result)``.
 
     A second process that makes it at the same time waits for the first.
 

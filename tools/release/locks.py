@@ -1,8 +1,8 @@
 """The lock files in requirements/: every package of an installation, with a version and hashes.
 
 `uv pip compile` writes them from pyproject.toml, for every Python that the package supports. A
-version that is locked stays until ``--upgrade``. ``dev`` is resolved first and constrains the
-others, so that a package has one version.
+locked version stays until ``--upgrade``. ``dev`` is resolved first and constrains the others, so
+that each package has one version.
 """
 
 import os
@@ -22,7 +22,7 @@ LOCKS = {
     "fuzz": ("--group=fuzz",),
     "release": ("--group=release",),
 }
-"""Name of a lock, and what of pyproject.toml it holds, as options of `uv pip compile`."""
+"""Options of `uv pip compile` that select the dependencies of each lock, by its name."""
 
 
 def lock(name: str) -> Path:
@@ -42,7 +42,7 @@ def write_locks(options: Sequence[str]) -> None:
         options: For `uv pip compile`, for example ``--upgrade``.
 
     Raises:
-        subprocess.CalledProcessError: uv found no solution; it said why on standard error.
+        subprocess.CalledProcessError: uv found no solution; the reason is on standard error.
     """
     FOLDER.mkdir(exist_ok=True)
     environment = {**os.environ, "UV_CUSTOM_COMPILE_COMMAND": "make lock"}

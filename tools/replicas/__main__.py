@@ -1,8 +1,8 @@
 """A Redis that goes away under load, and what sharing costs: ``python -m tools.replicas``.
 
-Several ``epp serve`` behind one Envoy share their state through a redis-server of Debian. Traffic
-runs all the time; after a third of it Redis is killed or frozen, and comes back after
-``--away`` seconds. Every answer is compared with the expected one.
+Several ``epp serve`` behind one Envoy share their state through Debian's redis-server. Traffic runs
+all the time; after a third of it, Redis is killed or frozen, and it returns after ``--away``
+seconds. Every answer is compared with the expected one.
 """
 
 import argparse
@@ -46,7 +46,7 @@ class Period:
 
 
 async def away(replicas: int, fault: Fault, seconds: float, rate: float) -> bool:
-    """Let Redis be away under load; print a table; return whether no request was lost."""
+    """Make Redis unavailable under load; print a table; return whether no request was lost."""
     requests = round(rate * 3 * seconds)
     pace = Pace(requests=requests, rate=rate, long_tokens=20)
     async with redis_server() as redis:

@@ -150,11 +150,11 @@ class RawConnection(asyncio.Protocol):
         """Drop the connection."""
         self.transport.abort()
 
-    # --- asyncio's side -------------------------------------------------------------------------
+    # --- asyncio.Protocol -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        # Now: the server's SETTINGS may be read, and acknowledged, before ``silent`` goes on.
+        # At once: the server's SETTINGS may be read and acknowledged before ``silent`` continues.
         self.transport.write(self._first)
 
     def connection_lost(self, exc: Exception | None) -> None:

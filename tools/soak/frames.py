@@ -127,7 +127,7 @@ def request_messages(mode: Mode, body: bytes) -> list[bytes]:
             request_body_mode=request_mode, response_body_mode=response_mode
         ),
     )
-    # Envoy cuts what it streams; it never sends so much in one piece.
+    # Envoy splits streamed bodies and never sends larger pieces.
     pieces = [body[at : at + 65_536] for at in range(0, len(body), 65_536)]
     if mode is Mode.ADAPTIVE:
         pieces = [body]

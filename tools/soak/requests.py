@@ -14,13 +14,13 @@ STREAMS = 64
 """Requests in a chunk, all open at once."""
 LARGE_BODY_BYTES = 300_000
 ABORTED_SHARE = 0.09
-"""Of the requests: 180 000 of the two million of a soak."""
+"""Share of aborted requests: 180 000 of the two million of a soak."""
 HALF_CLOSED_SHARE = 0.01
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Requests whose frames are interleaved, and what they lead to."""
+    """Requests with interleaved frames, and their expected results."""
 
     data: bytearray = field(default_factory=bytearray)
     resets: bytearray = field(default_factory=bytearray)
@@ -35,7 +35,7 @@ class Chunk:
 
     @property
     def requests(self) -> int:
-        """How many there are."""
+        """Number of requests."""
         return self.answered + self.aborted
 
     def number(self, first: int) -> None:
@@ -58,7 +58,7 @@ class Chunk:
         self.data += frame
 
     def add_reset(self, offset: int) -> None:
-        """Append what Envoy sends when the request is over."""
+        """Append the reset that Envoy sends when the request has ended."""
         self._reset_places.append((len(self.resets) + 5, offset))
         self.resets += frames.reset(0, frames.INTERNAL_ERROR)
 
@@ -85,7 +85,7 @@ def make_chunk(
                 steps = [frames.call(0, path(mode), end=True)]
             chunk.add_reset(2 * index)
         streams.append((2 * index, steps))
-    # Streams open in the order of their ids; their further steps come in any order.
+    # Streams open in the order of their ids; their further steps are in any order.
     for offset, steps in streams:
         chunk.add(steps.pop(0), offset)
     while streams:
@@ -111,7 +111,7 @@ def make_lean_chunk(count: int, path: str, body: bytes) -> Chunk:
 
 
 def _steps(mode: Mode, path: str, body: bytes, chooser: random.Random) -> list[bytes]:
-    """The frames of one request; messages share frames, or are cut, as it happens."""
+    """Return the frames of one request; some share frames or are split, at random."""
     messages = frames.request_messages(mode, body)
     messages += frames.response_messages(mode, chunks=4)
     content = [frames.message(each) for each in messages]

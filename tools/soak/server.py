@@ -1,7 +1,7 @@
 """A server process with the transport alone; it reports its counters and live objects.
 
-``python -m tools.soak.server --ready-file FILE``. It answers ext_proc messages with bytes made
-beforehand; the method says in which mode.
+``python -m tools.soak.server --ready-file FILE``. It answers ext_proc messages with prebuilt bytes;
+the gRPC method names the mode.
 """
 
 import argparse
@@ -27,15 +27,15 @@ from tools.bench.bare_server import Answers, answers
 from tools.bench.processes import announce
 
 STATISTICS = "/test.Server/Statistics"
-"""Answers with a JSON document of everything that could leak."""
+"""Method that answers with a JSON document of everything that could leak."""
 GIVE = "/test.Server/Give"
-"""Answers a message, a number of 4 octets, with so many bytes."""
+"""Method that answers a message of 4 octets, a number, with that many bytes."""
 SILENT = "/test.Server/Silent"
-"""Takes everything and answers nothing."""
+"""Method that accepts all messages and answers none."""
 
 
 def method(mode: Mode) -> str:
-    """The method that answers as ``mode`` wants it."""
+    """Return the method whose answers are those of ``mode``."""
     return f"/test.ExtProc/{mode.name.title().replace('_', '')}"
 
 
@@ -75,7 +75,7 @@ class SilentHandler(Handler):
 
 
 def statistics(server: Http2Server) -> dict[str, Any]:
-    """Everything that could leak, and what was counted."""
+    """Return the numbers of all objects that could leak, and the counters."""
     connections = [each.connection for each in server.connections]
     window = server.settings.connection.connection_window_bytes
     gc.collect()

@@ -50,7 +50,7 @@ NOTHING_LEFT = {
     "ready_streams": 0,
     "buffered_bytes": 0,
     "missing_credit_bytes": 0,
-    # Those of the call that asks.
+    # Those of the call for statistics.
     "connections": 1,
     "open_streams": 1,
     "live_http2_streams": 1,
@@ -74,7 +74,7 @@ class Progress:
 
     @property
     def requests(self) -> int:
-        """All requests that were begun."""
+        """Number of requests begun."""
         return self.answered + self.aborted + self.dropped
 
 
@@ -87,7 +87,7 @@ class Memory:
 
     @property
     def growth_mib(self) -> float:
-        """Maximum of the second half divided by that of the second quarter."""
+        """Maximum of the second half minus that of the second quarter."""
         count = len(self.samples)
         early = max(mib for _, mib in self.samples[count // 4 : count // 2])
         return max(mib for _, mib in self.samples[count // 2 :]) - early
@@ -112,7 +112,7 @@ def resident_mib(pid: int) -> float:
 
 
 async def client(port: int, chunks: Sequence[Chunk], progress: Progress, seed: int) -> None:
-    """Send chunks one after another, each when the previous one was answered."""
+    """Send chunks one after another, each after the previous one was answered."""
     chooser = random.Random(seed)
     connection = await RawConnection.connect(port)
     progress.connections += 1
@@ -286,7 +286,7 @@ async def soak_epp(wanted: int, seed: int) -> tuple[dict[str, Any], list[str]]:
                 metrics = _sums((await http.get(url)).text)
                 if not metrics["request_running"]:
                     break
-                await asyncio.sleep(0.1)  # the last connection's end is still on its way
+                await asyncio.sleep(0.1)  # the end of the last connection has not arrived yet
     figures |= metrics
     wrong = list(figures["failures"])
     wrong += [f"{name} is {metrics[name]}, not 0" for name in MUST_BE_ZERO if metrics[name]]
@@ -311,7 +311,7 @@ def _sums(page: str) -> dict[str, float]:
 
 
 def command() -> int:
-    """Read the command line, run, print; return the exit status."""
+    """Run the command line and print the results; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.soak", description=__doc__)
     parser.add_argument("--requests", type=int, default=2_000_000)
     parser.add_argument(

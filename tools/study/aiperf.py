@@ -50,10 +50,10 @@ class ClientRun:
     policy: str
     aiperf: Mapping[str, float]
     fleet: Mapping[str, float]
-    """From the arrival at the server to the first token, as the fleet recorded it."""
+    """Time from the arrival at the server to the first token, from the fleet's record."""
     simulated: Sequence[Reading]
     why_invalid: str
-    """Why it does not count; "" if it does."""
+    """Why the run is invalid; "" if it is valid."""
 
 
 def write_payloads(scenario: Scenario, seed: int, path: Path) -> int:
@@ -61,7 +61,7 @@ def write_payloads(scenario: Scenario, seed: int, path: Path) -> int:
 
     Args:
         scenario: Its requests have times.
-        seed: Of the traffic.
+        seed: Seed of the traffic.
         path: File of JSON lines.
 
     Raises:
@@ -90,14 +90,14 @@ async def measure(case: Case, program: Path, seeds: Sequence[int], folder: Path)
 
     Args:
         case: The scenario.
-        program: aiperf.
-        seeds: Of traffic and endpoint picker.
-        folder: For traces, logs and what aiperf writes.
+        program: The aiperf program.
+        seeds: Seeds of the traffic and the endpoint picker.
+        folder: Folder for traces, logs and aiperf's output.
 
     Raises:
         ScenarioError: aiperf cannot send such traffic.
         ProgramError: aiperf failed.
-        DocumentError: It reported something else than expected.
+        DocumentError: aiperf's report lacks a figure.
     """
     found: list[ClientRun] = []
     for seed in seeds:
@@ -133,7 +133,7 @@ def why_invalid(
     Args:
         sent: Requests of the trace.
         counted: Requests that aiperf reports as successful.
-        rows: What the fleet recorded.
+        rows: The fleet's record.
         stats: Page `/lab/stats` of the fleet.
     """
     completed = sum(row["outcome"] == "completed" for row in rows)

@@ -18,7 +18,7 @@ FLEETS: Mapping[str, Mapping[int, float]] = {
     "slow mid-run": {},
     "crash": {},
 }
-"""Speeds of the workers that are not 1."""
+"""Speeds of workers other than 1, by worker."""
 
 TRAFFIC: Mapping[str, Mapping[str, Any]] = {
     "agents": {
@@ -55,9 +55,9 @@ TRAFFIC: Mapping[str, Mapping[str, Any]] = {
 """Generated traffic by name, without its rate."""
 
 UNEQUAL = ("one slow", "mixed", "slow mid-run")
-"""Fleets in which only speeds can be learned, if prompts share nothing."""
+"""Fleets with unequal speeds, the only thing to learn if prompts share nothing."""
 PARITY = ("no reuse", "long decode")
-"""Traffic in which there is nothing to gain from prefixes."""
+"""Traffic that gains nothing from prefix caches."""
 CALLS_PER_TASK = 6.0
 """Requests of one arrival of `agents`, on average."""
 _BLOCKS = 6000
@@ -80,7 +80,7 @@ class Case:
 
     @property
     def is_parity(self) -> bool:
-        """Whether there is nothing to gain from prefixes."""
+        """Whether the traffic gains nothing from prefix caches."""
         return self.traffic in PARITY
 
     def scenario(self, rate: float, requests: int) -> Scenario:
@@ -88,7 +88,7 @@ class Case:
 
         Args:
             rate: Mean rate.
-            requests: How many requests are sent.
+            requests: Number of requests.
         """
         calls = CALLS_PER_TASK if self.traffic == "agents" else 1.0
         seconds = requests / rate
@@ -121,7 +121,7 @@ class Case:
         )
 
     def overload(self, requests: int) -> Scenario:
-        """Return the case with requests that come much faster than they can be served."""
+        """Return the case with a rate far above the fleet's capacity."""
         return self.scenario(_OVERLOAD_RATE, requests)
 
     def _faults(self, seconds: float) -> list[dict[str, Any]]:

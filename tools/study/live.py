@@ -37,7 +37,7 @@ POLICIES = (
     ROUND_ROBIN,
 )
 SIMULATED_RUNS = 3
-"""For each live run: requests come a few milliseconds later, and their range is the noise."""
+"""Simulated runs per live run, with requests a few milliseconds later; their range is the noise."""
 _SEEDS = 3
 
 

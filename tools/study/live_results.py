@@ -21,7 +21,7 @@ METRICS: dict[str, Callable[[Reading], float]] = {
 
 
 class ResultsError(ValueError):
-    """A line of a results file is not what this program wrote."""
+    """A line of a results file is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ class Compared:
     """A percentile of a policy, as ratio to the baseline."""
 
     live: Ratio | None
-    """Of the seeds in which both live runs are valid; None without any."""
+    """Ratio over the seeds in which both live runs are valid; None without any."""
     simulated: Ratio | None
-    """Of all seeds: a simulation does not depend on the machine."""
+    """Ratio over all seeds: a simulation does not depend on the machine."""
 
 
 def compared(policy: Agreement, baseline: Agreement, metric: str) -> Compared:

@@ -13,7 +13,7 @@ from epp.lab.results import Ratio, Summary
 
 ORACLE = "oracle-holding"
 BASELINES = ("reference-weighted", "reference-affinity", ORACLE)
-"""What the others are compared with."""
+"""Policies with which the others are compared."""
 
 TOLERATED = 1.03
 """Ratio up to which a policy counts as equal to the reference's default."""

@@ -1,4 +1,4 @@
-"""The feed of the live page: the state of one pool, once a second, while somebody looks.
+"""The feed of the live page: the state of one pool, once a second, while a viewer is connected.
 
 Each second :class:`LiveSource` reads the pool on the main event loop (a few plain values of each
 endpoint) and passes them to the thread of the metrics port, which computes rates, names problems

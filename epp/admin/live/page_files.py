@@ -20,7 +20,7 @@ _TYPES: Final = {
     ".svg": "image/svg+xml",
 }
 _POLICY: Final = (
-    # No inline code, and nothing from elsewhere: names of models and endpoints come from others.
+    # No inline code and no other origins, because others choose the names of models and endpoints.
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
     " img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
     " require-trusted-types-for 'script'; trusted-types 'none'"
@@ -39,13 +39,13 @@ _HEADERS: Final = (
 
 @cache
 def page_files() -> Mapping[str, Response]:
-    """Return the responses by path; ``/`` and ``/ui`` lead to the page."""
+    """Return the responses by path; ``/`` and ``/ui`` redirect to the page."""
     found = {}
     for each in files("epp.admin").joinpath("page").iterdir():
         kind = _TYPES.get(each.name[each.name.rfind(".") :])
         if kind is not None:
             found[PATH + each.name] = Response(HTTPStatus.OK, kind, each.read_bytes(), _HEADERS)
     found[PATH] = found.pop(f"{PATH}index.html")
-    # Relative, for a proxy that adds a prefix.
+    # Relative, so that it works behind a proxy that adds a prefix.
     to_page = Response(HTTPStatus.FOUND, "text/plain", b"", (("Location", "ui/"),))
     return {**found, "/": to_page, PATH.rstrip("/"): to_page}

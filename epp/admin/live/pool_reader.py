@@ -1,6 +1,6 @@
 """Reads the state of a pool on the main event loop, as plain and immutable values.
 
-It computes nothing that another thread can compute: 100 endpoints take 0.1 ms.
+It leaves all computation to another thread: 100 endpoints take 0.1 ms.
 """
 
 from collections.abc import Callable
@@ -23,13 +23,13 @@ class EndpointReading(NamedTuple):
     metrics: EndpointMetrics
     in_flight: int
     queue: float
-    """Its effective queue, as scorers see it."""
+    """Effective queue length, as scorers see it."""
     state: str
-    """Its health."""
+    """Health of the endpoint."""
     reason: str
-    """The evidence against it; "" for none."""
+    """The evidence that it is unhealthy; "" for none."""
     returns_seconds: float | None
-    """Time until its ejection ends by itself; None if it does not."""
+    """Time until its ejection ends; None if no time ends it."""
     share: float
     """Share of the requests for which it is a candidate."""
     draining: str
@@ -42,7 +42,7 @@ class ConfigReading(NamedTuple):
     source: str
     digest: str
     fault: str
-    """Why the present file is not in use; "" if it is."""
+    """Why the current file is not in use; "" if it is in use."""
 
 
 class PoolReading(NamedTuple):
@@ -56,7 +56,7 @@ class PoolReading(NamedTuple):
     waiting: int
     """Requests in the queue."""
     blocked: str
-    """Why no request may leave the queue; "" if one may, or none waits."""
+    """Why no request can leave the queue; "" if one can, or none waits."""
     in_flight: int
     is_panicking: bool
     why_none_serves: str
@@ -100,11 +100,11 @@ class PoolReader:
         return self.read()
 
     def end(self) -> None:
-        """Count requests no more; thread-safe."""
+        """Stop counting requests; thread-safe."""
         self._director.watch_ends(None)
 
     def read(self) -> PoolReading:
-        """Return the present state."""
+        """Return the current state."""
         now, control = self._clock(), self._flow.shown
         return PoolReading(
             at=now,

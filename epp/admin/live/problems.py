@@ -1,6 +1,7 @@
-"""What is wrong with the pool, in sentences, the worst first.
+"""Describes the problems of the pool in sentences, the worst first.
 
-The page shows them above everything else, so each one says which endpoint, why, and what follows.
+The page shows them above everything else, so each sentence names the endpoints, the cause and the
+effect.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,16 +17,16 @@ WARNING: Final = "warning"
 NOTE: Final = "note"
 
 _NAMED: Final = 3
-"""Endpoints that a sentence names."""
+"""Maximum endpoints named in a sentence."""
 _SLOW: Final = 3.0
-"""An endpoint is slow if its responses take so many times as long as the median endpoint's."""
+"""An endpoint is slow if its responses take at least this many times as long as the median."""
 _FEWEST_KNOWN: Final = 3
-"""Of fewer endpoints none is the usual one."""
+"""Minimum endpoints for a meaningful median."""
 _SLOW_SECONDS: Final = 0.25
-"""It is not slow if the difference is less than this."""
+"""An endpoint is not slow if the difference is less than this."""
 _OLD_METRICS_SECONDS: Final = 5.0
 _MANY_ERRORS: Final = 0.01
-"""Share of failed requests from which they are a problem."""
+"""Share of failed requests from which on they are a problem."""
 
 
 class Problem(NamedTuple):
@@ -93,7 +94,7 @@ def _returns(row: Row) -> str:
 
 def _errors(errors: Mapping[str, int], requests: int) -> Iterator[Problem]:
     failed = sum(errors.values())
-    # A refused request was sent to no endpoint, so it may be in `errors` alone.
+    # A refused request was sent to no endpoint, so it may count in `errors` only.
     share = failed / max(requests, failed, 1)
     if failed and share >= _MANY_ERRORS:
         kinds = sorted(errors.items(), key=lambda each: -each[1])[:_NAMED]

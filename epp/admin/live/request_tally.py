@@ -1,6 +1,6 @@
 """Counts the requests of each endpoint between two readings of the live page.
 
-It is called for every request that ends, but only while somebody looks at the page.
+It is called for every request that ends, but only while the page has viewers.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ from epp.request_control import EndCause, RoutedRequest
 from epp.scheduling import Endpoint
 
 _MAX_TIMES: Final = 64
-"""First-byte times kept of one endpoint between two readings."""
+"""Maximum first-byte times kept per endpoint between two readings."""
 
 
 class EndpointTally:
@@ -21,9 +21,9 @@ class EndpointTally:
     def __init__(self) -> None:
         self.ended = 0
         self.failed = 0
-        """Those without a response, or with status 5xx."""
+        """Requests without a response, or with status 5xx."""
         self.seconds = 0.0
-        """Sum of their durations."""
+        """Sum of the durations of all ended requests."""
         self.first_seconds: list[float] = []
         """Times from the request to the head of a streamed response."""
 
@@ -39,7 +39,7 @@ Tallies = dict[Endpoint, EndpointTally]
 
 
 class RequestTally:
-    """Counts on the event loop; :meth:`take` returns the counts and begins anew."""
+    """Counts on the event loop; :meth:`take` returns the counts and resets them."""
 
     def __init__(self) -> None:
         self._tallies: Tallies = {}
@@ -60,6 +60,6 @@ class RequestTally:
             tally.first_seconds.append(routed.responded_at - received_at)
 
     def take(self) -> Tallies:
-        """Return the counts since the last call."""
+        """Return the counts since the last call, and reset them."""
         taken, self._tallies = self._tallies, {}
         return taken

@@ -1,4 +1,4 @@
-"""The rows of the fleet: one endpoint each, as it is sent to the page."""
+"""The rows of the table of endpoints, as they are sent to the page."""
 
 from typing import Final, NamedTuple
 
@@ -7,9 +7,9 @@ from epp.admin.live.window import NO_RATES, EndpointRates
 
 ROLE_LABEL: Final = "llm-d.ai/role"
 _OLD_SECONDS: Final = 10.0
-"""Older ages are sent in whole seconds."""
+"""Ages above this are sent in whole seconds."""
 _MAX_ADAPTERS: Final = 8
-"""Adapters that a row names."""
+"""Maximum adapters named in a row."""
 
 
 class Row(NamedTuple):
@@ -18,22 +18,22 @@ class Row(NamedTuple):
     name: str
     address: str
     role: str
-    """Its stages, by its label; "" for all."""
+    """Stages that the endpoint performs, from its label; "" for all."""
     state: str
     reason: str
     returns_seconds: int | None
     share: float
     draining: str
     queue: float
-    """Requests that wait there, as scorers see it."""
+    """Waiting requests, as scorers see them."""
     waiting: int
-    """The same, as last scraped."""
+    """Waiting requests, as last scraped."""
     running: int
     kv_usage: float
     in_flight: int
-    """Requests from here."""
+    """Requests in flight from this endpoint picker."""
     metrics_age: float | None
-    """Seconds since its metrics were requested; None for never."""
+    """Seconds since its metrics were requested; None if they never were."""
     adapters: list[str]
     """LoRA adapters with requests."""
     more_adapters: int
@@ -50,7 +50,7 @@ def row(reading: EndpointReading, rates: EndpointRates | None, now: float) -> Ro
 
     Args:
         reading: Its state.
-        rates: Its requests; None without any.
+        rates: Rates of its requests; None without requests.
         now: Seconds of the monotonic clock.
     """
     endpoint, metrics = reading.endpoint, reading.metrics
@@ -80,7 +80,7 @@ def row(reading: EndpointReading, rates: EndpointRates | None, now: float) -> Ro
 
 
 def changed_cells(before: list[Row], after: list[Row]) -> dict[str, dict[str, object]] | None:
-    """Return the changed values by row and column; None if the endpoints themselves changed."""
+    """Return the changed values by row and column; None if the set of endpoints changed."""
     if len(before) != len(after):
         return None
     changed: dict[str, dict[str, object]] = {}

@@ -15,7 +15,7 @@ from epp.observability.event_feeds import event
 from epp.observability.loop_calls import LoopCalls, LoopStalledError
 
 _KEPT_POINTS: Final = 300
-"""Points of the charts that a new viewer gets: five minutes."""
+"""Points of the charts sent to a new viewer: five minutes."""
 
 
 class LiveSource:
@@ -25,7 +25,7 @@ class LiveSource:
         name: Name of the pool.
         reader: Reads the pool on the main event loop.
         metrics: Metrics of the pool.
-        writes: Returns the paths of the changing calls that are on.
+        writes: Returns the paths of the enabled calls that change something.
         clock: Seconds since the epoch.
     """
 
@@ -44,13 +44,13 @@ class LiveSource:
         self._writes = writes
         self._clock = clock
         self._window: Window | None = None
-        """None before the first reading."""
+        """Recent readings; None before the first one."""
         self._rows: list[Row] = []
         self._problems: list[Problem] = []
         self._summary: dict[str, Any] = {}
         self._points: deque[Point] = deque(maxlen=_KEPT_POINTS)
         self._stalled = ""
-        """Why the main event loop could not be asked; "" if it could."""
+        """Why the main event loop did not respond; "" if it did."""
 
     async def begin(self, calls: LoopCalls) -> None:
         """Read the first state."""
@@ -63,7 +63,7 @@ class LiveSource:
         self._take(self._window, reading)
 
     def snapshot(self) -> bytes:
-        """Return all that the page shows."""
+        """Return all data that the page shows."""
         if self._window is None:
             return event("stalled", {"text": self._stalled})
         return event(
@@ -82,7 +82,7 @@ class LiveSource:
         )
 
     async def advance(self, calls: LoopCalls) -> bytes | None:
-        """Read the state again, and return what has changed."""
+        """Read the state again, and return the changes."""
         window = self._window
         if window is None:
             await self.begin(calls)
@@ -106,7 +106,7 @@ class LiveSource:
         return event("change", change)
 
     def end(self) -> None:
-        """Stop counting requests, and forget the state."""
+        """Stop counting requests, and drop the state."""
         self._reader.end()
         self._window = None
         self._points.clear()

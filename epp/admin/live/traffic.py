@@ -1,4 +1,4 @@
-"""Rates and latencies of a pool, from the counters and histograms of its metrics.
+"""Computes rates and latencies of a pool from the counters and histograms of its metrics.
 
 The totals are read in the thread of the metrics port, as for a page of /metrics. A rate is the
 difference of two totals; a quantile is interpolated within a bucket of the difference of two
@@ -22,9 +22,9 @@ class TrafficTotals(NamedTuple):
     errors: Mapping[str, int]
     """Requests that ended with an error, by its class."""
     first_byte: Sequence[int]
-    """Streamed responses by time to the first byte of their body."""
+    """Streamed responses by bucket of the time to the first byte of their body."""
     decision: Sequence[int]
-    """Scheduling cycles by their time."""
+    """Scheduling cycles by bucket of their duration."""
 
 
 class TrafficReader:
@@ -41,7 +41,7 @@ class TrafficReader:
         self.decision_bounds = self._decision.bounds
 
     def read(self) -> TrafficTotals:
-        """Return the present totals; thread-safe."""
+        """Return the current totals; thread-safe."""
         families = self._families
         errors: dict[str, int] = {}
         for labels, counter in families.errors.children:
@@ -67,7 +67,7 @@ def _sum(histograms: Iterable[Histogram], buckets: int) -> list[int]:
 def difference(later: Sequence[int], earlier: Sequence[int]) -> list[int]:
     """Return the observations between two readings of a histogram.
 
-    A bucket that shrank, because label sets left the page meanwhile, counts as 0.
+    A bucket that shrank, because label sets left the page in between, counts as 0.
     """
     return [max(0, each) for each in map(sub, later, earlier)]
 

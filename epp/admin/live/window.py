@@ -1,4 +1,4 @@
-"""What happened in the pool in the last seconds: rates by endpoint and of the whole pool."""
+"""Rates of the endpoints and of the whole pool in the last seconds."""
 
 from collections import deque
 from typing import Final, NamedTuple
@@ -9,20 +9,20 @@ from epp.admin.live.traffic import TrafficReader, TrafficTotals, difference, qua
 from epp.scheduling import Endpoint
 
 WINDOW_SECONDS: Final = 10
-"""Rates of endpoints, and latencies, are those of the last so many readings."""
+"""Number of one-second readings over which rates of endpoints and latencies are computed."""
 
 
 class EndpointRates(NamedTuple):
     """Requests of one endpoint in the window."""
 
     picked_share: float
-    """Its share of the requests that were sent to an endpoint."""
+    """Share of this endpoint in the requests that were sent to any endpoint."""
     per_second: float
     """Requests that ended, per second."""
     failed_per_second: float
-    """Those of them that failed."""
+    """Requests that failed, per second."""
     seconds: float | None
-    """Mean duration of those that ended; None without any."""
+    """Mean duration of the ended requests; None without any."""
     first_seconds: float | None
     """Median time to the head of a streamed response; None without any."""
 
@@ -38,10 +38,10 @@ class Point(NamedTuple):
     requests_per_second: float
     errors_per_second: float
     first_byte_p50: float | None
-    """Seconds; of streamed responses in the window."""
+    """Median in seconds, over streamed responses in the window."""
     first_byte_p90: float | None
     decision_p50: float | None
-    """Seconds; of scheduling cycles in the window."""
+    """Median in seconds, over scheduling cycles in the window."""
     decision_p99: float | None
     waiting: int
     """Requests in the queue."""
@@ -64,10 +64,10 @@ class Window:
         self._traffic = traffic
         self._moments: deque[_Moment] = deque(maxlen=WINDOW_SECONDS + 1)
         self.sees_bodies = False
-        """Whether the last point's times are to the first byte of bodies, not to heads."""
+        """Whether the times of the last point are to the first byte of bodies, not to heads."""
 
     def add(self, reading: PoolReading) -> None:
-        """Add the present reading."""
+        """Add a reading, with the current totals."""
         self._moments.append(_Moment(reading, self._traffic.read()))
 
     def errors(self) -> dict[str, int]:
@@ -81,7 +81,7 @@ class Window:
         return max(0, self._moments[-1].traffic.requests - self._moments[0].traffic.requests)
 
     def endpoint_rates(self) -> dict[Endpoint, EndpointRates]:
-        """Return the rates of the endpoints on which something happened."""
+        """Return the rates of the endpoints that had requests in the window."""
         first, last = self._moments[0].reading, self._moments[-1].reading
         seconds = last.at - first.at
         if not seconds:
@@ -100,7 +100,7 @@ class Window:
         }
 
     def point(self, now: float) -> Point:
-        """Return the present point of the charts; ``now`` is in seconds since the epoch."""
+        """Return the current point of the charts; ``now`` is in seconds since the epoch."""
         first, last = self._moments[0], self._moments[-1]
         before = self._moments[-2] if len(self._moments) > 1 else last
         seconds = last.reading.at - before.reading.at or 1.0
@@ -110,7 +110,7 @@ class Window:
         errors = sum(last.traffic.errors.values()) - sum(before.traffic.errors.values())
         p50, p90 = (quantile(traffic.first_byte_bounds, first_byte, each) for each in (0.5, 0.9))
         self.sees_bodies = p50 is not None
-        if not self.sees_bodies:  # bodies are not seen, so the heads of the responses have to do
+        if not self.sees_bodies:  # without bodies, the heads of the responses are used
             heads = sorted(
                 each for tally in self._tallies().values() for each in tally.first_seconds
             )

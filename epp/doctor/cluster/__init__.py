@@ -1,6 +1,6 @@
-"""What a Kubernetes cluster has of what the endpoint picker needs.
+"""Compares what the endpoint picker needs with what a Kubernetes cluster offers.
 
-`epp.doctor.cluster.asking` needs the extra ``kubernetes``; it is imported where a cluster is given.
+`epp.doctor.cluster.asking` needs the extra ``kubernetes``; it is imported if a cluster is given.
 """
 
 from epp.doctor.cluster.view import Access, ClusterView, Kind, Need

@@ -1,4 +1,4 @@
-"""Ask an API server for its version, its kinds, and the rights of an account."""
+"""Queries an API server for its version, its kinds, and the rights of an account."""
 
 import asyncio
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _AT_ONCE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A right to ask for."""
+    """A right to query."""
 
     resource: Resource
     subresource: str
@@ -59,12 +59,12 @@ class _Reviewed(msgspec.Struct, frozen=True):
 
 
 async def ask(connection: Connection, use: ClusterUse, account: str = "") -> ClusterView:
-    """Return what the API server answers.
+    """Return the responses of the API server.
 
     Args:
         connection: The API server.
-        use: How an endpoint picker uses it.
-        account: Name of a service account of the namespace, whose rights to ask for; "" for the
+        use: How an endpoint picker uses the cluster.
+        account: Name of the service account in the namespace whose rights are queried; "" for the
             account of the connection.
     """
     namespace = use.source.namespace
@@ -94,7 +94,7 @@ async def ask(connection: Connection, use: ClusterUse, account: str = "") -> Clu
 
 
 async def _kinds(client: ApiClient, use: ClusterUse) -> tuple[tuple[Kind, ...], list[_Wanted]]:
-    """Return the kinds, and the rights on those that are served."""
+    """Return the kinds, and the rights needed on the kinds that are served."""
     kinds: list[Kind] = []
     wanted: list[_Wanted] = []
     for each in kinds_of(use):

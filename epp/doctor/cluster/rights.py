@@ -27,13 +27,13 @@ class ClusterUse:
     writes_status: bool = True
     elects_leader: bool = False
     reviews_tokens: bool = True
-    """Whether clients of the metrics port are checked by the cluster."""
+    """Whether the cluster authenticates clients of the metrics port."""
     objects: tuple[tuple[ObjectKind, bool], ...] = ()
-    """Kinds that plugins read, and whether they are of little use without them."""
+    """Kinds that plugins read, and whether the plugins are of little use without them."""
 
     @property
     def has_pools(self) -> bool:
-        """Whether endpoints are found by pools."""
+        """Whether the endpoints are those of pools."""
         return isinstance(self.source, PoolsSource) or self.source.pool is not None
 
     @property
@@ -46,7 +46,7 @@ class ClusterUse:
 
 @dataclass(frozen=True, slots=True)
 class KindUse:
-    """A kind that is read, one of several alternatives."""
+    """A kind that the endpoint picker reads; possibly one of several alternatives."""
 
     resource: Resource
     title: str
@@ -58,7 +58,7 @@ class KindUse:
 
 @dataclass(frozen=True, slots=True)
 class CallUse:
-    """A call to a built-in kind."""
+    """A call for objects of a built-in kind."""
 
     resource: Resource
     verbs: tuple[str, ...]
@@ -97,7 +97,7 @@ def kinds_of(use: ClusterUse) -> Iterator[KindUse]:
 
 
 def calls_of(use: ClusterUse) -> Iterator[CallUse]:
-    """Yield the calls to kinds that every API server has."""
+    """Yield the calls for kinds that every API server has."""
     yield CallUse(PODS, _READ, Need.SERVE, "there are no endpoints")
     if use.elects_leader:
         yield CallUse(

@@ -1,11 +1,11 @@
-"""The answers of an API server."""
+"""Records of an API server's responses."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class Need(Enum):
-    """What happens without a right or a kind."""
+    """The consequence of a missing right or kind."""
 
     SERVE = "serve"
     """No request is served."""
@@ -20,26 +20,26 @@ class Access:
     group: str
     """API group; "" for the core group."""
     resource: str
-    """In the plural, with its subresource: ``pods``, ``inferenceobjectives/status``."""
+    """Plural name with the subresource: ``pods``, ``inferenceobjectives/status``."""
     verb: str
     namespace: str
-    """"" for the whole cluster."""
+    """Namespace; "" for the whole cluster."""
     need: Need
     without: str
-    """What comes of it if the call is refused."""
+    """The consequence if the call is refused."""
     allowed: bool
     reason: str = ""
-    """Why it is refused, if the API server says so."""
+    """Why the call is refused, if the API server says so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of objects, and whether the API server has it."""
+    """A kind of objects, and whether the API server serves it."""
 
     name: str
     """``PLURAL.GROUP (VERSION)``."""
     alternatives: str
-    """What the kinds of which one is needed have in common, such as ``InferencePool``."""
+    """Common name of the kinds of which one is needed, such as ``InferencePool``."""
     need: Need
     without: str
     is_served: bool
@@ -47,15 +47,15 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """A cluster."""
+    """A cluster as its API server describes it."""
 
     server: str
     """URL of the API server."""
     account: str
-    """Whose rights were asked for; "" for those of the doctor's own credentials."""
+    """Account whose rights were queried; "" for that of the doctor's own credentials."""
     version: str = ""
-    """Such as ``v1.34.1``; "" if unknown."""
+    """Version such as ``v1.34.1``; "" if unknown."""
     kinds: tuple[Kind, ...] = ()
     access: tuple[Access, ...] = ()
     fault: str = ""
-    """Why it could not be asked; "" if it could."""
+    """Why the API server could not be queried; "" if it could."""

@@ -1,4 +1,4 @@
-"""The options with which checks run, as reports name them."""
+"""The options that checks need, as named in reports."""
 
 from typing import Final
 

@@ -12,7 +12,7 @@ from epp.doctor.deployment_checks import give
 from epp.doctor.findings import Finding, error, note, warning
 
 OLDEST: Final = (1, 29)
-"""First version with sidecar containers, as the Helm chart requires it."""
+"""First version with sidecar containers, which the Helm chart requires."""
 
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 

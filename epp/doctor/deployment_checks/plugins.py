@@ -1,4 +1,4 @@
-"""Checks of what happens when a plugin fails, and of plugins that have failed."""
+"""Checks of the consequences of plugin failures, and of plugins that have failed."""
 
 from collections.abc import Collection, Iterator
 from typing import Final
@@ -21,7 +21,7 @@ _OPEN: Final[tuple[tuple[type[Plugin], str, str], ...]] = (
     (Screener, "screeners", "screen out nothing"),
     (Admitter, "admitters", "admit all requests"),
 )
-"""Plugins whose failure fails no request: class, name, and effect."""
+"""Plugins whose failure does not fail requests: class, name, and effect."""
 
 
 def _policies(deployment: Deployment) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from epp.doctor.findings import Finding, note, set_to, warning
 _BLOCK_SIZE: Final = "blockSizeTokens"
 _AUTO_TUNE: Final = "autoTune"
 _LEAST_TOKENS: Final = 64
-"""Smaller block sizes make the index of prefixes large, and count as this."""
+"""Smaller block sizes count as this, because they would make the prefix index large."""
 
 
 def _models(deployment: Deployment) -> Iterator[Finding]:

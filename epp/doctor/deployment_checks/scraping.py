@@ -1,4 +1,4 @@
-"""Checks of the age of scraped metrics: by the settings, and as a running EPP has them."""
+"""Checks of the age of scraped metrics: from the settings, and as measured by a running EPP."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -24,10 +24,10 @@ _ENDPOINT: Final = "model_server_endpoint"
 _LONG_SECONDS: Final = 1.0
 """An interval in which a server of average size starts dozens of requests."""
 _LATE_SECONDS: Final = "0.05"
-"""Bucket of late starts: an interval of scraping."""
+"""Bucket above which a scrape counts as late: one scrape interval."""
 _RARE: Final = 0.01
 _LONGEST_REST: Final = MAX_REST_SECONDS * 1.25
-"""With its jitter."""
+"""Longest time between two scrapes of an idle endpoint, including the jitter."""
 
 
 def _settings(deployment: Deployment) -> Iterator[Finding]:
@@ -52,7 +52,7 @@ def _of_interval(times: ScrapeTimes, interval: float, path: str) -> Iterator[Fin
     Args:
         times: The options.
         interval: The time between two scrapes.
-        path: Where the configuration sets it; "" if it is the option's.
+        path: Field of the configuration that sets the interval; "" if an option sets it.
     """
     where = path or "--refresh-metrics-interval"
     found = f"metrics are scraped every {interval:g} s"
@@ -123,7 +123,7 @@ def _longest_intervals(picker: RunningPicker) -> dict[str, float]:
     found: dict[str, float] = {}
     for labels, seconds in picker.series(_INTERVAL):
         if labels.get("source") == HealthCheck.type:
-            continue  # it asks every few seconds
+            continue  # health checks run every few seconds
         name = labels.get(_ENDPOINT, "")
         found[name] = max(seconds, found.get(name, 0.0))
     return found

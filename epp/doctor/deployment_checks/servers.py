@@ -1,4 +1,4 @@
-"""Checks of each model server: whether it can be reached, and what it speaks."""
+"""Checks of each model server: reachability, protocol, health, metrics and engine."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -124,7 +124,7 @@ def _mend(server: ModelServer) -> str:
 
 
 def _fix(deployment: Deployment, extractor: str) -> Fix | None:
-    """Return the fix that names the engine of all servers; None if it is not just that."""
+    """Return the fix that sets the engine of all servers; None if that would not suffice."""
     graph = deployment.graph
     engine = next((server.engine for server in deployment.servers_that_answer), "")
     if graph is None or not extractor or engine in {"", _DEFAULT_ENGINE}:

@@ -36,7 +36,7 @@ def examine_envoy(gateway: Gateway) -> Diagnosis:
 
 
 def skip_envoy() -> Diagnosis:
-    """Return the diagnosis without an Envoy."""
+    """Return the diagnosis if no Envoy is given."""
     return skipped(CHECKS, "--admin URL or --file PATH")
 
 

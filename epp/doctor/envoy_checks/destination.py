@@ -153,7 +153,7 @@ def _fallbacks(gateway: Gateway) -> Iterator[Finding]:
 
 def _retries_with_trailers(gateway: Gateway) -> Iterator[Finding]:
     for use in gateway.uses:
-        # HTTP/2 clients can send trailers without it, but hardly any client does.
+        # HTTP/2 clients can send trailers even without this option, but hardly any client does.
         lets_trailers_in = use.manager.node.get("http_protocol_options", "enable_trailers").flag()
         if use.target is None or not use.streams_request or not lets_trailers_in:
             continue

@@ -80,7 +80,7 @@ def _client_headers(gateway: Gateway) -> Iterator[Finding]:
 
 
 def _removing(manager: Manager, *names: str) -> Fix:
-    """Return the fix that removes headers, in an extension behind those that there are."""
+    """Return the fix that removes headers, in an extension after the existing ones."""
     place = manager.node.get("early_header_mutation_extensions")
     config = {"@type": f"type.googleapis.com/{_EARLY}", "mutations": [{"remove": n} for n in names]}
     added = {"name": "envoy.http.early_header_mutation.header_mutation", "typed_config": config}

@@ -109,7 +109,7 @@ def _port(cluster: Node, check: Node) -> Iterator[Finding]:
 
 
 def _heeded(gateway: Gateway) -> Iterator[Finding]:
-    """Check what Envoy does about an EPP that fails its check."""
+    """Check whether Envoy heeds an EPP's failing health check."""
     for cluster in gateway.epp_clusters.values():
         if not cluster.get("health_checks").value:
             continue
@@ -159,7 +159,7 @@ def _hosts(cluster: Node) -> Iterator[Node]:
 
 
 def _is_found_later(cluster: Node) -> bool:
-    """Whether the hosts are not all in the configuration: DNS, EDS."""
+    """Whether some hosts are not in the configuration but are discovered (DNS, EDS)."""
     kinds = ("STATIC", "STRICT_DNS", "LOGICAL_DNS", "EDS", "ORIGINAL_DST")
     return bool(cluster.get("cluster_type")) or cluster.get("type").choice(*kinds) != "STATIC"
 

@@ -38,7 +38,7 @@ def _circuit_breakers(gateway: Gateway) -> Iterator[Finding]:
                 _raised(limits, *low),
             )
         retries = limits.get("max_retries")
-        if limits.get("retry_budget"):  # takes the place of max_retries
+        if limits.get("retry_budget"):  # replaces max_retries
             continue
         if name in gateway.pools and retries.number(_DEFAULT_RETRIES) < _ENOUGH_RETRIES:
             yield warning(
@@ -61,7 +61,7 @@ def _thresholds(cluster: Node) -> Node:
 
 
 def _raised(limits: Node, *names: str) -> Fix:
-    """Return the fix that sets limits of priority DEFAULT so high that they never act."""
+    """Return the fix that sets limits of priority DEFAULT so high that they have no effect."""
     high = dict.fromkeys(names, _HIGH)
     return set_to(limits.path, limits.value | high if limits else [high])
 

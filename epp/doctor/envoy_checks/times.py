@@ -14,7 +14,7 @@ LONG_ANSWER_SECONDS = 600.0
 """Plausible duration of a reasoning model's response, or of queueing plus a long prompt."""
 
 _MESSAGE_SECONDS = 1000.0
-"""The recommended message timeout; clients have given up by then."""
+"""Recommended message timeout, after which clients have given up."""
 
 _DEFAULT_MESSAGE_SECONDS = 0.2
 _ENOUGH_FOR_HEADERS_SECONDS = 1.0

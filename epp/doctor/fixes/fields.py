@@ -1,4 +1,4 @@
-"""Change the field that a finding names, in Envoy's configuration or the EndpointPickerConfig."""
+"""Changes the field of a finding, in Envoy's configuration or the EndpointPickerConfig."""
 
 import re
 from typing import Final
@@ -14,7 +14,7 @@ _STATIC_RESOURCES: Final = "static_resources"
 
 
 class FixError(DoctorError):
-    """A field cannot be changed mechanically; the text says why."""
+    """A field cannot be changed automatically; the text says why."""
 
 
 def fixed_field(text: str, path: str, value: str | None) -> str:
@@ -22,8 +22,8 @@ def fixed_field(text: str, path: str, value: str | None) -> str:
 
     Args:
         text: YAML or JSON.
-        path: As findings name it, such as ``clusters[epp].circuit_breakers``.
-        value: JSON; None to remove the field.
+        path: Path of the field as in findings, such as ``clusters[epp].circuit_breakers``.
+        value: New value as JSON; None to remove the field.
 
     Raises:
         FixError: The field cannot be changed without changing something else.

@@ -1,4 +1,4 @@
-"""Mend all findings of a file that can be mended, one after the other."""
+"""Fixes all findings of a file that can be fixed automatically."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from epp.doctor.findings import Fix, Level
 from epp.doctor.fixes.fields import FixError, fixed_field
 
 _MAX_ROUNDS: Final = 10
-"""A fix may bring up another finding: full duplex bodies need trailers."""
+"""Maximum rounds, because a fix may cause another finding: full-duplex bodies need trailers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,21 +19,22 @@ class Fixed:
     text: str
     mended: tuple[Row, ...]
     left: tuple[Row, ...]
-    """Errors and warnings that somebody has to decide on."""
+    """Errors and warnings on which an operator has to decide."""
     refused: dict[str, str]
-    """Why a change could not be made, by the path of the field."""
+    """Reasons why changes could not be made, by the path of the field."""
 
 
 def mend(text: str, diagnose: Callable[[str], Diagnosis], *, is_config: bool) -> Fixed:
-    """Return the file with everything mended that can be.
+    """Return the file with all findings fixed that can be fixed automatically.
 
     Args:
         text: The file.
         diagnose: Examines a text.
-        is_config: Whether it is the EndpointPickerConfig; otherwise Envoy's configuration.
+        is_config: Whether the file is the EndpointPickerConfig; otherwise it is Envoy's
+            configuration.
 
     Raises:
-        DoctorError: From ``diagnose``.
+        DoctorError: ``diagnose`` has raised it.
     """
     mended: list[Row] = []
     refused: dict[str, str] = {}
@@ -70,5 +71,5 @@ def mend(text: str, diagnose: Callable[[str], Diagnosis], *, is_config: bool) ->
 
 
 def _overlap(fix: Fix, path: str) -> bool:
-    """Whether one field is inside the other, so that its fix comes from an outdated text."""
+    """Whether one field contains the other, so that the second fix is based on outdated text."""
     return fix.path.startswith(path) or path.startswith(fix.path)

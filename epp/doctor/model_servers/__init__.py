@@ -1,4 +1,4 @@
-"""What the model servers of a pool speak and serve, found out by asking them."""
+"""Queries the model servers of a pool for their protocols, models and metrics."""
 
 from epp.doctor.model_servers.probing import probe_all
 from epp.doctor.model_servers.server import Extraction, ModelServer, Speaks

@@ -1,4 +1,4 @@
-"""Recognize an engine by its metrics, and read the configuration of its cache."""
+"""Recognizes an engine by its metrics, and reads the configuration of its cache."""
 
 import re
 from collections.abc import Mapping
@@ -13,15 +13,15 @@ _PREFIXES: Final = {
     "nv_trt_llm_": "triton-tensorrt-llm",
     "nv_inference_": "triton",
 }
-"""Engine by the beginning of its metrics' names, the more special one first: as the endpoint label
-``llm-d.ai/engine-type`` has it."""
+"""Engines by the prefix of their metrics' names, longer prefixes first; named as in the endpoint
+label ``llm-d.ai/engine-type``."""
 
 _CACHE_CONFIG: Final = re.compile(r"^vllm:cache_config_info\{.*$", re.M)
 _NAME: Final = r"^{}[a-zA-Z0-9_:]+[ {{]"
 
 
 def engine_of(page: str) -> str:
-    """Return the engine whose metrics are on the page; "" if there are none that are known."""
+    """Return the engine whose metrics are on the page; "" if it is unknown."""
     for prefix, engine in _PREFIXES.items():
         if re.search(_NAME.format(re.escape(prefix)), page, re.M):
             return engine

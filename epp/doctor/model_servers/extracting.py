@@ -1,4 +1,4 @@
-"""Have the configured data sources and extractors read the pages of a model server."""
+"""Runs the configured data sources and extractors on the pages of a model server."""
 
 import asyncio
 from typing import Final
@@ -14,7 +14,7 @@ _TIMEOUT_SECONDS: Final = 10.0
 async def extract(
     spec: EndpointSpec, graph: PluginGraph
 ) -> tuple[tuple[Extraction, ...], EndpointMetrics]:
-    """Return what became of each page, and the metrics that were read."""
+    """Return the result of each page, and the extracted metrics."""
     endpoint = Endpoint(spec.name, spec.address, spec.labels, node_address=spec.node_address)
     found: list[Extraction] = []
     for binding in graph.sources:

@@ -1,4 +1,4 @@
-"""Ask model servers what they speak and serve."""
+"""Queries model servers for their protocol, health, models and metrics."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from epp.doctor.model_servers.server import ModelServer, Speaks
 
 _TIMEOUT_SECONDS: Final = 5.0
 _AT_ONCE: Final = 16
-"""Servers that are asked at the same time."""
+"""Maximum servers queried at the same time."""
 _MAX_BYTES: Final = 8 * 2**20
 _BAD_REQUEST: Final = 400
 
@@ -47,7 +47,7 @@ class _Answer:
 async def probe_all(
     endpoints: Sequence[EndpointSpec], graph: PluginGraph | None
 ) -> tuple[ModelServer, ...]:
-    """Return what each endpoint answers, in their order.
+    """Return the responses of each endpoint, in their order.
 
     Args:
         endpoints: The model servers.
@@ -67,7 +67,7 @@ async def probe_all(
 
 
 async def _probe(spec: EndpointSpec) -> ModelServer:
-    # Any certificate is accepted, as by data sources: it is the gateway that verifies.
+    # Any certificate is accepted, as by data sources, because the gateway verifies certificates.
     async with httpx.AsyncClient(
         timeout=_TIMEOUT_SECONDS,
         trust_env=False,
@@ -108,7 +108,7 @@ def _reason(error: Exception) -> str:
 
 
 def _wants_tls(answer: _Answer) -> bool:
-    """Whether it is what nginx or Go say to plain HTTP on a port of HTTPS."""
+    """Whether ``answer`` is the error of nginx or Go for plain HTTP on an HTTPS port."""
     return answer.status == _BAD_REQUEST and b"HTTPS" in answer.body
 
 
@@ -160,7 +160,7 @@ async def _try(client: httpx.AsyncClient, url: str) -> _Answer | None:
 
 
 async def _get(client: httpx.AsyncClient, url: str) -> _Answer:
-    """Return the response with as much of its body as a page may have."""
+    """Return the response, with its body up to the maximum length of a page."""
     asked_at = time.time()
     async with client.stream("GET", url) as response:
         answered_at = time.time()

@@ -1,4 +1,4 @@
-"""What is known of a model server after it was asked."""
+"""The record of a model server's responses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from epp.scheduling import NEVER_SCRAPED, EndpointMetrics
 
 
 class Speaks(Enum):
-    """What a server answers with."""
+    """Protocol of a server."""
 
     HTTP = "HTTP"
     TLS = "HTTP over TLS"
@@ -19,58 +19,58 @@ class Speaks(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """What became of a page that the configured plugins have read."""
+    """Result of reading a page with one of the configured plugins."""
 
     source: str
     """Name of the data source."""
     extractor: str
     """Name of the extractor; "" if the source got no page."""
     fault: str
-    """Why it failed; "" if it did not."""
+    """Why reading failed; "" if it succeeded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelServer:
-    """A model server."""
+    """A model server and its responses."""
 
     name: str
     address: str
     speaks: Speaks
     fault: str = ""
-    """Why there was no HTTP response."""
+    """Why there was no HTTP response; "" if there was one."""
     health: int = 0
     """Status of ``/health``; 0 for none."""
     metrics_status: int = 0
     """Status of ``/metrics``; 0 for none."""
     engine: str = ""
-    """The engine whose metrics the page has; "" if it is unknown."""
+    """The engine whose metrics are on the page; "" if it is unknown."""
     version: str = ""
-    """What ``/version`` says; "" for nothing."""
+    """Version that ``/version`` reports; "" if it reports none."""
     models: frozenset[str] | None = None
-    """Models and adapters of ``/v1/models``; None if there is no such list."""
+    """Models and adapters in ``/v1/models``; None if there is no such list."""
     cache_config: Mapping[str, str] | None = None
     """Labels of the metric with the cache's configuration; None without it."""
     skew: ClockSkew | None = None
-    """Of its clock; None if its responses have no date."""
+    """Skew of its clock; None if its responses have no date."""
     extractions: tuple[Extraction, ...] = ()
-    """One for each data source and extractor of the configuration."""
+    """Results by data source and extractor of the configuration."""
     metrics: EndpointMetrics = NEVER_SCRAPED
-    """What the extractors have read."""
+    """The extracted metrics."""
 
     @property
     def answers(self) -> bool:
-        """Whether it speaks HTTP, with TLS or without."""
+        """Whether it speaks HTTP, with or without TLS."""
         return self.speaks in {Speaks.HTTP, Speaks.TLS}
 
     @property
     def block_size(self) -> int:
-        """Tokens in a block of its cache; 0 if unknown."""
+        """Tokens per block of its cache; 0 if unknown."""
         told = (self.cache_config or {}).get("block_size", "")
         return self.metrics.cache_block_size or (int(told) if told.isdecimal() else 0)
 
     @property
     def blocks(self) -> int:
-        """Blocks of its cache; 0 if unknown."""
+        """Number of blocks of its cache; 0 if unknown."""
         told = (self.cache_config or {}).get("num_gpu_blocks", "")
         return self.metrics.cache_blocks or (int(told) if told.isdecimal() else 0)
 

@@ -1,1 +1,1 @@
-"""Dispatch sessions over requests: their order, their endpoints and what a commit does."""
+"""Dispatch sessions over requests: their order, the choice of endpoints, and commits."""

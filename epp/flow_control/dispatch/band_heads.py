@@ -1,4 +1,4 @@
-"""The next request of a band: by the band's policies, or by the orders of session plugins."""
+"""Finds the next request of a band, by its policies or by the orders of session plugins."""
 
 from functools import cmp_to_key
 from heapq import heapify, heappop, heapreplace
@@ -16,14 +16,14 @@ class BandHeads(Protocol):
         """Return the next request of ``band``; None if none is ready."""
 
     def changed(self, flow: Flow) -> None:
-        """Note that the first request of ``flow`` has changed, or what the flow has in flight."""
+        """Note that the first request of ``flow``, or its number of requests in flight, changed."""
 
     def close(self) -> None:
         """Release all references; the session is over."""
 
 
 class PolicyHeads:
-    """The order of the bands' own policies, which is kept from session to session."""
+    """The order by the bands' own policies, which is kept between sessions."""
 
     def first(self, band: PolicyBand) -> QueuedRequest | None:
         flow = band.next_flow()
@@ -33,11 +33,11 @@ class PolicyHeads:
         """Do nothing: a band ranks its flows itself."""
 
     def close(self) -> None:
-        """Do nothing: nothing is held."""
+        """Do nothing: there are no references."""
 
 
 class ComparedHeads:
-    """The order of session plugins; the policies decide between equals.
+    """The order by session plugins; the policies break ties.
 
     The order may differ in each session, so each session sorts the bands that it visits.
     """
@@ -86,7 +86,7 @@ class ComparedHeads:
         return requests[-1] if requests else None
 
     def is_before(self, left: Flow, right: Flow) -> bool:
-        """Return whether ``left`` is before ``right``; a flow without a ready request is last."""
+        """Return whether ``left`` precedes ``right``; a flow without a ready request is last."""
         left_head, right_head = self.head(left), self.head(right)
         if left_head is None or right_head is None:
             return right_head is None and left_head is not None

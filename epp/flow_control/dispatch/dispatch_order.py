@@ -1,4 +1,4 @@
-"""The requests that ``allocate`` tries in a live session: those of the queues, or a single one."""
+"""The requests that ``allocate`` tries in a live session: the queued ones, or a single one."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,7 +13,7 @@ from epp.observability import DebugLine
 
 _MAX_PER_SESSION = 64
 """Dispatches per session; the next session continues in the next turn of the event loop. With ten
-endpoints and the default profile, 64 block the loop for 5 ms; 256 blocked it for 20 ms."""
+endpoints and the default profile, 64 block the loop for 5 ms, 256 for 20 ms."""
 _MAX_REASONS = 8
 """Reasons kept for each request that no endpoint can take."""
 
@@ -38,7 +38,7 @@ class BandedOrder(DispatchOrder):
             parts: The parts of flow control.
             binder: Sends requests.
             policy: The policy of the session.
-            first: The next band, if it is known; measuring it twice took a third of all time.
+            first: The next band, if known; finding it twice took a third of all time.
         """
         self._session = session
         self._binder = binder
@@ -55,7 +55,7 @@ class BandedOrder(DispatchOrder):
         self._tried: QueuedRequest | None = None
         """The request that is being tried."""
         self._began = 0.0
-        """CPU time when that try began."""
+        """CPU time when that attempt began."""
 
     def next_job(self) -> QueuedRequest | None:
         if (tried := self._tried) is not None:
@@ -133,9 +133,9 @@ class BandedOrder(DispatchOrder):
 
 
 class SingleOrder(DispatchOrder):
-    """One request that arrives and need not wait, for plugins that see all requests.
+    """One arriving request that need not wait, for plugins that see all requests.
 
-    In the end it :attr:`is_settled` if it was sent or has failed; otherwise it has to wait.
+    Afterwards it :attr:`is_settled` if it was sent or has failed; otherwise it has to wait.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class SingleOrder(DispatchOrder):
 
 
 def reasons_in(explanations: Explanations, queued: QueuedRequest) -> Sequence[str]:
-    """Return why no endpoint can take a request; the first few, as each endpoint may have one."""
+    """Return why no endpoint can take a request; only the first few reasons are kept."""
     reasons = explanations.of(queued)
     more = len(reasons) - _MAX_REASONS
     return reasons if more <= 0 else [*reasons[:_MAX_REASONS], f"and {more} more reasons"]

@@ -1,4 +1,4 @@
-"""The sessions of one configuration: its plugins, its actions, and when a session is worth it."""
+"""The sessions of one configuration: its plugins, its actions, and when a session is opened."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -36,7 +36,7 @@ class DispatchSessions:
 
     Raises:
         PluginError: A session plugin cannot be configured.
-        RegistrationError: Two session plugins register what only one can.
+        RegistrationError: Two session plugins register a function that only one may provide.
     """
 
     def __init__(self, settings: FlowSettings, parts: FlowParts) -> None:
@@ -56,13 +56,13 @@ class DispatchSessions:
         self._binder = RequestBinder(parts, keeps_in_flight=self.sees_all)
         self._actions = [self._action(name) for name in settings.actions]
         self._first: PolicyBand | None = None
-        """The next band, as it was found before the session opened."""
+        """The next band, found before the session opened."""
         self._faults = FaultLog()
         self._known_faults: set[tuple[str, str]] = set()
         self.dispatcher = self._dispatcher(settings)
 
     def _dispatcher(self, settings: FlowSettings) -> Dispatcher:
-        """Return the current dispatcher if it has the same plugins, which keep their state."""
+        """Return the current dispatcher if its plugins are the same, which keeps their state."""
         known = self._ledger.dispatcher
         if known is not None and known.plugins == settings.plugins:
             return known
@@ -128,7 +128,7 @@ class DispatchSessions:
         self._host.observer.session_ended(perf_counter() - began)
 
     def run_alone(self, queued: QueuedRequest) -> bool:
-        """Run a session for one request that arrives; return whether it was sent or has failed."""
+        """Run a session for one arriving request; return whether it was sent or has failed."""
         ledger = self._ledger
         ledger.nodes.follow(self._host.pool())
         ledger.cluster.add_job(queued)
@@ -147,7 +147,7 @@ class DispatchSessions:
         return is_settled
 
     def moved(self, queued: QueuedRequest, endpoint: Endpoint) -> None:
-        """Note that another endpoint than the chosen one serves a request."""
+        """Note that a request is served by an endpoint other than the chosen one."""
         if queued.node is not None:
             self.dispatcher.move(queued.task, self._ledger.nodes.of(endpoint))
 

@@ -1,4 +1,4 @@
-"""Commits of live sessions: requests are sent to their endpoints, or evicted."""
+"""Carries out the commits of live sessions: sends requests to endpoints and evicts others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class RequestBinder(Binder):
         self._keeps_in_flight = keeps_in_flight
 
     def send(self, queued: QueuedRequest, statement: Statement) -> None:
-        """Commit ``statement``, in which a request that left its queue has its place."""
+        """Commit ``statement``, which places a request that has left its queue."""
         flow = queued.queue
         flow.running += 1  # before the commit, because the request may end during it
         try:

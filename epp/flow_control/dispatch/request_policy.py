@@ -1,4 +1,4 @@
-"""The policy of live sessions: the scheduler chooses nodes, and bands order equals."""
+"""The policy of live sessions: the scheduler chooses nodes, and the bands break ties."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -12,7 +12,7 @@ from epp.scheduling import PLUGIN_FAULTS, Endpoint
 
 
 class RequestPolicy(DefaultPolicy):
-    """Chooses nodes with the scheduler, and orders equals by the policies of their bands."""
+    """Chooses nodes with the scheduler, and breaks ties by the policies of the bands."""
 
     def __init__(self, parts: FlowParts) -> None:
         self._host = parts.host

@@ -1,4 +1,4 @@
-"""Whether the pool has capacity, and for which band: the detector and the usage limits combined."""
+"""Combines detector and usage limits: whether the pool has capacity, and for which band."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -40,7 +40,7 @@ class Capacity:
         self._blocked_band: tuple[PolicyBand, float] | None = None
         """The blocked band, and the saturation that blocks it."""
         self.is_held_back = False
-        """Whether a ceiling blocks it below full saturation: the ceiling may change soon."""
+        """Whether a ceiling blocks the band below full saturation; the ceiling may change soon."""
 
     # --- decisions --------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ class Capacity:
         )
 
     def demand(self) -> Demand | None:
-        """Return what the blocked band lacks; None if no band is blocked."""
+        """Return the demand of the blocked band; None if no band is blocked."""
         if self._blocked_band is None:
             return None
         band, saturation = self._blocked_band

@@ -11,7 +11,7 @@ from epp.scheduling import PLUGIN_FAULTS, Guard, PluginContractError
 
 
 class Ceilings:
-    """The ceilings of the bands; they are full saturation if the policy fails or omits a band."""
+    """The ceilings of the bands; full saturation if the policy fails or omits a band."""
 
     def __init__(self, guard: Guard[UsageLimitPolicy], bands: Bands) -> None:
         self._guard = guard

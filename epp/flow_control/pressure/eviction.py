@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class Demand(NamedTuple):
-    """What a blocked band lacks: its requests wait because the pool is too full."""
+    """The shortage of a blocked band, whose requests wait because the pool is too full."""
 
     priority: int
     saturation: float
@@ -46,7 +46,7 @@ class Demand(NamedTuple):
 
     @property
     def victims(self) -> float:
-        """How many requests cause the excess; at least one, as the saturation must be below.
+        """How many requests cause the excess; at least one, as the saturation must fall below.
 
         It is 0 for an idle pool: a ceiling of 0 is policy, not a shortage of capacity.
         """
@@ -102,7 +102,7 @@ class Evictions:
         return in_flight
 
     def add(self, in_flight: InFlight) -> None:
-        """Register a request that another process has sent, whose filter accepts it."""
+        """Register a request that another process has sent and that its filter has accepted."""
         if self._settings is not None:
             self._kept[in_flight] = None
 
@@ -146,7 +146,7 @@ class Evictions:
         """Return the records of ``jobs``.
 
         Raises:
-            ValueError: One of them cannot be evicted, or no longer.
+            ValueError: One of them cannot be evicted, or no longer can.
         """
         wanted = set(jobs)
         found = [each for each in self._kept if each.revocable.queued in wanted]

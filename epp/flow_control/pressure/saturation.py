@@ -1,4 +1,4 @@
-"""The saturation of the pool: of prefill and decode servers, the fuller stage counts.
+"""The saturation of the pool: that of its fuller stage, prefill or decode.
 
 Source: the Go EPP's flow control, which splits a pool by the label ``llm-d.ai/role``.
 """
@@ -116,7 +116,7 @@ class SheddingAdmission:
         """Return the saturation for which a request is refused; None if it is admitted.
 
         Args:
-            priority: Of the request; if it is not negative, nothing is measured.
+            priority: Priority of the request; if it is not negative, nothing is measured.
             endpoints: The whole pool.
         """
         if priority >= 0:

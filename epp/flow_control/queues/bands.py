@@ -25,22 +25,23 @@ from epp.scheduling import PLUGIN_FAULTS, Guard, LLMRequest, PluginContractError
 
 _AGEING_SECONDS = 0.02
 _AGEING_PART = 0.05
-"""Keys that change with time are recomputed at most this often, and in this part of all time."""
+"""Keys that change with time are recomputed at most this often, which takes at most this part of
+all time."""
 
 _SPARE_ENTRIES = 64
-"""Outdated entries of the heap that are tolerated, beyond one per flow. They are removed at the
-front, which they never reach while new heads keep sorting before them."""
+"""Outdated entries that the heap may hold, beyond one per flow. They are removed at the front,
+which they never reach while new heads keep sorting before them."""
 
 _MAX_OWED = 2.0
-"""Limits the credit of a band that no endpoint could take for an hour, so that it does not get the
-whole pool afterwards."""
+"""Limits the credit of a band that no endpoint could serve for a long time, so that it does not get
+the whole pool afterwards."""
 
 _SHARED_FLOOR = 0.5
-"""The largest part of all dispatches that all lower bands together are guaranteed."""
+"""The largest part of all dispatches that is guaranteed to all lower bands together."""
 
 
 class PolicyBand(Band):
-    """A band with its policies; the flows are a heap.
+    """A band with its policies; its flows form a heap.
 
     Args:
         priority: Of its requests.
@@ -144,7 +145,7 @@ class PolicyBand(Band):
     # --- displacement -----------------------------------------------------------------------------
 
     def holdings(self, kind: type[Holdings]) -> Holdings:
-        """Return the flows ordered by what they hold of a limit."""
+        """Return the flows, ordered by their use of a limit."""
         found = self._holdings.get(kind)
         if found is None:
             found = self._holdings[kind] = kind(self.flows, self._weight)

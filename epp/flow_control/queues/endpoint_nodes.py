@@ -25,7 +25,7 @@ class EndpointNodes:
         self._nodes: dict[Endpoint, EndpointNode] = {}
 
     def follow(self, pool: Sequence[Endpoint]) -> None:
-        """Make the nodes those of ``pool``, a snapshot; done once per object."""
+        """Update the nodes to ``pool``, a snapshot; does nothing for the same object again."""
         if pool is self._pool:
             return
         self._pool = pool

@@ -1,9 +1,9 @@
-"""Which flow of a band uses most of a limit, and which of its requests is displaced first.
+"""Finds the flow of a band that uses most of a limit, and its request to displace first.
 
 A band creates these objects when it first reaches a limit, and drops them when no request waits in
 it, so they cost nothing below the limits. An entry of the heap may overestimate its flow, but never
-underestimate it; it is corrected at the front. So a request that leaves costs nothing here, and a
-request that arrives costs one push.
+underestimate it; it is corrected at the front. So a departing request costs nothing here, and an
+arriving one costs one push.
 """
 
 from abc import ABC, abstractmethod
@@ -14,11 +14,11 @@ from typing import Final
 from epp.flow_control.flows import Flow, QueuedRequest
 
 _SPARE_ENTRIES: Final = 64
-"""Outdated entries that are tolerated, beyond one for each flow or request."""
+"""Outdated entries that a heap may hold, beyond one for each flow or request."""
 
 
 class Holdings(ABC):
-    """The flows of one band, ordered by what they hold per weight."""
+    """The flows of one band, ordered by the amount that they hold per weight."""
 
     def __init__(self, flows: Mapping[str, Flow], weigh: Callable[[Flow], float]) -> None:
         """Order the flows.
@@ -120,7 +120,7 @@ class ByteHoldings(Holdings):
     """
 
     def __init__(self, flows: Mapping[str, Flow], weigh: Callable[[Flow], float]) -> None:
-        # Sizes and numbers instead of requests, which would keep those that left alive.
+        # Sizes and sequence numbers: references to requests would keep departed ones alive.
         self._sizes: dict[Flow, list[tuple[int, int]]] = {}
         """Requests of the flows that were needed, largest first; some may have left."""
         super().__init__(flows, weigh)

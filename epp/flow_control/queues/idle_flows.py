@@ -11,7 +11,8 @@ from epp.flow_control.sessions import Cluster
 
 IDLE_FLOW_SECONDS: Final = 300.0
 MAX_IDLE_FLOWS: Final = 10_000
-"""14 MB. Clients choose fairness ids, so beyond this number the oldest idle flow is removed."""
+"""They take 14 MB. Clients choose fairness ids, so beyond this number the oldest idle flow is
+removed."""
 
 _EVERY_SECONDS: Final = 60.0
 _MAX_AT_ONCE: Final = 64
@@ -21,7 +22,7 @@ _MAX_AT_ONCE: Final = 64
 class IdleFlows:
     """Keeps idle flows for a while, because fairness policies keep state in them.
 
-    A timer runs only while there are any.
+    A timer runs only while there are idle flows.
     """
 
     def __init__(self, bands: Bands, cluster: Cluster, host: FlowHost) -> None:
@@ -33,7 +34,7 @@ class IdleFlows:
         self._timer: asyncio.TimerHandle | None = None
 
     def flow(self, band: PolicyBand, fairness_id: str, now: float) -> Flow:
-        """Return the flow of a request that arrives; it is not idle any more."""
+        """Return the flow of an arriving request; it is no longer idle."""
         known = fairness_id in band.flows
         flow = band.flow(fairness_id, now)
         if known:

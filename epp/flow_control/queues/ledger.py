@@ -89,7 +89,7 @@ class Ledger:
         return False
 
     def flow(self, band: PolicyBand, fairness_id: str, now: float) -> Flow:
-        """Return the flow of a request that arrives."""
+        """Return the flow of an arriving request."""
         return self._idle.flow(band, fairness_id, now)
 
     def enter(

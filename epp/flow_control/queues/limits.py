@@ -20,7 +20,7 @@ from epp.flow_control.queues.holdings import ByteHoldings, Holdings, RequestHold
 from epp.flow_control.settings import FlowSettings
 
 MAX_DISPLACED: Final = 64
-"""Requests displaced by one; answering them takes 5 ms of the event loop."""
+"""Requests that one request may displace; answering them takes 5 ms of the event loop."""
 
 
 class Limit(NamedTuple):
@@ -99,7 +99,7 @@ def _excess(waiting: int, size_bytes: int, most: int) -> int:
 
 
 class _Plan:
-    """The requests that would be displaced by one; none has left its queue yet."""
+    """The requests that a new one would displace; none has left its queue yet."""
 
     def __init__(self, bands: Bands, band: PolicyBand, queued: QueuedRequest) -> None:
         self.victims: dict[QueuedRequest, None] = {}

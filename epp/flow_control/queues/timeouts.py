@@ -22,7 +22,7 @@ def ttl_of(band: BandSettings, own_seconds: float | None) -> float | None:
 
 
 class WaitingTimes:
-    """Decides when each request expires; timeouts restart as the pool becomes empty or not."""
+    """Decides when each request expires; a pool that fills or empties restarts the timeouts."""
 
     def __init__(self, host: FlowHost, settings: FlowSettings) -> None:
         self._host = host
@@ -56,7 +56,7 @@ class WaitingTimes:
         self._expiry.add(queued)
 
     def compact(self, waiting: int) -> None:
-        """Drop requests that left their queues, if they are most of those held.
+        """Drop requests that left their queues, if they are most of the entries.
 
         Args:
             waiting: How many requests still wait.
@@ -93,7 +93,7 @@ class Expiry:
             self._arm()
 
     def compact(self, waiting: int) -> None:
-        """Drop requests that left their queues, if they are most of those held."""
+        """Drop requests that left their queues, if they are most of the entries."""
         if len(self._heap) > 2 * waiting + _SPARE_ENTRIES:
             self._heap = [entry for entry in self._heap if entry[2].is_waiting]
             heapify(self._heap)
@@ -102,7 +102,7 @@ class Expiry:
             self._disarm()
 
     def replace(self, waiting: Iterable[QueuedRequest]) -> None:
-        """Watch exactly ``waiting``."""
+        """Replace the watched requests by ``waiting``."""
         self._heap = [
             (each.expires_at, each.sequence, each)
             for each in waiting

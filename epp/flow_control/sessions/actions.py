@@ -4,9 +4,9 @@
 * ``reclaim`` evicts jobs of *other* tenants, for a job whose tenant is owed more.
 * ``preempt`` evicts jobs of the *same* tenant that have a lower priority.
 
-They mean the same wherever sessions run. What differs between a cluster file and live requests is
-passed in: the order in which waiting jobs are tried (:class:`DispatchOrder`), and the search for
-victims (:class:`VictimSearch`).
+They work the same for a cluster file and for live requests. The parts that differ are passed in:
+the order in which waiting jobs are tried (:class:`DispatchOrder`), and the search for victims
+(:class:`VictimSearch`).
 """
 
 from abc import abstractmethod
@@ -36,7 +36,7 @@ class Allocate:
     """Gives waiting jobs places, in order, where there is capacity; evicts nothing.
 
     Args:
-        order: Makes the order in which a session's waiting jobs are tried.
+        order: Creates the order in which a session's waiting jobs are tried.
     """
 
     name = "allocate"
@@ -54,7 +54,7 @@ class Allocate:
                 else:
                     statement.discard()
                     order.skip(job)
-            except Exception as error:  # a bug, for plugins are guarded
+            except Exception as error:  # a bug of ours: plugins are guarded
                 order.fail(job, error)
         order.close()
 
@@ -63,7 +63,7 @@ class Reclaim:
     """Evicts preemptible jobs of other tenants, for a waiting job that may reclaim.
 
     Args:
-        search: Makes the search for a session's victims.
+        search: Creates the search for a session's victims.
     """
 
     name = "reclaim"
@@ -91,7 +91,7 @@ class Preempt:
     """Evicts preemptible jobs of the same tenant that have a lower priority.
 
     Args:
-        search: Makes the search for a session's victims.
+        search: Creates the search for a session's victims.
     """
 
     name = "preempt"

@@ -126,7 +126,7 @@ class Arguments(Mapping[str, object]):
 
 
 def params_of(builder: Callable[..., object]) -> type[msgspec.Struct] | None:
-    """Return the Struct with which a first argument is annotated; None if it is something else."""
+    """Return the Struct that annotates the first parameter; None if its type is another."""
     annotation = next((each.annotation for each in _parameters(builder) or ()), None)
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         return annotation
@@ -150,11 +150,11 @@ def _parameters(builder: Callable[..., object]) -> tuple[inspect.Parameter, ...]
 
 
 class _InvalidError(ValueError):
-    """A value has another form; the message names it."""
+    """A value has the wrong form; the message names it."""
 
 
 def _convert(given: object, wanted: Any, name: str) -> object:  # noqa: ANN401 - a type expression
-    """Return ``given`` as ``wanted``; ``name`` is what error messages call it."""
+    """Return ``given`` as ``wanted``; ``name`` is its name in error messages."""
     if get_origin(wanted) in {dict, Mapping}:
         if not isinstance(given, Mapping):
             raise _InvalidError(f"{name} is {given!r}; it must be a mapping")
@@ -178,7 +178,7 @@ class _Form(NamedTuple):
     name: str
     """In words, for error messages."""
     read: Callable[[object], object]
-    """Converts a value; raises TypeError or ValueError for another form."""
+    """Converts a value; raises TypeError or ValueError for the wrong form."""
 
 
 def _form_of(wanted: Any) -> _Form | None:  # noqa: ANN401 - a type expression

@@ -16,15 +16,15 @@ Fault = Callable[[str, str, PluginFault], None]
 
 
 class DefaultPolicy:
-    """The choice of a node, and the order of queues and jobs that compare as equal.
+    """Chooses nodes, and breaks ties between queues and between jobs.
 
-    A dispatcher may be given a policy of its own with other methods.
+    A dispatcher may be given a subclass.
     """
 
     def best_node(self, ssn: "CombinedPoints", task: Task, nodes: Sequence[Node]) -> Node | None:
-        """Return the node for ``task``, which may have a place; None if none fits.
+        """Return the node for ``task``, which may be placed; None if none fits.
 
-        Here it is the node with the highest score; among equals the first by name.
+        The default is the node with the highest score; among equals the first by name.
         """
         scores = ssn.node_scores(task, ssn.fitting(task, nodes))
         return min(scores, key=lambda node: (-scores[node], node.name), default=None)
@@ -65,7 +65,7 @@ class CombinedPoints(ExtensionPoints):
         left_victims: Sequence[Task] = (),
         right_victims: Sequence[Task] = (),
     ) -> int:
-        """Return -1 if ``left`` is first, 1 if ``right`` is, 0 if they are the same."""
+        """Return -1 if ``left`` is first, 1 if ``right`` is, 0 if they are equal."""
         if self.queue_orders:
             sides = (left, right, left_job, right_job, left_victims, right_victims)
             if decided := self._first(self.queue_orders, "queue_order", *sides):
@@ -73,7 +73,7 @@ class CombinedPoints(ExtensionPoints):
         return self.policy.tie_of_queues(left, right)
 
     def compare_jobs(self, left: Job, right: Job) -> int:
-        """Return -1 if ``left`` is first, 1 if ``right`` is, 0 if they are the same."""
+        """Return -1 if ``left`` is first, 1 if ``right`` is, 0 if they are equal."""
         if self.job_orders and (decided := self._first(self.job_orders, "job_order", left, right)):
             return decided
         return self.policy.tie_of_jobs(left, right)
@@ -262,7 +262,7 @@ def _failed(plugin: str, error: PluginFault) -> str:
 
 
 def wrong_result(answer: object, expected: str) -> TypeError:
-    """Return the fault of a plugin that returned an object of another type."""
+    """Return the fault of a plugin that returned an object of the wrong type."""
     return TypeError(f"it returned {answer!r:.100}; it must return {expected}")
 
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 from epp.flow_control.sessions.model import Gpu, Job, Node, Queue, Task
 
 PLUGIN_FAULTS: Final = (Exception, SystemExit)
-"""What a plugin may raise without ending the session, or the program by `sys.exit()`."""
+"""Exceptions of a plugin that do not end the session, nor the program by ``sys.exit()``."""
 
 PluginFault = Exception | SystemExit
 
@@ -34,7 +34,7 @@ ALLOWED = Verdict(allowed=True)
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What an action would do: place ``preemptor`` and evict the victims."""
+    """The plan of an action: place ``preemptor`` and evict the victims."""
 
     preemptor: Job
     victims: Sequence[Task]
@@ -44,7 +44,7 @@ QueueOrder = Callable[[Queue, Queue, Job, Job, Sequence[Task], Sequence[Task]], 
 """Negative if the first queue is first, positive if the second one is, 0 if equal.
 
 The jobs are the best waiting jobs in or below each queue. The tasks are the victims of each queue
-so far, which are evicted already; none while an action does not evict.
+so far, which are already evicted; empty if the action does not evict.
 """
 JobOrder = Callable[[Job, Job], float]
 """Negative if the first job is first, positive if the second one is, 0 if equal."""
@@ -86,11 +86,11 @@ JobHook = Callable[[Job], None]
 
 
 class Binder(Protocol):
-    """Carries out what statements commit."""
+    """Carries out the commits of statements."""
 
     @abstractmethod
     def commit(self, evictions: Sequence["Eviction"], bindings: Sequence["Binding"]) -> None:
-        """Carry out all of it, or raise an exception and do nothing."""
+        """Carry out all evictions and bindings, or raise an exception and do nothing."""
 
 
 class Binding(NamedTuple):

@@ -11,7 +11,7 @@ from epp.flow_control.sessions.statement import CommitError, Statement
 
 
 class DispatchOrder(Protocol):
-    """The waiting jobs of one session, next one first.
+    """The waiting jobs of one session, the next one first.
 
     :class:`ComparedOrder` compares all jobs with the functions of plugins, as KAI-Scheduler does.
     ``BandedOrder`` of :mod:`epp.flow_control.dispatch` takes heads of queues that stay sorted from
@@ -24,7 +24,7 @@ class DispatchOrder(Protocol):
 
     @abstractmethod
     def dispatch(self, job: Job, statement: Statement) -> None:
-        """Commit ``statement``, in which ``job`` has its places."""
+        """Commit ``statement``, which places ``job``."""
 
     @abstractmethod
     def skip(self, job: Job) -> None:
@@ -40,7 +40,7 @@ class DispatchOrder(Protocol):
 
     @abstractmethod
     def close(self) -> None:
-        """Release what the order refers to: the action has ended."""
+        """Release all references: the action has ended."""
 
 
 class ComparedOrder(DispatchOrder):

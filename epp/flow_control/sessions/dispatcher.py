@@ -20,8 +20,8 @@ from epp.flow_control.sessions.points import (
 from epp.flow_control.sessions.session import Session
 
 TIMED_SESSIONS: Final = 8
-"""One session in so many has the plugins' calls timed: to time each takes 0.3 us of calls that take
-one, so that sessions with plugins would take a fifth longer."""
+"""Calls of plugins are timed in one session out of this many. Timing adds 0.3 us to a call of 1 us,
+so sessions with plugins would take a fifth longer if all were timed."""
 
 
 class _Member(NamedTuple):
@@ -59,12 +59,12 @@ class Dispatcher:
             actions: In the order in which they are executed.
             fault: Receives each exception of a plugin.
             policy: Chooses nodes and breaks ties; KAI-Scheduler's by default.
-            timer: Makes the functions that take the durations of plugin calls: of the calls per
-                session, and of those in one session in :data:`TIMED_SESSIONS`.
+            timer: Returns callbacks for the durations of plugin calls: of the calls per session,
+                and of all calls in one session out of :data:`TIMED_SESSIONS`.
 
         Raises:
-            PluginError: Two plugins have one name, or one fails to configure itself.
-            RegistrationError: Two plugins register what only one can.
+            PluginError: Two plugins have the same name, or one fails to configure itself.
+            RegistrationError: Two plugins register a function that only one may provide.
         """
         self.cluster = cluster
         self.plugins = tuple(plugins)
@@ -93,7 +93,7 @@ class Dispatcher:
         self._session.registering = None
         self._configured = self._session.mark()
         self.has_functions = self._configured[0] > 0
-        """Whether a plugin registered more than pages in ``on_configure``."""
+        """Whether a plugin registered functions other than pages in ``on_configure``."""
         members = (
             _Member(
                 plugin,
@@ -213,7 +213,7 @@ class Dispatcher:
         """End a running task; it is pending again.
 
         Raises:
-            ValueError: It is not running, or by a statement that is not committed yet.
+            ValueError: It is not running, or its statement is not committed yet.
         """
         node, gpu = task.node, task.gpu
         if node is None or task.status is not TaskStatus.RUNNING:
@@ -234,7 +234,7 @@ class Dispatcher:
 
 
 def _method(plugin: SessionPlugin, name: str, timer: Timer) -> Callable[[Session], None] | None:
-    """Return a method of a plugin, with its time taken; None if the plugin does not override it."""
+    """Return a method of a plugin, timed; None if the plugin does not override it."""
     method: Callable[[Session], None] = getattr(plugin, name)
     if getattr(method, "__func__", None) is getattr(SessionPlugin, name):
         return None

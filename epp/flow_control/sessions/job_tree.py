@@ -17,10 +17,10 @@ class JobTree:
     def __init__(
         self, points: CombinedPoints, jobs: Iterable[Job], *, last_first: bool = False
     ) -> None:
-        """Hold ``jobs``.
+        """Build the tree of ``jobs``.
 
         Args:
-            points: The orders.
+            points: Compares queues and jobs.
             jobs: The jobs; their queues are leaves.
             last_first: Pop them in reverse order, as victims.
         """
@@ -104,7 +104,7 @@ class _Branch:
         self.is_stale = False
 
     def best(self) -> Job:
-        """Return the next job; there is one."""
+        """Return the next job; there must be one."""
         branch = self
         while branch.children:
             branch = branch.children[0]

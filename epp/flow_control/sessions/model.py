@@ -1,6 +1,6 @@
 """The objects of sessions: queues, jobs, tasks, nodes and their GPUs.
 
-In a GPU cluster they are what their names say. In a request dispatcher a queue is a tenant, a job
+In a GPU cluster they have their usual meaning. In a request dispatcher a queue is a tenant, a job
 one request or a group of requests, a task a request, a node an endpoint, and a GPU one of its
 data-parallel ranks. Sessions work on the live objects, without copies, and change them through a
 :class:`~epp.flow_control.sessions.statement.Statement`.
@@ -161,11 +161,11 @@ class Job:
 
         Args:
             name: Unique among the jobs.
-            queue: The queue, one without children.
+            queue: The queue; it must have no children.
             tasks: At least ``min_available`` of them.
             priority: Jobs of a higher priority are first, if a plugin orders by it.
             min_available: The number of tasks that are placed together, or not at all.
-            preemptible: Whether it can be evicted; None: if its priority is negative.
+            preemptible: Whether it can be evicted; None for only if its priority is negative.
             created: Breaks ties: older jobs are first.
         """
         self.name = name
@@ -193,7 +193,7 @@ class Job:
         ]
 
     def next_count(self) -> int:
-        """Return how many tasks are placed next: those missing to ``min_available``, or one."""
+        """Return how many tasks are placed next: those missing from ``min_available``, or one."""
         return max(1, self.min_available - len(self.active()))
 
     def next_size(self) -> float:

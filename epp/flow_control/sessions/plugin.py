@@ -29,10 +29,10 @@ class SessionPlugin:
         """
 
     def on_session_close(self, ssn: Session) -> None:
-        """Finish; called in reverse order, also after an action that failed."""
+        """Finish the session; called in reverse order, even if an action failed."""
 
     def dump_state(self) -> Mapping[str, object] | None:
-        """Return what the plugin remembers, for ``/debug/plugins/state``; None if it is nothing.
+        """Return the plugin's state for ``/debug/plugins/state``; None if it has none.
 
         See :meth:`epp.scheduling.Plugin.dump_state`.
         """

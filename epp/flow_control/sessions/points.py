@@ -12,9 +12,10 @@ R = TypeVar("R")
 
 
 Observe = Callable[[float], None]
-"""Takes the seconds of a call."""
+"""Receives the duration of a call, in seconds."""
 Timer = Callable[[str, str], Observe | None]
-"""Returns what takes the durations of a plugin's calls at an extension point; None for nothing."""
+"""Returns a callback for the durations of a plugin's calls at an extension point; None for no
+timing."""
 
 
 class Registered(NamedTuple, Generic[F]):
@@ -31,11 +32,11 @@ class _Appended(NamedTuple):
     place: int
     point: str
     plain: Registered[Any]
-    """The function itself, without what times it."""
+    """The function without the wrapper that times it."""
 
 
 def no_timer(plugin: str, point: str) -> None:
-    """Let no call be timed."""
+    """Return None: calls are not timed."""
 
 
 def timed(function: Callable[..., R], observe: Observe | None) -> Callable[..., R]:
@@ -61,7 +62,7 @@ class ExtensionPoints:
     """The registered functions, in the order of registration, in which they are called.
 
     Args:
-        timer: Makes the functions that take the durations of calls.
+        timer: Returns callbacks for the durations of calls.
     """
 
     def __init__(self, timer: Timer = no_timer) -> None:
@@ -100,15 +101,15 @@ class ExtensionPoints:
         self.http_handlers: dict[str, Registered[api.HttpHandler]] = {}
 
     def add_queue_order_fn(self, function: api.QueueOrder) -> None:
-        """Order queues; the first that is not 0 decides, then age, then name."""
+        """Order queues; the first result that is not 0 decides, then age, then name."""
         self._append(self.queue_orders, "queue_order", function)
 
     def add_job_order_fn(self, function: api.JobOrder) -> None:
-        """Order the jobs of a queue; the first that is not 0 decides, then age, then name."""
+        """Order the jobs of a queue; the first result other than 0 decides, then age, then name."""
         self._append(self.job_orders, "job_order", function)
 
     def add_task_order_fn(self, function: api.TaskOrder) -> None:
-        """Order the tasks of a job; the first that is not 0 decides, then age, then name."""
+        """Order the tasks of a job; the first result that is not 0 decides, then age, then name."""
         self._append(self.task_orders, "task_order", function)
 
     def add_pre_predicate_fn(self, function: api.PrePredicate) -> None:
@@ -172,11 +173,11 @@ class ExtensionPoints:
         self._append(self.reclaimables, "reclaimable", function)
 
     def add_on_job_solution_start_fn(self, function: api.SolutionStart) -> None:
-        """Be called before a search for victims to reclaim."""
+        """Call ``function`` before a search for victims to reclaim."""
         self._append(self.solution_starts, "on_job_solution_start", function)
 
     def add_pre_job_allocation_fn(self, function: api.JobHook) -> None:
-        """Be called before a job is placed."""
+        """Call ``function`` before a job is placed."""
         self._append(self.pre_allocations, "pre_job_allocation", function)
 
     def add_bind_request_mutate_fn(self, function: api.BindRequestMutate) -> None:
@@ -189,7 +190,7 @@ class ExtensionPoints:
         allocate: api.EventFunction | None = None,
         deallocate: api.EventFunction | None = None,
     ) -> None:
-        """Be called for each task that is placed or removed, also by undoing; cannot veto."""
+        """Call a function for each task that is placed or removed, even by an undo; no veto."""
         if allocate is not None:
             self._append(self.on_allocate, "allocate", allocate)
         if deallocate is not None:
@@ -218,7 +219,7 @@ class ExtensionPoints:
         self._set(self.http_handlers, below, function, f"the path {path!r}")
 
     def time_calls(self, *, is_on: bool) -> None:
-        """Have the calls from now on timed, or not: untimed ones cost nothing more."""
+        """Turn the timing of calls on or off; untimed calls cost nothing extra."""
         if is_on is not self._is_timing:
             self._is_timing = is_on
             for functions, place, point, plain in self._appended:
@@ -229,7 +230,7 @@ class ExtensionPoints:
         return len(self._log), len(self._pages_log)
 
     def forget_functions(self, mark: tuple[int, int]) -> None:
-        """Remove what was registered since ``mark``, except HTTP handlers."""
+        """Remove the functions registered since ``mark``, except HTTP handlers."""
         _undo(self._log, mark[0])
 
     def forget_pages(self, mark: tuple[int, int]) -> None:

@@ -65,7 +65,7 @@ class Registry:
         """Return a registry with the builders of both.
 
         Raises:
-            ValueError: They have different builders of one name.
+            ValueError: They have different builders of the same name.
         """
         registry = Registry(self._builders)
         for name, builder in other._builders.items():  # noqa: SLF001 - of its own class

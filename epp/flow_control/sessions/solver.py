@@ -56,7 +56,7 @@ class _Simulation:
         """Place the job where some of ``victims`` run, the last in order first.
 
         Returns:
-            Whether it has its places; if not, everything is as it was.
+            Whether it was placed; if not, nothing has changed.
         """
         told, attempt = self._ssn.explanations, Explanations()
         # Reasons noted during the simulation are about evictions that may be undone.
@@ -111,7 +111,7 @@ class _Simulation:
         nodes = self._ssn.cluster.nodes.values()
         for requires_gpu in (True, False):
             sizes = sorted(task.size for task in pending if task.requires_gpu is requires_gpu)
-            # Whichever tasks come next, at least so many of this kind are among them.
+            # Whichever tasks come next, at least this many of this kind are among them.
             least = sum(sizes[: max(0, count - len(pending) + len(sizes))])
             if least and least * _ROUNDED > sum(node.room(requires_gpu) for node in nodes) + _SPARE:
                 return False

@@ -11,7 +11,7 @@ from epp.flow_control.sessions.model import Gpu, Node, Task, TaskStatus
 
 
 class StatementSession(Protocol):
-    """What a statement needs of its session."""
+    """The part of a session that its statements use."""
 
     cluster: Cluster
     binder: Binder

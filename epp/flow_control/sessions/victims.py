@@ -1,4 +1,4 @@
-"""What an action that evicts needs: which jobs may be victims, and a search among them."""
+"""For actions that evict: which jobs may be victims, and the search for them."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -11,19 +11,19 @@ from epp.flow_control.sessions.model import Job
 
 @dataclass(frozen=True, slots=True)
 class EvictionRule:
-    """Whom one action may evict."""
+    """Which jobs one action may evict."""
 
     verb: str
     """What happens to a victim, as a participle: "reclaimed"."""
     concerns: Callable[[Job, Job], bool]
-    """Whether the action is about these two at all: the waiting job and a possible victim."""
+    """Whether the action applies to these two jobs: the waiting job and a possible victim."""
     permits: Callable[[Job, Job], bool]
     """Whether the plugins let the waiting job evict the victim."""
     accepts: Callable[[Scenario], bool]
     """Whether the plugins accept all evictions for one job together."""
 
     def reason(self, job: Job) -> str:
-        """Return the reason that victims of ``job`` are evicted for."""
+        """Return the reason for evicting the victims of ``job``."""
         return f"{self.verb} by job {job.name}"
 
 
@@ -43,7 +43,7 @@ class VictimSearch(Protocol):
     def make_room(self, job: Job, rule: EvictionRule) -> bool:
         """Evict victims for ``job``; return whether any were evicted.
 
-        If not, everything is as it was and the session's explanations say why.
+        If not, nothing has changed, and the session's explanations say why.
         """
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """The page ``/debug/session``: the waiting requests, in their order, and why they wait.
 
-It contains no prompts and no headers. It is made on the event loop, so it is bounded: of long lists
-it has the first entries and the number of the others.
+It contains no prompts and no headers. It is built on the event loop, so it is bounded: a long list
+is cut after its first entries, and the number of the others is given.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ from epp.observability import DebugPage, printable
 
 PATH = "session"
 MOST = 100
-"""The most requests and flows per band, parked requests and faults on the page."""
+"""Maximum number of requests and flows per band, of parked requests and of faults on the page."""
 
 
 class Queues(Protocol):

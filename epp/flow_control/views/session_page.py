@@ -4,7 +4,7 @@ import msgspec
 
 
 class ShareLine(msgspec.Struct, frozen=True, kw_only=True):
-    """The share of a flow of one resource."""
+    """A flow's share of one resource."""
 
     resource: str
     used: float | None = None

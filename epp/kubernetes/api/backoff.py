@@ -12,10 +12,10 @@ _MOST_DOUBLINGS: Final = 5
 
 
 class Backoff:
-    """Waits of 0.8 to 1.6 s, doubled with each failure up to 15 to 30 s, at random within those.
+    """Random waits from 0.8 to 1.6 s, doubled with each failure up to 15 to 30 s.
 
-    A server that cannot be connected to is not under load from us, and is wanted back soon: such
-    failures do not count. So its return is noticed within 1.6 s, however long it was away.
+    Failures to connect do not count: they put no load on the server, and its return should be
+    noticed soon. It is noticed within 1.6 s, however long the server was away.
 
     Args:
         rng: Source of the jitter.
@@ -26,7 +26,7 @@ class Backoff:
         self._failures = 0
 
     def reset(self) -> None:
-        """Begin anew after a success."""
+        """Start over after a success."""
         self._failures = 0
 
     def next_seconds(self, error: KubernetesApiError | None) -> float:

@@ -1,6 +1,6 @@
 """A client for single objects, lists and watches of the Kubernetes API.
 
-It retries nothing: its callers know what a failure means to them.
+It does not retry: its callers decide what to do after a failure.
 """
 
 import asyncio
@@ -122,7 +122,7 @@ class ApiClient:
         namespace: str | None = None,
         timeout_seconds: float | None = None,
     ) -> _T:
-        """Create an object, or ask for a review such as a TokenReview; return the server's.
+        """Create an object, or a review such as a TokenReview; return the server's response.
 
         ``apiVersion`` and ``kind`` are added to ``body``, here and in :meth:`put`.
         """
@@ -236,7 +236,7 @@ class ApiClient:
         """Return the kind as the server has it in that version of its group (discovery).
 
         Args:
-            resource: Its plural does not count.
+            resource: The kind; its plural is ignored.
 
         Returns:
             None if the server does not have the kind.
@@ -317,7 +317,7 @@ class ApiClient:
 
     @contextmanager
     def _failures(self, timeout_seconds: float) -> Iterator[None]:
-        """Raise what goes wrong in a call as errors of this package."""
+        """Convert the exceptions of a call into errors of this package."""
         server = self.connection.server
         try:
             yield
@@ -333,7 +333,7 @@ class ApiClient:
         except (httpx2.HTTPError, OSError) as error:
             text = f"connection to {server} lost: {_reason(error)}"
             raise ConnectionFailedError(text) from error
-        # What lightkube raises if a plugin for credentials fails or prints something else.
+        # lightkube raises these if a plugin for credentials fails or prints something else.
         except (ConfigError, KeyError, ValueError) as error:
             raise UnreachableError(f"no credentials for {server}: {_reason(error)}") from error
 
@@ -346,13 +346,13 @@ class ApiClient:
 
 
 def _connect_seconds(limit_seconds: float) -> float:
-    """Return the limit of the TCP connection, and again of the TLS handshake, within a call's."""
+    """Return the limit of the TCP connection, and again of the TLS handshake, of a call."""
     # A handshake that the call's own limit cancels would leave its socket to the garbage collector.
     return min(_CONNECT_SECONDS, limit_seconds / 2)
 
 
 def _check(call: Call, response: httpx2.Response) -> None:
-    """Raise the ``ApiError`` that ``response`` is, if it is one."""
+    """Raise an ``ApiError`` if ``response`` is a refusal."""
     if not response.is_success:
         raise refusal(call, response.status_code, response.content, response.headers)
 

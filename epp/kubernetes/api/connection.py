@@ -1,4 +1,4 @@
-"""Where the API server is, and with what credentials: found as kubectl and the Go clients find it.
+"""Finds the API server and the credentials, in the same way as kubectl and the Go clients.
 
 ``KUBECONFIG`` comes first, then the service account of the pod, then ``~/.kube/config``. lightkube
 supplies TLS and authentication, httpx2 the connections. Proxies come from ``proxy-url`` alone; the
@@ -45,11 +45,11 @@ _PROBE_INTERVAL_SECONDS: Final = 5
 def _socket_options() -> list[tuple[int, int, int]]:
     """Return options with which the kernel reports a vanished peer within 25 s.
 
-    A watch may be silent for a minute even if all is well, so silence says nothing. The kernel asks
-    the peer's kernel instead: on an idle connection by TCP keepalive after 10 s and every 5 s, and
-    TCP_USER_TIMEOUT ends the connection when nothing has been acknowledged for 20 s, data included.
-    Measured with a peer behind a black hole: lost after 18 s, and a fault, as connecting takes 5 s
-    to fail, after 24 s.
+    A watch may be silent for a minute even if all is well, so silence is no sign of a failure. The
+    kernel asks the peer's kernel instead: on an idle connection by TCP keepalive after 10 s and
+    every 5 s, and TCP_USER_TIMEOUT ends the connection when nothing has been acknowledged for 20 s,
+    data included. Measured with a peer behind a black hole: the connection is lost after 18 s, and
+    the fault is reported after 24 s, because connecting takes 5 s to fail.
     """
     options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in (
@@ -75,7 +75,7 @@ class Connection:
     source: str
     """Where the configuration was found, for messages."""
     namespace: str | None
-    """Of the current context or of the pod; None if it names none."""
+    """Namespace of the current context or of the pod; None if it names none."""
     tls: ssl.SSLContext
     auth: httpx2.Auth | None
     server_name: str | None
@@ -83,12 +83,12 @@ class Connection:
     proxy: str | None
     user_agent: str
     files: tuple[FollowedFiles, ...]
-    """What it was read from, but for the token, which is read again by itself; one client follows
-    them."""
+    """The files that it was read from, except for the token, which is followed separately; one
+    client follows them."""
     reload: Callable[[], "Connection"]
     """Read the same context of the files again; blocks, and may raise ``ConfigurationError``."""
     clock: Callable[[], float]
-    """Monotonic seconds, for the age of what was read."""
+    """Monotonic seconds, for the age of the files."""
 
     def open(self) -> httpx2.AsyncClient:
         """Return a client; the caller closes it, and sets the time limits of calls."""
@@ -154,7 +154,7 @@ def _of_files(paths: list[Path], clock: Callable[[], float], context_name: str =
         selected,
         f"{names}, context {selected.context_name}",
         kubeconfig,
-        # Not another context: `kubectl config use-context` is not about running processes.
+        # The same context: `kubectl config use-context` does not affect running processes.
         lambda: _of_files(paths, clock, selected.context_name),
         clock,
     )
@@ -219,7 +219,7 @@ def _connection(
 
 
 def _check_completeness(cluster: KubeconfigCluster, user: User) -> None:
-    """Find what lightkube would report without a name, or only in the first call."""
+    """Find faults that lightkube would report without a name, or only in the first call."""
     has_certificate = bool(user.client_cert or user.client_cert_data)
     if has_certificate != bool(user.client_key or user.client_key_data):
         raise ConfigError("a client certificate and its key go together")
@@ -242,7 +242,7 @@ def _auth(user: User, clock: Callable[[], float]) -> httpx2.Auth | None:
 
 
 def _speaking_v1beta1(plugin: UserExec) -> UserExec:
-    """Return ``plugin`` in the only version that lightkube knows; tokens are the same in v1."""
+    """Return ``plugin`` in the only version that lightkube supports; tokens are the same in v1."""
     # Some plugins, such as kubelogin, refuse to run without this variable.
     info = {
         "apiVersion": plugin.apiVersion,

@@ -25,7 +25,7 @@ class KubernetesApiError(Exception):
 
 
 class ConfigurationError(KubernetesApiError):
-    """No usable configuration; the text lists where it was looked for and how to provide one."""
+    """No usable configuration; the text lists the places searched and how to provide one."""
 
 
 class ConnectionFailedError(KubernetesApiError):
@@ -51,7 +51,7 @@ class ApiError(KubernetesApiError):
         status: HTTP status, or the code of an ERROR event.
         reason: A word such as ``Forbidden``; empty if the response has none.
         message: The server's explanation.
-        call: What was refused.
+        call: The refused call.
         retry_after_seconds: How long the server wants the client to wait.
     """
 
@@ -75,7 +75,7 @@ class ApiError(KubernetesApiError):
 
     @property
     def is_expired(self) -> bool:
-        """Whether the server no longer, or does not yet, know the resource version of the call."""
+        """Whether the server has dropped, or not yet reached, the resource version of the call."""
         # After a restore of etcd the versions begin again below those that clients hold.
         too_large = self.status == _GATEWAY_TIMEOUT and "Too large resource" in self.message
         return self.status == _GONE or too_large
@@ -104,7 +104,7 @@ def _quoted(word: str) -> str:
 
 
 def refusal(call: Call, code: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
-    """Return the error that a response with an HTTP status other than 2xx means."""
+    """Return the error for a response with an HTTP status other than 2xx."""
     try:
         status = msgspec.json.decode(body, type=Status)
     except msgspec.DecodeError:

@@ -70,7 +70,7 @@ class Failed(msgspec.Struct, tag_field="type", tag="ERROR"):
 
 
 class Identified(msgspec.Struct):
-    """What is read of an undecodable object, unless a caller wants more."""
+    """The part of an undecodable object that is decoded, unless a caller wants more."""
 
     metadata: ObjectMeta
 
@@ -80,7 +80,7 @@ class Undecodable:
     """An object, new or modified, that does not have the declared form."""
 
     object: HasMetadata
-    """What can be read of it."""
+    """The part of it that can be decoded."""
     reason: str
 
 
@@ -114,7 +114,7 @@ class ObjectDecoder(Generic[T]):
 
     Args:
         type_: A Struct with the field ``metadata``.
-        fallback: A Struct with fewer demands, for objects that cannot be decoded into ``type_``.
+        fallback: A less strict Struct, for objects that cannot be decoded into ``type_``.
     """
 
     def __init__(self, type_: type[T], fallback: type[HasMetadata] = Identified) -> None:

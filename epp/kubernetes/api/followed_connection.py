@@ -1,4 +1,4 @@
-"""A connection that is made anew when its files change."""
+"""A connection that is replaced when its files change."""
 
 from asyncio import to_thread
 from typing import Final
@@ -11,9 +11,9 @@ from epp.kubernetes.api.errors import ConfigurationError
 _log = structlog.get_logger(__name__)
 
 LOOK_SECONDS: Final = 10.0
-"""A call looks at the files if the last look was so long ago."""
+"""Time between two looks at the files; a call takes the look that is due."""
 SETTLE_SECONDS: Final = 1.0
-"""The same if that look has found a change: the next one shows whether it is complete."""
+"""The same after a look that has found a change: the next one shows whether it is complete."""
 
 
 class FollowedConnection:

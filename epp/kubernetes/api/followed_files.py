@@ -1,4 +1,4 @@
-"""The files that a connection is made of, and whether they have changed."""
+"""Follows the files that a connection was read from."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,11 +9,11 @@ from epp.inputs import SettledChanges
 class FollowedFiles:
     """Files whose new content counts once two looks in a row have found it.
 
-    So a bundle or a kubeconfig that is being written is not read.
+    So a bundle or a kubeconfig is not read while it is being written.
 
     Args:
-        paths: The files. What they contain now, before they are read, is not new; to find that out
-            blocks, as :meth:`look` does.
+        paths: The files. Their content now, before they are read, is not new; the constructor
+            blocks to look at it, as :meth:`look` does.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -34,8 +34,8 @@ class FollowedFiles:
         self.is_settled = self._changes.poll(self.paths)
 
     def mark_read(self) -> None:
-        """Take what the last look has found as known; call it right after reading the files.
+        """Mark the content that the last look has found as known; call it right after reading.
 
-        If they have changed since that look, what they contain next is new, whatever it is.
+        If the files have changed since that look, their next content is new, whatever it is.
         """
         self._changes.mark_read(self.paths)

@@ -1,4 +1,4 @@
-"""The HTTP client of an API server, replaced when the connection is made anew."""
+"""The HTTP client of an API server, replaced together with the connection."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ class _Counted:
 
 
 class HttpClients:
-    """The client of the present connection, and those whose last call has not ended.
+    """The client of the current connection, and former ones whose last call has not ended.
 
     A kept connection stays authenticated by the certificate with which it was opened, so new calls
     need new connections.
@@ -35,12 +35,12 @@ class HttpClients:
 
     @property
     def connection(self) -> Connection:
-        """The present connection."""
+        """The current connection."""
         return self._newest.connection
 
     @asynccontextmanager
     async def newest(self) -> AsyncGenerator[httpx2.AsyncClient]:
-        """Yield the client of the present connection, for one call."""
+        """Yield the client of the current connection, for one call."""
         connection = await self._followed.current()
         if connection is not self._newest.connection:
             self._former.append(self._newest)

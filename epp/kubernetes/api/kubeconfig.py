@@ -1,4 +1,4 @@
-"""Kubeconfig files: read, merged as kubectl merges them, and resolved to one cluster and user.
+"""Reads kubeconfig files, merges them as kubectl does, and resolves one cluster and user.
 
 lightkube reads only one file; its types for clusters, users and contexts are used here.
 """
@@ -41,7 +41,7 @@ class _NamedContext(msgspec.Struct):
 
 
 class _File(msgspec.Struct, rename="kebab"):
-    """What is used of a kubeconfig file; kubectl writes ``null`` for empty lists."""
+    """The fields of a kubeconfig file that are used; kubectl writes ``null`` for empty lists."""
 
     clusters: list[_NamedCluster] | None = None
     users: list[_NamedUser] | None = None

@@ -21,7 +21,7 @@ class LocalCopy(Generic[T]):
     """The latest resource version seen; empty if all objects have to be read."""
 
     def apply(self, event: Changed[T] | Deleted[T] | Undecodable) -> bool:
-        """Take an event; return whether an object has changed. Outdated events change nothing."""
+        """Apply an event; return whether an object has changed. Outdated events change nothing."""
         meta = event.object.metadata
         self.advance(meta.resource_version)
         key = meta.namespace, meta.name
@@ -42,7 +42,7 @@ class LocalCopy(Generic[T]):
         return self.objects.pop(key, None) is not None or has_changed
 
     def advance(self, version: str) -> None:
-        """Note that all changes up to ``version`` have been seen; a lower one is passed over."""
+        """Note that all changes up to ``version`` have been seen; a lower one is ignored."""
         if not _is_lower(version, self.version):
             self.version = version
 
@@ -56,7 +56,7 @@ class LocalCopy(Generic[T]):
         self.version = page.resource_version
 
     def replace_by(self, fresh: "LocalCopy[T]") -> bool:
-        """Take the state of ``fresh``; return whether an object has changed.
+        """Adopt the state of ``fresh``; return whether an object has changed.
 
         Objects that are equal stay the same instances. The version may go backwards, as it does
         after a restore of etcd.
@@ -81,5 +81,5 @@ def _is_older(meta: ObjectMeta, known: ObjectMeta) -> bool:
 
 
 def _is_lower(version: str, known: str) -> bool:
-    """Whether ``version`` is lower; those that are no numbers are taken in order of arrival."""
+    """Whether ``version`` is lower; versions that are not numbers are in order of arrival."""
     return version.isdecimal() and known.isdecimal() and int(version) < int(known)

@@ -6,8 +6,9 @@ last resource version when it ends. If the server no longer has that version (41
 reads all objects again and replaces its copy, so changes and deletions that it missed are not lost.
 
 Failures never end a reflector: it keeps the last objects, reports the failure in its status, and
-tries again. A vanished server is noticed by the kernel within 25 s (:mod:`.connection`); one whose
-kernel lives on while it hangs, by the absence of bookmarks, which come about once a minute.
+tries again. The kernel notices a vanished server within 25 s (:mod:`.connection`). A server that
+hangs while its kernel responds is noticed by the absence of bookmarks, which arrive about once a
+minute.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ _WATCH_SECONDS: Final = (300, 600)
 _IDLE_SECONDS: Final = 150.0
 """Two bookmarks missed; a server without bookmarks is asked for a new watch that often."""
 _WATCH_LIST_SECONDS: Final = 20.0
-"""Limit of the initial state of a watch list: a server that does not know it never ends it."""
+"""Limit of the initial state of a watch list: a server that does not support it never ends it."""
 _STEADY_SECONDS: Final = 1.0
 """Age at which a watch counts as a success, even a silent one."""
 
@@ -59,7 +60,7 @@ _REFUSED: Final = frozenset({400, 422})
 
 @dataclass(slots=True, eq=False)
 class ReflectorStatus:
-    """What a reflector knows of its own state; the copy is current if synced without a fault."""
+    """The state of a reflector; the copy is current if synced without a fault."""
 
     is_synced: bool = False
     """Whether all objects have been read once."""
@@ -81,9 +82,9 @@ class Reflector(Generic[T]):
         resource: What to follow.
         type_: Struct to decode objects into; it needs the field ``metadata``, an ``ObjectMeta``.
         changed: Called after changes of ``objects`` and ``undecodable``, once for all events that
-            have come together, and at the first sync even if there are no objects. It must not
+            have arrived together, and at the first sync even if there are no objects. It must not
             raise.
-        fallback: Struct with fewer demands, for objects that cannot be decoded into ``type_``.
+        fallback: Less strict Struct, for objects that cannot be decoded into ``type_``.
         namespace: None for all namespaces and for resources without a namespace.
         label_selector: As in the API; empty for all.
         field_selector: Such as ``metadata.name=x``; empty for all.
@@ -126,7 +127,7 @@ class Reflector(Generic[T]):
         self._notifies = False
         """Whether ``changed`` is about to be called."""
         self._is_steady = self._has_succeeded = False
-        """Of the current attempt."""
+        """Whether the watch of the current attempt lasts, and whether the attempt has succeeded."""
         self._told_undecodable: set[Key] = set()
         self._log = _log.bind(resource=resource.plural, namespace=namespace)
 
@@ -289,8 +290,8 @@ class Reflector(Generic[T]):
     def _notify_soon(self) -> None:
         """Call ``changed`` when all events that have been received are applied.
 
-        The server sends each event in a chunk of its own; those that one read from the network has
-        brought are applied in one step of the event loop.
+        The server sends each event in a chunk of its own; events of one read from the network are
+        applied in one step of the event loop.
         """
         if not self._notifies:
             self._notifies = True

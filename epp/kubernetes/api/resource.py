@@ -77,7 +77,7 @@ class ServedResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What a call does, as errors and RBAC rules name it."""
+    """A call, in the terms of errors and RBAC rules."""
 
     verb: str
     """``get``, ``list``, ``watch``, ``create``, ``update``, ``patch`` or ``delete``."""
@@ -93,7 +93,7 @@ class Call:
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """What the client and the reflector need of an object's metadata; extend it as needed.
+    """The metadata that the client and the reflector use; extend it as needed.
 
     Subclasses that hold trees of strings, such as labels, may inherit ``gc=False``.
     """
@@ -106,8 +106,8 @@ class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=F
 
 
 class HasMetadata(Protocol):
-    """An object as it is decoded: a Struct with the field ``metadata``."""
+    """A decoded object: a Struct with the field ``metadata``."""
 
     @property
     def metadata(self) -> ObjectMeta:
-        """The metadata, or a subclass with more of it."""
+        """The metadata; a subclass may have more fields."""

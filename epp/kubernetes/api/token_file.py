@@ -1,7 +1,7 @@
 """Authentication by a token in a file that is replaced from time to time.
 
-lightkube's own reads the file in the event loop, and again only after the server has rejected a
-token.
+The class of lightkube reads the file in the event loop, and rereads it only after the server has
+rejected a token.
 """
 
 from asyncio import to_thread

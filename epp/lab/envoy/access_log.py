@@ -29,12 +29,12 @@ def fields(ext_proc_filter: str = EXT_PROC_FILTER) -> dict[str, str]:
         "status": "%RESPONSE_CODE%",
         "flags": "%RESPONSE_FLAGS%",
         "details": "%RESPONSE_CODE_DETAILS%",
-        # The list of the endpoint picker, and the one that served, which may be a later one of it.
+        # The picked endpoints, and the one that served the request: it may be a later one.
         "picked": f"%DYNAMIC_METADATA({DESTINATION_NAMESPACE}:{DESTINATION_HEADER})%",
         "endpoint": "%UPSTREAM_HOST%",
-        # Why the endpoint picker refused; it says so in a header of its answer.
+        # The reason of a refusal, from a header of the endpoint picker's answer.
         "dropped": "%RESP(X-LLM-D-REQUEST-DROPPED-REASON)%",
-        # Microseconds and gRPC status by message, bytes, and what else the filter has to say.
+        # Microseconds and gRPC status per message, bytes, and other data of the filter.
         "ext_proc": f"%FILTER_STATE({ext_proc_filter}:PLAIN)%",
         "attempts": "%UPSTREAM_REQUEST_ATTEMPT_COUNT%",
         "request_bytes": "%BYTES_RECEIVED%",

@@ -1,4 +1,4 @@
-"""Addresses as the settings of a gateway have them: of Envoy, and of model servers."""
+"""Parses the addresses in a gateway's settings: those of Envoy and of model servers."""
 
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 

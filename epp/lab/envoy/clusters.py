@@ -39,12 +39,12 @@ from epp.lab.envoy.names import (
 )
 
 CIRCUIT_BREAKER_LIMIT = 1_000_000
+"""In effect unlimited: requests wait in the queue of the endpoint picker, which has limits."""
 
 RETRY_BUDGET_PERCENT = 100.0
 """Maximum number of retries at model servers at once, in percent of their open requests."""
 MIN_RETRIES = 20
 """This many retries at once are always allowed."""
-"""In effect unlimited: requests wait in the queue of the endpoint picker, which has limits."""
 
 KEEPALIVE_INTERVAL_SECONDS = 30.0
 
@@ -247,7 +247,7 @@ def _circuit_breakers(
 
 
 def _retry_budget() -> cluster.CircuitBreakersThresholdsRetryBudget:
-    """Return a budget for the loss of half of the model servers; their requests come at once."""
+    """Return a budget for the loss of half of the model servers: all their requests at once."""
     return cluster.CircuitBreakersThresholdsRetryBudget(
         budget_percent=envoy_type.Percent(value=RETRY_BUDGET_PERCENT),
         min_retry_concurrency=MIN_RETRIES,

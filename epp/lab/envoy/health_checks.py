@@ -1,9 +1,8 @@
 """Envoy's active health checks of the endpoint picker and of the model servers.
 
-A failed check takes a host out of load balancing while another host passes. Where none passes,
-Envoy uses all hosts as if it did not check, so a check that fails for a wrong reason (a port that
-does not answer it, a busy process) costs no request. Only a gateway that fails open does without an
-endpoint picker that fails its check.
+A host that fails its check gets no requests while another host passes. If no host passes, Envoy
+uses all of them, so a false alarm (a port that does not answer checks, a busy process) costs no
+request. Only a gateway that fails open uses no endpoint picker if all of them fail their checks.
 """
 
 from epp.health import EXT_PROC_SERVICE
@@ -14,7 +13,7 @@ INTERVAL_SECONDS = 2.0
 TIMEOUT_SECONDS = 2.0
 
 UNHEALTHY_THRESHOLD = 2
-"""Checks in a row without an answer. A host that answers NOT_SERVING or 503 is out at once."""
+"""Consecutive checks without an answer. A host that answers NOT_SERVING or 503 is out at once."""
 
 PANIC_PERCENT = 1
 """Below this share of healthy hosts Envoy uses all hosts. With its default of 50 % the followers of
@@ -24,7 +23,7 @@ three endpoint pickers that elect a leader would get requests."""
 def panic_percent(config: GatewayConfig) -> int:
     """Return the share of healthy endpoint pickers below which all are used.
 
-    A gateway that fails open has something better to do than to wait for one that hangs.
+    0 for a gateway that fails open: it routes round robin instead of waiting for one that hangs.
     """
     return 0 if config.fail_open else PANIC_PERCENT
 
@@ -51,8 +50,8 @@ def _check() -> core.HealthCheck:
     return core.HealthCheck(
         timeout=seconds(TIMEOUT_SECONDS),
         interval=seconds(INTERVAL_SECONDS),
-        # Without requests Envoy checks once a minute by default, so the first request would meet
-        # what was true a minute ago.
+        # Without requests Envoy checks once a minute by default, so results would be up to a
+        # minute old for the first request.
         no_traffic_interval=seconds(INTERVAL_SECONDS),
         unhealthy_threshold=UNHEALTHY_THRESHOLD,
         healthy_threshold=1,

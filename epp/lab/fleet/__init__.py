@@ -2,11 +2,11 @@
 
 `config` and `engine_config` have the settings; `engine` simulates one server without I/O and with
 any clock; `http` and `api` are its network interface; the modules `..._bodies` and `..._format(s)`
-implement the OpenAI and Anthropic APIs; `stages` simulates the routing sidecar. `process` has what
-a restart loses, `service` its routes, `server` the address and the connections; `fleet` runs
-several servers. `faults` says what is wrong with a server at a time, `injector` applies it.
-`request_log` has the truth about each request, `self_load` about the process of the fleet;
-`control` serves both.
+implement the OpenAI and Anthropic APIs; `stages` simulates the routing sidecar. `process` has the
+state that a restart loses, `service` its routes, `server` the address and the connections; `fleet`
+runs several servers. `faults` schedules faults, `injector` applies them to the servers.
+`request_log` records each request, `self_load` measures the fleet's own process; `control` serves
+both.
 """
 
 from epp.lab.fleet.config import (

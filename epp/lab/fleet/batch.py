@@ -28,8 +28,8 @@ class StepPlan:
     """The work of one step."""
 
     prefills: list[Sequence] = field(default_factory=list)
-    """Sequences of which prompt tokens are computed; one whose last token is computed generates
-    the next."""
+    """Sequences whose prompt tokens are computed; one whose last token is computed generates the
+    next."""
     prefill_tokens: int = 0
     """Prompt tokens to compute."""
     decoding: int = 0
@@ -90,7 +90,7 @@ class Batch:
         return plan
 
     def repeat(self, steps: int) -> None:
-        """Plan again what the decoders do, after `steps` steps have ended; blocks are left."""
+        """Plan `steps` more steps of the decoders, for which enough KV blocks are free."""
         decoders = self.decoders
         self.kv.reserve(decoders.blocks_of_steps(steps))
         decoders.plan_steps(steps)
@@ -201,7 +201,7 @@ class Batch:
         return budget - tokens
 
     def _hold_blocks(self, sequence: Sequence, lease: BlockLease) -> None:
-        """Count in its lease the blocks that a decoder has got since it began to decode."""
+        """Add to a decoder's lease the blocks that it has taken since it began to decode."""
         lease.blocks = max(lease.blocks, -(-sequence.computed // self._config.block_size))
 
     def _leave(self, sequence: Sequence) -> None:

@@ -1,4 +1,4 @@
-"""The control port of a fleet: what the fleet knows, apart from the servers and their faults.
+"""The control port of a fleet: statistics and the request log, independent of faults.
 
 `GET /lab/stats` returns the load of the fleet's own process, `GET /lab/requests` the latest
 requests as JSON lines (`ServedRequest`).

@@ -1,7 +1,7 @@
 """The decoding sequences of one engine, which all generate one token in each step.
 
-Because they advance together, a step only advances a counter, whatever their number. A sequence
-derives its state from it: the group knows who ends when, and when a sequence needs a block.
+Because they advance together, a step only advances a counter, however many they are. Each sequence
+derives its state from the counter; the group knows when each one ends and when it needs a block.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class DecodeGroup:
         self._starts[(self.clock.steps - tokens + 1) % self._block_size] += sign
 
     def _is_current(self, entry: tuple[int, int, Sequence]) -> bool:
-        """Return whether it is not the entry of a sequence that has left, and maybe come again."""
+        """Return False for the entry of a sequence that has left, even if it was added again."""
         step, _, sequence = entry
         remaining = sequence.output_tokens - sequence.generated
         return sequence.clock is not None and step - self.clock.steps == remaining

@@ -106,7 +106,7 @@ class EngineDriver:
             self._cancel_timer()
 
     def resume(self) -> None:
-        """Let the engine's clock go on from where it stands."""
+        """Start the engine's clock again from the time at which it stopped."""
         if self._paused_at is not None:
             self._lost += self._loop.time() - self._paused_at
             self._paused_at = None

@@ -6,7 +6,7 @@ results do not depend on the load of the process, and are the same on a virtual 
 one.
 
 Between two events (a sequence arrives, ends, or lacks a KV block), steps differ only by the tokens
-in the KV cache, and have a closed form: `run_until` goes over them at once, to the same state as
+in the KV cache, and have a closed form: `run_until` applies them at once, with the same result as
 step by step. So a simulation calls it at `next_event_at`, and pays for events, not for tokens.
 """
 
@@ -61,7 +61,7 @@ class Engine:
         return stretch.end(stretch.limit)
 
     def kv_usage_at(self, now: float) -> float:
-        """Return the used fraction of the KV cache, as `run_until` would leave it."""
+        """Return the used fraction of the KV cache after a call of `run_until`, without one."""
         stretch, kv, ends_at = self._stretch, self.kv, self.step_ends_at
         if stretch is None or ends_at is None or ends_at > now:
             return kv.usage
@@ -173,7 +173,7 @@ class Engine:
                 self.finish_step()
 
     def _advance(self, stretch: Stretch, steps: int) -> None:
-        """End steps of a stretch, none of them the last one, and begin the one that follows."""
+        """End `steps` steps of a stretch, but not its last one, and begin the next."""
         first = stretch.first + stretch.done * stretch.growth
         self.stats.steps_ended(steps, self._decoders.size, first, stretch.growth)
         stretch.done += steps
@@ -227,7 +227,7 @@ class Engine:
         if not batch.running and batch.waiting:
             # A late caller may have submitted after this step's nominal start.
             now = max(now, batch.waiting[0].arrived_at)
-            # Without a step, until the KV of a prompt has arrived.
+            # No step begins before the KV of a prompt has arrived.
             self._waits = all(sequence.ready_at > now for sequence in batch.waiting)
         if not batch.running and not batch.waiting:
             self.step_ends_at = None
@@ -243,7 +243,7 @@ class Engine:
         self._record_loras(now)
 
     def _new_stretch(self, plan: StepPlan, now: float) -> Stretch:
-        """Return the steps, beginning with the one just planned, that need no other plan."""
+        """Return the steps, from the one just planned on, that follow the same plan."""
         steps = self._decoders.steps_to_end()
         if steps > 1:
             steps = 1 + self._decoders.steps_in(self.kv.free, steps - 1)
@@ -252,7 +252,7 @@ class Engine:
         return stretch
 
     def _plan_again(self, time: float) -> None:
-        """Make a new plan after the step during which `time` passes, at the earliest this one."""
+        """Make a new plan after the step in progress at `time`, not before the current one ends."""
         if self._stretch is not None:
             least = self._stretch.done + (not self._finishing)
             self._stretch.stop_at(time, least)

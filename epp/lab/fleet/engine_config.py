@@ -62,8 +62,8 @@ class EngineConfig:
     speed: float = 1.0
     """Speed factor of this server: 0.3 is a straggler."""
     speed_changes: tuple[tuple[float, float], ...] = ()
-    """Further speed factors over time: pairs of the seconds since the start of the server from
-    which one holds, ascending, and the factor; 1 before the first."""
+    """Further speed factors over time: pairs, in ascending order, of seconds since the start of the
+    server and the factor that holds from then on; 1 before the first."""
     phantom_waiting: int = 0
     """Requests added to the queue length on the metrics page; they do not exist."""
     seed: int = 0
@@ -171,6 +171,6 @@ class EngineConfig:
 
 
 def _without_path(message: str) -> str:
-    """Begin with the key, in the words of the other messages."""
+    """Replace msgspec's path at the end by the key at the beginning, as in the other messages."""
     text, _, path = message.partition(" - at `$.")
     return f"{path.rstrip('`')}: {text}" if path else text

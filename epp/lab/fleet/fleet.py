@@ -45,7 +45,7 @@ class Fleet:
         self.config = config
         """The configuration."""
         self.log = log or RequestLog()
-        """The requests that the servers have had."""
+        """The requests that the servers have received."""
         self.self_load = SelfLoad()
         """How busy the process is."""
         self._publishers = _make_publishers(config)
@@ -122,7 +122,7 @@ class Fleet:
 
         Args:
             stop: Ends the run.
-            ready: Called when all servers listen, but those that a fault at time 0 prevents.
+            ready: Called when all servers listen, except those that a fault at time 0 stops.
         """
         async with self, asyncio.TaskGroup() as group:
             await self.injector.begin()

@@ -10,11 +10,11 @@ from epp.lab.fleet.server import FakeServer
 
 
 class FaultInjector:
-    """Changes the faults of each server when its time comes."""
+    """Changes the faults of each server at the times of the schedule."""
 
     def __init__(self, schedule: FaultSchedule, servers: Sequence[FakeServer]) -> None:
         self.schedule = schedule
-        """What is wrong with whom, and when."""
+        """The faults of each server at each time."""
         self._servers = servers
         self._injected = [Faults() for _ in servers]
 

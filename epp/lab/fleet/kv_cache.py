@@ -36,7 +36,7 @@ def block_keys(text: bytes, block_size: int, *, parent: bytes = b"") -> list[byt
 
 
 class KvObserver(Protocol):
-    """Is told which blocks enter and leave the prefix cache."""
+    """Receives the blocks that enter and leave the prefix cache."""
 
     def stored(self, keys: Sequence[Hashable], start: int, end: int) -> None:
         """Called when the blocks `start` to `end` (excluded) of a prompt enter the cache."""
@@ -63,7 +63,7 @@ class KvCache:
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
         self.observer: KvObserver | None = None
-        """Is told about the prefix cache."""
+        """Receives the changes of the prefix cache."""
         self._roots: dict[str | None, Run] = {}
         self._idle: OrderedDict[Run, None] = OrderedDict()
         self._remembered = 0

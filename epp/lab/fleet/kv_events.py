@@ -43,7 +43,7 @@ class KvEventSource:
         self._sequences: dict[int, EngineSequence] = {}
 
     def attach(self, sequence: EngineSequence) -> None:
-        """Learn of a sequence, whose text the events contain, before the next `take`."""
+        """Register a sequence before the next `take`: the events contain its text."""
         self._sequences[id(sequence.keys)] = sequence
 
     def stored(self, keys: Sequence[Hashable], start: int, end: int) -> None:

@@ -50,7 +50,7 @@ class KvPublisher:
         self._encoder: KvEventEncoder | None = None
 
     def source(self) -> dict[str, object]:
-        """Return what `/kv_event_sources` says of it, without the rank."""
+        """Return its entry in `/kv_event_sources`, without the rank."""
         return {
             "endpoint": self._endpoint(self._ports[0]),
             "replay_endpoint": self._endpoint(self._ports[1]),
@@ -124,7 +124,7 @@ class KvPublisher:
             self._events.send_multipart(frames, zmq.NOBLOCK)
 
     def _serve_replays(self) -> None:
-        # The descriptor is edge-triggered: it says nothing of requests that came meanwhile.
+        # The descriptor is edge-triggered: requests that arrive meanwhile do not signal it again.
         while self._replay is not None and int(self._replay.get(zmq.EVENTS)) & zmq.POLLIN:
             frames = self._replay.recv_multipart(zmq.NOBLOCK)
             if len(frames) == _REPLAY_FRAMES and len(frames[2]) == len(_END):

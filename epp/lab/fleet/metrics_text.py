@@ -1,4 +1,4 @@
-"""Parts of a page in Prometheus' text format; what does not change is rendered once."""
+"""Parts of a page in Prometheus' text format; the constant parts are rendered once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SHARED = 1024
 
 
 def escape(value: str) -> str:
-    """Return the value of a label as it stands between the quotes."""
+    """Return a label's value, escaped for a place between quotes."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

@@ -1,4 +1,4 @@
-"""What a fake server serves besides generation: health, metrics, models, tokens, adapters."""
+"""The paths of a fake server other than generation: health, metrics, models, tokens, adapters."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Presets of the engine: known models on known GPUs, with the source of their numbers.
 
-The numbers of a model on a GPU are derived from public facts, see `_served`; docs/fleet.md holds
-them against published measurements.
+The numbers of a model on a GPU are derived from public facts, see `_served`; docs/fleet.md compares
+them with published measurements.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Preset:
     fields: Mapping[str, float]
     """Fields of `EngineConfig` that differ from its defaults."""
     source: str
-    """Where the numbers come from, and how those that are derived were."""
+    """Source of the numbers, and how the derived ones were computed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The process of one fake server: all that a restart loses."""
+"""The process of one fake server: the state that a restart loses."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FakeProcess:
         self.name = name
         """Name in `x-served-by`."""
         self.engine_type = engine_type
-        """What it imitates."""
+        """The program that it imitates."""
         self.restarts = restarts
         """How often the server had restarted before."""
         self.created = int(wall)
@@ -116,7 +116,7 @@ def _publish(source: KvEventSource, call: Callable[[list[KvEvent]], None]) -> No
 def _wall_offset() -> float:
     """Return the seconds since the epoch minus the clock of asyncio and uvloop.
 
-    Not of `loop.time`, which uvloop updates once per turn; the largest of some differences, as a
-    pause between both calls makes one smaller.
+    Does not use `loop.time`, which uvloop updates once per turn. Takes the largest of several
+    differences, because a pause between the two calls makes a difference smaller.
     """
     return max(time.time() - time.monotonic() for _ in range(_TRIES))

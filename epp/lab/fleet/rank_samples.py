@@ -15,7 +15,7 @@ Sample = tuple[str, float]
 
 
 class RankSamples:
-    """Reads them from an engine."""
+    """Reads the samples of one rank from its engine."""
 
     def __init__(self, engine: Engine, rank: int, *, model: str, wall_offset: float) -> None:
         self._engine = engine

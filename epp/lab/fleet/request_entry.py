@@ -11,7 +11,7 @@ from epp.lab.fleet.stages import Stage
 
 
 class RequestEntry:
-    """What is known of a request that has not ended."""
+    """The log entry of a request that has not ended."""
 
     __slots__ = ("_log", "_process", "arrived_at", "path", "request_id", "stage", "worker")
 

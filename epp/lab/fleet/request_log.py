@@ -1,4 +1,4 @@
-"""What really happened to each request on the fake servers, for reports that compare with it."""
+"""The fake servers' own record of each request, with which reports compare other accounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How busy the fleet's own process is, and whether it delayed what it simulates."""
+"""How busy the fleet's own process is, and whether that delayed the simulated servers."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # it imports pyzmq, which is optional
 _BACKLOG = 1024
 
 _ACCEPT_TURNS = 4
-"""Turns of the event loop after which a connection that was accepted has come."""
+"""Turns of the event loop within which asyncio reports a connection that was accepted before."""
 
 
 class FakeServer:
@@ -124,7 +124,7 @@ class FakeServer:
             self._abort_connections()
 
     async def inject(self, faults: Faults) -> None:
-        """Make these faults hold instead of the present ones, and no others.
+        """Replace the current faults by these.
 
         Raises:
             PortTakenError: Another program has taken the port while the server refused connections.

@@ -1,6 +1,6 @@
 """vLLM's `/tokenize` and `/detokenize`, for the fake tokenizer.
 
-It makes a token of every four bytes, as the fake engine counts them: their big-endian number.
+Four bytes are one token, as the fake engine counts them; its id is their big-endian number.
 """
 
 from __future__ import annotations

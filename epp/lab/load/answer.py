@@ -52,7 +52,7 @@ class _Event(msgspec.Struct):
         return False
 
     def text(self) -> str:
-        """Return what the next turn of a conversation repeats."""
+        """Return the text that the next turn of a conversation repeats."""
         for choice in self.choices:
             said = choice.delta or choice.message
             return choice.text or (said and said.content) or ""

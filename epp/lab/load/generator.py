@@ -1,4 +1,4 @@
-"""The generator's own part in the results of a run: did it keep up?"""
+"""Whether the load generator itself limited the results of a run."""
 
 import os
 import time
@@ -36,7 +36,7 @@ class CpuUsage:
 
 
 def _waited_seconds() -> float | None:
-    """Return the time that the main thread waited for a core; None if Linux does not tell."""
+    """Return the seconds that the main thread waited for a core; None if Linux does not count."""
     try:
         file = os.open("/proc/self/schedstat", os.O_RDONLY)
     except OSError:
@@ -50,12 +50,12 @@ def _waited_seconds() -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generator:
-    """What the generator did to the results."""
+    """The generator's own influence on the results."""
 
     cpu_share: float
     """CPU time of the process divided by the time of the run; 1.0 is all of one core."""
     waiting_share: float | None
-    """Time that the process waited for a core, which others used, likewise; None if not known."""
+    """Time that the process waited for a core divided by the time of the run; None if unknown."""
     bottleneck: str
     """Why the results show the generator's limits; "" if they do not."""
 

@@ -1,4 +1,4 @@
-"""Splits what an HTTP/2 server sends into frames, with whole header blocks (RFC 9113 §4, §6)."""
+"""Splits an HTTP/2 server's bytes into frames with complete header blocks (RFC 9113 §4, §6)."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -6,7 +6,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingRequest:
-    """The body and headers of one request, and what its record says of it."""
+    """The body and headers of one request, and the labels that its record repeats."""
 
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()

@@ -17,7 +17,7 @@ class Report(Summary):
     plan: LoadPlan
     """The plan of the run."""
     generator: Generator
-    """The generator's own part in the results."""
+    """The generator's own influence on the results."""
     records: Sequence[Record]
     """All finished requests in the order of completion; not in `to_dict`."""
 

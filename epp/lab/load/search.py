@@ -21,7 +21,7 @@ from epp.lab.traffic.workload import at_rate
 
 MAX_STEPS = 40
 LEAST_RATE = 0.01
-"""A search that gets below it has found nothing."""
+"""Requests per second below which a search gives up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +64,13 @@ class SearchStep:
 
     @property
     def is_void(self) -> bool:
-        """Whether the run says nothing of the gateway: the generator was too slow."""
+        """Whether the run proves nothing about the gateway: the generator was too slow."""
         return bool(self.report.generator.bottleneck)
 
 
 @dataclass(slots=True)
 class SearchResult:
-    """The steps so far, and what they say."""
+    """The steps so far, and their conclusion."""
 
     steps: list[SearchStep] = field(default_factory=list)
     stopped: str = ""

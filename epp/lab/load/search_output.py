@@ -1,4 +1,4 @@
-"""What a search for the highest rate prints: a line for each run, the answer, and its limits."""
+"""The output of a search for the highest rate: a line per run, the answer, and its uncertainty."""
 
 import json
 import math
@@ -7,7 +7,7 @@ from typing import Any
 from epp.lab.load.search import SearchGoal, SearchResult, SearchStep
 
 _MISSES_THAT_MAY_DECIDE = 2
-"""If a run may miss fewer requests than this, chance decides."""
+"""If fewer requests of a run than this may miss the objectives, chance decides."""
 
 
 def step_line(step: SearchStep) -> str:

@@ -18,7 +18,7 @@ class WorkloadSource:
     """Makes bodies and headers of the requests that were put in, and remembers their answers.
 
     Args:
-        plan: The run; its seed changes all texts, but not what they share.
+        plan: The run; its seed changes all texts, but not which prefixes they share.
     """
 
     def __init__(self, plan: LoadPlan) -> None:

@@ -1,4 +1,4 @@
-"""What became of the requests of a load run or a simulation, and summaries of it."""
+"""Records of the requests of a load run or a simulation, and their summaries."""
 
 from epp.lab.results.accounts import EppChoice, OracleChoice, ServerAccount
 from epp.lab.results.comparison import (

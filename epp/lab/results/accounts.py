@@ -1,4 +1,4 @@
-"""What the other parties say of a request: its server, the endpoint picker, and an oracle.
+"""Accounts of a request by its server, the endpoint picker, and an oracle.
 
 A client's record says when tokens arrived. These say why: how long the server kept the request
 waiting, what it really found in its cache, what the endpoint picker expected, and what the best

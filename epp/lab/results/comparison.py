@@ -57,7 +57,7 @@ METRICS = (
         ),
     ),
 )
-"""What policies are compared by, the most important first."""
+"""The metrics of a comparison, the most important first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Cell:
     ratio: Ratio | None
     """Ratio to the baseline; None for the baseline, and if a value is missing or 0."""
     verdict: Verdict | None
-    """What the interval of the ratio says; None for the baseline."""
+    """Conclusion from the ratio's interval; None for the baseline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class Comparison:
     baseline: str
     """Policy that the others are compared with."""
     oracles: frozenset[str]
-    """Policies that know what no endpoint picker knows: they show what can be reached."""
+    """Policies that know what no endpoint picker knows: they show what is attainable."""
     seeds: tuple[int, ...]
     """Seeds of every policy."""
     confidence: float

@@ -1,8 +1,8 @@
-"""Join the records of a client with what the fleet and the endpoint picker wrote, by request id.
+"""Join a client's records with the logs of the fleet and the endpoint picker, by request id.
 
 `epp fleet --record` writes what its servers did, `epp serve --explain-file` what the endpoint
 picker decided: JSON, a line for each request. Both may contain other requests, and several lines
-of one request, which was tried again.
+of one request that was retried.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ _EARLIER_STAGES = frozenset({"prefill", "encode"})
 
 
 class JoinError(ValueError):
-    """A line is not what it should be; the message says where and why."""
+    """A line is invalid; the message says where and why."""
 
 
 class _Served(msgspec.Struct):
@@ -40,7 +40,7 @@ class _Served(msgspec.Struct):
 
     @property
     def precedence(self) -> tuple[bool, bool]:
-        """The largest is the line of the server that generated the response."""
+        """Sort key; highest for the line of the server that generated the response."""
         return self.outcome == _COMPLETED, self.stage not in _EARLIER_STAGES
 
 
@@ -58,8 +58,8 @@ class _Decided(msgspec.Struct):
 def server_accounts(lines: Iterable[bytes], source: str) -> dict[str, ServerAccount]:
     """Return what the fleet did with each request, by request id.
 
-    Of several lines with one id, the one counts that generated the response; of equal ones the
-    last.
+    Of several lines with one id, that of the server that generated the response counts, and the
+    last of equal ones.
 
     Args:
         lines: Lines of `epp fleet --record`.

@@ -105,7 +105,7 @@ def _predicted_tokens(record: Record) -> int | None:
 def real_cached_tokens(record: Record) -> int | None:
     """Return prompt tokens from the cache, by the server's own account or else by `usage`.
 
-    None is returned if neither says anything: a response without prompt tokens has no `usage`.
+    Returns None if neither reports any: a response without prompt tokens has no `usage`.
     """
     if record.server is not None and record.server.cached_tokens is not None:
         return record.server.cached_tokens

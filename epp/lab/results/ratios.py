@@ -1,7 +1,7 @@
 """The ratio of two measurements, with a confidence interval.
 
-Runs of two policies with one seed have the same traffic: they are a pair, and their ratio is free
-of what the traffic alone does. The interval is Student's t on the logarithms of the ratios:
+Runs of two policies with one seed have the same traffic: they are a pair, and their ratio does not
+contain the effect of the traffic. The interval is Student's t on the logarithms of the ratios:
 
 - logarithms, because a ratio and its inverse are then equally far from 1, and because latencies
   are skewed and the logarithms of their ratios are not;
@@ -21,11 +21,11 @@ CONFIDENCE = 0.95
 """Probability that an interval covers the true ratio."""
 
 NEGLIGIBLE = 0.005
-"""A smaller difference is none, however sure it is: simulations repeat to the last digit."""
+"""A smaller difference is ignored, however certain: simulations repeat to the last digit."""
 
 
 class Verdict(StrEnum):
-    """What an interval says of a ratio."""
+    """The conclusion from a ratio's interval."""
 
     BETTER = "better"
     """The whole interval lies on the better side of 1."""
@@ -105,7 +105,7 @@ class Ratio:
         )
 
     def verdict(self, *, higher_is_better: bool) -> Verdict:
-        """Return what the interval says."""
+        """Return the conclusion from the interval."""
         if self.low is None or self.high is None:
             return Verdict.TOO_FEW_SEEDS
         if self.low <= 1.0 <= self.high or abs(self.mean - 1.0) < NEGLIGIBLE:

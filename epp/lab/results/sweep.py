@@ -1,4 +1,4 @@
-"""Policies compared at several rates: where each stops to meet the objectives.
+"""Policies compared at several rates: the rate at which each stops meeting the objectives.
 
 The knee of a policy is between the last rate at which enough of its requests were within the
 objectives and the next one. A rate counts only if all lower ones did, too: a policy that recovers
@@ -27,10 +27,10 @@ _STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
 
 @dataclass(frozen=True, slots=True)
 class Knee:
-    """Between which rates of a sweep a policy begins to miss the objectives."""
+    """The two rates of a sweep between which a policy begins to miss the objectives."""
 
     met: float | None
-    """Highest rate that it served, as all lower ones; None if it did not serve the lowest."""
+    """Highest rate that it served with all lower ones; None if it did not serve the lowest."""
     missed: float | None
     """The next rate; None if it served all."""
 

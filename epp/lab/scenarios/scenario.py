@@ -38,11 +38,11 @@ class Scenario:
     slo: Slo = field(default_factory=Slo)
     """What a request must meet to count towards the goodput."""
     warm_up_seconds: float = 0.0
-    """Requests sent before are not counted."""
+    """Time after the start; requests sent earlier are not counted."""
     network_delay_seconds: float = 0.0
-    """Time of the network from client to server and back together."""
+    """Network delay of the way from client to server and the way back together."""
     timeout_seconds: float = 600.0
-    """After that time a client gives up."""
+    """Time after which a client gives up."""
     policies: Sequence[str] = ()
     """What to compare, by default; the first is the baseline."""
 
@@ -68,11 +68,11 @@ class Scenario:
         Args:
             workers: Number of workers; further ones are like the last one.
             trace: Trace file in place of the source of its traffic.
-            requests: Send so many requests at most.
+            requests: Maximum number of requests to send.
             time_scale: Factor on the times of the traffic and of the faults; below 1, requests
                 come faster.
-            rate: Arrivals a second, with the process of its own arrivals; of a trace they replace
-                the recorded times.
+            rate: Arrivals per second, with the process of the scenario's own arrivals; they replace
+                the recorded times of a trace.
 
         Raises:
             ScenarioError: The rate is not above 0, or each stream of the traffic has its own.
@@ -113,7 +113,7 @@ class Scenario:
 
 
 def _resized(each: Sequence[T], workers: int | None) -> Sequence[T]:
-    """Return the values of so many workers, or the same ones for None."""
+    """Return the values for `workers` workers, repeating the last one; unchanged for None."""
     if workers is None or not each:
         return each
     return [*each[:workers], *[each[-1]] * (workers - len(each))]

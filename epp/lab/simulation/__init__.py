@@ -4,8 +4,8 @@
 asks a router (`routing`) for a server: `picker` is the endpoint picker itself, whose decisions are
 in `picker_route`, `policies` and `oracles` are its opponents, `contenders` names all of them,
 `replicas` lets several endpoint pickers decide. `servers` drives the engines of `epp.lab.fleet`;
-`scraping` is what the endpoint picker reads of them, and `engine_scrapes` is when. `runs` repeats a
-run with every contender and seed.
+`scraping` gives their metrics to the endpoint picker, and `engine_scrapes` times its scrapes.
+`runs` repeats a run with every contender and seed.
 """
 
 from epp.lab.simulation.contenders import NAMES, ORACLES, Contender

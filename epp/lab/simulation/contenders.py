@@ -26,7 +26,7 @@ HOLDING_ORACLE = "oracle-holding"
 CONFIGURATIONS = ("reference-weighted", "reference-affinity")
 """Configurations that are built in: the two defaults of the Go EPP."""
 ORACLES = (HOLDING_ORACLE, LOWER_BOUND)
-"""Those that know what no endpoint picker knows."""
+"""Contenders that know what no endpoint picker knows."""
 NAMES = (*POLICIES, *CONFIGURATIONS, *ORACLES)
 """All built-in names."""
 
@@ -46,7 +46,7 @@ class Contender:
 
     @classmethod
     def of_policy(cls, name: str) -> "Contender":
-        """Return the one with a built-in name.
+        """Return the contender with a built-in name.
 
         Raises:
             SimulationError: There is none.

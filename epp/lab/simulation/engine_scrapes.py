@@ -1,8 +1,8 @@
 """The scrapes of simulated servers: the endpoint picker's own scraper, whose loops read engines.
 
-A scrape of a server that nothing is wrong with is deferred until its result may be seen; see
-:mod:`epp.lab.simulation.virtual_loop`. All else, such as the timing, rests of idle servers and the
-age of metrics, is that of :mod:`epp.data_layer`.
+A scrape of a server without a fault is deferred until something may read its result; see
+:mod:`epp.lab.simulation.virtual_loop`. Everything else, such as timing, the rests of idle servers
+and the age of metrics, is done by :mod:`epp.data_layer`.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class EngineScrapeLoop(ScrapeLoop):
     """Reads an engine at once, or starts a real scrape if something is wrong with the server.
 
     While nothing is wrong, a scrape is deferred until its result may be seen, or the state of the
-    engine changes; then only the last one of several with the same effect is made.
+    engine changes; then only the last of several scrapes with the same effect is made.
     """
 
     __slots__ = ("_deferred_to", "_is_deferrable", "_loop", "_reads_metrics", "_server", "_timer")
@@ -50,7 +50,7 @@ class EngineScrapeLoop(ScrapeLoop):
 
     @staticmethod
     def suits(scrape: Scrape) -> bool:
-        """Whether it needs no text: it reads the load, or whether the server is healthy."""
+        """Whether a scrape needs no text: it reads only the load, or only the server's health."""
         extractors = scrape.extractors
         if isinstance(scrape.source, HealthCheck):
             return not extractors
@@ -68,7 +68,7 @@ class EngineScrapeLoop(ScrapeLoop):
         super().stop()
 
     def time(self, when: float, until: float) -> float | None:
-        """Return when to make a scrape that was deferred: the last time with the same effect."""
+        """Return when to make a deferred scrape: at the last time with the same effect."""
         if when != self._deferred_to:
             return None
         scrape, engine = self.scrape, self._server.engine
@@ -86,13 +86,13 @@ class EngineScrapeLoop(ScrapeLoop):
         return self._at
 
     def run(self) -> None:
-        """Make a scrape that was deferred."""
+        """Make a deferred scrape."""
         self._deferred_to = None
         engine, rest, scrape = self._server.engine, self._rest, self.scrape
         if not (engine.num_running and self._reads_metrics) or scrape.endpoint.load.observers:
             self._begin()
             return
-        # What `_begin` does, without what matters only to an idle endpoint.
+        # As `_begin`, without the steps that matter only for an idle endpoint.
         scrape.take(engine_metrics(self._server, self._at, scrape.endpoint.metrics))
         if rest is not None:
             rest.note_requests()
@@ -103,7 +103,7 @@ class EngineScrapeLoop(ScrapeLoop):
         self._loop.defer(self._at, self)
 
     def note_age(self, now: float, staleness_seconds: float) -> None:
-        """Let the metrics become stale as late as if the scrapes that are due had been made."""
+        """Extend the freshness of the metrics as if the deferred scrapes now due had been made."""
         due = self._deferred_to
         if due is None or due > now or not self._reads_metrics:
             return
@@ -121,7 +121,7 @@ class EngineScrapeLoop(ScrapeLoop):
             self._loop.do(self, due, nextafter(now, -inf))
 
     def faults_changed(self) -> None:
-        """Scrape at the due time from now on if something is wrong."""
+        """If something is wrong with the server, make the deferred scrape when it is due."""
         if self._deferred_to is not None and _is_unwell(self._server.faults):
             self._deferred_to = None
             self._timer = self._loop.call_at(self._at, self._begin)
@@ -146,7 +146,7 @@ class EngineScrapeLoop(ScrapeLoop):
             super()._enter(at, slack_seconds=slack_seconds)
         else:  # the timetable would set a timer for each scrape as well
             self._at = at
-            self._ticket = None  # that of a rest which a request has ended
+            self._ticket = None  # the ticket of a rest that a request has ended
             is_seen = _is_unwell(self._server.faults) or self.scrape.endpoint.load.observers
             if self._is_deferrable and not is_seen:
                 self._deferred_to = at
@@ -177,7 +177,7 @@ def scraper_of(
     Args:
         servers: By address.
         seed: Seed of the times of scrapes.
-        may_defer: Whether nothing but what the virtual loop knows about sees a scrape.
+        may_defer: Whether only code that the virtual loop knows about sees a scrape's result.
     """
 
     def loop_of(scrape: Scrape, rest: Any, **named: Any) -> ScrapeLoop:  # noqa: ANN401 - of ScrapeLoop
@@ -198,7 +198,7 @@ def scraper_of(
         make_loop = staticmethod(loop_of)
 
         async def _wait(self, seconds: float) -> None:
-            await asyncio.sleep(seconds)  # the loop knows that it sees no scrape
+            await asyncio.sleep(seconds)  # the loop knows that this task sees no scrape
 
         def _age(self) -> None:
             now, estimates = self._settings.clock(), self._load_estimates
@@ -214,7 +214,7 @@ def scraper_of(
             return super()._seconds_to_ageing()
 
         def _note_deferred(self) -> None:
-            """Let metrics be as fresh as if no scrape were deferred."""
+            """Make all metrics as fresh as if no scrape were deferred."""
             now = self._settings.clock()
             for loops in self._loops.values():
                 for loop in loops.values():

@@ -2,4 +2,4 @@
 
 
 class SimulationError(ValueError):
-    """A simulation cannot be run as it was asked for; the message says why."""
+    """A simulation cannot be run as requested; the message says why."""

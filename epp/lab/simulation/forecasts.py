@@ -10,7 +10,7 @@ from epp.lab.fleet import Sequence as EngineSequence
 from epp.lab.simulation.prompts import SimulatedRequest
 
 _TIGHT_USAGE = 0.8
-"""Fraction of the KV blocks in use from which a request is charged for those that it takes."""
+"""Fraction of KV blocks in use above which a forecast charges a request for its own blocks."""
 
 
 class Forecast(NamedTuple):
@@ -34,7 +34,7 @@ class Forecast(NamedTuple):
 
     @property
     def work(self) -> float:
-        """What it takes of the server's time."""
+        """Server time that the request takes: its prefill, and the worth of its KV blocks."""
         return self.own + self.held
 
 
@@ -43,7 +43,7 @@ NEVER = Forecast(inf, inf, inf)
 
 
 class Outlook:
-    """What an engine does next if no further request comes; valid at one moment.
+    """The work ahead of an engine if no further request comes; valid at one moment.
 
     Args:
         engine: The engine.
@@ -95,7 +95,7 @@ class Outlook:
         keys = request.keys(size)
         most = (traffic.prompt_tokens - 1) // size
         hits = kv.count_hits(keys[:most], adapter)
-        for each in self._queued:  # what the queue computes before is cached then
+        for each in self._queued:  # prompts in the queue are computed first, and cached then
             if each.request.adapter == adapter:
                 hits = max(hits, _common(each.keys, keys, min(most, len(each.keys))))
         blocks = -(-traffic.prompt_tokens // size)
@@ -110,14 +110,14 @@ class Outlook:
         return Forecast(self.step_rest + wait * scale, own * scale, held * scale, self._speed)
 
     def _prefill_seconds(self, tokens: int) -> float:
-        """Return how long the prefill of so many tokens takes at speed 1, decodes included."""
+        """Return the seconds of the prefill of `tokens` tokens at speed 1, decodes included."""
         rate = self._engine.config.prefill_tokens_per_second
         return tokens / rate + -(-tokens // self._room) * self._step
 
     def _until_admitted(self, blocks: int) -> float:
-        """Return the seconds at speed 1 until a slot and so many KV blocks are free.
+        """Return the seconds at speed 1 until a slot and `blocks` KV blocks are free.
 
-        A full server admits nobody until a sequence ends.
+        A full server admits no request until a sequence ends.
         """
         engine = self._engine
         places = len(self._queued) + len(self._running) + 1 - engine.config.max_num_seqs

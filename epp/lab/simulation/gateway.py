@@ -1,6 +1,6 @@
-"""The simulated gateway: passes requests to a router and to servers, as Envoy does, and records.
+"""The simulated gateway: asks a router, sends requests as Envoy does, and records the outcomes.
 
-Modelled are Envoy's retries on refused connections, hedging, its own 503, and the client's timeout.
+It models Envoy's retries on refused connections, hedging, Envoy's 503, and the client's timeout.
 The network takes the same time in both directions, all of it between client and gateway.
 """
 
@@ -53,7 +53,7 @@ class _Attempt(Exchange):
         self._client.cut(self)
 
     def abort(self) -> None:
-        """End it: the client has left, or another server has responded."""
+        """End the attempt: the client has left, or another server has responded."""
         self.server.abort(self)
 
 
@@ -148,14 +148,14 @@ class ClientRequest:
             self._reach_gateway()
 
     def time_out(self) -> None:
-        """Give the request up."""
+        """End the request because its client gives up."""
         if self._cancel is not None:
             self._cancel()
         self._abort()
         self._close(End.CLIENT_LEFT, None, ErrorKind.TIMEOUT, "the client gave up")
 
     def head(self, attempt: _Attempt, status: int) -> None:
-        """Take the head of a response, the first one."""
+        """Handle the head of a response; the attempt becomes the only one."""
         route = self._route
         assert route is not None  # noqa: S101 - the server has the request from it
         self._stop_hedging()
@@ -174,18 +174,18 @@ class ClientRequest:
             self._close(End.COMPLETED, None, ErrorKind.STATUS, "the server answered with an error")
 
     def first_token(self) -> None:
-        """Take the first token."""
+        """Record the first token, and report it to the route."""
         self._first_token_at = self._loop.time() - self._began_at + self._network_seconds
         if self._route is not None:
             self._route.first_chunk()
 
     def end(self, tokens: Tokens, account: ServerAccount) -> None:
-        """Take the end of the response."""
+        """Record the end of the response."""
         self._account = account
         self._close(End.COMPLETED, tokens)
 
     def cut(self, attempt: _Attempt) -> None:
-        """Take the end of a connection amid the response, or before it."""
+        """Handle the end of a connection before or during the response."""
         self._attempts.remove(attempt)
         if not self._attempts:
             self._close(End.CUT, None, ErrorKind.RESET, "the server closed the connection")

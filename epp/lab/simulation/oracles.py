@@ -1,8 +1,8 @@
 """A router that knows the real state of every engine: the yardstick for policies that do not.
 
 It knows the queue, the batch, the cached blocks and the speed of each server and the length of each
-output, but no future request. Source: the policy study's oracle with full information; what a
-request delays others by is that of docs/predicted-time-study.md, "Overload and the cost of a miss".
+output, but no future request. Source: the policy study's oracle with full information; the delay
+that a request causes is that of docs/predicted-time-study.md, "Overload and the cost of a miss".
 """
 
 import asyncio
@@ -24,14 +24,14 @@ _OWN_WEIGHT = 0.5
 _MOST_DELAYED = 64.0
 """Most requests that count as delayed, in each of the two terms."""
 _LONGEST_SHARE = 4
-"""One in so many waits, the longest, is not shared: other requests need not join that queue."""
+"""The longest one in this many waits is not shared: other requests need not join that queue."""
 _MEAN_SHARE = 0.02
-"""Share of the latest request in the means."""
+"""Weight of the latest request in the moving means."""
 _ROOM_SECONDS = 0.15
-"""A server has room for a request if it begins to compute it so soon."""
+"""A server has room for a request if it begins to compute it within this time."""
 _MARGIN_SECONDS = 1e-4
 _MAX_WALK = 256
-"""Held requests that are looked at for one event."""
+"""Maximum number of held requests that are tried for one event."""
 
 
 class _Held:
@@ -74,9 +74,9 @@ class HoldingOracle(Router):
 
         wait + own + work * (speed * min(64, 2 * Q * (1 + Q)) + 0.5 * min(64, wait / mean work))
 
-    where ``work`` is what the request takes of the server's time, ``Q`` the mean wait, in mean
-    works, without the longest quarter and with the time for which recent requests were held, and
-    waits include reservations.
+    where ``work`` is the server time that the request takes, ``Q`` the mean wait in units of the
+    mean work, without the longest quarter and with the time for which recent requests were held,
+    and waits include reservations.
     """
 
     def __init__(self, servers: Sequence[SimulatedServer], loop: VirtualLoop) -> None:
@@ -88,7 +88,7 @@ class HoldingOracle(Router):
         self._mean_held = 0.0
         """For how long recent requests were held, in seconds."""
         self._mean_work = 0.0
-        """What recent requests took of a server's time, in seconds; 0 before the first."""
+        """Server time that recent requests took, in seconds; 0 before the first."""
         self._is_due = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -142,7 +142,7 @@ class HoldingOracle(Router):
         self._set_timer(now, [each.wait for each in outlooks if each is not None])
 
     def _set_timer(self, now: float, waits: Sequence[float]) -> None:
-        """Try again when a server will have room, as far as it can be known now."""
+        """Try again at the earliest time at which a server is now expected to have room."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -152,12 +152,12 @@ class HoldingOracle(Router):
             self._timer = self._loop.call_at(at, self._walk)
 
     def _note(self, held: float, work: float) -> None:
-        """Note for how long a request was held and what it takes, in seconds."""
+        """Add the seconds for which a request was held, and its work, to the means."""
         self._mean_held += _MEAN_SHARE * (held - self._mean_held)
         self._mean_work += (_MEAN_SHARE if self._mean_work else 1.0) * (work - self._mean_work)
 
     def _costs(self, forecasts: Sequence[Forecast], promised: Sequence[float]) -> Sequence[float]:
-        """Return the cost of each server, of which `promised` seconds are reserved for others."""
+        """Return the cost of each server, given the seconds that are promised on each."""
         waits = [each.wait + more for each, more in zip(forecasts, promised, strict=True)]
         able = [index for index, each in enumerate(forecasts) if each.own < inf]
         if not able:

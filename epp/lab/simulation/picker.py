@@ -57,13 +57,13 @@ from epp.settings import ServeSettings
 _START_STEPS, _START_STEP_SECONDS = 100, 0.01
 """A run begins when all servers have been scraped, or after a second."""
 _TRY_SECONDS = 5e-5
-"""CPU time that a failed try of a held request counts as: that of a scheduling cycle with ten
-servers and predicted times, by `make bench`."""
+"""CPU time charged for a failed try of a held request: that of a scheduling cycle with ten servers
+and predicted times, by `make bench`."""
 _PREFILLER = "x-prefiller-host-port"
-"""Header in which a profile handler names the server for the prompt, to llm-d's routing sidecar."""
+"""Header in which a profile handler tells llm-d's routing sidecar the server for the prompt."""
 _RESPONSE_SECONDS = 1e-6
-"""A response to a second try does not come in the moment of the try, or it would be taken for one
-to a retry."""
+"""Added to the delay of a hedge: a response at the very time of the hedge would be taken for the
+response to a retry."""
 
 
 class ServerDiscovery(EndpointDiscovery):
@@ -87,7 +87,7 @@ class ServerDiscovery(EndpointDiscovery):
 
 
 class _UnmeasuredAlone(Alone):
-    """Shares nothing, and leaves the scrapes out of the metrics, which nobody reads."""
+    """Shares nothing, and does not count scrapes in the metrics, which nobody reads."""
 
     def only_once(self, observer: ScrapeObserver) -> ScrapeObserver:
         del observer
@@ -97,7 +97,7 @@ class _UnmeasuredAlone(Alone):
 class _SimulatedPool(PoolRuntime):
     """A pool whose outlier detection is a timer of the simulation, not a task.
 
-    It looks every 50 ms, and nearly always finds nothing to do: as a task it took a tenth of a run.
+    It checks every 50 ms and rarely finds anything to do: as a task it took a tenth of a run.
     """
 
     def _tasks(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
@@ -140,12 +140,12 @@ class PickerRouter(Router):
         loop: The virtual loop.
         installed: Installed plugins.
         seed: Seed of its random choices.
-        mode: What the gateway shows it of a response.
+        mode: Which parts of a response the gateway sends to it.
         scrape_interval_seconds: As ``--refresh-metrics-interval``.
         hedging_budget_percent: As ``--hedging-budget``; 0 for a gateway without hedging.
         objects: Files or folders of objectives and rewrites, as ``--objects``.
         defers_scrapes: Whether a scrape is made when its result may be seen, not when it is due.
-            Never with flow control, where each scrape may dispatch a request, and with other
+            Never with flow control, where each scrape may dispatch a request, nor with other
             replicas, whose messages change the loads at any time.
         replica: Exchanges its state with other replicas; None if it shares nothing.
 
@@ -208,7 +208,7 @@ class PickerRouter(Router):
                 )
             ),
         )
-        """All that serves the pool."""
+        """The components that serve the pool."""
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -218,7 +218,7 @@ class PickerRouter(Router):
             ObjectFileError: A file of objectives or rewrites is invalid.
         """
         await self.runtime.load()
-        # Scrapes themselves see to the age of metrics.
+        # Scrapes maintain the age of metrics themselves.
         self._loop.unseeing_tasks = frozenset({"objects", "scraper"})
         self._task = self._loop.create_task(self.runtime.run(), name="endpoint picker")
         store = self.runtime.store
@@ -257,7 +257,7 @@ class PickerRouter(Router):
         return None
 
     def _prefiller(self, routed: RoutedRequest) -> int | None:
-        """Return the server that is to compute the prompt of a request before."""
+        """Return the server that computes the prompt first; None if the picked one does."""
         given = routed.decision.request_headers.get(_PREFILLER)
         return None if not given else self._index[given.partition(",")[0].strip()]
 

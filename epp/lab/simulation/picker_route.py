@@ -26,10 +26,10 @@ _CAUSES: Mapping[End, EndCause] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayView:
-    """What all routes of a run need to know of the gateway and the servers."""
+    """Facts about the gateway and the servers that all routes of a run share."""
 
     mode: Mode
-    """What the gateway shows of a response."""
+    """Which parts of a response the gateway sends to the endpoint picker."""
     sample_usage: float
     """Share of the responses that are read in adaptive mode."""
     addresses: Sequence[str]

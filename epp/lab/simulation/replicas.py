@@ -19,7 +19,7 @@ LEASE_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPlan:
-    """How many replicas decide, and what they know of each other."""
+    """How many replicas decide, and how fast they share their state."""
 
     count: int = 1
     delay_seconds: float | None = 0.001
@@ -48,7 +48,7 @@ class ReplicaBus:
         return carrier
 
     def deliver(self, sender: "BusCarrier", message: bytes, recipient: str) -> None:
-        """Bring a message to the others, or to one."""
+        """Deliver a message to one replica, or to all others for an empty name."""
         for name, carrier in self._carriers.items():
             if carrier is not sender and recipient in {"", name}:
                 self._loop.call_later(self._delay_seconds, carrier.receive, message)
@@ -67,7 +67,7 @@ class BusCarrier(Carrier):
         return self._inbox is not None and not self._is_cut
 
     def cut(self) -> None:
-        """Lose the connection: nothing is carried any more."""
+        """Cut the connection: messages are lost until `mend`."""
         self._is_cut = True
 
     def mend(self) -> None:
@@ -83,7 +83,7 @@ class BusCarrier(Carrier):
         return True
 
     def receive(self, message: bytes) -> None:
-        """Take a message from the bus."""
+        """Pass a message from the bus to the replica."""
         if self._inbox is not None and not self._is_cut:
             self._inbox.received(message)
 

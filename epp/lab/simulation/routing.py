@@ -1,4 +1,4 @@
-"""What the simulated gateway asks of a router, the real endpoint picker or a built-in policy."""
+"""The interface of the simulated gateway to a router: the endpoint picker or a built-in policy."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -48,32 +48,32 @@ class Route:
     servers: Sequence[int]
     """Servers in the order in which the gateway tries them, at least one."""
     prefiller: int | None = field(default=None, init=False)
-    """Server that computes the prompt before; None if the one that generates does."""
+    """Server that computes the prompt first; None if the one that generates does."""
     hedge_seconds: float | None = field(default=None, init=False)
-    """After so long without a response the next server is tried as well; None for never."""
+    """Time without a response after which the next server is tried as well; None for never."""
     choice: EppChoice | None = field(default=None, init=False)
     """What the endpoint picker expected; None for other routers."""
     on_revoked: Callable[[Refusal], None] | None = field(default=None, init=False)
     """Set by the gateway: ends the request, whose response has not begun."""
 
     def served_by(self, server: int) -> None:
-        """Another server than the first one got the request."""
+        """Called when a server other than the first one gets the request."""
 
     def head(self, status: int, *, from_gateway: bool = False) -> Mapping[str, str]:
-        """The head of the response has come; return headers that the client sends back.
+        """Called with the head of the response; return headers that the client sends back.
 
         Args:
             status: HTTP status.
-            from_gateway: No server was reached, and the gateway made the response.
+            from_gateway: Whether the gateway made the response, because no server was reached.
         """
         del status, from_gateway
         return {}
 
     def first_chunk(self) -> None:
-        """The first token has come."""
+        """Called with the first token."""
 
     def end(self, end: End, tokens: Tokens | None) -> None:
-        """The request has ended; `tokens` is None unless the response was complete."""
+        """Called when the request has ended; `tokens` is None unless the response is complete."""
 
 
 Outcome = Route | Refusal
@@ -89,11 +89,11 @@ class Router(ABC):
         """Choose for a request, at once or later, and pass the outcome to `receive`, once.
 
         Returns:
-            Gives a choice up that has not been made; None if it has been made.
+            A function that cancels the pending choice; None if the choice has been made.
         """
 
     async def start(self) -> None:  # noqa: B027 - most need none
-        """Begin, before the first request."""
+        """Called before the first request."""
 
     async def stop(self) -> None:  # noqa: B027 - likewise
-        """End, after the last request."""
+        """Called after the last request."""

@@ -17,16 +17,16 @@ from epp.lab.simulation.replicas import ONE_REPLICA, ReplicaPlan
 from epp.lab.simulation.simulation import Outcome, Simulation
 
 _ERROR = 40
-"""The level from which lines of the endpoint picker are logged."""
+"""Lowest level at which the endpoint picker's messages are logged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """What the runs of a comparison have in common."""
+    """Settings that all runs of a comparison share."""
 
     scenario: Scenario
     mode: Mode = Mode.LEAN
-    """What the gateway shows the endpoint picker of a response."""
+    """Which parts of a response the gateway sends to the endpoint picker."""
     scrape_interval_seconds: float = 0.05
     """As ``--refresh-metrics-interval``."""
     hedging_budget_percent: int = 0
@@ -36,7 +36,7 @@ class RunSettings:
     replicas: ReplicaPlan = ONE_REPLICA
     """How many replicas of the endpoint picker decide."""
     has_oracle: bool = False
-    """Record what the best choice for each request would have been, from the present state."""
+    """Record the best choice for each request, given the real state of the servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

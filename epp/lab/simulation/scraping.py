@@ -1,8 +1,8 @@
-"""What the endpoint picker reads of simulated servers: their metrics, as values or as a page.
+"""Provides the metrics of simulated servers to the endpoint picker, as values or as pages.
 
 While nothing is wrong with a server, the values of its engine become the endpoint's metrics
-directly, as ``core-metrics-extractor`` would read them; a page takes no time. Other sources and
-extractors, and servers with faults, get pages as text.
+directly, as ``core-metrics-extractor`` would read them. Other sources and extractors, and servers
+with faults, get pages as text. A page takes no virtual time unless a fault delays it.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ def page_opener(
 
 
 def engine_metrics(server: SimulatedServer, now: float, last: EndpointMetrics) -> EndpointMetrics:
-    """Return what a page of the server would contain; ``last`` are the values before."""
+    """Return the values that the server's page would have; ``last`` are the previous ones."""
     engine = server.engine_at(now)
     config, stats = engine.config, engine.stats
     waiting_count = engine.num_waiting + config.phantom_waiting

@@ -22,12 +22,12 @@ class ConnectionRefusedByServerError(Exception):
 
 
 class Exchange(ABC):
-    """One request to a server, which tells it what becomes of it.
+    """One request to a server, which calls these methods as the response proceeds.
 
     Args:
         request: The request.
         output_tokens: How many tokens to generate.
-        prefiller: Another server, which computes the prompt before.
+        prefiller: Another server, which computes the prompt first.
     """
 
     __slots__ = (
@@ -57,23 +57,23 @@ class Exchange(ABC):
 
     @abstractmethod
     def head(self, status: int) -> None:
-        """The response has begun."""
+        """Called when the response begins."""
 
     @abstractmethod
     def first_token(self) -> None:
-        """The first token has come."""
+        """Called with the first token."""
 
     @abstractmethod
     def end(self, tokens: Tokens, account: ServerAccount) -> None:
-        """The last token has come."""
+        """Called with the last token."""
 
     @abstractmethod
     def cut(self) -> None:
-        """The server has closed the connection instead."""
+        """Called instead of `end` if the server closes the connection."""
 
 
 class _Prefill(Exchange):
-    """The request to the server that computes a prompt before, of another request."""
+    """The request to the server that computes the prompt for another exchange."""
 
     __slots__ = ("_done", "_failed")
 
@@ -103,13 +103,13 @@ class _Prefill(Exchange):
 
 
 class Watcher(Protocol):
-    """What looks at a server now and then, and has deferred that."""
+    """An observer of a server that may defer its observations."""
 
     def state_changes(self) -> None:
-        """Called before the state of the engine or what is wrong with it changes: look now."""
+        """Called before the engine's state or the faults change: make deferred observations."""
 
     def faults_changed(self) -> None:
-        """Called after what is wrong with the server has changed."""
+        """Called after the faults of the server have changed."""
 
 
 class SimulatedServer:
@@ -124,13 +124,13 @@ class SimulatedServer:
         self.engine = Engine(config)
         """The engine, a new one after each restart."""
         self.faults = Faults()
-        """What is wrong with it."""
+        """Its current faults."""
         self.labels: Mapping[str, str] = {}
         """Its labels, from which an endpoint picker reads its role."""
         self.requests = 0
         """Requests that it has taken."""
         self.watchers: list[Watcher] = []
-        """Who has deferred looking at it."""
+        """Observers that are notified of changes."""
         self._config = config
         self._loop = loop
         self._open: dict[Exchange, None] = {}
@@ -145,18 +145,18 @@ class SimulatedServer:
 
     @property
     def is_hanging(self) -> bool:
-        """Whether it accepts everything and does nothing."""
+        """Whether it accepts all requests and does nothing."""
         return self.faults.hang
 
     def engine_at(self, now: float) -> Engine:
-        """Return the engine, after it has done what is due now; `now` is the present time."""
+        """Return the engine, advanced to `now`, which must be the current time."""
         due = self._due
         if due is not None and due <= now:
             self.advance()
         return self.engine
 
     def outlook(self, now: float) -> Outlook | None:
-        """Return what it does next, by its real state; None if it serves nothing."""
+        """Return the outlook from the real state; None if the server does not serve requests."""
         faults = self.faults
         if faults.refuse or faults.loading or faults.hang or faults.hang_generation:
             return None
@@ -164,7 +164,7 @@ class SimulatedServer:
         return Outlook(self.engine, now)
 
     def forecast(self, request: SimulatedRequest, now: float) -> Forecast:
-        """Return when a request that came now would get its first token, by the real state."""
+        """Return the forecast for a request that came now, from the real state."""
         outlook = self.outlook(now)
         return NEVER if outlook is None else outlook.of(request)
 
@@ -206,7 +206,7 @@ class SimulatedServer:
             self._arm()
 
     def inject(self, faults: Faults) -> None:
-        """Change what is wrong with it."""
+        """Replace the server's faults."""
         self._change()
         before, self.faults = self.faults, faults
         if faults.speed != before.speed:
@@ -220,7 +220,7 @@ class SimulatedServer:
             watcher.faults_changed()
 
     def advance(self) -> None:
-        """Let the engine do what it has done by now."""
+        """Advance the engine to the current time."""
         now = self._loop.time()
         engine = self.engine
         if self.faults.hang or engine.step_ends_at is None or engine.step_ends_at > now:
@@ -261,7 +261,7 @@ class SimulatedServer:
             self._generate(exchange, is_prefilled=is_prefilled)
 
     def _change(self) -> None:
-        """Let the engine do what it has done by now, before something else changes its state."""
+        """Advance the engine to the current time, before something else changes its state."""
         for watcher in self.watchers:
             watcher.state_changes()
         self.advance()
@@ -297,7 +297,7 @@ class SimulatedServer:
         )
 
     def _account(self, sequence: Sequence, prefill_hits: int | None) -> ServerAccount:
-        """Return what happened; with a prefill elsewhere, its cache hits are those that count."""
+        """Return the account of a request; the cache hits are those of the prefill's server."""
         return ServerAccount(
             worker=self.name,
             arrived_at=sequence.arrived_at,

@@ -19,7 +19,7 @@ from epp.lab.simulation.virtual_loop import VirtualLoop, run_virtual, running_vi
 from epp.lab.traffic import TrafficRequest, Workload
 
 DEFAULT_TIMEOUT_SECONDS = 600.0
-"""After that time a client gives up."""
+"""Time after which a client gives up."""
 _NO_HEADERS: dict[str, str] = {}
 _COLLECTION_THRESHOLDS = (50_000, 20, 100)
 
@@ -29,7 +29,7 @@ MakeRouter = Callable[[Sequence[SimulatedServer], VirtualLoop], Router]
 
 @dataclass(slots=True)
 class Outcome:
-    """What happened in one run."""
+    """The results of one run."""
 
     records: list[Record]
     """Finished requests in the order of their indices."""
@@ -58,13 +58,13 @@ class Simulation:
     seed: int = 0
     """Seed of the faults."""
     has_oracle: bool = False
-    """Record what the best choice for each request would have been."""
+    """Record the best choice for each request."""
     make_servers: MakeServers = simulated_servers
     """Creates the servers."""
     network_delay_seconds: float = 0.0
-    """Time of the network from client to server and back together."""
+    """Network delay of the way from client to server and the way back together."""
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
-    """After that time a client gives up."""
+    """Time after which a client gives up."""
 
     def run(self) -> Outcome:
         """Run on a virtual loop of its own.

@@ -9,7 +9,7 @@ class Timed(Protocol):
     """A request with a time limit."""
 
     def time_out(self) -> None:
-        """Called when the time is over."""
+        """Called when the time limit has passed."""
 
 
 class Timeouts:
@@ -22,14 +22,14 @@ class Timeouts:
         self._timer: Timer | None = None
 
     def add(self, client: Timed) -> None:
-        """Begin with a request that is sent now."""
+        """Start the time limit of a request that is sent now."""
         deadline = self._loop.time() + self._seconds
         self._deadlines[client] = deadline
         if self._timer is None:
             self._timer = self._loop.set_timer(deadline, self._check)
 
     def remove(self, client: Timed) -> None:
-        """End with a request that has ended."""
+        """Drop the time limit of a request that has ended."""
         self._deadlines.pop(client, None)
 
     def stop(self) -> None:

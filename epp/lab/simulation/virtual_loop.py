@@ -1,14 +1,14 @@
 """An event loop with a virtual clock: instead of waiting, it sets the clock to the next timer.
 
-It has no sockets, signals or subprocesses, because these take real time, and does the work of
-threads at once. Everything that runs on it is therefore deterministic, and takes as long as its
-computations do.
+It has no sockets, signals or subprocesses, because these take real time, and runs functions meant
+for threads at once. Everything that runs on it is therefore deterministic, and takes only the time
+of its computations.
 
-Besides asyncio's timers it has two kinds that cost less. The simulation sets timers of its own
-(:meth:`VirtualLoop.set_timer`). What happens often and is seen rarely, such as scrapes, is deferred
-(:meth:`VirtualLoop.defer`) until something may see it: before each of asyncio's callbacks, and
-where the simulation says so (:meth:`VirtualLoop.catch_up`), the loop does what is deferred, each at
-its own time of the clock.
+Besides asyncio's timers it has two cheaper kinds. The simulation sets timers of its own
+(:meth:`VirtualLoop.set_timer`). Frequent actions whose results are rarely used, such as scrapes,
+are deferred (:meth:`VirtualLoop.defer`) until something may see the result: before each of
+asyncio's callbacks, and when the simulation calls :meth:`VirtualLoop.catch_up`, the loop runs the
+deferred actions that are due, with the clock set to the time of each.
 """
 
 import asyncio
@@ -28,25 +28,25 @@ _WAKES_A_TASK: Final = "_set_result_unless_cancelled"
 
 
 class VirtualLoopError(RuntimeError):
-    """Something asked the loop for what takes real time, or waits for what never comes."""
+    """The loop was asked for something that takes real time, or waits for a lost event."""
 
 
 class Deferred(Protocol):
-    """What may be done later than at its time, as long as nothing sees that."""
+    """An action that may run later than it is due, as long as nothing sees the delay."""
 
     def time(self, when: float, until: float) -> float | None:
-        """Return at what time to do it.
+        """Return the time at which to run it.
 
         Args:
-            when: The time that it was deferred with.
-            until: The present time.
+            when: The time at which it was due.
+            until: The current time.
 
         Returns:
-            `when`, or a later time up to `until` if that has the same effect; None not to do it.
+            `when`, or a later time up to `until` if that has the same effect; None to skip it.
         """
 
     def run(self) -> None:
-        """Do it; the clock shows what :meth:`time` has returned."""
+        """Run it; the clock shows the time that :meth:`time` has returned."""
 
 
 class Timer:
@@ -59,24 +59,24 @@ class Timer:
         self._args = args
 
     def cancel(self) -> None:
-        """Do not call it."""
+        """Drop the callback."""
         self._callback = None
 
     def cancelled(self) -> bool:
-        """Whether it is not called any more."""
+        """Whether the timer was cancelled or has fired."""
         return self._callback is None
 
     def fire(self) -> None:
-        """Call it, unless it was cancelled."""
+        """Call the callback, unless the timer was cancelled."""
         callback, self._callback = self._callback, None
         if callback is not None:
             callback(*self._args)
 
 
 class _Call:
-    """A callback of asyncio: a handle, without what a selector or the debug mode needs.
+    """A callback of asyncio: a handle without the parts for selectors and the debug mode.
 
-    A run makes and runs eight for each request; asyncio's own take twice the time.
+    A run makes and runs eight per request; asyncio's own handles take twice the time.
     """
 
     __slots__ = ("_args", "_context", "callback")
@@ -90,15 +90,15 @@ class _Call:
         self._context = context
 
     def cancel(self) -> None:
-        """Do not call it."""
+        """Drop the callback."""
         self.callback = None
 
     def cancelled(self) -> bool:
-        """Whether it is not called any more."""
+        """Whether the callback was cancelled."""
         return self.callback is None
 
     def run(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Call it, unless it was cancelled; its exceptions go to the loop's handler."""
+        """Call the callback, unless it was cancelled; exceptions go to the loop's handler."""
         callback = self.callback
         if callback is None:
             return
@@ -123,7 +123,7 @@ class VirtualLoop(base_events.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.unseeing_tasks: frozenset[str] = frozenset()
-        """Names of tasks that do not see what is deferred."""
+        """Names of tasks that do not see the results of deferred actions."""
         self._now = 0.0
         self._due_now: deque[_Call] = deque()
         self._timers: list[tuple[float, int, _Call | Timer]] = []
@@ -142,7 +142,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        """Call it in the next step, at the same time."""
+        """Call `callback` in the next step, at the same time."""
         call = _Call(callback, args, context or self._context)
         self._due_now.append(call)
         return call  # type: ignore[return-value] # it has the methods of a handle
@@ -156,7 +156,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Call it when the clock reaches a time."""
+        """Call `callback` when the clock reaches `when`."""
         call = _Call(callback, args, context or self._context)
         heappush(self._timers, (when, next(self._numbers), call))
         return call  # type: ignore[return-value] # it has the methods of a handle
@@ -168,31 +168,31 @@ class VirtualLoop(base_events.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Call it after some time."""
+        """Call `callback` after `delay` seconds."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def set_timer(self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts) -> Timer:
-        """Call it when the clock reaches a time, without doing first what is deferred.
+        """Call `callback` when the clock reaches `when`, without running deferred actions first.
 
-        Its exceptions end the run.
+        Exceptions of the callback end the run.
         """
         timer = Timer(callback, args)
         heappush(self._timers, (when, next(self._numbers), timer))
         return timer
 
     def defer(self, when: float, action: Deferred) -> None:
-        """Do something at a time, or later, when it may be seen."""
+        """Run an action at time `when`, or later, before its result may be seen."""
         heappush(self._deferred, (when, next(self._numbers), action))
 
     def catch_up(self) -> None:
-        """Do what is deferred and due by now, in the order of the times."""
+        """Run the deferred actions that are due by now, in the order of their times."""
         deferred, now = self._deferred, self._now
         while deferred and deferred[0][0] <= now:
             when, _, action = heappop(deferred)
             self.do(action, when, now)
 
     def do(self, action: Deferred, when: float, until: float) -> None:
-        """Do something that was deferred from `when` on and is due by `until`."""
+        """Run an action that was due at `when`, at the time that it chooses up to `until`."""
         now = self._now
         at = action.time(when, until)
         if at is not None:
@@ -203,7 +203,7 @@ class VirtualLoop(base_events.BaseEventLoop):
     def run_in_executor(
         self, executor: object, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """Do the work of a thread, such as reading a file, at once; it takes no virtual time."""
+        """Call `func`, such as reading a file, at once; it takes no virtual time."""
         del executor
         done: asyncio.Future[T] = self.create_future()
         try:
@@ -213,9 +213,9 @@ class VirtualLoop(base_events.BaseEventLoop):
         return done
 
     def _run_once(self) -> None:
-        """Run what is due; if nothing is, set the clock to the next timers until something is.
+        """Run the callbacks that are due; if none is, first pass time until one is.
 
-        It replaces the method of the base class, which would wait for sockets.
+        Replaces the method of the base class, which would wait for sockets.
         """
         due = self._due_now
         if not due:
@@ -241,14 +241,14 @@ class VirtualLoop(base_events.BaseEventLoop):
                 self._run_call(timer)
 
     def _run_call(self, call: _Call) -> None:
-        """Run a callback, after what it may see is done."""
+        """Run a callback, after the deferred actions whose results it may see."""
         deferred = self._deferred
         if deferred and deferred[0][0] <= self._now and self._sees(call.callback):
             self.catch_up()
         call.run(self)
 
     def _sees(self, callback: Any) -> bool:  # noqa: ANN401 - whatever asyncio calls
-        """Whether the callback, None if it is cancelled, may see what is deferred."""
+        """Whether a callback (None if cancelled) may see the results of deferred actions."""
         if callback is None or getattr(callback, "__name__", "") == _WAKES_A_TASK:
             return False
         task = getattr(callback, "__self__", None)

@@ -115,5 +115,5 @@ def bent(counts: Iterable[float], pieces: Iterator[RatePiece]) -> Iterator[float
 
 
 def on_off(rate: float, on_seconds: float, off_seconds: float) -> tuple[RatePiece, ...]:
-    """Return the pieces of a rate that pauses; let them repeat."""
+    """Return a piece with a rate and one without arrivals, for a process that repeats them."""
     return (RatePiece(on_seconds, rate, rate), RatePiece(off_seconds, 0.0, 0.0))

@@ -1,4 +1,4 @@
-"""Splits prompts into blocks, of which a prefix cache keeps and finds whole ones."""
+"""Splits prompts into blocks, the unit in which a prefix cache stores and finds them."""
 
 from collections.abc import Iterable
 
@@ -33,8 +33,8 @@ class BlockCutter:
             pieces.clear()
         whole = tokens - (tokens - at) % size
         if whole > at:
-            # Of all before, and this text from here on: the blocks can be numbered. To hash each
-            # of them took twenty times as long.
+            # A hash of all blocks before and of this text from `at` on; the next blocks get the
+            # numbers after it. To hash each of them took twenty times as long.
             first = hash((self._key, content, is_output, at))
             self.keys.extend(range(first, first + (whole - at) // size))
             self._key = self.keys[-1]
@@ -44,7 +44,7 @@ class BlockCutter:
             self._room -= tokens - whole
 
     def copy(self) -> "BlockCutter":
-        """Return one that continues the same prompt."""
+        """Return a cutter that continues the same prompt."""
         copy = BlockCutter(self._size)
         copy.keys, copy._pieces = self.keys.copy(), self._pieces.copy()
         copy._key, copy._room = self._key, self._room

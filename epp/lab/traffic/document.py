@@ -49,7 +49,7 @@ def load_traffic(
         seed: Seed of everything random: times, lengths, texts, labels.
         folder: What relative paths start from.
         where: Name of the description, for errors.
-        must_end: Refuse requests that never come to an end.
+        must_end: Refuse traffic without an end.
 
     Raises:
         TrafficError: A field is invalid, or a file cannot be read.
@@ -117,7 +117,7 @@ def _trace(document: Mapping[str, Any], context: Context) -> Source:
         seed=context.seed,
     )
     arrivals = Arrivals.of(fields, context)
-    # A week of Azure's trace has 27 million rows: do not read those that are not wanted.
+    # A week of Azure's trace has 27 million rows: do not read more than are used.
     is_cut = (
         fields.limit is not None
         and fields.max_prompt_tokens is None

@@ -19,7 +19,7 @@ class RandomFields(CommonFields, frozen=True, kw_only=True):
 
 
 class SharedPrefixFields(CommonFields, frozen=True, kw_only=True):
-    """`shared-prefix`: groups of users with one system prompt each; every request is alone."""
+    """`shared-prefix`: groups of users with one system prompt each; no request has a follower."""
 
     groups: int = 8
     group_skew: float = 0.0

@@ -88,7 +88,7 @@ class NormalLengths:
 
 @dataclass(frozen=True, slots=True)
 class EmpiricalLengths:
-    """Lengths that were observed, each as likely as its number of observations says."""
+    """Lengths that were observed, each drawn in proportion to its number of observations."""
 
     values: Sequence[int]
     """The observations, at least one."""

@@ -58,7 +58,7 @@ class RequestSlo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labels:
-    """What a request carries beside its prompt."""
+    """The data of a request besides its prompt."""
 
     tenant: str = ""
     objective: str = ""
@@ -68,7 +68,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelMix:
-    """A mix for each kind of label; None leaves the label as it is."""
+    """A mix for each kind of label; None leaves the label unchanged."""
 
     tenants: Mix[str] | None = None
     objectives: Mix[str] | None = None

@@ -44,7 +44,7 @@ class SloFields(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Where a source stands."""
+    """The context in which a source is read."""
 
     seed: int
     """Seed of everything random."""
@@ -53,7 +53,7 @@ class Context:
     where: str
     """Name of the description, for errors."""
     name: str
-    """Name of the source; other names, other texts and random numbers."""
+    """Name of the source; different names give different texts and random numbers."""
 
     def rng(self, purpose: str) -> Random:
         """Return the random generator for one purpose; each has its own."""
@@ -70,7 +70,7 @@ class Source:
     ends: bool
     """Whether the conversations come to an end."""
     block_tokens: int = BLOCK_TOKENS
-    """Size of the blocks in which prompts share."""
+    """Tokens per block in which prompts share prefixes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Arrivals:
 
 
 def select(source: Source, fields: CommonFields, context: Context) -> Source:
-    """Return the source with what the fields leave of it.
+    """Return the source after the fields have filtered, scaled, ended and labelled it.
 
     Raises:
         TrafficError: A field is out of range.

@@ -1,4 +1,4 @@
-"""What a workload is like: its rate, its lengths, and how much of its prompts repeats."""
+"""Statistics of a workload: its rate, its lengths, and how much of its prompts repeats."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -54,13 +54,13 @@ class TrafficStatistics:
     blocks: int
     """Blocks of all prompts together."""
     infinite_cache_hit_share: float
-    """Fraction of the blocks that an earlier prompt had: what one cache without a limit finds."""
+    """Fraction of the blocks that an earlier prompt had: the hit rate of one unlimited cache."""
     reused_block_share: float
     """Fraction of the different blocks that occur in more than one prompt."""
     barely_shared_share: float
     """Fraction of the requests that share at most one block with an earlier one."""
     tenants: dict[str, int]
-    """Requests of each tenant; "" stands for none. So do the next two."""
+    """Requests of each tenant; "" stands for none, here and in the next two."""
     adapters: dict[str, int]
     objectives: dict[str, int]
 
@@ -74,7 +74,7 @@ def describe(
 ) -> TrafficStatistics:
     """Return the statistics of at least one request.
 
-    An output counts as known text from the request that follows it on.
+    An output counts as known text once the prompt of a following request has contained it.
     """
     times: list[float] = []
     prompts: list[int] = []

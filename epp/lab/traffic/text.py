@@ -27,8 +27,8 @@ def prompt_text(segments: Iterable[Segment], outputs: Mapping[int, bytes] = _NO_
 
     Args:
         segments: The parts of the prompt.
-        outputs: What earlier requests generated, by their index; a missing output is replaced by
-            text of the planned length.
+        outputs: Outputs of earlier requests, by their index; a missing one is replaced by text of
+            the planned length.
     """
     parts = []
     for segment in segments:

@@ -39,9 +39,9 @@ class Workload:
     """Closed loop: number of clients, each with one conversation at a time; None: the requests
     have times."""
     description: Mapping[str, Any] = field(default_factory=dict)
-    """What the workload was made of, for reports."""
+    """The description that the workload was made from, for reports."""
     block_tokens: int = BLOCK_TOKENS
-    """Size of the blocks in which its prompts share; of a Mooncake trace that of its ids."""
+    """Tokens per block in which its prompts share prefixes; for a Mooncake trace, per id."""
 
     def __iter__(self) -> Iterator[TrafficRequest]:
         for conversation in self.conversations():
@@ -49,7 +49,7 @@ class Workload:
 
 
 def content_of(*parts: object) -> int:
-    """Return the content of a segment that is named by `parts`; other parts, other text."""
+    """Return the content of the segment named by `parts`; different parts give different texts."""
     name = "\0".join(map(str, parts)).encode()
     return int.from_bytes(blake2b(name, digest_size=7).digest(), "big")
 
@@ -182,7 +182,7 @@ def at_rate(workload: Workload, rate: float, seconds: float) -> Workload:
     """Return the beginning of an open-loop workload, replayed at another rate.
 
     It has `rate * seconds` requests, or a few more that complete a conversation. The conversations
-    arrive within these seconds; think times stay as they are.
+    arrive within these seconds; think times are unchanged.
 
     Raises:
         TrafficError: The workload has no times, or too few requests.

@@ -1,9 +1,9 @@
 """Better configurations, found and checked in simulations.
 
-`parameters` are what varies: a place of the configuration (`places`) and its values (`domains`);
-`default_search` chooses some, of the `primary_profile`. `candidates` are configurations with other
-values, `rungs` the plan of successive halving, `search` runs it by an objective and checks what it
-found on fresh seeds. `recording` makes a scenario of recorded decisions.
+A parameter (`parameters`) varies one place of the configuration (`places`) over a set of values
+(`domains`); `default_search` chooses parameters of the `primary_profile`. `candidates` are
+configurations with other values, `rungs` plans successive halving, `search` runs it for an
+objective and checks the result on fresh seeds. `recording` makes a scenario of recorded decisions.
 """
 
 from epp.lab.tuning.candidates import Candidate, count_combinations, make_candidates

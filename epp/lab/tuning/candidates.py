@@ -25,7 +25,7 @@ class Candidate:
     contender: Contender
     """The configuration."""
     values: Sequence[Value | None]
-    """In the order of the parameters; None: left out in the file."""
+    """In the order of the parameters; None if the file leaves the parameter out."""
 
 
 def count_combinations(parameters: Sequence[Parameter]) -> int | None:
@@ -91,7 +91,7 @@ def _draws(parameters: Sequence[Parameter], count: int, seed: int) -> list[tuple
 
 
 def _check(candidates: Sequence[Candidate], parameters: Sequence[Parameter]) -> None:
-    """Build each configuration once: a value may be refused."""
+    """Build each configuration once, because a plugin may refuse a value."""
     builder = make_builder()
     for each in candidates:
         try:

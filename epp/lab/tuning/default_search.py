@@ -1,9 +1,9 @@
-"""What a search varies unless it is told: weights of scorers, and thresholds.
+"""The parameters that a search varies by default: weights of scorers, and thresholds.
 
 The weights are those of the scorers of the primary profile (`primary_profile`), between 0 and 10
-on a logarithmic scale, because only their ratios count. Thresholds are those parameters of the
-profile's plugins whose names say so: fractions between 0 and 1, others between an eighth of the
-value in use and its fourfold.
+on a logarithmic scale, because only their ratios count. Thresholds are the parameters of the
+profile's plugins whose names contain "threshold": fractions between 0 and 1, others between an
+eighth of the value in use and four times that value.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ def default_parameters(config: LoadedConfig) -> list[Parameter]:
 
     Raises:
         ConfigError: The configuration is invalid.
-        TuningError: It has nothing of the kind.
+        TuningError: It has no such parameter.
     """
     graph = make_builder().build(config)
     try:
@@ -55,7 +55,7 @@ def _parameters(config: LoadedConfig, graph: PluginGraph) -> Iterator[Parameter]
     members = profiles[index].get("plugins") or []
     names = [each["pluginRef"] for each in members]
     scorers = [at for at, name in enumerate(names) if isinstance(graph.plugins.get(name), Scorer)]
-    if len(scorers) > 1:  # the weight of an only one changes nothing
+    if len(scorers) > 1:  # the weight of a single scorer changes nothing
         for at in scorers:
             path = f"schedulingProfiles[{index}].plugins[{at}].weight"
             yield Parameter(find_place(document, path), _WEIGHTS)
@@ -85,7 +85,7 @@ def _thresholds(
         if field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
         value = given.get(field.encode_name, default)
-        # A number below 0 or 0 turns something off.
+        # 0 or a negative number turns something off.
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             continue
         if isinstance(default, float) and value <= 1:

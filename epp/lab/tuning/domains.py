@@ -1,7 +1,7 @@
-"""What values a varied parameter may take: a list or a range.
+"""The values that a varied parameter may take: a list or a range.
 
-Written forms: ``0.1,0.3,0.5`` (each of these), ``0..5`` (any number between), ``0..10:log`` (small
-and large ones alike, 0 among them if the range begins there) and ``1..128:int`` (whole numbers).
+Written forms: ``0.1,0.3,0.5`` (each of these), ``0..5`` (any number between), ``0..10:log`` (equal
+ratios equally likely, and 0 if the range begins there) and ``1..128:int`` (whole numbers).
 """
 
 import json
@@ -38,7 +38,7 @@ class Domain(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Some values."""
+    """A list of values, all equally likely."""
 
     values: Sequence[Value]
 
@@ -55,7 +55,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Numbers between two others."""
+    """The numbers from `low` to `high`."""
 
     low: float
     high: float
@@ -96,11 +96,11 @@ def parse_domain(text: str, *, is_whole: bool = False) -> Domain:
     """Return the domain of a text.
 
     Args:
-        text: As above.
+        text: One of the written forms of this module.
         is_whole: Whether a range with whole ends has whole numbers only.
 
     Raises:
-        TuningError: It is empty, or has no such form.
+        TuningError: It is empty, or has another form.
     """
     match = _RANGE.fullmatch(text.strip())
     if match is None:

@@ -2,4 +2,4 @@
 
 
 class TuningError(ValueError):
-    """A search or a replay cannot be made as it was asked for; the message says why."""
+    """A search or a replay cannot be made as requested; the message says why."""

@@ -1,4 +1,4 @@
-"""What a search looks for: a number of a run, and whether more of it is better."""
+"""The objective of a search: a number of a run, and whether a higher one is better."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

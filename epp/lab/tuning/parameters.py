@@ -29,7 +29,7 @@ def parse_variation(text: str, config: LoadedConfig) -> Parameter:
     """Return the parameter of an option ``PATH=VALUES``.
 
     Raises:
-        TuningError: The path is not in the configuration, or the values are none.
+        TuningError: The path is not in the configuration, or the values are invalid.
     """
     path, values = _split(text)
     place = find_place(config.document.root.value, path)
@@ -54,7 +54,7 @@ def check_distinct(parameters: Sequence[Parameter]) -> None:
 
 
 def with_values(text: str, parameters: Sequence[Parameter], values: Sequence[Value]) -> str:
-    """Return the text of a configuration with other values; all else stays as it is.
+    """Return the text of a configuration with other values; the rest is unchanged.
 
     Raises:
         TuningError: A value cannot be written without changing something else.

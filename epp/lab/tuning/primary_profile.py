@@ -1,8 +1,8 @@
 """Which profile of a configuration chooses the server of a request.
 
-A search varies this one. Its profile handler alone decides that, so it is asked: for a plain
-completion, as if each profile that it wants to run had found a server. Names say nothing: a
-handler may call its decode profile anything.
+A search varies this profile. Only the configuration's profile handler knows it, so the handler is
+asked about a plain completion, as if each profile that it wants to run had found a server. Names
+do not tell: a handler may call its decode profile anything.
 """
 
 from epp.scheduling import (
@@ -28,7 +28,7 @@ _SERVER = ScoredEndpoint(Endpoint(name="server", address="192.0.2.1:80"), 1.0)
 def primary_profile(scheduler: Scheduler) -> str | None:
     """Return the name of the profile that a plain completion is sent by.
 
-    None is returned if the handler cannot say: it fails, or it wants a profile that is not there.
+    Returns None if the handler cannot tell: it fails, or names a profile that does not exist.
 
     Args:
         scheduler: The scheduler of the configuration.

@@ -1,4 +1,4 @@
-"""Recorded traffic (`epp serve --explain-file`) as a scenario, and what the record does not say."""
+"""Recorded traffic (`epp serve --explain-file`) as a scenario, and the facts that it lacks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ RECORDED = "recorded"
 
 @dataclass(frozen=True, slots=True)
 class RecordedChoices(Contender):
-    """Sends each request where the record says it went; refused ones to the idlest server."""
+    """Sends each request to its recorded server, and refused ones to the idlest server."""
 
     servers: tuple[int, ...] = ()
     """Index of the server by the index of the request; -1 for a refused one."""
@@ -60,7 +60,7 @@ class Recording:
 
     @classmethod
     def read(cls, path: Path) -> "Recording":
-        """Read a file and its renamed ones.
+        """Read a file, and the files that its rotation has renamed.
 
         Raises:
             TrafficError: It cannot be read, or a line is no decision.
@@ -78,7 +78,7 @@ class Recording:
 
     @property
     def workers(self) -> int:
-        """The largest number of endpoints in one decision."""
+        """The largest number of endpoints in one decision, at least that of `endpoints`."""
         most = max(row.candidates for row in self.rows)
         return max(1, most, len(self.endpoints))
 
@@ -127,7 +127,7 @@ class Recording:
             )
 
     def unknowns(self) -> Iterator[str]:
-        """Yield what the record does not say, and what is assumed."""
+        """Yield the facts that the record lacks, and the assumptions made instead."""
         rows = self.rows
         count = len(rows)
         newest, oldest = max(row.sequence for row in rows), min(row.sequence for row in rows)

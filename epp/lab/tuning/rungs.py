@@ -42,10 +42,10 @@ def plan_rungs(
     """Plan a search.
 
     Args:
-        budget: What all runs may cost, in full runs.
+        budget: Maximum length of all runs together, in full runs.
         seeds: Runs of each candidate on the last rung.
-        candidates: How many there are at most; None for as many as one likes.
-        may_be_short: Whether a part of a run says something of the whole.
+        candidates: Maximum number of candidates; None for no limit.
+        may_be_short: Whether a part of a run is representative of the whole.
 
     Raises:
         TuningError: The budget does not suffice for two candidates.
@@ -90,7 +90,7 @@ def climb(
 ) -> list[CandidateT]:
     """Return the candidates of the last rung, the best first.
 
-    The first candidate is on every rung, so that there always is something to compare with.
+    The first candidate is on every rung, so that the others can be compared with it.
 
     Args:
         candidates: The candidates of the first rung.

@@ -1,7 +1,7 @@
 """The search for a better configuration, and its check with traffic that the search has not seen.
 
 The best of many candidates is partly the luckiest one: on the seeds of the search it looks better
-than it is. What is claimed therefore comes from runs with other seeds.
+than it is. The reported result therefore comes from runs with other seeds.
 """
 
 import math
@@ -20,8 +20,8 @@ from epp.lab.tuning.rungs import Rung, climb
 from epp.lab.tuning.shorter import shortened
 
 MAX_FINALISTS = 3
-"""Configurations that are checked beside the one to begin with. There always is one: without a
-check nobody knows whether there was nothing to gain or nothing was found."""
+"""Maximum number of configurations that are checked beside the base. There always is at least one:
+only a check tells whether there was nothing to gain or nothing was found."""
 
 Progress = Callable[[str, int, int, Run], None]
 """Gets the name of a step, the number of runs done and of all in it, and the run that ended."""
@@ -29,7 +29,7 @@ Progress = Callable[[str, int, int, Run], None]
 
 @dataclass(frozen=True, slots=True)
 class Finalist:
-    """A configuration that came out first, second or third."""
+    """One of the best configurations of a search."""
 
     candidate: Candidate
     searched: Ratio | None
@@ -39,7 +39,7 @@ class Finalist:
     median: float | None
     """The objective on fresh seeds."""
     verdict: Verdict
-    """What the interval of `checked` says; better without one if the base has 0 on every seed."""
+    """Conclusion from `checked`; BETTER without a ratio if the base has 0 on every seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +48,8 @@ class Found:
 
     base: Candidate
     finalists: Sequence[Finalist]
-    """Those that were better than the base in the search, the best first; if none was, the best of
-    the others alone."""
+    """The candidates that were better than the base in the search, the best first; if none was,
+    only the best of the others."""
     comparison: Comparison
     """All numbers of the base and the first finalist on fresh seeds."""
     records: Mapping[str, Sequence[Record]]
@@ -66,12 +66,12 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """Settings of a search; the same settings find the same."""
+    """Settings of a search; the same settings give the same result."""
 
     scenario: Scenario
     objective: Objective
     mode: Mode = Mode.LEAN
-    """What the gateway shows the endpoint picker of a response."""
+    """Which parts of a response the gateway sends to the endpoint picker."""
     seed: int = 1
     """The first seed of the runs."""
     seeds: int = 5
@@ -81,7 +81,7 @@ class Search:
     progress: Progress
 
     def find(self, candidates: Sequence[Candidate], rungs: Sequence[Rung]) -> Found:
-        """Search among candidates, of which the first is the one to begin with, and check.
+        """Search among candidates, the first of which is the base, and check the best.
 
         Raises:
             ConfigError: A configuration is invalid.

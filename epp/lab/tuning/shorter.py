@@ -1,4 +1,4 @@
-"""Shorter runs of a scenario, with which a search begins, and what seeds change in it."""
+"""Shortens a scenario for the first runs of a search, and tells whether seeds change it."""
 
 from dataclasses import replace
 from itertools import islice
@@ -10,7 +10,7 @@ _COMPARED = 50
 
 
 def may_be_short(scenario: Scenario) -> bool:
-    """Return whether a part of a run says something of the whole: not if things change later."""
+    """Return whether a part of a run is representative: not with faults or stages of traffic."""
     return not scenario.faults.faults and not _has_stages(scenario.traffic)
 
 
@@ -20,7 +20,7 @@ def shortened(scenario: Scenario, length: float, *, seed: int) -> Scenario:
     Args:
         scenario: The whole.
         length: The fraction, 1.0 for the whole itself.
-        seed: Of the traffic by which the end is computed.
+        seed: Seed of the traffic from which the end is computed.
 
     Raises:
         TrafficError: The traffic is invalid.

@@ -71,7 +71,7 @@ class MessageReader:
         self.buffered_bytes = 0
         """Buffered bytes of the incomplete message."""
         self._missing = PREFIX_BYTES
-        """Bytes missing of the prefix, or of the message after it."""
+        """Bytes missing from the prefix, or from the message after it."""
         self._has_prefix = False
         self.error: MessageError | None = None
         """Why no messages can follow those returned; the call must be ended."""
@@ -82,7 +82,7 @@ class MessageReader:
         return not self._has_prefix and self._buffer is None
 
     def takes_whole(self, length: int) -> bool:
-        """Return whether a message of ``length`` bytes may follow, of which no part has come."""
+        """Return whether ``length`` is allowed, and no part of a message has arrived."""
         return length <= self._limit and self._buffer is None and not self._has_prefix
 
     def feed(self, data: bytes) -> list[bytes]:

@@ -4,9 +4,9 @@ Envoy sends a buffered body as one message, and the messages of many streams int
 frame: none is complete before nearly all of their bytes have arrived. So from a quarter of the
 memory budget on, only one stream of a connection may continue an incomplete message; the windows of
 the others close until it is complete, and their bytes wait at the client. Their open windows are
-still used: up to twice their size, as a window may just have been renewed. A stream whose window is
-closed for another reason is never chosen: it could block the others for as long as its client is
-slow.
+still used: up to twice their size, because a window may just have been renewed. A stream whose
+window is closed for another reason is never chosen: it could block the others for as long as its
+client is slow.
 """
 
 from epp.transport.budget import ByteBudget

@@ -108,7 +108,8 @@ class GrpcSession(StreamOwner):
     def receive_message(self, data: bytes) -> bool:
         """Handle a read that is one message in one plain DATA frame, as most reads are.
 
-        Three of four layers are passed by: 2 us less of the 9 that a chunk of a response takes.
+        It bypasses three of four layers, which saves 2 us of the 9 that a chunk of a response
+        takes.
 
         Returns:
             False, with nothing done, for any other read, which :meth:`receive` handles, and while

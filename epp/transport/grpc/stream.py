@@ -24,9 +24,9 @@ class Timer(Protocol):
 
 
 class StreamOwner(ABC):
-    """What a stream needs of its session.
+    """What a stream needs from its session.
 
-    A base class and no Protocol, whose fields compiled code would look up by name.
+    A base class, not a Protocol, because compiled code looks up a Protocol's fields by name.
     """
 
     max_sent_message_bytes: int

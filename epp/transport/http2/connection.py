@@ -89,8 +89,8 @@ class Http2Connection:
 
         Args:
             data: The bytes; empty to continue with those left unread.
-            max_header_blocks: Header blocks to decode in this call, as a new one costs up to 40 us.
-                The bytes after them are kept for the next call.
+            max_header_blocks: Header blocks to decode in this call, because a new one costs up to
+                40 us. The bytes after them are kept for the next call.
         """
         if self.is_closed:
             return []
@@ -248,7 +248,7 @@ class Http2Connection:
             self.sender.write(frames.ping(payload))
 
     def replenish_flood_budgets(self) -> None:
-        """Replenish the budgets against floods; to be called about once a second."""
+        """Replenish the budgets against floods; called about once a second."""
         self._guard.replenish()
 
     def begin_shutdown(self) -> None:

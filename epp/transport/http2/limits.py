@@ -48,8 +48,8 @@ class ConnectionLimits:
     answered with 431. Above four times as much, decoded or not, the connection ends: no client
     exceeds that by mistake."""
     writable_below_bytes: int = 1 << 20
-    """Response bytes waiting on a stream from which it is unwritable, and its receive window is not
-    renewed."""
+    """Response bytes waiting on a stream at which it becomes unwritable, and its receive window is
+    not renewed."""
     max_waiting_stream_bytes: int = 80 << 20
     """Response bytes waiting on one stream for the peer's window; above it the stream ends."""
     max_buffered_bytes: int = 512 << 20

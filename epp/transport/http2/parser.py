@@ -1,4 +1,4 @@
-"""Splits the bytes read into frames, and checks all that does not depend on a stream's state.
+"""Splits the bytes read into frames; checks everything that does not depend on a stream's state.
 
 It checks the preface, the size of a frame, whether its type may be on its stream, padding, and that
 no frame interrupts a header block (RFC 9113 §3.4, §4, §6). A frame above the size limit is refused
@@ -47,8 +47,8 @@ _RULES: Final[dict[FrameType, tuple[range, range]]] = {
 }
 
 _Rule = tuple[int, int, int, int, int, FrameHandler]
-"""First and last stream id, least and most bytes of the payload, what these are a multiple of, and
-the handler: of two ranges, ``in`` takes twice as long."""
+"""First and last stream id, minimum and maximum payload bytes, the number that these are a multiple
+of, and the handler. Checking two ranges with ``in`` takes twice as long."""
 
 _DATA: Final = int(FrameType.DATA)
 _HEADERS: Final = FrameType.HEADERS
@@ -63,7 +63,7 @@ _HTTP1_METHODS: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS ", b"CO
 
 
 def _why_no_preface(data: bytes) -> str:
-    """Say what a peer speaks that does not begin with the preface of HTTP/2."""
+    """Return why ``data`` is not the preface of HTTP/2; name its protocol if it is known."""
     if data.startswith(_TLS_HANDSHAKE):
         return "a TLS handshake on a port without TLS: use TLS on both sides or on neither"
     if data.startswith(_HTTP1_METHODS):
@@ -276,7 +276,7 @@ class FrameParser:
 
 
 def _rule(streams: range, sizes: range, handler: FrameHandler) -> _Rule:
-    """Return a rule of ranges, in which sizes begin with a multiple of their step."""
+    """Return the rule for two ranges; ``sizes`` begins with a multiple of its step."""
     return (streams.start, streams.stop - 1, sizes.start, sizes.stop - 1, sizes.step, handler)
 
 

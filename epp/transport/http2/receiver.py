@@ -89,7 +89,7 @@ class Receiver:
         """The peer has acknowledged the server's SETTINGS."""
         self.has_received_goaway = False
         self.is_shutting_down = False
-        """GOAWAY was sent, but the limit of streams not yet."""
+        """GOAWAY was sent, but not yet the limit of streams."""
         self.pings_acknowledged = 0
         self._sender = sender
         self._table = table

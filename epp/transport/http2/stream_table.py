@@ -19,7 +19,7 @@ class EndedStreams:
 
     The last N to 2 N ids, in two generations, so that forgetting costs nothing. A stream that the
     peer has ended itself, as Envoy does with all of its streams, is removed. N is at least the
-    number of streams that may be open, as a drain may end all of them at once.
+    number of streams that may be open, because a drain may end all of them at once.
     """
 
     __slots__ = ("_generation", "_older", "_younger")
@@ -33,7 +33,7 @@ class EndedStreams:
         return len(self._younger) + len(self._older)
 
     def __contains__(self, stream_id: int) -> bool:
-        """Return whether frames on the stream are to be discarded."""
+        """Return whether frames on the stream must be discarded."""
         return stream_id in self._younger or stream_id in self._older
 
     def add(self, stream_id: int) -> None:
@@ -137,7 +137,7 @@ class StreamTable:
 
         Args:
             stream: An open stream.
-            may_receive: Frames on it may still arrive, and are to be discarded.
+            may_receive: Whether frames on it may still arrive; they are discarded.
         """
         stream.state = _CLOSED
         if stream.has_sent_data:

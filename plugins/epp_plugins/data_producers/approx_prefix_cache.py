@@ -33,17 +33,17 @@ Eviction: the blocks sent longest ago are evicted first, and of each prompt its 
 its oldest blocks; if that endpoint has less than the average share, one with more loses them
 instead.
 
-Replicas (``--replica-state``): each tells the others which prompt it has sent to which endpoint, as
-hashes, within 0.1 s, so all of them have the same index but for what was sent since. A replica that
-joins gets the newest prompts, up to 2 MiB of hashes.
+Replicas (``--replica-state``): each sends the others the hashes of the prompts that it has sent to
+each endpoint, within 0.1 s. So all replicas have the same index, except for the latest prompts. A
+replica that joins gets the newest prompts, up to 2 MiB of hashes.
 
 Gauges: ``prefix_indexer_size`` (blocks, summed over the endpoints), ``prefix_indexer_bytes``,
 ``prefix_indexer_bytes_limit``. Histograms for the chosen endpoint: ``prefix_indexer_hit_ratio``
 (fraction of the prompt's blocks that it had) and ``prefix_indexer_hit_bytes`` (their length).
 Counters of responses that report their usage, without those with a prefill elsewhere:
-``prefix_indexer_prompt_tokens_total``; of these, ``prefix_indexer_predicted_tokens_total`` (the
-index took the endpoint to have them) and ``prefix_indexer_observed_tokens_total`` (the endpoint
-reported them as cached).
+``prefix_indexer_prompt_tokens_total``; of these, ``prefix_indexer_predicted_tokens_total`` (cached
+at the endpoint according to the index) and ``prefix_indexer_observed_tokens_total`` (cached
+according to the endpoint).
 
 Reads:  ``TOKENIZED_PROMPT``; ``PREFILL_PROFILE``; ``ANSWER_USAGE``; ``cache_block_size``,
 ``cache_blocks``, ``prompt_tokens`` and ``prompts`` of ``endpoint.metrics``.
@@ -97,9 +97,9 @@ from epp_plugins.state_keys import (
 )
 
 _DUMPED_ENDPOINTS: Final = 100
-"""How many endpoints the state names."""
+"""Maximum endpoints in the dumped state."""
 _DUMPED_PROMPTS: Final = 20
-"""How many shared prompts the state has."""
+"""Maximum shared prompts in the dumped state."""
 DEFAULT_BLOCK_SIZE_TOKENS = 16
 
 # The Go EPP's buckets.
@@ -154,9 +154,9 @@ class ApproxPrefixCacheProducer(
         """Replica keys of the endpoints of the pool by name."""
         self._by_key: dict[int, Endpoint] = {}
         self._facts: PrefixFacts | None = None
-        """What other replicas have not been told; None if there are none to tell."""
+        """Facts not yet sent to other replicas; None if there are no other replicas."""
         self._matches = prefix_matches_of(name)
-        # An instance's own, unlike other plugins' keys: it comes from its name.
+        # Set per instance, unlike the keys of most plugins: it depends on its name.
         self.writes: tuple[StateKey[Any], ...] = (self._matches,)  # type: ignore[misc]
         self._record = PrefixRecord(
             self.index,
@@ -223,7 +223,7 @@ class ApproxPrefixCacheProducer(
         if matches is None or not matches.total_blocks:
             return
         prefilled_by = state.read(self._prefilled_by)
-        if prefilled_by is None:  # otherwise the report is of a transfer
+        if prefilled_by is None:  # otherwise the reported cached tokens were transferred
             self._predictions.answered(matches, served_by.name, usage)
         for endpoint in (served_by, prefilled_by):
             if endpoint is not None:
@@ -234,7 +234,7 @@ class ApproxPrefixCacheProducer(
         return self._record.scale_of(endpoint.name)
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
-        """Make it known by its key; it enters the index with the first prompt sent there."""
+        """Record the endpoint's key; the first prompt sent to it adds it to the index."""
         key = self._keys[endpoint.name] = replica_key(endpoint)
         self._by_key[key] = endpoint
 
@@ -255,7 +255,7 @@ class ApproxPrefixCacheProducer(
         by_key, record = self._by_key, self._record
         for key, block_size, hashes in decode(facts):
             endpoint = by_key.get(key)
-            # With another block size, the hashes would never be asked for.
+            # Hashes with another block size would never be looked up.
             if endpoint is not None and hashes and block_size == record.size(endpoint):
                 record.record(endpoint, hashes, block_size)
 

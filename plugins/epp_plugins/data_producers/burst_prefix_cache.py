@@ -79,7 +79,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     max_batch_size: Annotated[int, msgspec.Meta(ge=-1)] = 1000
     """Maximum requests in a window; -1 for no limit."""
     balance_by: Literal["requests", "tokens"] = "requests"
-    """What is balanced over the endpoints within a window."""
+    """Quantity that is balanced over the endpoints within a window."""
 
     def __post_init__(self) -> None:
         for name, value in (
@@ -130,7 +130,7 @@ class BurstPrefixCacheProducer(AsyncDataProducer, EndpointListener):
             self._most_blocks = params.max_prefix_tokens_to_match // params.block_size_tokens
         self._most_requests = params.max_batch_size
         self._matches = prefix_matches_of(name)
-        # An instance's own, unlike other plugins' keys: it comes from its name.
+        # Set per instance, unlike the keys of most plugins: it depends on its name.
         self.writes: tuple[StateKey[Any], ...] = (self._matches,)  # type: ignore[misc]
         self._placed = StateKey[_Waiting](f"placed-in-burst/{name}")
         self._window: _Window | None = None

@@ -17,7 +17,7 @@ When the response headers arrive:
 
 The rest is subtracted when the request ends, for whatever reason. Counts are never below 0. A
 reload keeps them: the old and the new instance update the same record. Replicas
-(``--replica-state``) tell each other their counts, every 20 ms or every
+(``--replica-state``) exchange their counts every 20 ms, or every
 ``dataLayer.crossReplicaSyncInterval``, and the attribute is the sum; the metrics are of this
 process alone.
 
@@ -82,7 +82,7 @@ _NOTHING = InFlightLoad()
 _DEFAULT_FLOW = ("default-flow", "0")
 _OTHER_FLOWS = ("other", "other")
 _DUMPED_ENDPOINTS: Final = 100
-"""How many endpoints the state names."""
+"""Maximum endpoints in the dumped state."""
 MAX_SERIES = 1000
 """Maximum series of one gauge."""
 MAX_ID_CHARS = 256
@@ -101,7 +101,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     output_ratio: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] = 1.5
     """Expected response tokens for each prompt token, cached or not."""
     max_estimated_output_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """Maximum expected tokens of a response; none for the client's limit only."""
+    """Maximum expected tokens of a response; if absent, only the client's limit applies."""
     prefix_match_info_producer_name: str = ""
     """Prefix producer whose matches are used; "" for ``approx-prefix-cache-producer``."""
     sync_cross_replica_state: bool = True
@@ -144,7 +144,7 @@ class InflightLoadProducer(
         self._matches = prefix_matches_of(params.prefix_match_info_producer_name)
         self._load = in_flight_load_of(name)
         self._uncached = uncached_tokens_of(name)
-        # An instance's own, unlike other plugins' keys: they come from its name and parameters.
+        # Set per instance, unlike the keys of most plugins: they depend on its name and parameters.
         self.optional_reads: tuple[DataKey, ...] = (self._matches,)  # type: ignore[misc]
         self.writes: tuple[DataKey, ...] = (self._load, self._uncached)  # type: ignore[misc]
         self._sent = StateKey[list[_Sent]](f"in-flight-sent/{name}")
@@ -228,8 +228,9 @@ class InflightLoadProducer(
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
         if not endpoint.load.own_in_flight:
-            # A server with a new address has the attributes of its former one, whose requests end
-            # there. Requests are under way on one that returns; its counts are its own.
+            # A server with a new address inherits the attributes of the endpoint at the old
+            # address, but not its requests. An endpoint that returns with requests in flight keeps
+            # its counts.
             endpoint.attributes.pop(self._load, None)
             endpoint.attributes.pop(self._by_flow, None)
         self._endpoints[endpoint.name] = endpoint
@@ -273,7 +274,7 @@ class InflightLoadProducer(
         }
 
     def _loads(self) -> dict[_Labels, InFlightLoad]:
-        endpoints = tuple(self._endpoints.items())  # read in another thread
+        endpoints = tuple(self._endpoints.items())  # a copy: other threads call this
         room = MAX_SERIES - 2 * len(endpoints)
         loads: dict[_Labels, InFlightLoad] = {}
         for full_name, endpoint in endpoints:

@@ -29,7 +29,7 @@ class MediaIndex:
     def __init__(self, capacity: int) -> None:
         self._wanted = capacity
         self.capacity = capacity
-        """Present maximum per endpoint: less than wanted if there are many endpoints."""
+        """Current maximum per endpoint: less than wanted if there are many endpoints."""
         self._held: dict[Endpoint, OrderedDict[int, None]] = {}
 
     def add_endpoint(self, endpoint: Endpoint) -> None:
@@ -50,7 +50,7 @@ class MediaIndex:
         return sum(len(held) for held in self._held.values())
 
     def largest(self, count: int) -> dict[str, int]:
-        """Return the entries of the endpoints that have most, by name."""
+        """Return the numbers of entries of the ``count`` largest endpoints, by name."""
         held = {endpoint.name: len(media) for endpoint, media in self._held.items()}
         return {name: held[name] for name in nlargest(count, held, key=held.__getitem__)}
 

@@ -1,7 +1,7 @@
 """Tokens of chat messages with images, videos and audio, for ``token-producer``.
 
-The bytes before the first message with media stay as they are, so that they share prefix blocks
-with prompts that continue without media.
+The bytes before the first message with media are unchanged, so that they share prefix blocks with
+prompts that continue without media.
 
 The client decides how many messages, parts and images there are. Every walk is therefore bounded:
 elements of a list, elements of the whole request, media, segments of images. The rest counts as

@@ -98,7 +98,7 @@ class MmEmbeddingsCacheProducer(DataProducer, PreRequest, EndpointListener):
         self.name = name
         self.index = MediaIndex(max(1, params.cache_size_mib // MEDIUM_MIB))
         self._matches = encoder_matches_of(name)
-        # An instance's own, unlike other plugins' keys: it comes from its name.
+        # Set per instance, unlike the keys of most plugins: it depends on its name.
         self.writes: tuple[StateKey[Any], ...] = (self._matches,)  # type: ignore[misc]
         self._media = StateKey[dict[int, _Medium]](f"media-of-prompt/{name}")
         self._queries = metrics.counter(

@@ -1,33 +1,35 @@
 """``predicted-time-producer``: learns when each server would send a request's first token.
 
-Prompts, queues and servers differ; what matters to a client is when the first token comes. This
-producer learns it from the requests that pass, in one model for the fleet: the time that a prompt
-takes by its uncached tokens, how much slower than the others each server is, and what is ahead of a
-further request there. [Predicted time](../predicted-time.md) has the formulae. It also excludes a
-server that fails before the first token, for a time that doubles with each failure.
+Prompts, queues and servers differ, and clients notice the time to the first token. This producer
+learns to predict it from the requests that pass, in one model for the fleet: how long a prompt
+takes, depending on its uncached tokens; how much slower than the others each server is; and how
+long a further request would wait there. [Predicted time](../predicted-time.md) has the formulae.
+The producer also excludes a server that fails before the first token, for a time that doubles with
+each failure.
 
-What it learns from:
+The model learns from:
 
-* Requests sent, and their ends, in every mode of Envoy.
-* First tokens: from the first bytes of a streamed answer where its body passes here (full duplex;
-  in adaptive mode the answers that are read or renamed). Of all others, from the server's own
-  counter of first tokens on the metrics page (vLLM, SGLang), which is as exact as the scrape
-  interval. With ``headersAreFirstToken`` from the head of a streamed answer. vLLM sends that before
-  the prompt is computed, so it is off by default.
-* Waiting and running requests and KV-cache usage of the metrics pages.
+* The beginning and end of requests, in every mode of Envoy.
+* First tokens. If the body of a streamed response passes through the endpoint picker (full duplex;
+  in adaptive mode the responses that are read or renamed), its first bytes are the first token. For
+  all other responses the server's own counter of first tokens on its metrics page is used (vLLM,
+  SGLang), which is as exact as the scrape interval. With ``headersAreFirstToken`` the head of a
+  streamed response counts as its first token. vLLM sends the head before the prompt is computed, so
+  this is off by default.
+* Waiting and running requests and KV-cache usage on the metrics pages.
 
-Without any first tokens nothing is learned, and ``predicted-time-scorer`` gives the scores of the
-default profile. It also does while predictions are worse than a constant would be.
+Without first tokens nothing is learned, and ``predicted-time-scorer`` gives the scores of the
+default profile. It does the same while predictions are worse than a constant would be.
 
-The model survives a reload, also if parameters change. With ``stateFile`` it survives a restart,
-too: a thread reads the file at the start, and the file is replaced every ``stateIntervalSeconds``
-and at the end. One that is damaged or of another version is left alone and reported; learning then
-starts anew, and the file is replaced by the next write. One that was learned from fewer first
-tokens than the model has seen by the time it is read is not used.
+The model survives a reload, even if parameters change. With ``stateFile`` it also survives a
+restart: a thread reads the file at the start, and the file is replaced every
+``stateIntervalSeconds`` and at the end. A file that is damaged or of another version is not used,
+which is logged; learning starts from nothing, and the next write replaces the file. A file is not
+used either if the model has seen more first tokens by the time the file is read.
 
-Each process learns for itself. Replicas (``--replica-state``) and workers tell each other what they
-have in flight, so that waits include it; with other processes only the load that servers report is
-seen.
+Each process has its own model. Replicas (``--replica-state``) and workers exchange their requests
+in flight, so that waits include them. The requests of other processes are known only from the load
+that servers report.
 
 Gauges: ``predicted_time_slowness`` (by endpoint), ``predicted_time_error_ratio`` (error of the
 predictions over that of a constant), ``predicted_time_trusted`` (1 while predictions are used).
@@ -106,22 +108,22 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     prefix_match_info_producer_name: str = ""
     """Prefix producer whose matches are used; "" for ``approx-prefix-cache-producer``."""
     headers_are_first_token: bool = False
-    """Whether servers send the head of a streamed answer with its first token."""
+    """Whether servers send the head of a streamed response with its first token."""
     state_file: str = ""
-    """File that keeps what was learned over a restart; "" for none."""
+    """File that keeps the learned model over a restart; "" for none."""
     state_interval_seconds: Annotated[float, msgspec.Meta(ge=1.0, le=1e6)] = 60.0
-    """Time from one write of the file to the next, while there are requests."""
+    """Time between two writes of the file, while there are requests."""
     sync_cross_replica_state: bool = True
-    """Whether the work of other replicas counts in waits, if they share their state."""
+    """Whether waits include the requests of other replicas, if they share their state."""
     constants: Constants = Constants()
     """Constants of the algorithm."""
 
 
 def model_at(endpoint: Endpoint, producer: str = "") -> FleetModel | None:
-    """Return the model of a producer that knows ``endpoint``; None if it does not.
+    """Return the model in which a producer tracks ``endpoint``; None if it tracks it in none.
 
     Args:
-        endpoint: An endpoint of its pool.
+        endpoint: An endpoint of the producer's pool.
         producer: Name of the producer; "" for ``predicted-time-producer``.
     """
     tracked = endpoint.attribute(_tracked_by(producer or PredictedTimeProducer.type))
@@ -141,7 +143,7 @@ class PredictedTimeProducer(
     EndpointListener,
     CrossReplicaContributor,
 ):
-    """Learns a model of the fleet, and gives each request its forecast."""
+    """Learns a model of the fleet, and writes a forecast for each request."""
 
     type: ClassVar[str] = "predicted-time-producer"
     keeps_result: ClassVar[bool] = True
@@ -159,12 +161,12 @@ class PredictedTimeProducer(
     ) -> None:
         self.name = name
         self.model = FleetModel(params.constants)
-        """The learned model."""
+        """The learned model; shared by the instances of a reload."""
         self._params = params
         self._clock = clock
         self._matches = prefix_matches_of(params.prefix_match_info_producer_name)
         self._forecast = predicted_time_of(name)
-        # An instance's own, unlike other plugins' keys: they come from its name and parameters.
+        # Set per instance, unlike the keys of most plugins: they depend on its name and parameters.
         self.reads = (TOKENIZED_PROMPT, self._matches)  # type: ignore[misc]
         self.writes = (self._forecast,)  # type: ignore[misc]
         self._sent = StateKey[SentRequest](f"predicted-time-sent/{name}")
@@ -175,7 +177,7 @@ class PredictedTimeProducer(
         self._hot = HotPrefixes(params.constants) if params.constants.replication_credit else None
         self._keeper = StateKeeper(params.state_file, params.state_interval_seconds, clock())
         self.gauges = ModelGauges(self, metrics, self.model)
-        """What is learned, for the metrics page."""
+        """The model's values on the metrics page."""
         self._use(self.model)
         self._keeper.read(self._restore)
 
@@ -196,7 +198,7 @@ class PredictedTimeProducer(
                     name: total - (held if held < blocks else blocks) * size
                     for name, held in matches.blocks.items()
                 }
-        earlier = state.read(self._forecast)  # of a request that is tried again after a wait
+        earlier = state.read(self._forecast)  # of an earlier attempt, before a wait
         first_at = None if earlier is None else earlier.first_at
         forecast = RequestForecast(
             self.model,
@@ -228,7 +230,7 @@ class PredictedTimeProducer(
         )
         endpoint = chosen[0].endpoint
         tracked = self._tracked_endpoint(endpoint)
-        if tracked is None:  # it is in no pool of this process, or has just left it
+        if tracked is None:  # the endpoint is in no pool of this process, or has just left it
             return
         now = self._clock()
         sent = SentRequest(
@@ -292,7 +294,7 @@ class PredictedTimeProducer(
 
     def _track(self, endpoint: Endpoint) -> None:
         tracked = self._tracked_endpoint(endpoint)
-        # A server that changes its address is a new endpoint with the attributes of the former one.
+        # A server with a new address is a new endpoint with the attributes of the old one.
         if tracked is None or tracked.endpoint is not endpoint:
             endpoint.attributes[self._tracked] = TrackedEndpoint(endpoint, self.model, self)
             self.model.endpoint(endpoint.name).forget_others()
@@ -305,7 +307,7 @@ class PredictedTimeProducer(
         return endpoint.attribute(self._tracked)
 
     def _restore(self, state: FleetState) -> None:
-        """Continue from a file, unless the model has learned more since it was written."""
+        """Continue from a file, unless the model has already learned from as many first tokens."""
         if state.samples > self.model.state().samples:
             self.model.restore(state, self._clock())
 

@@ -1,9 +1,9 @@
-"""What replicas tell each other about cached prompts, for ``approx-prefix-cache-producer``.
+"""Messages between replicas about cached prompts, for ``approx-prefix-cache-producer``.
 
-A fact says that an endpoint was sent a prompt. It has the endpoint's key, the block size and the
-chained hashes of the prompt's blocks: nothing of the prompt itself. Encoded, it is a row of 64-bit
-words in little endian: the key, the tokens of a block (32 bits) with the number of hashes (the
-higher 32), and the hashes.
+A fact says that a prompt was sent to an endpoint. It consists of the endpoint's key, the block size
+and the chained hashes of the prompt's blocks, without the prompt itself. It is encoded as 64-bit
+little-endian words: the key; the tokens per block (lower 32 bits) and the number of hashes (upper
+32 bits); the hashes.
 """
 
 import sys
@@ -14,18 +14,19 @@ from typing import Final
 
 BYTES_PER_HASH: Final = 8
 MAX_WAITING_BYTES: Final = 1 << 20
-"""Facts that wait to be told: 2000 prompts of 64 blocks. Above it, the oldest are dropped."""
+"""Maximum facts that wait to be sent: 2000 prompts of 64 blocks. Above it, the oldest are
+dropped."""
 _HEAD_WORDS: Final = 2
 _COUNT_BIT: Final = 32
 _SIZE_MASK: Final = (1 << _COUNT_BIT) - 1
 
 PrefixFact = tuple[int, int, Sequence[int]]
-"""The :func:`~epp.replication.plugins.replica_key` of an endpoint, the tokens of a block, and the
-hashes of a prompt that was sent there."""
+"""The :func:`~epp.replication.plugins.replica_key` of an endpoint, the tokens per block, and the
+hashes of a prompt that was sent to it."""
 
 
 class PrefixFacts:
-    """Facts that wait to be told, encoded; of prompts with the same end, the newest one is."""
+    """Encoded facts that wait to be sent to other replicas."""
 
     def __init__(self) -> None:
         self._waiting: deque[bytes] = deque()
@@ -33,7 +34,7 @@ class PrefixFacts:
         self._last: tuple[int, int] | None = None
 
     def add(self, endpoint: int, block_size: int, hashes: Sequence[int]) -> None:
-        """Remember a fact, unless it is the same as the one before, as in a burst."""
+        """Add a fact, unless it equals the previous one, as in a burst."""
         this = endpoint, hashes[-1]
         if this == self._last:
             return
@@ -45,7 +46,7 @@ class PrefixFacts:
             self._bytes -= len(self._waiting.popleft())
 
     def take(self, max_bytes: int) -> bytes:
-        """Return the oldest facts, at most ``max_bytes``."""
+        """Remove and return the oldest facts, at most ``max_bytes``."""
         waiting = self._waiting
         taken: list[bytes] = []
         room = max_bytes
@@ -54,7 +55,7 @@ class PrefixFacts:
             room -= len(fact)
             taken.append(fact)
         self._bytes -= max_bytes - room
-        if waiting and not taken:  # too long for any message
+        if waiting and not taken:  # the oldest fact is too long for any message
             self._bytes -= len(waiting.popleft())
         self._last = None
         return b"".join(taken)
@@ -69,10 +70,10 @@ def encode(endpoint: int, block_size: int, hashes: Sequence[int]) -> bytes:
 
 
 def decode(data: bytes) -> Iterator[PrefixFact]:
-    """Yield the facts that ``data`` has.
+    """Yield the facts in ``data``.
 
     Raises:
-        ValueError: The data is cut off.
+        ValueError: ``data`` is truncated.
     """
     words = array("Q")
     if len(data) % words.itemsize:

@@ -1,4 +1,4 @@
-"""Which endpoint holds which prompt block: the index of ``approx-prefix-cache-producer``.
+"""Records which endpoint holds which prompt block: the index of ``approx-prefix-cache-producer``.
 
 All prompts are in one tree of runs (see ``prefix_tree``). Each endpoint has an LRU list, and all
 endpoints share a budget of bytes. The cost of a prompt depends on its runs, not on its blocks. One
@@ -40,7 +40,7 @@ DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
 SLICE_RUNS: Final = 256
 """Runs that one call clears of a removed endpoint: 0.3 ms."""
 _LOOKED_AT: Final = 5000
-"""Runs that :meth:`PrefixIndex.most_shared` looks at."""
+"""Maximum runs that :meth:`PrefixIndex.most_shared` examines."""
 EVICTED_RUNS: Final = 4096
 """Maximum runs that one call evicts after an endpoint's capacity has shrunk; later calls evict the
 rest."""
@@ -84,7 +84,7 @@ class _Holder:
 
     @property
     def own_bytes(self) -> int:
-        """Memory that its blocks would take if it shared none with other endpoints."""
+        """Memory in bytes that its blocks would take if it shared none with other endpoints."""
         return len(self.ends) * (RUN_BYTES + END_BYTES) + self.blocks * BLOCK_BYTES
 
 
@@ -245,7 +245,7 @@ class PrefixIndex:
     def most_shared(self, count: int) -> dict[str, int]:
         """Return how many endpoints hold the most shared prompts, by the hash of their first block.
 
-        Only some thousand prompts are looked at, because a large index has very many.
+        Only some thousand prompts are examined, because a large index has very many.
         """
         runs = (run for each in self._firsts for run in each.values())
         begins = (run for run in islice(runs, _LOOKED_AT) if run.parent is self._tree.root)

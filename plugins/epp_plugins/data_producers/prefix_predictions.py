@@ -37,9 +37,9 @@ class PrefixPredictions:
         """Count a response.
 
         Args:
-            matches: What the index knew at the decision; not empty.
+            matches: Matches of the index at the decision; not empty.
             endpoint: Name of the endpoint that served.
-            usage: What its response reports.
+            usage: Usage that its response reports.
         """
         held, tokens = matches.blocks.get(endpoint, 0), usage.prompt_tokens
         self._prompt.add(tokens)

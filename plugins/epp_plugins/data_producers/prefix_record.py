@@ -1,7 +1,7 @@
-"""Which prompts were sent where, for ``approx-prefix-cache-producer``: hashes, sizes, capacities.
+"""Records which prompts were sent to which endpoint, for ``approx-prefix-cache-producer``.
 
-Its index holds the blocks of each endpoint in the block size of that endpoint, and as many of them
-as the endpoint's cache has room for.
+The index holds the prompts of each endpoint in blocks of that endpoint's size, and as many blocks
+as its cache has room for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ class PrefixRecord:
 
     Args:
         index: Holds the blocks.
-        hashed: Key of the hashes of a request by block size; its own.
-        block_size: Tokens of a block where the engine's block size is unknown.
+        hashed: Key of a request's hashes by block size; no other object may use it.
+        block_size: Tokens per block where the engine's block size is unknown.
         auto_tune: Whether the engine's block size takes precedence.
         max_tokens: Maximum tokens of a prompt that are hashed; 0 for ``max_blocks``.
-        max_blocks: The same in blocks.
+        max_blocks: Maximum blocks of a prompt that are hashed, if ``max_tokens`` is 0.
         capacity: Blocks of an endpoint whose engine does not report the size of its cache.
     """
 
@@ -70,7 +70,7 @@ class PrefixRecord:
         self._sizes: list[int] = []
         """All block sizes, ascending."""
         self._scales: dict[str, TokenScale] = {}
-        """Scales of all endpoints that prompts were sent to."""
+        """Scales of all endpoints to which prompts were sent."""
 
     def prepare(self, request: LLMRequest, state: CycleState) -> None:
         """Hash the prompt, unless the block size depends on the endpoints."""
@@ -80,7 +80,7 @@ class PrefixRecord:
     def matches(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
     ) -> PrefixMatches:
-        """Return what each endpoint holds of the prompt."""
+        """Return how many blocks of the prompt each endpoint holds."""
         sizes = self._sizes
         if len(sizes) > 1:
             return self._match_each(request, sizes, state)
@@ -93,7 +93,7 @@ class PrefixRecord:
     def enter(
         self, endpoint: Endpoint, request: LLMRequest, state: CycleState
     ) -> tuple[int, Sequence[int]] | None:
-        """Record that ``endpoint`` was sent the prompt.
+        """Record that the prompt was sent to ``endpoint``.
 
         Returns:
             The block size and the hashes; None if nothing was hashed, or there is no prompt.
@@ -108,7 +108,7 @@ class PrefixRecord:
         return size, hashes
 
     def record(self, endpoint: Endpoint, hashes: Sequence[int], size: int) -> None:
-        """Enter a prompt, sent from here or by another replica, into the index."""
+        """Add a prompt to the index, sent from here or by another replica."""
         name, metrics = endpoint.name, endpoint.metrics
         if self._size_of.get(name) != size:
             self.forget(name)
@@ -125,7 +125,7 @@ class PrefixRecord:
         self.index.add(name, hashes, capacity)
 
     def answered(self, name: str, matches: PrefixMatches, prompt_tokens: int) -> None:
-        """Learn the tokens of a prompt that the endpoint ``name`` has answered."""
+        """Learn from the number of prompt tokens that the endpoint ``name`` has reported."""
         scale = self._scales.get(name)
         if scale is not None:
             scale.answered(matches.total_blocks * matches.block_size, prompt_tokens)
@@ -147,14 +147,14 @@ class PrefixRecord:
         return self._size_of
 
     def forget(self, name: str) -> None:
-        """Remove the blocks of an endpoint; its scale stays."""
+        """Remove the blocks of an endpoint; keep its scale."""
         size = self._size_of.pop(name, None)
         if size is not None:
             self._count(size, -1)
             self.index.remove(name)
 
     def drop(self, name: str) -> None:
-        """Remove an endpoint."""
+        """Remove the blocks and the scale of an endpoint."""
         self.forget(name)
         self._scales.pop(name, None)
 

@@ -48,7 +48,7 @@ class Run:
         self.end = end
         """Blocks from the start of the prompt to the end of this run."""
         self.parent: Run = self if parent is None else parent
-        """The preceding run; of the root, itself, which is never read."""
+        """The preceding run; for the root itself, where it is never read."""
         self.held = held
         """Holders, one bit each."""
         self.cut = cut

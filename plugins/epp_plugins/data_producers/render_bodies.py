@@ -59,7 +59,7 @@ class Question:
             try:
                 return await self._converted()
             except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-                # Its text may quote the prompt.
+                # The text of the error may quote the prompt.
                 raise UnreadableRequestError(type(error).__name__) from None
         parts = [b'"messages":', request.prompt]
         if request.tools:

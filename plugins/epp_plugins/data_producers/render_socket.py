@@ -149,7 +149,7 @@ class SocketRenderer:
         except DecodeError:
             raise RenderError("junk", "the response is not a message of the service") from None
         if not answer.success:
-            # Its message may quote the prompt.
+            # The service's message may quote the prompt.
             raise RenderError("refused", "the renderer refused the request", is_outage=False)
         if not answer.token_ids:
             raise RenderError("junk", "the response has no token ids")

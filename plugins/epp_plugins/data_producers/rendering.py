@@ -155,7 +155,7 @@ class Renderer:
         return found
 
     def state(self) -> Mapping[str, object]:
-        """Return its calls in flight and its failures."""
+        """Return the bytes of the calls in flight and the failures in a row."""
         return {
             "is_down": self._failures >= FAILURES_IN_A_ROW,
             "failures_in_a_row": self._failures,

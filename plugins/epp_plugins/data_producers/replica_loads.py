@@ -1,7 +1,7 @@
-"""The parts of other replicas in the counts of ``inflight-load-producer``.
+"""Adds the requests and tokens in flight of other replicas, for ``inflight-load-producer``.
 
-All state is in attributes of the endpoints, so it survives a reload: the sum of all replicas, which
-plugins read, and the parts of the others. What is left of the sum is this replica's own part.
+All state is in attributes of the endpoints, so it survives a reload: the sum over all replicas,
+which plugins read, and the parts of the other replicas. This replica's own part is the difference.
 """
 
 from collections.abc import Mapping
@@ -37,20 +37,20 @@ class ReplicaLoads:
         self._endpoints: dict[int, Endpoint] = {}
         """The endpoints of the pool by their replica keys."""
         self._named: dict[str, set[int]] = {}
-        """Keys of the endpoints of which each replica's last part says something."""
+        """Keys of the endpoints in each replica's last message."""
 
     def added(self, endpoint: Endpoint) -> None:
-        """Count on ``endpoint``, too; parts of a server that had its name are none of it."""
+        """Start to count on ``endpoint``; drop the parts of an earlier server of its name."""
         self._drop_parts(endpoint)
         self._endpoints[replica_key(endpoint)] = endpoint
 
     def removed(self, endpoint: Endpoint) -> None:
-        """Count on ``endpoint`` no more."""
+        """Stop counting on ``endpoint``."""
         self._endpoints.pop(replica_key(endpoint), None)
         self._drop_parts(endpoint)
 
     def own(self, endpoint: Endpoint) -> InFlightLoad:
-        """Return this replica's part."""
+        """Return this replica's own requests and tokens in flight on ``endpoint``."""
         total = endpoint.attribute(self._load) or _NOTHING
         parts = endpoint.attribute(self._parts)
         if not parts:
@@ -61,7 +61,7 @@ class ReplicaLoads:
         )
 
     def encoded(self) -> bytes:
-        """Return this replica's part on all endpoints, without zeros."""
+        """Return the message with this replica's own part of each endpoint, without zeros."""
         parts = {}
         for key, endpoint in self._endpoints.items():
             if self._load in endpoint.attributes:
@@ -71,10 +71,10 @@ class ReplicaLoads:
         return _encode(parts)
 
     def receive(self, replica: str, encoded: bytes) -> None:
-        """Take the part of a replica in place of the one before.
+        """Replace a replica's parts by those of its new message.
 
         Raises:
-            ValueError: It is no such part.
+            ValueError: The message cannot be decoded.
         """
         parts = _decode(encoded)
         named = self._named.get(replica)
@@ -86,7 +86,7 @@ class ReplicaLoads:
         self._named[replica] = set(parts)
 
     def left(self, replica: str) -> None:
-        """Forget the part of a replica."""
+        """Remove the parts of a replica that has gone."""
         self._named.pop(replica, None)
         for key in self._endpoints:
             self._set(key, replica, (0, 0))

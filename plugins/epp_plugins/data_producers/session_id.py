@@ -56,7 +56,7 @@ class SessionIdProducer(DataProducer):
         self._header = params.header_name.strip().lower()
         self._cookie = params.cookie_name.strip()
         self._own: StateKey[str] = StateKey(f"SessionIDDataKey/{name}")
-        # Per instance: a key contains its name.
+        # Set per instance, unlike the keys of most plugins: a key contains its name.
         self.writes = tuple(dict.fromkeys((SESSION_ID, self._own)))  # type: ignore[misc]
 
     def prepare(self, request: LLMRequest, state: CycleState) -> None:

@@ -171,9 +171,9 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``token-producer``."""
 
     estimate: Estimate | None = None
-    """Mode ``estimate`` and its token costs of media; the mode if none is given."""
+    """Mode ``estimate`` and its token costs of media; the default mode."""
     model_name: str = ""
-    """Model that the renderer applies; "" for the one that the request is sent to."""
+    """Model whose template and tokenizer the renderer applies; "" for that of the request."""
     vllm: Vllm | None = None
     """Mode ``vllm`` and its renderer."""
     uds_tokenizer_config: UdsTokenizer | None = None
@@ -290,7 +290,8 @@ class RenderedTokenProducer(TokenProducer, AsyncDataProducer):
             )
         else:
             raise ValueError("a renderer needs the service `open_caller` or `open_grpc_caller`")
-        # Longer than the limits of a call: ten requests over this one disable the plugin.
+        # Longer than the time limits of a call, because ten requests that exceed this one disable
+        # the plugin.
         self.timeout_seconds = max(timeouts) + 1.0
         self._outcomes = metrics.counter(
             self,

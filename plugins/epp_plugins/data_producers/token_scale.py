@@ -27,10 +27,10 @@ from epp.scheduling import NEVER_SCRAPED, EndpointMetrics
 GENEROUS: Final = 2.0
 """The initial scale, before anything is learned."""
 MARGIN: Final = 1.25
-"""Factor on a learned scale: prompts that stay in the cache may be denser than the mean."""
+"""Factor on a learned scale, because prompts that stay cached may be denser than the mean."""
 LOWEST: Final = 0.25
 HIGHEST: Final = 8.0
-"""The bounds of a scale, whatever a server reports."""
+"""Bounds of a scale, whatever a server reports."""
 ENOUGH_TOKENS: Final = 16_384
 """Real tokens that a source must have counted before its scale is used."""
 ENOUGH_PROMPTS: Final = 16
@@ -85,7 +85,7 @@ class TokenScale:
                 self._answered_tokens /= 2
 
     def _look(self, page: EndpointMetrics) -> None:
-        """Compare the server's counters with what was sent."""
+        """Compare the server's counters with the prompts that were sent to it."""
         before, self._page = self._page, page
         if (
             not before.prompts

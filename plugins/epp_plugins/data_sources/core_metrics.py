@@ -108,7 +108,7 @@ _Reader = tuple[MetricsPageScanner, tuple[_Keys, ...], _Keys]
 
 @dataclass(frozen=True, slots=True)
 class _LastPage:
-    """The last complete page of an endpoint. That of an idle server is the same again."""
+    """The last complete page of an endpoint; the page of an idle server does not change."""
 
     scanner: MetricsPageScanner
     digest: int
@@ -160,7 +160,7 @@ class CoreMetricsExtractor(Extractor):
                 f"defaultEngine: no engine is called {default!r}; known: "
                 + ", ".join(sorted(engines))
             )
-        # An instance's own, unlike other plugins' keys: they come from its parameters.
+        # Set per instance, unlike the keys of most plugins: they depend on its parameters.
         self.writes: tuple[AttributeKey[Any], ...] = tuple(  # type: ignore[misc]
             dict.fromkeys(key for own in keys.values() for names in own for key in names)
         )
@@ -207,7 +207,7 @@ class CoreMetricsExtractor(Extractor):
     def _scan(
         self, endpoint: Endpoint, page: Page, scanner: MetricsPageScanner
     ) -> Generator[None, None, ScannedPage]:
-        """Write ``endpoint.metrics``; return all values of the page."""
+        """Write ``endpoint.metrics``, and return all values of the page."""
         digest = scanner.digest(page.body)
         last = self._last_pages.get(endpoint)
         if last is not None and last.digest == digest and last.scanner is scanner:
@@ -215,7 +215,7 @@ class CoreMetricsExtractor(Extractor):
             return last.scanned
         scanned = yield from scanner.steps(page.body, page.requested_at, endpoint.metrics)
         endpoint.metrics = scanned.metrics
-        if scanned.missing:  # the values of an earlier page are used in their place
+        if scanned.missing:  # the values of an earlier page replace the missing ones
             self._last_pages.pop(endpoint, None)
         else:
             self._last_pages[endpoint] = _LastPage(scanner, digest, scanned)

@@ -59,7 +59,7 @@ class DcgmExtractor(Extractor):
         # Attribute keys with equal names are the same object.
         own = AttributeKey[float](f"GPUUtilization/{name}")
         self._keys = tuple(dict.fromkeys((GPU_UTILIZATION, own)))
-        # Per instance: a key may contain the instance's name.
+        # Set per instance, unlike the keys of most plugins: a key may contain the instance's name.
         self.writes: tuple[AttributeKey[Any], ...] = self._keys  # type: ignore[misc]
 
     def extract(self, endpoint: Endpoint, page: Page) -> None:

@@ -8,13 +8,13 @@ It needs no access to the Kubernetes API. A name is looked up in one of two ways
   and ports. Their priority and weight are ignored, because endpoints are chosen by load.
 
 Name servers, search domains and ``ndots`` are those of ``/etc/resolv.conf``, which is read at each
-lookup; ``/etc/hosts`` is not used. A name that ends with a dot is looked up as it is: this saves a
-query per search domain. Truncated responses are requested again over TCP. Responses are not
+lookup; ``/etc/hosts`` is not used. A name that ends with a dot is looked up without search domains,
+which saves a query per domain. Truncated responses are requested again over TCP. Responses are not
 authenticated (no DNSSEC), so use name servers that you trust.
 
 A name is looked up again when its TTL has expired, but not before ``minRefreshSeconds`` and not
-later than ``maxRefreshSeconds``. Up to a tenth is added at random, so that replicas do not ask at
-the same time.
+later than ``maxRefreshSeconds``. Up to a tenth is added at random, so that replicas do not look it
+up at the same time.
 
 If a lookup fails (timeout, SERVFAIL, REFUSED), the endpoints of the name stay. The next lookup is
 after ``minRefreshSeconds``, and after twice as long with each further failure, up to
@@ -66,7 +66,7 @@ from epp.data_layer.plugins import (
 )
 from epp_plugins.data_sources.dns_params import DnsName, Params
 
-if TYPE_CHECKING:  # it imports dnspython, which is optional and takes 0.1 s to import
+if TYPE_CHECKING:  # the module imports dnspython, which is optional and takes 0.1 s to import
     from epp_plugins.data_sources.dns_lookup import Found
 
 _log = structlog.get_logger(__name__)
@@ -103,7 +103,8 @@ class DnsDiscovery(EndpointDiscovery):
         clock: Callable[[], float] = time.monotonic,
         look_up: LookUp | None = None,
     ) -> None:
-        # The thread that looks up imports it, because a reload makes plugins on the event loop.
+        # Only checked here: a reload creates plugins on the event loop, so the lookup thread
+        # imports it.
         if look_up is None and find_spec("dns") is None:
             raise ValueError(
                 "the package dnspython is not installed: pip install 'endpoint-picker[dns]'"
@@ -141,7 +142,7 @@ class DnsDiscovery(EndpointDiscovery):
             try:
                 found = await self._look_up(name.dns)
             except Exception as error:
-                # Whatever goes wrong, even a bug in the library, must not end the discovery.
+                # No error, not even a bug in the library, may end the discovery.
                 name.fail(error)
             else:
                 name.take(found, self._clock())
@@ -197,7 +198,7 @@ class _FollowedName:
     Attributes:
         dns: The name.
         addresses: Its last known addresses; None before the first response.
-        refresh_seconds: When it is to be looked up again.
+        refresh_seconds: Time from the last lookup to the next one.
     """
 
     def __init__(self, name: DnsName, params: Params) -> None:
@@ -206,11 +207,11 @@ class _FollowedName:
         self.refresh_seconds = 0.0
         self.params = params
         self._failures = 0
-        """In a row."""
+        """Failures in a row."""
         self._empty_since: float | None = None
 
     def state(self) -> Mapping[str, object]:
-        """Return what is known of the name."""
+        """Return the state of the name, for the dump."""
         return {
             "addresses": None if self.addresses is None else len(self.addresses),
             "failures_in_a_row": self._failures,
@@ -218,7 +219,7 @@ class _FollowedName:
         }
 
     def fail(self, error: Exception) -> None:
-        """A lookup has failed."""
+        """Record a failed lookup."""
         if not self._failures:
             _log.warning(
                 "DNS lookup failed, last endpoints kept",
@@ -233,7 +234,7 @@ class _FollowedName:
         self._failures += 1
 
     def take(self, found: "Found", now: float) -> None:
-        """A lookup has had a response."""
+        """Record the response of a lookup."""
         if self._failures:
             self._failures = 0
             _log.info("DNS lookup recovered", hostname=self.dns.hostname)
@@ -256,7 +257,7 @@ class _FollowedName:
         self.refresh_seconds = self._bounded(found.ttl_seconds if is_settled else 0.0)
 
     def _is_empty_at(self, now: float) -> bool:
-        """Whether an empty response now means that there are no endpoints."""
+        """Return whether an empty response at ``now`` means that there are no endpoints."""
         if not self.addresses:
             return True
         if self._empty_since is None:
@@ -269,7 +270,7 @@ class _FollowedName:
 
 
 async def _in_daemon_thread(call: "Callable[[], Found]", name: str) -> "Found":
-    """Run ``call`` in a thread of its own, which does not keep the process from exiting.
+    """Run ``call`` in a daemon thread of its own, which does not prevent the process from exiting.
 
     A lookup without a response takes 8 s: in the default thread pool it would delay others.
     """

@@ -1,4 +1,4 @@
-"""DNS lookups of :mod:`.dns_discovery`, with dnspython: from a name to addresses and a TTL.
+"""Looks up addresses and a TTL of a name with dnspython, for :mod:`.dns_discovery`.
 
 :func:`look_up` blocks. It reads the resolver's configuration anew each time and follows its name
 servers, search domains and ``ndots``. A truncated response is requested again over TCP.
@@ -24,11 +24,11 @@ import dns.rrset
 from epp.data_layer.plugins import join_address
 
 ATTEMPT_SECONDS: Final = 1.0
-"""How long one name server may take, as the next one or the next attempt may be faster. With the
-first server down, each of the four search domains of a pod costs this much."""
+"""Time limit of one name server, because the next server or attempt may be faster. While the first
+server is down, each of the four search domains of a pod costs this much."""
 LOOKUP_SECONDS: Final = 8.0
-"""How long all queries of one lookup may take together: less than a reload waits for a discovery,
-so that the log has the cause."""
+"""Time limit of all queries of one lookup together. A reload waits longer than this for a
+discovery, so that the log has the cause."""
 
 _UDP_BYTES: Final = 1232
 """Largest response over UDP that is not fragmented (DNS flag day 2020)."""
@@ -42,7 +42,7 @@ class Found:
     addresses: tuple[str, ...]
     """``ip:port``, each once, sorted by host; the ports of a host in the given order."""
     ttl_seconds: float
-    """How long it may be cached, also if there are no addresses."""
+    """Time for which it may be cached, even if there are no addresses."""
     why_empty: str = ""
     """Why there are no addresses; "" if there are some."""
 
@@ -62,7 +62,7 @@ def look_up(
         ports: Ports of each address. Without any, SRV records give servers and ports.
         ip_families: ``IPv4`` and ``IPv6``; the first one of which a host has addresses is used.
         nameservers: Address and port of the servers to ask, instead of those in ``resolv_conf``.
-        resolv_conf: Has name servers, search domains and options.
+        resolv_conf: File with name servers, search domains and options.
 
     Raises:
         DNSException: No server gave a valid response, or none is known.
@@ -115,7 +115,7 @@ class _Lookup:
         return set()
 
     def servers(self, name: str) -> set[tuple[str, int]]:
-        """Return IP address and port of the servers in SRV records."""
+        """Return the IP addresses and ports of the servers in SRV records."""
         records, response = self._records(name, dns.rdatatype.SRV)
         servers = set[tuple[str, int]]()
         for record in records or ():
@@ -132,7 +132,7 @@ class _Lookup:
     def _additional_hosts(
         self, response: dns.message.Message | None, target: dns.name.Name
     ) -> set[str]:
-        """Return the addresses that the response has beside the SRV records."""
+        """Return the addresses of ``target`` in the additional section of the response."""
         assert response is not None  # noqa: S101 - it has SRV records
         for kind in self._types:
             found = response.get_rrset(response.additional, target, dns.rdataclass.IN, kind)
@@ -144,7 +144,10 @@ class _Lookup:
     def _records(
         self, name: str | dns.name.Name, kind: dns.rdatatype.RdataType
     ) -> tuple[dns.rrset.RRset | None, dns.message.Message | None]:
-        """Return the records of ``name``, None if it has none or does not exist."""
+        """Return the records of ``name`` and the response.
+
+        The records are None if the name has none or does not exist.
+        """
         try:
             answer = self._resolver.resolve(
                 name,

@@ -72,8 +72,8 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     max_refresh_seconds: Annotated[float, msgspec.Meta(ge=0.1, le=3600.0)] = 30.0
     """Longest time between two lookups of a name."""
     empty_after_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=3600.0)] = 5.0
-    """How long all responses must have been empty until the endpoints of a name leave the pool; 0
-    for at once."""
+    """Time for which all responses must have been empty before the endpoints of a name leave the
+    pool; 0 for at once."""
 
     def __post_init__(self) -> None:
         if self.min_refresh_seconds > self.max_refresh_seconds:

@@ -32,7 +32,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class EndpointNotificationSource(EndpointSource):
-    """Passes every change of the pool on."""
+    """Passes every change of the pool to its extractors."""
 
     type: ClassVar[str] = "endpoint-notification-source"
 

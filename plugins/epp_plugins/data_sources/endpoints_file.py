@@ -97,9 +97,9 @@ def parse(path: Path, content: bytes, rules: EntryRules = _PLAIN) -> list[Endpoi
         rules: Rules for its entries.
 
     Raises:
-        DiscoveryError: It is not YAML or JSON, a field is missing, unknown, invalid or duplicate,
-            or two entries have the same namespace and name. The message has one line per invalid
-            entry, with file, line, entry and field.
+        DiscoveryError: The file is not YAML or JSON, a field is missing, unknown, invalid or
+            duplicate, or two entries have the same namespace and name. The message has one line per
+            invalid entry, with file, line, entry and field.
     """
     file = _file(path, content, EndpointsFile)
     faults = _Faults(path, content)
@@ -136,8 +136,8 @@ def parse_leniently(
     namespace and name, the last one is used.
 
     Raises:
-        DiscoveryError: It is not YAML or JSON, has no list ``endpoints``, or all of its entries are
-            invalid.
+        DiscoveryError: The file is not YAML or JSON, has no list ``endpoints``, or all of its
+            entries are invalid.
     """
     file = _file(path, content, LenientFile)
     faults = _Faults(path, content)
@@ -227,7 +227,7 @@ def _loaded(path: Path, content: bytes) -> object:
     """Return the plain values of the file.
 
     Raises:
-        DiscoveryError: It is not YAML or JSON.
+        DiscoveryError: The file is not YAML or JSON.
     """
     try:
         return load(content)
@@ -237,7 +237,7 @@ def _loaded(path: Path, content: bytes) -> object:
         said = ", ".join(part for part in (error.context, error.problem) if part)
         text = f"endpoints file {path}{where}: not valid YAML or JSON: {said}"
         raise DiscoveryError(text) from None
-    except (yaml.YAMLError, ValueError) as error:  # of the encoding; has no mark, but may have \n
+    except (yaml.YAMLError, ValueError) as error:  # bad encoding: no mark, perhaps several lines
         said = " ".join(str(error).split())
         raise DiscoveryError(f"endpoints file {path}: not valid YAML or JSON: {said}") from None
 

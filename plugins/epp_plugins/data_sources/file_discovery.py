@@ -116,7 +116,8 @@ class FileDiscovery(EndpointDiscovery):
     async def _load(self, sink: EndpointSink) -> None:
         """Read the file if it has changed, and report its endpoints.
 
-        After a fault, report them in any case: a name that another source had may be free now.
+        After a fault, report them even if the file is unchanged: another source may have released a
+        name.
 
         Raises:
             DiscoveryError: The file is missing or invalid, or another source has an endpoint of the
@@ -139,7 +140,7 @@ class FileDiscovery(EndpointDiscovery):
             _log.info("endpoints file recovered", path=str(self._path))
 
     async def _specs(self, content: bytes) -> Sequence[EndpointSpec]:
-        """Return the endpoints of ``content``; caches the result, also an error."""
+        """Return the endpoints of ``content``; results and errors are cached."""
         if self._parsed is None or self._parsed[0] != content:
             try:
                 self._parsed = content, await asyncio.to_thread(self._parse, content)

@@ -48,7 +48,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class K8sNotificationSource(ObjectSource):
-    """Passes every change of the objects of a kind on."""
+    """Passes every change of the objects of a kind to its extractors."""
 
     type: ClassVar[str] = "k8s-notification-source"
 

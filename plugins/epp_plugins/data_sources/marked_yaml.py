@@ -1,4 +1,4 @@
-"""Strict, bounded reading of YAML and JSON files, with line numbers for messages.
+"""Reads YAML and JSON files strictly and within bounds, with line numbers for messages.
 
 Duplicate keys, deep nesting and exponential merges are refused.
 """

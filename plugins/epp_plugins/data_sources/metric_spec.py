@@ -16,7 +16,8 @@ _LABEL = re.compile(
 )
 _ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 MAX_LABELS_BYTES = 16 * 1024
-"""Maximum labels of one series, 10 ms to parse. vLLM's have 1 KB, and 30 bytes per adapter."""
+"""Maximum bytes of the labels of one series, which take 10 ms to parse. Those of vLLM have 1 KB,
+and 30 bytes per adapter."""
 
 
 @dataclass(frozen=True, slots=True)

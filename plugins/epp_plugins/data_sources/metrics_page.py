@@ -36,7 +36,7 @@ _NAMESPACE = re.compile(rb"[a-zA-Z0-9]*[:_]?")
 LARGEST: Final = 1e18
 """Larger values are invalid: no model server has such counts, and their sum may be infinite."""
 _UNKNOWN_USAGE: Final = 0.5
-"""KV cache usage of an endpoint whose pages have never had it: neither empty nor full."""
+"""KV cache usage of an endpoint whose pages have never included it: neither empty nor full."""
 _NO_ADAPTERS: tuple[frozenset[str], frozenset[str], int] = (frozenset(), frozenset(), 0)
 
 
@@ -78,7 +78,7 @@ class EngineMetrics:
         yield from self.custom
 
     def own_specs(self) -> Iterable[MetricSpec]:
-        """Yield all metrics that are read but custom ones."""
+        """Yield all metrics that are read, except custom ones."""
         yield from (*self.waiting, *self.running, *self.kv_cache_usage)
         single = (
             self.adapters,
@@ -135,10 +135,10 @@ class MetricsPageScanner:
         self._patterns = tuple(pattern for _, pattern in found)
 
     def digest(self, page: bytes) -> int:
-        """Return a hash of what :meth:`scan` reads of a page, in 4 us for 54 KB.
+        """Return a hash of the part of a page that :meth:`scan` reads; 54 KB take 4 us.
 
-        It begins at the first line that may be read. A vLLM server's page begins with its memory
-        and CPU time, which change when nothing else does.
+        The part begins at the first line that may be read. The page of a vLLM server begins with
+        its memory and CPU time, which change even while the server is idle.
         """
         begin = len(page)
         for start in self._starts:
@@ -285,9 +285,9 @@ class MetricsPageScanner:
 
 
 def _patterns(families: Iterable[bytes]) -> list[tuple[bytes, re.Pattern[bytes]]]:
-    """Return what finds name, labels and rest of the lines of ``families``.
+    """Return patterns that find the name, the labels and the rest of the lines of ``families``.
 
-    The start of each pattern stands before it: text without it does not match.
+    Each pattern is preceded by its literal start: text that does not contain it cannot match.
     """
     groups: dict[bytes, list[bytes]] = {}
     for family in sorted(families):
@@ -315,7 +315,7 @@ def _values(page: _Found, names: Sequence[MetricSpec]) -> list[float] | None:
 
 
 def _total(page: _Found, spec: MetricSpec | None) -> int:
-    """Return the sum of a counter that a page may lack, 0 if it says nothing that counts."""
+    """Return the sum of an optional counter; 0 if it is missing, invalid or negative."""
     value = _custom(page, spec) if spec is not None else None
     return round(value) if value is not None and value > 0 else 0
 
@@ -325,7 +325,7 @@ def _custom(page: _Found, spec: MetricSpec) -> float | None:
     try:
         return sum(_number(spec, rest) for _, rest in found) if found else None
     except PageError:
-        return None  # a ratio of nothing is NaN; it must not cost the page
+        return None  # a ratio without samples is NaN, which must not invalidate the page
 
 
 def _newest_adapters(
@@ -333,7 +333,8 @@ def _newest_adapters(
 ) -> tuple[frozenset[str], frozenset[str], int]:
     """Return running adapters, adapters that only wait, and the limit.
 
-    vLLM keeps one series for every set of adapters it ever had; the value is the time it was true.
+    vLLM keeps one series for every set of adapters that it has had; its value is the time at which
+    it was current.
     """
     if spec is None or not (found := page.of(spec)):
         return _NO_ADAPTERS
@@ -352,7 +353,7 @@ def _adapter_names(value: str) -> frozenset[str]:
 
 
 def _count(value: str | None) -> int:
-    """Return a label's whole number, 0 if there is none (vLLM writes ``None``)."""
+    """Return a label's value as an integer; 0 if it is not one (vLLM writes ``None``)."""
     return int(value) if value and _WHOLE_NUMBER.fullmatch(value) else 0
 
 
@@ -370,6 +371,6 @@ def _number(spec: MetricSpec, rest: bytes) -> float:
     except (ValueError, IndexError):
         text = rest[:40].decode(errors="replace")
         raise PageError(f"{spec.text}: value {text!r} is not a number") from None
-    if not -LARGEST <= value <= LARGEST:  # NaN is not, either
+    if not -LARGEST <= value <= LARGEST:  # also true for NaN
         raise PageError(f"{spec.text}: value {value} is not a finite number")
     return value

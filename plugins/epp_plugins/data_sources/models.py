@@ -58,7 +58,7 @@ class ModelsDataExtractor(Extractor):
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
         self._key = AttributeKey[tuple[ModelRecord, ...]](f"/v1/models/{name}")
-        # An instance's own, unlike other plugins' keys: it bears the instance's name.
+        # Set per instance, unlike the keys of most plugins: it contains the instance's name.
         self.writes: tuple[AttributeKey[Any], ...] = (self._key, SERVED_MODELS)  # type: ignore[misc]
 
     def extract(self, endpoint: Endpoint, page: Page) -> None:

@@ -2,21 +2,22 @@
 
 A model server that supports ORCA reports its current load in a header of each response, so the load
 of a busy server is known with every response, not only with every scrape. The plugin asks for
-reports: it sets the request header ``endpoint-load-metrics-format`` to ``format``. It reads
-``endpoint-load-metrics`` (``TEXT``, ``JSON`` or ``BIN``) and ``endpoint-load-metrics-bin`` of every
-response, whether or not it asked, and applies the values to the endpoint that served.
+reports: it sets the request header ``endpoint-load-metrics-format`` to ``format``. It reads the
+headers ``endpoint-load-metrics`` (``TEXT``, ``JSON`` or ``BIN``) and ``endpoint-load-metrics-bin``
+of every response, whether or not it asked for a report, and applies the values to the endpoint that
+served.
 
 The values of a report replace those of the last scrape, and a scrape that was requested before the
-report came does not overwrite them. A report with the waiting requests is as good as a scrape of
-that moment: it makes the metrics fresh. If it does not have the running requests, they are
-estimated from the requests in flight and the last scrape. Scraping goes on: it has the running
-requests and the LoRA adapters, and it reaches endpoints that get no requests.
+report arrived does not overwrite them. A report with the waiting requests makes the metrics fresh,
+like a scrape at that moment. If it lacks the running requests, they are estimated from the requests
+in flight and the last scrape. Scraping continues: it provides the running requests and the LoRA
+adapters, and it reaches endpoints that get no requests.
 
-vLLM reports waiting requests and KV cache usage, in responses to completions and chats that are not
-streamed; such a response begins when it is complete. For each report vLLM collects all of its
+vLLM reports waiting requests and KV cache usage in responses to completions and chats that are not
+streamed; it sends such a response when it is complete. For each report vLLM collects all of its
 metrics, which takes time on its API server, and some versions log a line. Of several data-parallel
-engines behind one address it reports the first one only, so do not use this plugin there. Triton
-with TensorRT-LLM reports ``named_metrics.kv_cache_utilization``.
+engines behind one address it reports only the first, so do not use this plugin there. Triton with
+TensorRT-LLM reports ``named_metrics.kv_cache_utilization``.
 
 Metrics are named as in the format ``TEXT``: ``named_metrics.NAME``, ``utilization.NAME``,
 ``cpu_utilization``, ``mem_utilization``, ``application_utilization``, ``rps_fractional`` and
@@ -122,7 +123,7 @@ class OrcaLoadMetricsReader(PreRequest, ResponseHeader):
                 raise ValueError(f"customMetrics[{place}].attributeKey: {given!r} is there twice")
         self._report_load = report_load
         self._told = AttributeKey[bool](f"orca-report-ignored/{name}")
-        """Set on endpoints of which a report was ignored and logged."""
+        """Set on endpoints for which an ignored report was logged."""
         self._reports = metrics.counter(
             self,
             "orca_load_reports_total",
@@ -160,7 +161,8 @@ class OrcaLoadMetricsReader(PreRequest, ResponseHeader):
         running = _count(metrics, self._running)
         usage = _value(metrics, self._usage)
         if running is not None and not is_streamed:
-            # The server is done with this request, which counts here until its stream ends.
+            # The server has finished this request, but it counts as in flight until its stream
+            # ends.
             running += 1
         is_used = waiting is not None or usage is not None
         if is_used:
@@ -177,7 +179,7 @@ class OrcaLoadMetricsReader(PreRequest, ResponseHeader):
             raise ReportError("no-metric", "it has none of the configured metrics")
 
     def _tell(self, endpoint: Endpoint, error: ReportError) -> None:
-        """Log the first report of an endpoint that is ignored."""
+        """Log the first ignored report of an endpoint."""
         if endpoint.attribute(self._told):
             return
         endpoint.attributes[self._told] = True
@@ -192,12 +194,12 @@ def _count(metrics: Mapping[str, float], name: str) -> int | None:
 
 
 def _value(metrics: Mapping[str, float], name: str) -> float | None:
-    """Return a metric of the report; None if it is not there.
+    """Return a metric of the report; None if it is missing.
 
     Raises:
-        ReportError: It is negative or not a finite number.
+        ReportError: The value is negative or not a finite number.
     """
     value = metrics.get(name) if name else None
-    if value is not None and not 0 <= value <= LARGEST:  # NaN is not, either
+    if value is not None and not 0 <= value <= LARGEST:  # also true for NaN
         raise ReportError("malformed", f"{name} is {value}")
     return value

@@ -1,6 +1,6 @@
 """Load reports in the headers of a response (ORCA, Open Request Cost Aggregation).
 
-Servers send them in three formats, of which the header names one::
+Servers send them in one of three formats, which the header names::
 
     endpoint-load-metrics: TEXT named_metrics.kv_cache_usage_perc=0.4, cpu_utilization=0.3
     endpoint-load-metrics: JSON {"named_metrics": {"kv_cache_usage_perc": 0.4}}
@@ -42,7 +42,7 @@ class ReportError(Exception):
 
     Args:
         outcome: Value of a metric label, from a closed set.
-        text: What is wrong.
+        text: Description of the error.
     """
 
     def __init__(self, outcome: Literal["malformed", "too-long", "no-metric"], text: str) -> None:

@@ -49,7 +49,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 _DEFAULTS = Params()
 _UNKNOWN = Topology()
 _RANK: Final = re.compile(r"-rank-\d+$")
-"""What the name of an endpoint has after that of its pod."""
+"""Suffix that the name of an endpoint adds to that of its pod."""
 
 
 class TopologyExtractor(EndpointListener, ObjectListener):
@@ -81,7 +81,7 @@ class TopologyExtractor(EndpointListener, ObjectListener):
         self._endpoints: dict[str, dict[Endpoint, None]] = {}
         """The endpoints of each pod, by its ``namespace/name``."""
         self._hosts: dict[str, tuple[str, str]] = {}
-        """UID and host of each pod that has one, by the same name."""
+        """UID and host of each pod with a host, by its ``namespace/name``."""
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
         self._endpoints.setdefault(_pod_name(endpoint), {})[endpoint] = None
@@ -137,7 +137,7 @@ class TopologyExtractor(EndpointListener, ObjectListener):
 
     def _host_of_pod(self, endpoint: Endpoint) -> str:
         uid, host = self._hosts.get(_pod_name(endpoint), ("", ""))
-        # A pod made anew under its name, as in a StatefulSet, may run elsewhere.
+        # A pod that is recreated with the same name, as in a StatefulSet, may run elsewhere.
         is_same_pod = endpoint.incarnation in {"", uid}
         return host if is_same_pod else ""
 

@@ -1,4 +1,4 @@
-"""Parameter defaults that an environment variable may replace, as in GIE before it had a file."""
+"""Parameter defaults from environment variables, as in GIE before it had a configuration file."""
 
 import os
 from collections.abc import Callable

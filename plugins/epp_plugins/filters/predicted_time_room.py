@@ -2,8 +2,8 @@
 
 The best endpoint is that of the least cost, see ``predicted-time-scorer``. If it has room, all
 endpoints pass, so that the scorer chooses it and the others remain as fallbacks. If not, none
-passes: flow control holds the request, and the other endpoints stay free for requests that they
-suit better. Have ``predicted-time-scorer`` in the same profile. An endpoint has room while ::
+passes: flow control holds the request, and the other endpoints stay free for requests that suit
+them better. Use ``predicted-time-scorer`` in the same profile. An endpoint has room while ::
 
     serial mode:  W <= roomSeconds (0.15)
     slots mode:   requests in flight < K, or <= K while the model probes for more
@@ -11,9 +11,9 @@ suit better. Have ``predicted-time-scorer`` in the same profile. An endpoint has
 with the predicted wait ``W``, the learned slots ``K`` and the mode of ``predicted-time-producer``.
 
 A session of flow control tries held requests in their order. A request that has to wait reserves
-its predicted work on its best endpoint, ``x`` in serial mode and ``(x + d) / K`` in slots mode, so
-that later ones in the order see it as wait there and do not overtake. Reservations last until the
-session ends.
+its predicted work on its best endpoint: ``x`` in serial mode, ``(x + d) / K`` in slots mode. The
+reservation adds to the wait that later requests see there, so they do not overtake. Reservations
+last until the session ends.
 
 While predictions are not trusted, all endpoints pass. The filter needs the feature gate
 ``flowControl`` with ``whenFiltered: wait``, the default: without it, requests that would be held
@@ -52,7 +52,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class PredictedTimeRoomFilter(Filter, SessionListener):
-    """Lets all endpoints pass, or none while that of the least cost has no room."""
+    """Keeps all endpoints, or none while the endpoint of the least cost has no room."""
 
     type: ClassVar[str] = "predicted-time-room-filter"
     reads: ClassVar[tuple[StateKey[Any], ...]] = (PREDICTED_TIME,)
@@ -60,7 +60,7 @@ class PredictedTimeRoomFilter(Filter, SessionListener):
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
         self._forecast = predicted_time_of(params.predicted_time_producer_name)
-        # An instance's own, unlike other plugins' keys: it comes from its parameters.
+        # Set per instance, unlike the keys of most plugins: it depends on its parameters.
         self.reads = (self._forecast,)  # type: ignore[misc]
         self._is_in_session = False
         self._reserved_in: FleetModel | None = None
@@ -73,7 +73,7 @@ class PredictedTimeRoomFilter(Filter, SessionListener):
             return list(endpoints)
         costs = forecast.costs(endpoints)
         least = min(costs)
-        if least == inf:  # all are excluded after failures, which is no matter of room
+        if least == inf:  # all endpoints are excluded after failures, not for lack of room
             return list(endpoints)
         best, model = endpoints[costs.index(least)], forecast.model
         if model.has_room(best.name, forecast.now):

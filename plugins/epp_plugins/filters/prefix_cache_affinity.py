@@ -100,7 +100,7 @@ class PrefixCacheAffinityFilter(Filter):
         self._load = in_flight_load_of(params.in_flight_load_producer_name)
         self._is_gated = params.max_ttft_penalty_ms > 0
         self._penalty_tokens = params.max_ttft_penalty_ms * params.peak_prefill_throughput / 1000
-        # An instance's own, unlike other plugins' keys: they come from parameters.
+        # Set per instance, unlike the keys of most plugins: they depend on its parameters.
         self.reads = (  # type: ignore[misc]
             (self._matches, self._load) if self._is_gated else (self._matches,)
         )
@@ -124,7 +124,7 @@ class PrefixCacheAffinityFilter(Filter):
             return list(endpoints)
         if self._is_gated:
             bearable = self._least_tokens(sticky) - self._penalty_tokens
-            # No endpoint has fewer than 0 tokens, so with little load the others are not examined.
+            # No endpoint has fewer than 0 tokens, so under low load the others are not examined.
             if bearable > 0:
                 others = [endpoint for endpoint in endpoints if endpoint.name not in holders]
                 if self._least_tokens(others) < bearable:

@@ -6,11 +6,11 @@ its objective ``slo`` for the time to first token (header ``x-llm-d-slo-ttft-ms`
 
     key = t + min(x) + sloWeight * slo         # in seconds; slo at most 60
 
-Short requests go before long ones, and urgent ones before those that may wait, but not for ever:
-each second of waiting counts as much as one of service. A request without the header, or with a
-value that is not a number above 0, has the objective ``defaultSloSeconds``, so a client that states
-a false one gains ``sloWeight * defaultSloSeconds`` at most. The key is computed once, when the
-request is enqueued. While predictions are not trusted, ``min(x)`` is 0.
+Short requests come before long ones, and urgent ones before those that can wait. No request waits
+forever, because each second of waiting counts as much as one of service. A request without the
+header, or with a value that is not a number above 0, has the objective ``defaultSloSeconds``. So a
+client with a false objective gains at most ``sloWeight * defaultSloSeconds``. The key is computed
+once, when the request is enqueued. While predictions are not trusted, ``min(x)`` is 0.
 
 Reads:  ``PREDICTED_TIME``; the header ``x-llm-d-slo-ttft-ms``.
 Example::
@@ -31,7 +31,7 @@ from epp_plugins.slo_headers import ttft_slo_ms
 from epp_plugins.state_keys import PREDICTED_TIME, predicted_time_of
 
 _MOST_SLO_SECONDS: Final = 60.0
-"""A longer objective counts as this one: the default time to live of a request that waits."""
+"""Maximum objective: the default time to live of a waiting request."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -40,9 +40,9 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     predicted_time_producer_name: str = ""
     """Producer of the forecasts; "" for ``predicted-time-producer``."""
     slo_weight: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.3
-    """Part of its objective by which a request goes later; 0 to ignore objectives."""
+    """Fraction of its objective by which a request comes later; 0 to ignore objectives."""
     default_slo_seconds: Annotated[float, msgspec.Meta(gt=0.0, le=_MOST_SLO_SECONDS)] = 10.0
-    """Objective of a request that states none."""
+    """Objective of a request without a valid one."""
 
 
 class PredictedTimeOrderingPolicy(OrderingPolicy):
@@ -55,7 +55,7 @@ class PredictedTimeOrderingPolicy(OrderingPolicy):
         self.name = name
         self._params = params
         self._forecast = predicted_time_of(params.predicted_time_producer_name)
-        # An instance's own, unlike other plugins' keys: it comes from its parameters.
+        # Set per instance, unlike the keys of most plugins: it depends on its parameters.
         self.reads = (self._forecast,)  # type: ignore[misc]
 
     def key(self, queued: QueuedRequest) -> float:

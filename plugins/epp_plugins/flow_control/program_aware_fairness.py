@@ -18,8 +18,8 @@ is refused or evicted costs nothing.
 A program with nothing in flight is forgotten after ``evictionTtlSeconds`` without requests. At most
 50000 programs are kept; beyond that the one that has been idle longest is forgotten.
 
-Replicas that share their state count the service of all of them; each tells of the 2000 programs
-that were active last.
+Replicas that share their state count the service at all of them; each reports the 2000 most
+recently active programs.
 
 Reads:  the usage of responses; ``TOKENIZED_PROMPT`` if present.
 Writes: metrics ``program_aware_attained_service_tokens`` and
@@ -85,7 +85,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class _Range(NamedTuple):
-    """Ranges of the flows of one band at the last comparison of all of them."""
+    """Ranges of service and wait of one band's flows, when all were last compared."""
 
     least: float
     most: float
@@ -123,7 +123,7 @@ class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete, CrossRe
             idle_seconds=params.eviction_ttl_seconds, sweep_seconds=params.eviction_sweep_seconds
         )
         self._ranges: dict[int, _Range] = {}
-        """By the priority of the band."""
+        """Ranges by the priority of the band."""
         metrics.gauge(
             self,
             "program_aware_attained_service_tokens",
@@ -156,8 +156,8 @@ class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete, CrossRe
         since = [flow.head.enqueued_at for flow in flows]
         priority = flows[0].band.priority
         known = self._ranges.get(priority)
-        # A single flow is compared with the last range of all flows, because its key is compared
-        # with their existing keys. Their service has decayed at the same rate since then.
+        # A single flow is rated in the last range of all flows, because its key is compared with
+        # their existing keys. Their service has decayed at the same rate since then.
         if known is None or len(flows) > 1:
             known = _Range(min(services), max(services), min(since), max(since), now)
             self._ranges[priority] = known
@@ -195,7 +195,7 @@ class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete, CrossRe
             self._programs.touch(fairness_id, now).add_service(change.received, now, self._decay)
 
     def replica_left(self, replica: str) -> None:
-        self._shared.left(replica)  # service stays, and requests in flight are not told
+        self._shared.left(replica)  # its service still counts; requests in flight are not shared
 
     def service_by_program(self) -> dict[tuple[str, ...], float]:
         """Return the service of each program, in weighted tokens."""

@@ -2,7 +2,7 @@
 
 Every fairness id has a queue: one listed in ``queues``, which can have a parent (an organisation),
 or a queue of its own with the settings of ``defaultQueue``. At each level of the tree, from the
-top, queues with waiting requests are ordered by the first of these rules that tells them apart:
+top, queues with waiting requests are ordered by the first of these rules that distinguishes them:
 
 1. Queues with less in flight than they deserve (``deserved``) come first.
 2. With ``capacity``: queues with less in flight than their fair share of it come first. Fair shares
@@ -39,12 +39,12 @@ When the limit on waiting requests is reached, places are divided by ``overQuota
 queue of weight 2 may hold twice as many waiting requests as one of weight 1 before it loses one.
 The weight of a child is its part of the parent's weight.
 
-Replicas that share their state count what tenants use at all of them: limits, what queues deserve,
-``capacity`` and the tokens received hold for all together. They know of each other's requests
-within 20 ms, or later with many tenants, and exceed a limit by as many as they send in that time.
-They do not know of each other's waiting requests, which fair shares of a ``capacity`` depend on.
-Tenants have the same names and should have the same settings in all replicas. Each replica tells of
-the 2000 tenants that were active last.
+Replicas that share their state count the use of tenants at all of them: limits, deserved amounts,
+``capacity`` and the tokens received apply to all replicas together. A replica knows of the others'
+requests within 20 ms, or later with many tenants, so replicas can exceed a limit by the requests
+that they send in that time. They do not know of each other's waiting requests, on which fair shares
+of a ``capacity`` depend. Tenants should have the same settings in all replicas. Each replica
+reports the 2000 most recently active tenants.
 
 Reads:  ``TOKENIZED_PROMPT`` if a producer writes it; ``ANSWER_USAGE``.
 Example::
@@ -101,7 +101,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     default_queue: Settings = Settings()
     """Settings of each fairness id that is not listed."""
     capacity: Amounts = Amounts()
-    """Requests and tokens that the pool can have in flight; by default the present demand."""
+    """Requests and tokens that the pool can have in flight; by default the current demand."""
     half_life_seconds: Annotated[float, msgspec.Meta(ge=0.001, le=1e9)] = 300.0
     """Half-life in seconds of the tokens that a queue has received."""
     k_value: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] = 1.0
@@ -110,7 +110,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     output_ratio: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] = 1.5
     """Expected output tokens per prompt token, for requests without ``max_tokens``."""
     sync_cross_replica_state: bool = True
-    """Whether what tenants use at other replicas counts, if they share their state."""
+    """Whether the use of tenants at other replicas counts, if they share their state."""
 
     def __post_init__(self) -> None:
         TenantQueues(self.queues, self.default_queue, half_life=self.half_life_seconds)
@@ -130,7 +130,7 @@ class _Sent:
 class ProportionFairnessPolicy(
     FairnessPolicy, PreRequest, ResponseComplete, CrossReplicaContributor
 ):
-    """Orders flows by what their tenants deserve and have received."""
+    """Orders flows by the deserved amounts, fair shares and received tokens of their tenants."""
 
     type: ClassVar[str] = "proportion-fairness-policy"
     keeps_result: ClassVar[bool] = True
@@ -239,13 +239,13 @@ class ProportionFairnessPolicy(
             },
         }
 
-    # --- coming back --------------------------------------------------------------------------
+    # --- return of idle tenants ---------------------------------------------------------------
 
     def activated(self, flow: Flow, now: float) -> None:
         self._flows.pop(flow, None)
         self._survey_if_due(now)
         if not self._flows:
-            self._survey_number += 1  # no requests wait, so the last survey is out of date
+            self._survey_number += 1  # no requests were waiting, so the last survey is out of date
         queue = self._queues.queue_of(flow.fairness_id, now)
         for each in queue.path():
             if each.parent is None or each.seen == self._survey_number:
@@ -255,7 +255,7 @@ class ProportionFairnessPolicy(
         self._flows[flow] = None
 
     def _lift(self, queue: TenantQueue, parent: TenantQueue, now: float) -> None:
-        """Raise what ``queue`` counts as having received to the level of its siblings."""
+        """Raise the tokens that ``queue`` counts as received to the level of its siblings."""
         half_life, k = self._half_life, self._params.k_value
         least = parent.floor
         if parent.surveyed != self._survey_number:

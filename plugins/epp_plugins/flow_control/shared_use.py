@@ -1,12 +1,12 @@
-"""What tenants use of several endpoint pickers, for fairness policies.
+"""Shares the use of tenants among several endpoint pickers, for fairness policies.
 
-Each endpoint picker tells the others what its own requests use, by fairness id. It tells totals, so
-lost messages do no harm. The tokens received decay at the same rate everywhere, so a part is right
-until a tenant uses more.
+Each endpoint picker sends the others the use of its own requests, by fairness id. It sends totals,
+so lost messages do no harm. The tokens received decay at the same rate everywhere, so a part
+remains correct until a tenant uses more.
 
-When an endpoint picker is gone, its requests in flight count no more, but the tokens that its
-tenants received do. Each account has an epoch: if the endpoint picker comes back with the same
-epoch, it was only cut off, and the tokens known already are not added again.
+When an endpoint picker has gone, its requests in flight no longer count, but the tokens that its
+tenants received do. Each account has an epoch: if the endpoint picker returns with the same epoch,
+it was only disconnected, and the known tokens are not added again.
 """
 
 from collections import OrderedDict
@@ -19,19 +19,19 @@ import msgspec
 from epp_plugins.flow_control.programs import left_after
 
 MAX_TOLD: Final = 2000
-"""Tenants that an endpoint picker tells the others of: those that were active last."""
+"""Maximum tenants that an endpoint picker reports: the most recently active ones."""
 MAX_NAME_BYTES: Final = 256
-"""Tenants with a longer fairness id are not told of."""
+"""Tenants with a longer fairness id are not reported."""
 _MAX_GONE: Final = 64
-"""Parts kept of endpoint pickers that are gone."""
+"""Maximum parts kept of endpoint pickers that have gone."""
 _WHOLE_TOKEN: Final = 1.0
 """Smaller differences are due to rounding."""
 _TOLD_AGAIN_SECONDS: Final = 1.0
-"""Age after which a part is made anew if nothing has changed but the decay."""
+"""Age after which a part is encoded again if only the decay has changed it."""
 
 
 class Use(NamedTuple):
-    """What a tenant uses, or the difference of two such."""
+    """Use of a tenant, or the difference of two uses."""
 
     requests: int = 0
     """Requests in flight."""
@@ -56,7 +56,7 @@ class _Message(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(slots=True, eq=False)
 class _Account:
-    """What one tenant uses here."""
+    """Use of one tenant at this endpoint picker."""
 
     requests: int = 0
     tokens: float = 0.0
@@ -71,7 +71,7 @@ class _Account:
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """What another endpoint picker has told."""
+    """The last report of another endpoint picker."""
 
     epoch: int
     uses: Mapping[str, Use]
@@ -95,7 +95,7 @@ class SharedUse:
         self._decay = decay
         self._epoch = epoch
         self._own: OrderedDict[str, _Account] = OrderedDict()
-        """From the least to the most recently active."""
+        """Accounts by fairness id, from the least to the most recently active."""
         self._parts: dict[str, _Part] = {}
         self._told = b""
         self._told_at = 0.0
@@ -108,7 +108,7 @@ class SharedUse:
 
         Args:
             fairness_id: Its tenant.
-            tokens: Tokens that it counts for while it is in flight.
+            tokens: Tokens as which it counts while it is in flight.
             charged: Its estimated cost in tokens.
             now: Seconds of the clock.
         """
@@ -127,7 +127,7 @@ class SharedUse:
             fairness_id: Its tenant.
             tokens: As for :meth:`begin`.
             charged: As for :meth:`begin`.
-            correction: What the tenant received beyond ``charged``; may be negative.
+            correction: Tokens that the tenant received beyond ``charged``; may be negative.
             now: Seconds of the clock.
         """
         account = self._account(fairness_id)
@@ -137,7 +137,7 @@ class SharedUse:
         account.charge(correction, now, self._decay)
 
     def receive_tokens(self, fairness_id: str, tokens: float, now: float) -> None:
-        """Count tokens that a tenant has received, of requests that are not counted in flight."""
+        """Count tokens that a tenant has received from requests not counted by :meth:`begin`."""
         self._account(fairness_id).charge(tokens, now, self._decay)
 
     def _account(self, fairness_id: str) -> _Account:
@@ -152,7 +152,7 @@ class SharedUse:
         return account
 
     def encoded(self, now: float) -> bytes:
-        """Return what the tenants use here, for the other endpoint pickers."""
+        """Return the report on this endpoint picker's tenants for the others."""
         if self._has_news or now - self._told_at >= _TOLD_AGAIN_SECONDS:
             self._has_news, self._told_at = False, now
             self._told = _encode(_Message(self._epoch, dict(self._uses(now))))
@@ -167,13 +167,13 @@ class SharedUse:
                 numbers = (each.tokens, each.charged, received)
                 yield name, Use(each.requests, *(max(0, round(number)) for number in numbers))
 
-    # --- those of others --------------------------------------------------------------------------
+    # --- other endpoint pickers -------------------------------------------------------------------
 
     def receive(self, picker: str, encoded: bytes, now: float) -> list[Change]:
-        """Return how the use of each tenant changes by what another endpoint picker tells.
+        """Return the changes of each tenant's use from another endpoint picker's report.
 
         Raises:
-            ValueError: It cannot be understood.
+            ValueError: The report cannot be decoded.
         """
         message = _decode(encoded)
         uses = {
@@ -186,7 +186,7 @@ class SharedUse:
         return list(self._changes(before, uses, message.epoch, now))
 
     def left(self, picker: str) -> list[Change]:
-        """Return how the use of each tenant changes when an endpoint picker is gone."""
+        """Return the changes of each tenant's use when an endpoint picker has gone."""
         part = self._parts.get(picker)
         if part is None or part.is_gone:
             return []
@@ -211,7 +211,7 @@ class SharedUse:
             old, new = counts.get(name, _NOTHING), uses.get(name, _NOTHING)
             received = new.received - tokens_known.get(name, _NOTHING).received * left
             if name not in uses and len(uses) == MAX_TOLD:
-                received = 0.0  # others took its place; it has given nothing back
+                received = 0.0  # missing because the report is full, not because it received less
             if abs(received) <= _WHOLE_TOKEN:
                 received = 0.0
             change = Use(

@@ -58,7 +58,7 @@ class SoftReflectiveCeilingPolicy(UsageLimitPolicy):
         return {"turns_by_priority": {str(each): turns for each, turns in self._asked.items()}}
 
     def _in_turn(self, saturation: float, priority: int) -> float:
-        if not saturation < 1.0:  # also for NaN
+        if not saturation < 1.0:  # also true for NaN
             return 0.0
         period = max(1, round(saturation / (1.0 - saturation + _ALMOST_NOTHING)))
         asked = self._asked[priority] = self._asked.get(priority, 0) + 1

@@ -1,4 +1,4 @@
-"""Queues of tenants: what each has in flight and has recently used.
+"""Queues of tenants, with their requests and tokens in flight and their recent use.
 
 The queues of the configuration form a tree. Every other fairness id gets a queue with its first
 request. Such a queue is removed when it has nothing in flight and its past use has decayed; if
@@ -44,9 +44,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     """Settings of a queue."""
 
     parent: str = ""
-    """Queue, listed earlier, that this one shares the resources of; by default the pool."""
+    """Queue, listed earlier, whose resources this one shares; by default the pool."""
     deserved: Amounts = Amounts()
-    """Guaranteed amount in flight: below it, the queue comes before those that have theirs."""
+    """Guaranteed amount in flight: below it, the queue comes before queues that have theirs."""
     limit: Amounts = Amounts()
     """Maximum amount in flight; requests that would exceed it wait."""
     over_quota_weight: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] = 1.0
@@ -122,7 +122,7 @@ class TenantQueue(Claim):
 
     @property
     def has_what_it_deserves(self) -> bool:
-        """Whether it has all that it deserves; True if nothing is guaranteed."""
+        """Whether it has the amount that it deserves; True if nothing is guaranteed."""
         if self.owed is None:
             return True
         enough, has = self._enough, self.allocated
@@ -142,9 +142,9 @@ class TenantQueue(Claim):
         """Record the dispatch of a request.
 
         Args:
-            tokens: Tokens that it counts for while it is in flight.
+            tokens: Tokens as which it counts while it is in flight.
             charged: Its estimated cost in tokens.
-            now: Present time in seconds.
+            now: Current time in seconds.
             half_life: Half-life of past use in seconds.
         """
         self.allocated[0] += 1.0
@@ -161,12 +161,12 @@ class TenantQueue(Claim):
         self.charged = self.charged - charged if has[0] else 0.0
 
     def share(self, requests: int, tokens: float, charged: float) -> None:
-        """Add what another replica has in flight, or take it away; call :meth:`charge` afterwards.
+        """Add another replica's change in flight; call :meth:`charge` afterwards.
 
         Args:
-            requests: Requests.
-            tokens: Tokens that they count for.
-            charged: Their estimated cost in tokens.
+            requests: Change of the requests.
+            tokens: Change of the tokens in flight.
+            charged: Change of the estimated cost in tokens.
         """
         has = self.allocated
         has[0] = max(0.0, has[0] + requests)

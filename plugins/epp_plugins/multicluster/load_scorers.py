@@ -1,4 +1,4 @@
-"""``multicluster-queue-scorer`` and ``multicluster-kv-cache-utilization-scorer``: room in clusters.
+"""``multicluster-queue-scorer``, ``multicluster-kv-cache-utilization-scorer``: free capacity.
 
 Over the clusters whose value is known::
 

@@ -1,10 +1,11 @@
-"""``multicluster-metrics-data-source`` and ``multicluster-metrics-extractor``: how busy each is.
+"""``multicluster-metrics-data-source`` and ``multicluster-metrics-extractor``: load of clusters.
 
-The source GETs the metrics page of each cluster's own EPP. It is ``metrics-data-source`` with other
-defaults: ``https``, and the server's certificate is checked (``insecureSkipVerify: false``) against
-``caCertPath`` or the authorities that the system trusts, as the page comes from another cluster.
-The page is at the endpoint's label ``metricsAddress`` (with ``metricsPort``), else at the
-endpoint's host and ``port``. A page may have 8 MiB, as all pages (``--max-scrape-page-bytes``).
+The source requests the metrics page of each cluster's own EPP. It is ``metrics-data-source`` with
+other defaults: ``https``, and the server's certificate is checked (``insecureSkipVerify: false``)
+against ``caCertPath`` or the authorities that the system trusts, because the page comes from
+another cluster. The page is at the address in the endpoint's label ``metricsAddress`` (with
+``metricsPort``), otherwise at the endpoint's host and ``port``. A page may have 8 MiB, like all
+pages (``--max-scrape-page-bytes``).
 
 The extractor reads the averages over a cluster's pool::
 
@@ -62,13 +63,13 @@ class SourceParams(MetricsParams, frozen=True):
     """Parameters of ``multicluster-metrics-data-source``."""
 
     scheme: Literal["http", "https"] = "https"
-    """``http`` to ask without TLS."""
+    """``http`` to scrape without TLS."""
     insecure_skip_verify: bool = False
-    """Whether any certificate of the server will do."""
+    """Whether to accept any server certificate."""
 
 
 class MulticlusterMetricsDataSource(HttpSource):
-    """Asks for the metrics page of a cluster."""
+    """Scrapes the metrics page of a cluster."""
 
     type: ClassVar[str] = "multicluster-metrics-data-source"
 
@@ -88,7 +89,7 @@ class MulticlusterMetricsDataSource(HttpSource):
 
 
 class _ClusterPage:
-    """The page of one cluster, wherever its labels say that it is now."""
+    """The page of one cluster; follows changes of the address in its labels."""
 
     def __init__(self, source: MulticlusterMetricsDataSource, endpoint: Endpoint) -> None:
         self._source = source
@@ -99,7 +100,7 @@ class _ClusterPage:
     async def get(self) -> Page:
         try:
             address = self._source.address_of(self._endpoint)
-        except ValueError as error:  # of labels that another discovery has brought
+        except ValueError as error:  # invalid labels from another discovery plugin
             raise ScrapeConnectError(str(error)) from None
         if self._client is None or address != self._address:
             self.close()
@@ -119,11 +120,11 @@ class ExtractorParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, r
     """Gauge of the used fraction of the KV caches, 0.0 to 1.0; "" for
     ``llm_d_epp_average_kv_cache_utilization``."""
     queue_size_metric: str = ""
-    """Gauge of the requests that wait; "" for ``llm_d_epp_average_queue_size``."""
+    """Gauge of the waiting requests; "" for ``llm_d_epp_average_queue_size``."""
 
 
 class MulticlusterMetricsExtractor(Extractor):
-    """Reads the averages over a cluster's pool."""
+    """Reads the average load of a cluster's pool."""
 
     type: ClassVar[str] = "multicluster-metrics-extractor"
     writes: ClassVar[tuple[AttributeKey[Any], ...]] = _KEYS

@@ -10,7 +10,7 @@ names another. Metrics are labelled with the types of these plugins; the Go EPP'
 those of the plugins that they wrap. A cluster does not report the size of its cache: set
 ``lruCapacityPerServer`` to the blocks of all its servers.
 
-Reads:  what the plugins of the other names read.
+Reads:  the same as ``approx-prefix-cache-producer`` and ``prefix-cache-scorer``.
 Writes: ``PREFIX_MATCHES`` under the producer's own name.
 Example::
 
@@ -30,7 +30,7 @@ from epp_plugins.scorers.prefix_cache import PrefixCacheScorer
 
 
 class MulticlusterApproxPrefixCacheProducer(ApproxPrefixCacheProducer):
-    """Remembers which prompt blocks were sent to which cluster."""
+    """Records which prompt blocks were sent to which cluster."""
 
     type: ClassVar[str] = "multicluster-approx-prefix-cache-producer"
     default_for: ClassVar[tuple[StateKey[Any], ...]] = ()

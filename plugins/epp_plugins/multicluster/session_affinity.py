@@ -1,11 +1,11 @@
 """``multicluster-session-affinity-filter``: keeps a session on one cluster.
 
 It is ``session-affinity-filter`` with the same parameters. An endpoint is a cluster here: a session
-stays in one, and that cluster's own EPP chooses the model server. If sessions must also stay on one
-server, use different headers on the two levels, as the cluster's EPP reads the same request.
+stays in one cluster, whose own EPP chooses the model server. If sessions must also stay on one
+server, use different headers on the two levels, because the cluster's EPP reads the same request.
 Metrics are labelled with this plugin's type; the Go EPP's with that of the plugin that it wraps.
 
-Reads:  what ``session-affinity-filter`` reads.
+Reads:  the same as ``session-affinity-filter``.
 Example::
 
     plugins:

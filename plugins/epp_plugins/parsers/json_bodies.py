@@ -113,7 +113,7 @@ def required(value: msgspec.Raw, field: str) -> bytes:
     """Return the raw JSON of the required field ``field``.
 
     Raises:
-        ParseError: It is absent or null.
+        ParseError: The field is absent or null.
     """
     raw = bytes(value)
     if not raw or raw == b"null":
@@ -190,7 +190,7 @@ def request_of(
         body: Its decoded body.
         prompt: The raw JSON of its prompt; b"" for none.
         tools: The raw JSON of its tools; b"" for none.
-        max_output_tokens: Maximum tokens of its answer; None if it sets none.
+        max_output_tokens: Maximum tokens of its response; None if it sets no limit.
         model: The model; by default that of ``body``, which is then required.
 
     Raises:

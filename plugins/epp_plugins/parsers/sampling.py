@@ -1,4 +1,4 @@
-"""The limit of the answer in the sampling parameters of vLLM and SGLang."""
+"""The maximum output tokens in the sampling parameters of vLLM and SGLang."""
 
 import msgspec
 

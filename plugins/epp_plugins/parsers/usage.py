@@ -46,12 +46,12 @@ class UsageScan:
         self.first = b""
         """The first object; b"" while there is none."""
         self.last = b""
-        """The last one; the first, if there is no other."""
+        """The last object; equal to ``first`` if there is only one."""
         self._carried = bytearray()
         self._next_try = 0
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next piece of the body."""
+        """Scan the next piece of the body."""
         carried = self._carried
         if carried:
             carried += chunk
@@ -138,12 +138,12 @@ _decode_counts = msgspec.json.Decoder(_Counts).decode
 
 
 class OpenAiAnswer(UsageScan):
-    """The usage of the OpenAI APIs: the last one counts, as some servers repeat it, growing."""
+    """The usage of the OpenAI APIs: the last one counts, because some servers send growing ones."""
 
     __slots__ = ()
 
     def usage(self) -> Usage | None:
-        """Return what the answer has said, None if nothing."""
+        """Return the usage of the response; None if it has none."""
         self.end()
         if not self.last:
             return None

@@ -46,7 +46,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class VllmHttpParser(Parser):
-    """Reads requests to vLLM that bring token ids."""
+    """Reads requests to vLLM whose prompts are token ids."""
 
     type: ClassVar[str] = "vllmhttp-parser"
     claims: ClassVar[tuple[str, ...]] = ("/inference/v1/generate",)

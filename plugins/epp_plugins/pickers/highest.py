@@ -1,4 +1,4 @@
-"""The highest of the candidates' scores. Compiled where EPP is."""
+"""Finds the highest of the candidates' scores. Compiled with the EPP."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""A learned model of a fleet: service times, waits and room of each server, without I/O."""
+"""A learned model of a fleet: the service time, wait and free room of each server, without I/O."""
 
 from epp_plugins.predicted_time.constants import DEFAULTS, Constants
 from epp_plugins.predicted_time.cost_table import CostTable, Prediction

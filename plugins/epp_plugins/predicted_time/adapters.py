@@ -1,7 +1,8 @@
 """Which LoRA adapters a server is believed to have loaded.
 
-Its pages name the adapters of running and waiting requests, but not those that are loaded and idle.
-Servers keep the adapters used last, so the model keeps as many of those sent there.
+The server's metrics pages name the adapters of running and waiting requests, but not those that are
+loaded and idle. Servers keep the most recently used adapters, so the model keeps the same number of
+adapters, those of the latest requests to the server.
 """
 
 from collections import OrderedDict
@@ -9,11 +10,11 @@ from collections.abc import Iterable
 from typing import Final
 
 _MOST_KNOWN: Final = 10_000
-"""Names of adapters that are kept, those named last."""
+"""Maximum adapter names kept; those named least recently are dropped."""
 
 
 class KnownAdapters:
-    """The models that pages have named as adapters; others are base models."""
+    """The models that metrics pages have named as adapters; others are base models."""
 
     __slots__ = ("_names",)
 
@@ -24,7 +25,7 @@ class KnownAdapters:
         return model in self._names
 
     def named(self, adapters: Iterable[str]) -> None:
-        """Note the names of a page."""
+        """Record the adapters that a page names."""
         for adapter in adapters:
             _note_use(self._names, adapter, _MOST_KNOWN)
 
@@ -36,18 +37,18 @@ class LoadedAdapters:
 
     def __init__(self) -> None:
         self._loaded: OrderedDict[str, None] = OrderedDict()
-        """Those used last are at the end."""
+        """In the order of their last use, the latest at the end."""
         self.most = 0
-        """Adapters that fit at once; 0 if the server serves none, or is not known to."""
+        """Adapters that the server can hold at once; 0 if it serves none or this is unknown."""
 
     def page(self, most: int, in_use: Iterable[str]) -> None:
-        """Learn from a page how many fit, and which are in use."""
+        """Record from a page how many adapters fit and which are in use."""
         self.most = most
         for adapter in in_use:
             self.use(adapter)
 
     def use(self, adapter: str) -> None:
-        """Note a request with an adapter."""
+        """Record a request that uses an adapter."""
         _note_use(self._loaded, adapter, self.most)
 
     def has_to_load(self, adapter: str) -> bool:

@@ -1,7 +1,7 @@
 """The constants of the predicted-time model, with defaults that need no tuning.
 
-They come from a study on a discrete-event simulator with two kinds of engine; see
-docs/predicted-time.md for what each of them does to a prediction.
+They come from a study on a discrete-event simulator with two kinds of engine;
+docs/predicted-time.md describes their effect on predictions.
 """
 
 from typing import Annotated, Final
@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import msgspec
 
 UNIT_TOKENS: Final = 1000.0
-"""Tokens of a unit, u0."""
+"""Tokens per unit, u0."""
 
 Fraction = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Decay = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
@@ -26,7 +26,8 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     prior_unit_seconds: NotNegative = 0.06
     """Service time of 1000 tokens before anything is learned."""
     prior_weight: Positive = 0.3
-    """Weight of the prior, in samples; a heavy one that is ten times too high is ruinous."""
+    """Weight of the prior, in samples; keep it small, because a prior may be wrong by a factor of
+    ten."""
     forgetting: Decay = 0.998
     """Factor on the weight of older samples, per sample."""
     weight_floor_seconds: Positive = 0.1
@@ -42,64 +43,69 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     slowness_pseudo_services: Positive = 3.0
     """Services of the fleet's speed that an endpoint's slowness starts with."""
     slowness_threshold: NotNegative = 0.1
-    """Slowness within this much of 1, on the natural logarithm, counts as 1."""
+    """Slowness whose natural logarithm is within this much of 0 counts as 1."""
     most_slowness: AtLeastOne = 16.0
-    """Slowness is at most this, and at least 0.25."""
+    """Maximum slowness; the minimum is 0.25."""
     decode_share: Decay = 0.1
     """Share of the latest sample in the mean time a decode holds its slot."""
     kv_full: Fraction = 0.9
     """KV-cache usage above which requests are expected to wait for blocks, if some wait already."""
     kv_range: Positive = 0.05
-    """KV-cache usage beyond ``kvFull`` at which all of them do."""
+    """KV-cache usage beyond ``kvFull`` at which all requests are expected to wait."""
     shared_wait_weight: NotNegative = 2.0
-    """Weight of the wait that all endpoints have in what a request delays others by."""
+    """Weight of the wait shared by all endpoints in the delay that a request causes to others."""
     shared_wait_growth: NotNegative = 1.0
-    """How fast that weight grows with this wait, per mean service: the longer the queues, the more
-    requests come before they are empty."""
+    """Growth of ``sharedWaitWeight`` with the shared wait, per mean service: the longer the queues,
+    the more requests arrive before they are empty."""
     own_wait_weight: NotNegative = 0.5
-    """Weight of the endpoint's own wait in it."""
+    """Weight of the endpoint's own wait in the delay that a request causes to others."""
     most_delayed: NotNegative = 64.0
-    """Most requests that count as delayed, in each of the two terms."""
+    """Maximum requests that count as delayed, in each of the two terms."""
     eviction_weight: NotNegative = 0.3
     """Weight of the cached blocks that a request evicts at its endpoint."""
     replication_credit: Fraction = 0.0
-    """Share of a hot prefix that counts as cached at servers without it; 0 to replicate none ahead
-    of need."""
+    """Share of a hot prefix that counts as cached at servers without it; 0 to replicate no prefix
+    in advance."""
     hot_load: Positive = 0.7
-    """A prefix is hot when requests with it would take more than this share of the time of each
-    server that has it."""
+    """A prefix is hot when requests with it would take more than this share of the time of every
+    server that has cached it."""
     adapter_load_seconds: NotNegative = 0.15
     """Time that a server takes to load a LoRA adapter."""
     mode_share: Decay = 0.05
     """Share of the latest sample in the error of each mode."""
     overdue_share: Decay = 0.1
-    """The same for a request whose first token is overdue."""
+    """Share of the latest sample if it is a request whose first token is overdue."""
     mode_difference: NotNegative = 0.26
-    """The modes are compared where their predictions differ by this on the natural logarithm, about
-    30 %."""
+    """The modes are compared on requests for which their predictions differ by at least this, as a
+    natural logarithm; the default is about 30 %."""
     mode_enter: Positive = 0.6
-    """The mode changes to slots when its error is below this much of the other's."""
+    """The mode changes to slots when the error of slots is below this fraction of the error of
+    serial."""
     mode_leave: Positive = 0.85
-    """It changes back when its error is above this much of the other's."""
+    """The mode changes back to serial when the error of slots is above this fraction of the error
+    of serial."""
     room_seconds: NotNegative = 0.15
     """An endpoint in serial mode has room while its wait is at most this."""
     probe_always: Annotated[int, msgspec.Meta(ge=0)] = 20
-    """Scrapes of a full endpoint without a queue that allow one request more, at first."""
+    """The first scrapes of a full endpoint without a queue, each of which allows one request
+    more."""
     probe_share: Fraction = 0.02
-    """The share of them that do afterwards."""
+    """Share of later scrapes of such an endpoint that allow one request more."""
     breaker_seconds: Positive = 0.5
-    """Time for which a first failure before the first token excludes an endpoint; it doubles with
-    each further one."""
+    """Time for which one failure before the first token excludes an endpoint; it doubles with each
+    further failure."""
     breaker_most_seconds: Positive = 30.0
-    """Most of that time."""
+    """Maximum time of an exclusion."""
     trust_samples: Annotated[int, msgspec.Meta(ge=0)] = 16
-    """First tokens before predictions are used at all."""
+    """First tokens to learn from before predictions are used."""
     trust_share: Decay = 0.03
     """Share of the latest sample in the errors that decide whether predictions are used."""
     distrust_above: Positive = 1.1
-    """Predictions are not used when their error is above this much of a constant's error."""
+    """Predictions are no longer used when their error is above this multiple of the error of a
+    constant."""
     trust_below: Positive = 0.95
-    """They are used again when it is below this much."""
+    """Predictions are used again when their error is below this multiple of the error of a
+    constant."""
 
 
 DEFAULTS = Constants()

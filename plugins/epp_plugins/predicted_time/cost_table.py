@@ -1,4 +1,4 @@
-"""What one request would take at each of several endpoints, and what they are compared by."""
+"""The cost of one request at each of several endpoints, and its parts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,42 +8,42 @@ from epp_plugins.predicted_time.constants import Constants
 from epp_plugins.predicted_time.learner import Learner
 
 _LONGEST_SHARE = 4
-"""One in so many waits, the longest, is not shared."""
+"""The longest of this many waits is not shared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What sending one request to one endpoint would take, in seconds."""
+    """Predicted cost of one request at one endpoint, and its parts, in seconds."""
 
     endpoint: str
-    """Its key."""
+    """Key of the endpoint."""
     wait: float
-    """Until the endpoint begins with the request; inf while the endpoint is excluded."""
+    """Time until the endpoint begins with the request; inf while the endpoint is excluded."""
     service: float
-    """From then to its first token."""
+    """Time from then to the first token."""
     delay_to_others: float
-    """What it delays others by that wait."""
+    """Time by which the request delays others."""
     eviction: float
-    """What it costs to compute the cached blocks again that it evicts."""
+    """Time to compute the cached blocks again that the request evicts."""
     load: float
-    """What it takes to load the request's LoRA adapter."""
+    """Time to load the request's LoRA adapter."""
     uncached_tokens: float
-    """Its tokens that the endpoint would have to compute."""
+    """Tokens of the request that the endpoint would have to compute."""
     slowness: float
-    """How much slower than the fleet the endpoint is."""
+    """How many times slower than the fleet the endpoint is."""
 
     @property
     def first_token(self) -> float:
-        """Until the first token."""
+        """Time to the first token."""
         return self.wait + self.service
 
     @property
     def cost(self) -> float:
-        """What endpoints are compared by; the least is the best."""
+        """Sum by which endpoints are compared; the least is best."""
         return self.wait + self.service + self.delay_to_others + self.eviction + self.load
 
     def sentence(self) -> str:
-        """Return the prediction for readers."""
+        """Return the prediction in words."""
         if self.wait == inf:
             return f"{self.endpoint}: excluded for a while after a failure before the first token"
         tokens = f"{self.uncached_tokens:,.0f}".replace(",", " ")
@@ -60,15 +60,15 @@ class CostTable:
     """Waits and service times of one request at N endpoints, in seconds.
 
     Args:
-        keys: The endpoints.
-        waits: Until each would begin with the request; inf where an endpoint is excluded.
-        services: From then to the first token.
+        keys: Keys of the endpoints.
+        waits: Time until each would begin with the request; inf where an endpoint is excluded.
+        services: Time from then to the first token.
         works: The services at the fleet's speed: a second of a slow endpoint is worth less to the
             others than one of a fast endpoint.
-        evictions: What each second of prompts evicts there, in seconds to compute it again.
+        evictions: Seconds of computing that each second of prompts evicts from the cache there.
         learner: Has the means of recent requests.
-        constants: Of the model.
-        loads: Until each has loaded the request's LoRA adapter; empty if none has to.
+        constants: Constants of the model.
+        loads: Time to load the request's LoRA adapter at each; empty if none has to load it.
     """
 
     __slots__ = (
@@ -106,7 +106,8 @@ class CostTable:
         shared = constants.shared_wait_weight * queue * (1.0 + constants.shared_wait_growth * queue)
         most = constants.most_delayed
         self._shared = shared if shared < most else most
-        """Services by which a request delays those that wait anywhere, and those to come."""
+        """Services by which a request delays the waiting and the coming requests of all
+        endpoints."""
 
     def costs(self) -> list[float]:
         """Return N costs; inf where an endpoint is excluded."""
@@ -128,12 +129,12 @@ class CostTable:
     def predictions(
         self, tokens: Mapping[str, float], total_tokens: float, slowness: Mapping[str, float]
     ) -> list[Prediction]:
-        """Return the parts of N costs.
+        """Return N costs with their parts.
 
         Args:
             tokens: Uncached tokens by endpoint.
-            total_tokens: Those at endpoints that ``tokens`` lacks.
-            slowness: Of each endpoint; 1 for one that is missing.
+            total_tokens: Uncached tokens at endpoints that ``tokens`` lacks.
+            slowness: Slowness by endpoint; 1 for one that is missing.
         """
         return [
             self._prediction(index, cost, tokens.get(key, total_tokens), slowness.get(key, 1.0))
@@ -151,13 +152,13 @@ class CostTable:
 
 
 def shared_wait(waits: Sequence[float]) -> float:
-    """Return how long requests wait at N endpoints alike, in seconds.
+    """Return the wait that requests have in common at N endpoints, in seconds.
 
-    The mean without the longest quarter, at least one: the queue of a hot prefix, or of a server
-    that is slow, hangs or lies, is one that other requests need not join.
+    It is the mean without the longest quarter (at least one), because other requests need not join
+    the queue of a hot prefix, or of a server that is slow, hangs or reports wrong values.
 
     Args:
-        waits: Of each endpoint; inf where one is excluded, which does not count.
+        waits: Wait at each endpoint; inf, which does not count, where one is excluded.
     """
     ordered = sorted(waits)
     while ordered and ordered[-1] == inf:

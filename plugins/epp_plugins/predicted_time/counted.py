@@ -1,10 +1,10 @@
-"""First tokens that a server's own counter shows, for answers that do not pass here.
+"""First tokens that a server's own counter shows, for responses that the EPP does not see.
 
-In lean mode the gateway shows neither the first token of a streamed answer nor of any other. But
-servers count their first tokens, and compute prompts in the order in which they came. So when the
-counter on the metrics page has risen by ``n``, the ``n`` requests sent there first, of those before
-their first token, have had it since the last page; they are spread evenly over that time. Requests
-that other endpoint pickers tell of are among them.
+In lean mode the gateway does not show the first token of any response. But servers count their
+first tokens, and compute prompts in the order in which they arrive. So when the counter on the
+metrics page has risen by ``n``, the ``n`` oldest requests without a first token have got it since
+the last page; their first tokens are spread evenly over that time. The requests that other endpoint
+pickers report are included.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,17 +15,17 @@ from epp_plugins.predicted_time.endpoint import EndpointModel, InFlight
 from epp_plugins.predicted_time.others import OtherPrompt
 
 _KEEP = 0.98
-"""Factor on the weight of older prompts in the share that is this process's own."""
+"""Factor on the weight of older prompts in the share of prompts that this process sent."""
 _sent_at = attrgetter("sent_at")
 _SLACK = 8.0
-"""Prompts of others that are not noticed, as pages are late."""
+"""Unreported prompts of others that are tolerated, because pages are late."""
 
 
 class CountedTokens:
-    """The counter of one server.
+    """Follows the counter of one server.
 
     Args:
-        endpoint: Where its requests are.
+        endpoint: The requests of that server.
     """
 
     __slots__ = (
@@ -44,35 +44,36 @@ class CountedTokens:
         self._prompts: int | None = None
         self._page_at = 0.0
         self._told = 0
-        """First tokens since the page that other signals have told."""
+        """First tokens since the last page that other signals have reported."""
         self._carried = 0
-        """Those that the last page should have counted, but did not."""
+        """First tokens that the last page should have counted, but did not."""
         self._sent = self._counted = 0.0
         """Requests sent from here, and prompts counted; older ones weigh less."""
         self._credit = 0.0
 
     @property
     def is_known(self) -> bool:
-        """Whether the server counts its prompts at all."""
+        """Whether the server counts its prompts."""
         return bool(self._prompts)
 
     def told(self) -> None:
-        """Note a first token that another signal has told."""
+        """Count a first token that another signal has reported."""
         self._told += 1
 
     def sent(self) -> None:
-        """Note a request that is sent to the server."""
+        """Count a request that is sent to the server."""
         self._sent += 1.0
 
     def page(
         self, prompts: int, requested_at: float, first_token: Callable[[InFlight, float], None]
     ) -> None:
-        """Pass the requests that have had their first token since the last page.
+        """Report the requests that have got their first token since the last page.
 
         Args:
-            prompts: The counter.
+            prompts: Value of the counter.
             requested_at: When the page was requested.
-            first_token: Gets each of the requests, and when its first token came.
+            first_token: Called with each of these requests of this process, and the time of its
+                first token.
         """
         before, self._prompts = self._prompts, prompts
         since, self._page_at = self._page_at, requested_at
@@ -93,7 +94,7 @@ class CountedTokens:
         self._pass(mine - expected, since, requested_at, first_token)
 
     def _mine(self, new: int) -> int:
-        """Return how many of ``new`` prompts were sent from here, by the shares of the past."""
+        """Estimate how many of ``new`` prompts were sent from here, by their earlier share."""
         share = (self._sent + _SLACK) / self._counted
         if share >= 1.0:
             self._credit = 0.0
@@ -127,7 +128,7 @@ class CountedTokens:
                 self._endpoint.counted(request, at)
 
     def _oldest(self, count: int, until: float) -> list[InFlight | OtherPrompt]:
-        """Return the oldest prompts without a first token that were sent until then."""
+        """Return the oldest prompts without a first token, at most ``count``, sent by ``until``."""
         begun: list[InFlight | OtherPrompt] = []
         prompts: Iterable[InFlight | OtherPrompt] = self._endpoint.pending
         if self._endpoint.others.pending:

@@ -1,4 +1,4 @@
-"""The requests of one endpoint, and what was learned about it."""
+"""The requests of one endpoint, and what the model has learned about it."""
 
 from collections import OrderedDict
 from itertools import count
@@ -12,14 +12,14 @@ from epp_plugins.predicted_time.slowness import Slowness
 from epp_plugins.predicted_time.state_file import EndpointState
 
 _MOST_DECODE_FACTOR, _MOST_DECODE_SECONDS = 4.0, 60.0
-"""A decode counts as at most this many times the mean, plus these seconds."""
+"""A decode counts as at most the mean times the first, plus the second."""
 _MOST_REQUESTS = 1e6
-"""More waiting or running requests than this are no number of requests."""
+"""Larger numbers of waiting or running requests are taken for errors."""
 _MOST_PRESSURE = 11.5
-"""That of a KV cache of which 92 % are in use."""
+"""The pressure of a KV cache of which 92 % are in use."""
 _TINY = 1e-9
 _CLOCK_SLACK_SECONDS = 1.0
-"""Times that are further ahead come from before a jump of the clock."""
+"""Times further in the future were recorded before the clock jumped back."""
 _MOST_DOUBLINGS = 30
 _numbers = count()
 
@@ -45,18 +45,18 @@ class InFlight:
     def __init__(self, endpoint: "EndpointModel", units: float, sent_at: float) -> None:
         self.endpoint = endpoint
         self.number = next(_numbers)
-        """Names it to other endpoint pickers."""
+        """Identifies the request to other endpoint pickers."""
         self.units = units
         """Uncached tokens, in units."""
         self.sent_at = sent_at
         self.slot_at: float | None = None
-        """When it got a slot; None while it waits for one."""
+        """When the request got a slot; None while it waits for one."""
         self.slot_beside = 0
-        """Requests in flight there beside it when it got its slot."""
+        """Other requests in flight at the endpoint when this one got its slot."""
         self.first_at: float | None = None
-        """When its first token came; None before, and once the request has ended."""
+        """Time of the first token; None until then."""
         self.predicted_serial = 0.0
-        """Predicted seconds from being sent to the first token, in serial mode."""
+        """Predicted time to the first token, in seconds, in serial mode."""
         self.predicted_slots = 0.0
         """The same in slots mode."""
         self.serial_logarithm = 0.0
@@ -67,12 +67,12 @@ class InFlight:
 
     @property
     def tokens(self) -> float:
-        """Its uncached tokens."""
+        """Uncached tokens of the request."""
         return self.units * UNIT_TOKENS
 
     @property
     def is_pending(self) -> bool:
-        """Whether it is in flight and before its first token."""
+        """Whether the request is in flight and has no first token yet."""
         return self in self.endpoint.pending
 
 
@@ -128,15 +128,15 @@ class EndpointModel:
         self.requests: dict[InFlight, None] = {}
         """All requests in flight."""
         self.pending: OrderedDict[InFlight, None] = OrderedDict()
-        """Those before their first token, in the order in which they were sent."""
+        """Requests before their first token, in the order in which they were sent."""
         self.pending_units = 0.0
-        """Sum of their uncached tokens, in units."""
+        """Sum of the uncached tokens of ``pending``, in units."""
         self.unstarted: OrderedDict[InFlight, None] = OrderedDict()
-        """Those that wait for a slot, in order."""
+        """Requests that wait for a slot, in order."""
         self.decoding = 0
         """Requests after their first token."""
         self.idle_at = -inf
-        """When the prompt before the present one was done."""
+        """When the prompt before the current one was done."""
         self.first_tokens = 0
         self.slots = 0.0
         """Slots, K; 0 while unknown."""
@@ -144,34 +144,34 @@ class EndpointModel:
         """Mean time from the first token to the end, d."""
         self.kv_usage = 0.0
         self.pressure = 0.0
-        """Blocks of the KV cache in use, for each one that is not."""
+        """Used blocks of the KV cache per free block."""
         self.waiting = 0.0
-        """Requests that wait in the server, by its last page."""
+        """Requests waiting in the server, from its last page."""
         self.sent_since_scrape = 0
         self._slot_count = SlotCount()
         self.probes = False
-        """Whether one request more than its slots may be sent."""
+        """Whether one request more than the slots may be sent."""
         self.failures = 0
-        """Failures before the first token, without one since."""
+        """Failures in a row before the first token."""
         self.open_until = -inf
-        """End of its exclusion."""
+        """End of the endpoint's exclusion."""
         self.others = NOTHING
-        """What other endpoint pickers have in flight here."""
+        """Requests of other endpoint pickers in flight here."""
         self.reserved_seconds = 0.0
-        """Work that held requests have reserved."""
+        """Service time reserved by held requests."""
         self.is_dirty = True
         """Whether the numbers below are out of date, see ``waits.py``."""
         self.ready_at = self.least_wait = 0.0
-        """When a further request would begin, and the least seconds until then at any time."""
+        """When a further request would begin, and the minimum wait until then, in seconds."""
         self.base = self.per_unit = 0.0
-        """Seconds that an empty prompt takes here, and those that a unit of tokens adds."""
+        """Seconds for an empty prompt here, and additional seconds per unit of tokens."""
         self.speed = 1.0
         """The fleet's service time of a prompt, divided by that here."""
 
     # --- requests -----------------------------------------------------------------------------
 
     def add(self, request: InFlight) -> None:
-        """Note a request that is being sent here."""
+        """Add a request that is being sent here."""
         self.requests[request] = None
         self.pending[request] = None
         self.pending_units += request.units
@@ -184,18 +184,18 @@ class EndpointModel:
         self.is_dirty = True
 
     def begin(self, request: InFlight, at: float) -> None:
-        """Note the first token of a pending request."""
+        """Record the first token of a pending request."""
         self._take(request, at)
         request.first_at = at
         self.decoding += 1
         self.first_tokens += 1
 
     def remove(self, request: InFlight, now: float) -> None:
-        """Remove a request that has ended, wherever it was; does nothing the second time."""
+        """Remove a request that has ended in any phase; does nothing the second time."""
         if self.requests.pop(request, self) is not None:
             return
         if request.first_at is None:
-            # Its prompt is not computed any further; the next one begins.
+            # The server stops computing its prompt and begins the next one.
             self._take(request, now if self.head is request else self.idle_at)
         else:
             self.decoding -= 1
@@ -207,7 +207,7 @@ class EndpointModel:
         self.is_dirty = True
 
     def share(self, picker: str, part: Part | None, now: float) -> tuple[int, int]:
-        """Take what another endpoint picker has in flight here, see :meth:`OthersWork.take`."""
+        """Replace the requests of another endpoint picker, see :meth:`OthersWork.take`."""
         if self.others is NOTHING:
             if part is None:
                 return 0, 0
@@ -218,23 +218,23 @@ class EndpointModel:
         return found
 
     def forget_others(self) -> None:
-        """Forget what others have in flight at a server that had this name."""
+        """Forget the requests of other endpoint pickers at an earlier server of this name."""
         self.others = NOTHING
         self.is_dirty = True
 
     def counted(self, prompt: OtherPrompt, at: float) -> None:
-        """Note the first token of another endpoint picker's prompt, by the server's counter."""
+        """Record the first token of another endpoint picker's prompt, from the server's counter."""
         self.others.count(prompt, at)
         self.is_dirty = True
 
     def part(self, now: float) -> Part | None:
-        """Return what is in flight here, to tell others; None for nothing."""
+        """Return the requests in flight here for other endpoint pickers; None if there are none."""
         if not self.requests:
             return None
         return Part.of(self.pending, self.pending_units, self.idle_at, self.decoding, now)
 
     def exclude(self, now: float) -> None:
-        """Begin a time without requests, after a failure; it doubles with each further one."""
+        """Exclude the endpoint after a failure; the time doubles with each further failure."""
         constants = self.constants
         seconds = constants.breaker_seconds * 2.0 ** min(self.failures, _MOST_DOUBLINGS)
         self.open_until = now + min(seconds, constants.breaker_most_seconds)
@@ -242,7 +242,7 @@ class EndpointModel:
         self.is_dirty = True
 
     def scraped(self, waiting: float, running: float, kv_usage: float) -> None:
-        """Learn the number of slots from a page, and whether one more may be tried."""
+        """Learn from a page the number of slots, and whether one more may be tried."""
         if not (0.0 <= waiting <= _MOST_REQUESTS and 0.0 <= running <= _MOST_REQUESTS):
             return
         self.slots = self._slot_count.page(self.slots, waiting, running, self.constants)
@@ -259,12 +259,12 @@ class EndpointModel:
 
     @property
     def in_flight(self) -> int:
-        """All requests, with those of other endpoint pickers."""
+        """Number of requests in flight, including those of other endpoint pickers."""
         others = self.others
         return len(self.requests) + others.pending + others.decoding
 
     def _start_oldest(self, now: float) -> None:
-        """Give a request that waits for a slot the one that is free, if one is."""
+        """Give a free slot, if there is one, to the oldest request that waits for one."""
         if self.unstarted and (not self.slots or self.in_flight <= self.slots):
             oldest, _ = self.unstarted.popitem(last=False)
             oldest.slot_at, oldest.slot_beside = now, self.in_flight - 1
@@ -273,7 +273,7 @@ class EndpointModel:
         del self.pending[request]
         self.pending_units -= request.units
         if not self.pending:
-            self.pending_units = 0.0  # without the errors of the sums
+            self.pending_units = 0.0  # removes accumulated rounding errors
         if request.slot_at is None:
             self.unstarted.pop(request, None)
             request.slot_at, request.slot_beside = request.sent_at, self.in_flight - 1
@@ -281,10 +281,10 @@ class EndpointModel:
             self.idle_at = idle_at
         self.is_dirty = True
 
-    # --- what was learned ---------------------------------------------------------------------
+    # --- learned state ------------------------------------------------------------------------
 
     def state(self) -> EndpointState:
-        """Return what was learned."""
+        """Return what the model has learned about the endpoint."""
         return EndpointState(
             serial=self.serial.state(),
             in_slots=self.slots_slowness.state(),

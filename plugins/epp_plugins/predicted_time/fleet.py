@@ -1,7 +1,7 @@
 """The learned model of a fleet: when would each server send a request's first token?
 
-The model is a state machine without I/O. It is told of every request that is sent, of first tokens,
-ends and failures, and of scrapes, and it predicts from that. All times are seconds of one clock.
+The model is a state machine without I/O. It receives every request that is sent, its first token,
+end or failure, and all scrapes, and predicts from them. All times are seconds of one clock.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,16 +20,16 @@ NO_TOKENS: Final[Mapping[str, float]] = {}
 
 
 class FleetModel:
-    """Predicts times to the first token, and learns from those that were.
+    """Predicts times to the first token, and learns from measured ones.
 
     Args:
-        constants: Of the algorithm.
+        constants: Constants of the algorithm.
     """
 
     def __init__(self, constants: Constants = DEFAULTS) -> None:
         self.constants = constants
         self.learner = Learner(constants)
-        """What is learned of the whole fleet."""
+        """What the model has learned about the fleet as a whole."""
         self._endpoints: dict[str, EndpointModel] = {}
         self._adapters = KnownAdapters()
         self._excluded: list[EndpointModel] = []
@@ -37,7 +37,7 @@ class FleetModel:
 
     @property
     def trust(self) -> Trust:
-        """Whether predictions are good enough to choose by."""
+        """Decides whether predictions are good enough to choose an endpoint by."""
         return self.learner.trust
 
     @property
@@ -53,7 +53,7 @@ class FleetModel:
         return self._endpoints
 
     def endpoint(self, key: str) -> EndpointModel:
-        """Return the endpoint ``key``; it begins with the fleet's speed if it is new."""
+        """Return the endpoint ``key``; a new one starts with the fleet's speed."""
         found = self._endpoints.get(key)
         if found is None:
             found = self._endpoints[key] = EndpointModel(key, self.constants)
@@ -64,7 +64,7 @@ class FleetModel:
         self._endpoints.pop(key, None)
 
     def slowness(self, endpoint: EndpointModel) -> float:
-        """Return how much slower than the fleet an endpoint is, in the present mode."""
+        """Return how many times slower than the fleet an endpoint is, in the current mode."""
         each = endpoint.serial if self.is_serial else endpoint.slots_slowness
         return each.factor
 
@@ -78,14 +78,14 @@ class FleetModel:
         tokens: Mapping[str, float] = NO_TOKENS,
         target_model: str = "",
     ) -> CostTable:
-        """Return what a request would take at each endpoint.
+        """Return the costs of a request at each endpoint.
 
         Args:
-            keys: N endpoints.
-            total_tokens: Its uncached tokens at endpoints that ``tokens`` lacks.
+            keys: Keys of N endpoints.
+            total_tokens: Uncached tokens of the request at endpoints that ``tokens`` lacks.
             now: Seconds of the clock.
-            tokens: Its uncached tokens by endpoint.
-            target_model: What it asks for, perhaps a LoRA adapter; "" if unknown.
+            tokens: Uncached tokens of the request by endpoint.
+            target_model: Model or LoRA adapter that the request names; "" if unknown.
         """
         if self._excluded:
             self._readmit(now)
@@ -112,11 +112,11 @@ class FleetModel:
         return CostTable(keys, waits, services, works, evictions, learner, self.constants, loads)
 
     def least_service(self, total_tokens: float, tokens: Mapping[str, float] = NO_TOKENS) -> float:
-        """Return the least service time of a request over all endpoints, in seconds.
+        """Return the shortest service time of a request over all endpoints, in seconds.
 
         Args:
-            total_tokens: Its uncached tokens at endpoints that ``tokens`` lacks.
-            tokens: Its uncached tokens by endpoint.
+            total_tokens: Uncached tokens of the request at endpoints that ``tokens`` lacks.
+            tokens: Uncached tokens of the request by endpoint.
         """
         learner = self.learner
         model = learner.serial if self.is_serial else learner.slots
@@ -144,10 +144,10 @@ class FleetModel:
         )
 
     def reserve(self, key: str, uncached_tokens: float, now: float) -> float:
-        """Add a held request's work to the wait of the endpoint that it waits for.
+        """Add a held request's service time to the wait of the endpoint that it waits for.
 
         Returns:
-            The seconds that it adds.
+            The added seconds.
         """
         endpoint = self.endpoint(key)
         seconds = self.table((key,), uncached_tokens, now).services[0]
@@ -159,7 +159,7 @@ class FleetModel:
         return seconds
 
     def release_reservations(self) -> None:
-        """Remove the work of all reservations."""
+        """Remove all reservations."""
         for endpoint in self._reserved:
             endpoint.reserved_seconds = 0.0
             endpoint.is_dirty = True
@@ -176,14 +176,14 @@ class FleetModel:
         total_tokens: float = 0.0,
         target_model: str = "",
     ) -> InFlight:
-        """Return a request that is sent to the endpoint now.
+        """Add a request that is sent to the endpoint now, and return it.
 
         Args:
             key: The endpoint.
-            uncached_tokens: What it has to compute.
+            uncached_tokens: Tokens that the endpoint has to compute.
             now: Seconds of the clock.
-            total_tokens: The whole prompt; 0 if unknown.
-            target_model: What it asks for; "" if unknown.
+            total_tokens: Tokens of the whole prompt; 0 if unknown.
+            target_model: Model or LoRA adapter that the request names; "" if unknown.
         """
         if total_tokens > 0.0:
             self.learner.cached(1.0 - uncached_tokens / total_tokens)
@@ -196,7 +196,7 @@ class FleetModel:
         return request
 
     def first_token(self, request: InFlight, at: float) -> None:
-        """Learn from a request's first token; later ones are ignored."""
+        """Learn from a request's first token; later calls for the request are ignored."""
         endpoint = request.endpoint
         if not request.is_pending:
             return
@@ -207,13 +207,13 @@ class FleetModel:
             self._compare(at)
 
     def ended(self, request: InFlight, now: float) -> None:
-        """Note the end of a request, however it ended; later ones are ignored."""
+        """Remove a request that has ended; later calls for the request are ignored."""
         request.endpoint.remove(request, now)
 
     def failed(self, request: InFlight, now: float) -> None:
-        """Note the end of a request with which its endpoint has failed.
+        """Remove a request on which its endpoint has failed.
 
-        Before the first token, that excludes the endpoint from decisions for a while.
+        A failure before the first token excludes the endpoint from decisions for a while.
         """
         endpoint, was_pending = request.endpoint, request.is_pending
         endpoint.remove(request, now)
@@ -233,20 +233,20 @@ class FleetModel:
             self._compare(now)
 
     def adapters_in_use(self, key: str, most: int, in_use: Collection[str]) -> None:
-        """Learn from the adapters of a page.
+        """Learn from the adapters that a metrics page names.
 
         Args:
             key: The endpoint.
-            most: How many adapters fit there at once; 0 for a server without.
-            in_use: Those of running and waiting requests.
+            most: Adapters that the server can hold at once; 0 if it serves none.
+            in_use: Adapters of running and waiting requests.
         """
         self._adapters.named(in_use)
         self.endpoint(key).adapters.page(most, in_use)
 
-    # --- what was learned ---------------------------------------------------------------------
+    # --- learned state ------------------------------------------------------------------------
 
     def use(self, constants: Constants) -> None:
-        """Continue with other constants; what was learned stays."""
+        """Continue with other constants; the learned state stays."""
         self.constants = constants
         self.learner.use(constants)
         for endpoint in self._endpoints.values():
@@ -254,7 +254,7 @@ class FleetModel:
             endpoint.is_dirty = True
 
     def state(self) -> FleetState:
-        """Return what was learned, without the requests in flight."""
+        """Return the learned state, without the requests in flight."""
         learner = self.learner
         return FleetState(
             version=FleetState.current_version(),
@@ -291,7 +291,7 @@ class FleetModel:
     def _readmit(self, now: float) -> None:
         still = []
         for endpoint in self._excluded:
-            # No longer than this, unless the clock has jumped back.
+            # An exclusion that lasts longer is a sign that the clock has jumped back.
             if now < endpoint.open_until <= now + self.constants.breaker_most_seconds:
                 still.append(endpoint)
             else:

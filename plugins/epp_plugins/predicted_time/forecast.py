@@ -1,4 +1,4 @@
-"""What the model says about one request."""
+"""The model's predictions for one request."""
 
 from collections.abc import Mapping, Sequence
 from heapq import nsmallest
@@ -8,21 +8,21 @@ from epp_plugins.predicted_time.cost_table import CostTable, Prediction
 from epp_plugins.predicted_time.fleet import NO_TOKENS, FleetModel
 
 _EXPLAINED = 4
-"""Endpoints that an explanation names."""
+"""Maximum endpoints in an explanation."""
 
 
 class RequestForecast:
     """The model at the time of one request's decision, with the request's tokens.
 
-    It is also the note on the decision for explanations.
+    It also explains the decision to readers (:meth:`sentences`).
 
     Args:
-        model: Of the fleet.
+        model: Model of the fleet.
         now: Seconds of the model's clock.
         total_tokens: The request's tokens at an endpoint that has cached nothing.
         tokens: Its uncached tokens by the names of endpoints that have cached a part.
-        first_at: When it was tried for the first time; None for now.
-        target_model: What it asks for, perhaps a LoRA adapter; "" if unknown.
+        first_at: When its first decision was attempted; None for now.
+        target_model: Model or LoRA adapter that the request names; "" if unknown.
     """
 
     __slots__ = (
@@ -52,7 +52,7 @@ class RequestForecast:
         self.total_tokens = total_tokens
         self.tokens = tokens
         self.counted_tokens = tokens
-        """Those that endpoints are compared by, see :class:`HotPrefixes`."""
+        """Uncached tokens by which endpoints are compared, see :class:`HotPrefixes`."""
         self.target_model = target_model
         self._table: CostTable | None = None
 
@@ -63,7 +63,7 @@ class RequestForecast:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether predictions are good enough to choose by."""
+        """Whether predictions are good enough to choose an endpoint by."""
         return self.model.trust.is_given
 
     def tokens_of(self, endpoint: Endpoint) -> float:
@@ -79,7 +79,7 @@ class RequestForecast:
         return table.costs()
 
     def predictions(self) -> list[Prediction]:
-        """Return the parts of the last :meth:`costs`; none before."""
+        """Return the costs of the last call of :meth:`costs` with their parts; empty before it."""
         if self._table is None:
             return []
         endpoints = self.model.endpoints
@@ -89,11 +89,11 @@ class RequestForecast:
         return self._table.predictions(self.counted_tokens, self.total_tokens, slowness)
 
     def least_service(self) -> float:
-        """Return the least service time of the request over all endpoints, in seconds."""
+        """Return the shortest service time of the request over all endpoints, in seconds."""
         return self.model.least_service(self.total_tokens, self.tokens)
 
     def sentences(self) -> Sequence[str]:
-        """Return what was predicted at the endpoints of the least cost, the best first."""
+        """Return the predictions for the endpoints of least cost in words, the best first."""
         if not self.is_trusted:
             return ("predicted times are not trusted yet: the scores of the default profile apply",)
         best = nsmallest(_EXPLAINED, self.predictions(), key=lambda each: each.cost)

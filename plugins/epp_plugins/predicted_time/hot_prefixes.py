@@ -1,9 +1,9 @@
-"""Prompts with the same beginning that come so often that a further server should have it cached.
+"""Prefixes of prompts that arrive so often that a further server should cache them.
 
-The server that has a prefix cached gets the requests with it, until the wait there costs more than
-to compute the prefix elsewhere. By then many of them wait. Where requests with a prefix would take
-most of the time of each server that has it, further servers are therefore credited a part of the
-prefix, as if they had it: one of them gets the next request earlier, and then has it.
+A server that has cached a prefix gets the requests with it, until waiting there costs more than
+computing the prefix elsewhere. By then many requests wait. So if requests with a prefix would take
+most of the time of every server that has cached it, other servers are credited with a part of the
+prefix: one of them then gets a request earlier, and caches the prefix.
 """
 
 from collections import OrderedDict
@@ -14,19 +14,19 @@ from typing import Final
 from epp_plugins.predicted_time.constants import Constants
 
 BEGINNING_TOKENS: Final = 2048
-"""Prompts are told apart by so many tokens."""
+"""Prompts are distinguished by their first tokens, this many."""
 _MEMORY_SECONDS: Final = 10.0
 """Time constant of the rate of a beginning."""
 _LEAST_TOKENS: Final = 500.0
 """A shorter prefix is not worth a credit."""
 _HELD: Final = 0.7
-"""A server has a prefix if it has this part of what the best one has."""
+"""A server holds a prefix if it has cached this share of what the best server has."""
 _MOST_BEGINNINGS: Final = 4096
-"""Beginnings whose rates are kept, those that came last."""
+"""Maximum beginnings whose rates are kept; the least recent ones are dropped."""
 
 
 class HotPrefixes:
-    """The rates of beginnings, and what further servers are credited for them.
+    """Measures the rates of beginnings, and credits servers that lack a hot one.
 
     Args:
         constants: ``hotLoad`` and ``replicationCredit``.
@@ -59,14 +59,14 @@ class HotPrefixes:
         tokens: Mapping[str, float],
         service: Callable[[float], float],
     ) -> Mapping[str, float]:
-        """Return the uncached tokens by endpoint that a request is to be compared by.
+        """Return the uncached tokens by endpoint with which to compare endpoints for a request.
 
         Args:
             beginning: Hash of the beginning of its prompt.
-            endpoints: The candidates.
+            endpoints: Names of the candidates.
             total_tokens: Its uncached tokens at endpoints that ``tokens`` lacks.
             tokens: Its uncached tokens by endpoint.
-            service: Returns the seconds that so many uncached tokens take.
+            service: Returns the seconds that a number of uncached tokens takes.
         """
         least = min(tokens.values(), default=total_tokens)
         cached = total_tokens - least

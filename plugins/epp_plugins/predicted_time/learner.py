@@ -1,4 +1,4 @@
-"""What is learned of the fleet as a whole: service times, the mode, and whether to trust them."""
+"""Learns about the fleet as a whole: service times, the mode, and whether predictions are good."""
 
 from collections.abc import Callable, Iterable
 
@@ -12,14 +12,14 @@ from epp_plugins.predicted_time.trust import Trust
 from epp_plugins.predicted_time.waits import serial_wait, slot_free_at
 
 _MEAN_SHARE = 0.02
-"""Share of the latest request in the mean service, and in the mean time for which one is held."""
+"""Share of the latest request in the mean service and in the mean time held."""
 _MOST_HELD_SECONDS = 1e3
 _CACHED_SHARE = 0.005
 """Share of the latest request in the mean cached share."""
 _COMPARE_EVERY = 16
-"""First tokens from one update of the coefficients to the next, at least; one for each endpoint."""
+"""Minimum first tokens between updates of the coefficients; larger fleets wait for one each."""
 _EARLY = 32
-"""So many first tokens are each followed by an update."""
+"""Each of the first tokens up to this number is followed by an update."""
 _OTHER_MODE_EVERY = 4
 _OVERDUE_FACTOR, _OVERDUE_SECONDS = 2.0, 0.3
 _LEAST_MEAN_SECONDS = 1e-4
@@ -29,7 +29,7 @@ class Learner:
     """Learns from first tokens.
 
     Args:
-        constants: Of the model.
+        constants: Constants of the model.
     """
 
     __slots__ = (
@@ -58,25 +58,25 @@ class Learner:
         self.mean_service = constants.prior_base_seconds + constants.prior_unit_seconds
         """Mean service time of the requests sent, in seconds."""
         self.cached_share = 0.0
-        """Mean share of a prompt that its endpoint had cached, by the prefix index."""
+        """Mean share of a prompt that its endpoint had cached, according to the prefix index."""
         self._requests = 0
-        """Requests in that mean."""
+        """Number of requests in ``cached_share``."""
         self.mean_held = 0.0
-        """Mean time for which the latest requests were held before they were sent, in seconds."""
+        """Mean time for which recent requests were held before they were sent, in seconds."""
         self._since = 0
         """First tokens since the last update."""
         self._comparisons = 0
         self.on_trust: Callable[[bool], None] | None = None
-        """Called when predictions begin or cease to be trusted."""
+        """Called with True when predictions become trusted, with False when they cease to be."""
 
     def use(self, constants: Constants) -> None:
-        """Continue with other constants; what was learned stays."""
+        """Continue with other constants; the learned state stays."""
         self.constants = constants
         self.serial.constants = self.slots.constants = constants
         self.mode.constants = self.trust.constants = constants
 
     def sent(self, request: InFlight, now: float) -> None:
-        """Note what both modes predict for a request that is about to be added."""
+        """Record the predictions of both modes in a request that is about to be added."""
         endpoint, units = request.endpoint, request.units
         k, serial = endpoint.serial.factor, self.serial
         ready_at, least = serial_wait(endpoint, serial, now)
@@ -94,13 +94,13 @@ class Learner:
         self.mean_service = max(mean, _LEAST_MEAN_SECONDS)
 
     def cached(self, share: float) -> None:
-        """Note the share of a prompt that is cached where it is sent."""
+        """Record the share of a prompt that is cached at the endpoint to which it is sent."""
         self._requests += 1
         weight = _CACHED_SHARE if self._requests * _CACHED_SHARE > 1.0 else 1.0 / self._requests
         self.cached_share += weight * (min(1.0, max(0.0, share)) - self.cached_share)
 
     def held(self, seconds: float) -> None:
-        """Note for how long a request was held before it was sent; 0 if it was sent at once."""
+        """Record how long a request was held before it was sent; 0 if it was sent at once."""
         seconds = min(_MOST_HELD_SECONDS, max(0.0, seconds))
         self.mean_held += _MEAN_SHARE * (seconds - self.mean_held)
 
@@ -113,7 +113,7 @@ class Learner:
             endpoints: Number of endpoints in the fleet.
 
         Returns:
-            Whether :meth:`compare` is to be called, as enough has been learned.
+            Whether the caller should call :meth:`compare`, because enough has been learned.
         """
         endpoint, sent_at, mode, trust = request.endpoint, request.sent_at, self.mode, self.trust
         # The mode that is not in use learns from some requests only.
@@ -139,7 +139,7 @@ class Learner:
         return self._since >= every or trust.samples < _EARLY
 
     def overdue(self, request: InFlight, now: float) -> bool:
-        """Learn from a first token that is late; return whether the mode changes."""
+        """Learn from a first token that is overdue; return whether the mode has changed."""
         took, mode = now - request.sent_at, self.mode
         predicted = request.predicted_serial if mode.is_serial else request.predicted_slots
         if request.is_overdue or took <= _OVERDUE_FACTOR * predicted + _OVERDUE_SECONDS:
@@ -149,7 +149,7 @@ class Learner:
         return mode.learn(logarithm(took), serial, slots, is_overdue=True)
 
     def compare(self, endpoints: Iterable[EndpointModel], now: float) -> None:
-        """Bring service times and slowness up to date with what was learned."""
+        """Update service times and slowness from the samples so far."""
         self._since = 0
         self._comparisons += 1
         in_both = self._comparisons <= _EARLY or not self._comparisons % _OTHER_MODE_EVERY
@@ -162,7 +162,7 @@ class Learner:
             compare([one.slots_slowness for one in each], now, mean, self.constants)
 
     def restore(self, state: FleetState) -> None:
-        """Continue from the state of a file."""
+        """Continue from a saved state."""
         self.serial.restore(state.serial)
         self.slots.restore(state.in_slots)
         self.mode.is_serial = state.is_serial

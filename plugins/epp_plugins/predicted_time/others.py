@@ -1,4 +1,4 @@
-"""What other endpoint pickers have in flight at one endpoint."""
+"""Requests of other endpoint pickers in flight at one endpoint."""
 
 from bisect import insort
 from collections.abc import Collection, Iterator, Mapping
@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, Self
 
 MOST_PROMPTS: Final = 64
-"""Prompts of one endpoint that are told one by one."""
+"""Maximum prompts of one endpoint that are reported one by one."""
 _MOST_REQUESTS = 1_000_000
 _MOST_UNITS = 1e9
 _MOST_AGE_SECONDS = 1e6
@@ -27,29 +27,29 @@ class Prompt(Protocol):
 
 
 class PromptPart(NamedTuple):
-    """A prompt before its first token, as it is told."""
+    """A prompt before its first token, as endpoint pickers report it."""
 
     number: int
-    """Names it among those of its endpoint picker."""
+    """Identifies the prompt among those of its endpoint picker."""
     age_seconds: float
-    """Since it was sent."""
+    """Time since it was sent."""
     units: float
     """Its uncached tokens, in units."""
 
 
 class Part(NamedTuple):
-    """What one endpoint picker has in flight at one endpoint, as it is told."""
+    """One endpoint picker's requests in flight at one endpoint, as it reports them."""
 
     decoding: int
     """Requests after their first token."""
     idle_seconds: float
-    """Since the first token before that of the oldest prompt; below 0 if there was none."""
+    """Time since the first token before that of the oldest prompt; below 0 if there was none."""
     further: int
-    """Prompts beyond those that are told one by one."""
+    """Number of prompts beyond ``prompts``."""
     further_units: float
-    """Their uncached tokens, in units."""
+    """Uncached tokens of the further prompts, in units."""
     prompts: list[PromptPart]
-    """The oldest first."""
+    """Up to ``MOST_PROMPTS`` prompts, the oldest first."""
 
     @classmethod
     def of(
@@ -60,7 +60,7 @@ class Part(NamedTuple):
         decoding: int,
         now: float,
     ) -> Self:
-        """Return what to tell of an endpoint.
+        """Return the report on an endpoint.
 
         Args:
             pending: Its prompts before their first token, the oldest first.
@@ -90,8 +90,8 @@ class OtherPrompt:
         self.sent_at = sent_at
         self.units = units
         self.is_counted = False
-        """Whether the server's counter has shown its first token; the other one does not know
-        yet."""
+        """Whether the server's counter has shown its first token before its endpoint picker
+        reported it."""
 
 
 class OthersWork:
@@ -117,41 +117,41 @@ class OthersWork:
         self._prompts: dict[str, dict[int, OtherPrompt]] = {}
         """By endpoint picker and number."""
         self._waiting: list[OtherPrompt] = []
-        """Those whose first token nobody has seen, the oldest first."""
+        """Prompts without a known first token, the oldest first."""
         self.idle_at = -inf
-        """When the latest first token came, as far as these endpoint pickers know."""
+        """When the latest first token came, as far as known."""
         self.pending = 0
         """Requests before their first token."""
         self.units = 0.0
-        """Sum of their uncached tokens, in units."""
+        """Sum of the uncached tokens of ``pending``, in units."""
         self.decoding = 0
         """Requests after their first token."""
         self.oldest_at = inf
         """When the oldest prompt was sent."""
         self.head_units = 0.0
-        """Its uncached tokens, in units."""
+        """Uncached tokens of the oldest prompt, in units."""
 
     @property
     def requests(self) -> int:
-        """All of them."""
+        """Number of requests in flight."""
         return self.pending + self.decoding
 
     @property
     def waiting(self) -> Iterator[OtherPrompt]:
-        """The prompts whose first token nobody has seen, the oldest first."""
+        """The prompts without a known first token, the oldest first."""
         return iter(self._waiting)
 
     def take(self, picker: str, part: Part | None, now: float) -> tuple[int, int]:
-        """Take what an endpoint picker has in flight, in place of what it had before.
+        """Replace the requests that an endpoint picker has in flight.
 
         Args:
             picker: Its name.
-            part: None for nothing. Numbers that make no sense are bounded.
+            part: Its report; None if it has none. Impossible numbers are bounded.
             now: Seconds of the clock.
 
         Returns:
-            How many prompts are new, and how many have had a first token that the server's counter
-            has not shown.
+            Number of new prompts, and number of prompts whose first token the server's counter has
+            not shown yet.
         """
         known = self._prompts.get(picker, _NO_PROMPTS)
         told = part.prompts[:MOST_PROMPTS] if part is not None else []
@@ -182,7 +182,7 @@ class OthersWork:
         return news, begun
 
     def count(self, prompt: OtherPrompt, at: float) -> None:
-        """Note the first token of a waiting prompt, which the server's counter shows."""
+        """Record the first token of a waiting prompt, which the server's counter has shown."""
         prompt.is_counted = True
         self._waiting.remove(prompt)
         self.idle_at = max(self.idle_at, at)
@@ -200,7 +200,7 @@ class OthersWork:
 
 
 NOTHING: Final = OthersWork()
-"""Of an endpoint that no other endpoint picker has requests at; not changed."""
+"""For endpoints at which no other endpoint picker has requests; must not be changed."""
 
 
 def _has_same_numbers(part: Part | None, other: Part | None) -> bool:

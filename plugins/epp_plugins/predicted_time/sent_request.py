@@ -1,4 +1,4 @@
-"""What the gateway says of one request that was sent, passed on to the model."""
+"""Passes what the gateway reports about one sent request to the model."""
 
 from collections.abc import Callable
 
@@ -14,11 +14,11 @@ _SERVER_ERROR = 500
 
 
 class SentRequest:
-    """One request on its way; the model has it in flight.
+    """A request that was sent and that the model counts as in flight.
 
     Args:
-        tracked: Where it was sent.
-        forecast: What was predicted for it.
+        tracked: The endpoint to which it was sent.
+        forecast: Its predictions.
         now: Seconds of the model's clock.
         serves_answer: Whether the endpoint that computes the prompt also sends the answer.
     """
@@ -43,16 +43,16 @@ class SentRequest:
         )
         self.serves_answer = serves_answer
         self.is_ok = False
-        """Whether the head of its answer says that it succeeds."""
+        """Whether the status of its response is a success."""
 
     def served_by(
         self, endpoint: Endpoint, find: Callable[[Endpoint], TrackedEndpoint | None], now: float
     ) -> None:
-        """Note which endpoint answers: if it is another one, the gateway gave up the first.
+        """Record which endpoint answers; if it is another one, the first counts as failed.
 
         Args:
-            endpoint: That answers.
-            find: Returns what is tracked of an endpoint.
+            endpoint: The endpoint that answers.
+            find: Returns the tracked endpoint; None if it is not tracked.
             now: Seconds of the model's clock.
         """
         if endpoint is self.tracked.endpoint or not self.serves_answer:
@@ -65,7 +65,7 @@ class SentRequest:
         self.tracked, self.request = other, other.sent(tokens, now, target_model=self.target_model)
 
     def answered(self, status: int, now: float) -> None:
-        """Note the HTTP status of its answer; 0 for none."""
+        """Record the HTTP status of the response; 0 for none."""
         model = self.tracked.model
         if status >= _SERVER_ERROR:
             model.failed(self.request, now)
@@ -75,14 +75,14 @@ class SentRequest:
             self.is_ok = True
 
     def first_token(self, now: float) -> None:
-        """Note its first token; does nothing the second time."""
+        """Record the first token; does nothing the second time."""
         if self.request.is_pending:
             self.tracked.counted.told()
             self.tracked.model.first_token(self.request, now)
 
     def ended(self, cause: EndCause, now: float) -> None:
-        """Note its end."""
+        """Record the end of the request."""
         if self.is_ok and cause in _WHOLE and self.request.is_pending:
-            # Its first token came since the last page, which will count it.
+            # Its first token came after the last page, so the next one will count it.
             self.tracked.counted.told()
         self.tracked.model.ended(self.request, now)

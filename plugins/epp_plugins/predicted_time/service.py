@@ -1,12 +1,12 @@
 """Service time as a function of a request's tokens, learned over the whole fleet.
 
-For ``v`` units of uncached tokens and ``n`` requests beside it, an endpoint of the fleet's speed
-takes::
+For ``v`` units of uncached tokens and ``n`` other requests in flight, an endpoint of the fleet's
+speed takes::
 
     x = o + s * v + g * v * n / 10
 
-``o``, ``s`` and ``g`` are the weighted least squares over all samples, of which older ones count
-less. Samples enter sums (the normal equations); the equations are solved once in several samples.
+``o``, ``s`` and ``g`` are the weighted least-squares fit to all samples, of which older ones weigh
+less. Samples are added to sums (the normal equations), which are solved every several samples.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from epp_plugins.predicted_time.constants import Constants
 from epp_plugins.predicted_time.state_file import ServiceState
 
 _PARALLEL = 10.0
-"""Requests beside one for which ``g`` is the additional time of a unit."""
+"""Number of other requests at which a unit takes ``g`` seconds more."""
 _MOST_SECONDS = 1e5
-"""Most that a coefficient may be."""
+"""Maximum of a coefficient."""
 _MOST_SCALE = 1e6
 _MOST_UNITS_FACTOR = 10.0
-"""A prompt of more than this many times the mean weighs less, by the square of what it has more."""
+"""A prompt longer than this multiple of the mean weighs less, by the square of the excess ratio."""
 _MEAN_SHARE = 0.02
 _TINY = 1e-12
 
@@ -29,7 +29,7 @@ class ServiceModel:
     """The fleet's service time in one mode.
 
     Args:
-        constants: Of the model.
+        constants: Constants of the model.
     """
 
     __slots__ = (
@@ -47,28 +47,28 @@ class ServiceModel:
     def __init__(self, constants: Constants) -> None:
         self.constants = constants
         self.base = constants.prior_base_seconds
-        """Seconds of an empty prompt, o."""
+        """Seconds for an empty prompt, o."""
         self.unit = constants.prior_unit_seconds
-        """Seconds of a unit of tokens, s."""
+        """Seconds per unit of tokens, s."""
         self.crowd = 0.0
-        """Further seconds of a unit with ten requests beside it, g."""
+        """Additional seconds per unit with ten other requests in flight, g."""
         self.samples = 0
         """Samples so far."""
         self._scale = 1.0
-        """Weight of the latest sample in the sums, before that by its size."""
+        """Weight of the latest sample in the sums, before the weight for its size."""
         self._mean_units = 1.0
-        """Mean of the units of a sample."""
+        """Mean units per sample."""
         self._moments = [0.0] * 6
         """Weighted sums of 1, v, vn, v*v, v*vn, vn*vn, where vn = v * n / 10."""
         self._right = [0.0] * 3
         """Weighted sums of y, v*y, vn*y."""
 
     def predict(self, units: float, beside: float) -> float:
-        """Return the seconds that ``units`` take with ``beside`` requests beside them."""
+        """Return the seconds that ``units`` take with ``beside`` other requests in flight."""
         return self.base + units * (self.unit + self.crowd * beside / _PARALLEL)
 
     def per_unit(self, beside: float) -> float:
-        """Return the seconds of one unit with ``beside`` requests beside it."""
+        """Return the seconds per unit with ``beside`` other requests in flight."""
         return self.unit + self.crowd * beside / _PARALLEL
 
     def learn(self, units: float, beside: float, predicted: float, seconds: float) -> None:
@@ -76,13 +76,13 @@ class ServiceModel:
 
         Args:
             units: Uncached tokens in units.
-            beside: Requests beside it.
-            predicted: :meth:`predict` of them.
-            seconds: What it took, as if by an endpoint of the fleet's speed.
+            beside: Other requests in flight.
+            predicted: Result of :meth:`predict` for these.
+            seconds: Measured time, divided by the endpoint's slowness.
         """
         constants = self.constants
-        # The latest sample weighs more by 1 / forgetting than the one before, so that the sums need
-        # not be multiplied each time: 0.5 us instead of 1.1.
+        # Each sample weighs 1 / forgetting times as much as the one before, so the sums need not be
+        # multiplied each time: 0.5 us instead of 1.1.
         self._scale = scale = self._scale / constants.forgetting
         weight = scale / (constants.weight_floor_seconds + predicted)
         most_units = _MOST_UNITS_FACTOR * self._mean_units
@@ -115,7 +115,7 @@ class ServiceModel:
         self._right = [value / scale for value in self._right]
 
     def solve(self) -> None:
-        """Bring the coefficients up to date."""
+        """Compute the coefficients from the samples so far."""
         prior = self.constants.prior_weight * self._scale
         priors = (self.constants.prior_base_seconds, self.constants.prior_unit_seconds, 0.0)
         one, u, c, uu, uc, cc = self._moments
@@ -129,7 +129,7 @@ class ServiceModel:
                 return
 
     def state(self) -> ServiceState:
-        """Return what was learned."""
+        """Return the sums of all samples."""
         self._rescale()
         one, u, c, uu, uc, cc = self._moments
         first, second, third = self._right
@@ -149,7 +149,7 @@ def _solution(
     """Solve for the coefficients ``kept``; the others are 0. None if there is no solution."""
     rows = [[*(matrix[i][j] for j in kept), right[i]] for i in kept]
     size = len(kept)
-    for i in range(size):  # positive definite, so without pivoting
+    for i in range(size):  # the matrix is positive definite, so no pivoting is needed
         pivot = rows[i][i]
         if pivot <= _TINY:
             return None

@@ -1,4 +1,4 @@
-"""What endpoint pickers tell each other about the requests that they have in flight."""
+"""Exchange of the requests in flight between endpoint pickers."""
 
 from collections.abc import Callable
 
@@ -14,10 +14,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class SharedWork:
-    """Tells what the model has in flight, and adds the work of others to it.
+    """Reports the model's requests in flight, and adds those of others to the model.
 
     Args:
-        find: Returns what is tracked of an endpoint.
+        find: Returns the tracked endpoint; None if it is not tracked.
     """
 
     def __init__(self, find: Callable[[Endpoint], TrackedEndpoint | None]) -> None:
@@ -25,18 +25,18 @@ class SharedWork:
         self._endpoints: dict[int, Endpoint] = {}
         """The endpoints of the pool by their replica keys."""
         self._told: dict[str, set[int]] = {}
-        """Keys of the endpoints in each endpoint picker's last part."""
+        """Keys of the endpoints in each endpoint picker's last report."""
 
     def added(self, endpoint: Endpoint) -> None:
-        """Share the work at ``endpoint``, too."""
+        """Begin to share the work at ``endpoint``."""
         self._endpoints[replica_key(endpoint)] = endpoint
 
     def removed(self, endpoint: Endpoint) -> None:
-        """Share the work at ``endpoint`` no more."""
+        """Stop sharing the work at ``endpoint``."""
         self._endpoints.pop(replica_key(endpoint), None)
 
     def encoded(self, now: float) -> bytes:
-        """Return what this process has in flight, without idle endpoints."""
+        """Return the report of this process's requests in flight; it omits idle endpoints."""
         parts: dict[int, Part] = {}
         for key, endpoint in self._endpoints.items():
             tracked = self._find(endpoint)
@@ -45,10 +45,10 @@ class SharedWork:
         return _encode(parts)
 
     def receive(self, picker: str, encoded: bytes, now: float) -> None:
-        """Take what another endpoint picker has in flight, in place of what it had before.
+        """Replace another endpoint picker's requests in flight by its new report.
 
         Raises:
-            ValueError: It cannot be understood.
+            ValueError: The report cannot be decoded.
         """
         parts = _decode(encoded)
         for key in self._told.get(picker, self._endpoints.keys()) - parts.keys():
@@ -58,7 +58,7 @@ class SharedWork:
         self._told[picker] = set(parts)
 
     def left(self, picker: str, now: float) -> None:
-        """Forget what an endpoint picker has in flight."""
+        """Forget the requests of an endpoint picker that has gone."""
         self._told.pop(picker, None)
         for key in self._endpoints:
             self._share(key, picker, None, now)

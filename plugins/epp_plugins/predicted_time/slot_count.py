@@ -1,14 +1,14 @@
-"""How many requests a server runs at once, by its metrics pages."""
+"""Learns from a server's metrics pages how many requests it runs at once."""
 
 from epp_plugins.predicted_time.constants import Constants
 
 
 class SlotCount:
-    """What the pages of one server say about its slots.
+    """Estimates the number of slots of one server.
 
-    A server that has requests waiting runs as many as it can. One page may show a moment between
-    two steps, so two in a row are needed. A server without a queue may have more slots than that:
-    from time to time one request more is tried.
+    A server with waiting requests runs as many as it can. One page may show a moment between two
+    steps, so two in a row are needed. A server without a queue may have more slots than estimated,
+    so one request more is tried from time to time.
     """
 
     __slots__ = ("_full_pages", "_running", "_was_waiting")
@@ -19,10 +19,10 @@ class SlotCount:
         self._running = 0.0
         """Running requests on the last page with waiting ones."""
         self._full_pages = 0
-        """Pages of a full server without a queue."""
+        """Number of pages on which the server was full and had no queue."""
 
     def page(self, slots: float, waiting: float, running: float, constants: Constants) -> float:
-        """Return the number of slots after a page; ``slots`` is that before, 0 if unknown."""
+        """Return the new number of slots; ``slots`` is that before the page, 0 if unknown."""
         if waiting > 0.0 and running > 0.0:
             if self._was_waiting:
                 seen = min(running, self._running)

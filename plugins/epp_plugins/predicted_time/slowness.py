@@ -1,9 +1,10 @@
-"""How much slower than the fleet each endpoint is.
+"""Learns how much slower than the fleet each endpoint is.
 
-``k`` of an endpoint is the sum of its measured services over the sum of their predictions, of which
-older ones count less, beside some pseudo-services at the fleet's speed. It is divided by the median
-of the fleet, and differences from 1 that may be noise count as none. Evidence fades with time, so
-an endpoint that was slow and is not used drifts back to 1 and is tried again.
+The slowness ``k`` of an endpoint is the sum of its measured service times divided by the sum of the
+predicted ones. Both sums include some pseudo-services at the fleet's speed, and older samples weigh
+less. ``k`` is divided by the median of the fleet, and small differences from 1, which may be noise,
+count as none. Evidence fades with time, so an endpoint that was slow and is not used drifts back to
+1 and is tried again.
 """
 
 from collections.abc import Iterable
@@ -12,9 +13,9 @@ from math import exp, log
 from epp_plugins.predicted_time.constants import Constants
 
 _LEAST = 0.25
-"""Least slowness, which limits what an endpoint can gain that seems to answer at once."""
+"""Minimum slowness; it limits the advantage of an endpoint that seems to answer at once."""
 _LEAST_SERVICE_SECONDS = 0.01
-"""A pseudo-service takes at least this."""
+"""Minimum duration of a pseudo-service."""
 
 
 class Slowness:
@@ -29,7 +30,7 @@ class Slowness:
         """Slowness relative to the fleet, k."""
 
     def learn(self, measured: float, predicted: float, now: float, constants: Constants) -> None:
-        """Add a sample in seconds; ``predicted`` is of an endpoint with the fleet's speed."""
+        """Add a sample in seconds; ``predicted`` is the time at the fleet's speed."""
         keep, passed = constants.slowness_decay, now - self._at
         if passed > 0.0:  # a clock that jumped back fades nothing
             keep *= 0.5 ** (passed / constants.slowness_half_life_seconds)
@@ -38,7 +39,7 @@ class Slowness:
         self._predicted = self._predicted * keep + predicted
 
     def faded(self, now: float, constants: Constants) -> tuple[float, float]:
-        """Return the sums of measured and predicted seconds, as far as they still count."""
+        """Return the sums of measured and predicted seconds, reduced by their age."""
         keep = self._faded(now, constants)
         return self._measured * keep, self._predicted * keep
 
@@ -70,8 +71,8 @@ def compare(
     Args:
         endpoints: All endpoints of the fleet.
         now: Seconds of the clock.
-        mean_service: Seconds of the fleet's mean service.
-        constants: Of the model.
+        mean_service: Mean service time of the fleet, in seconds.
+        constants: Constants of the model.
     """
     pseudo = constants.slowness_pseudo_services * max(mean_service, _LEAST_SERVICE_SECONDS)
     sums = [(each, *each.faded(now, constants)) for each in endpoints]

@@ -1,4 +1,4 @@
-"""What the model has learned, in a file."""
+"""Saves and loads what the model has learned."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
 
 
 class ServiceState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Sums of a :class:`~epp_plugins.predicted_time.service.ServiceModel`."""
+    """The sums of a :class:`~epp_plugins.predicted_time.service.ServiceModel`."""
 
     moments: tuple[Moment, Moment, Moment, Moment, Moment, Moment]
     right: tuple[Moment, Moment, Moment]
@@ -32,7 +32,7 @@ class ServiceState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EndpointState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was learned about one endpoint."""
+    """What a model has learned about one endpoint."""
 
     serial: tuple[Moment, Moment]
     """Measured and predicted seconds in serial mode."""
@@ -56,7 +56,7 @@ class FleetState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def samples(self) -> int:
-        """First tokens that it was learned from, counted once for each mode that learned."""
+        """Number of first tokens learned from, counted once for each mode that learned from it."""
         return self.serial.samples + self.in_slots.samples
 
     @staticmethod
@@ -72,7 +72,7 @@ class StateFile:
     """Reads and writes one file; a write replaces it in one step.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
     """
 
     def __init__(self, path: str) -> None:
@@ -81,7 +81,7 @@ class StateFile:
         self._writer: threading.Thread | None = None
 
     def read(self) -> FleetState | None:
-        """Return what the file has; None if there is none or it cannot be used, which is logged."""
+        """Return the saved state; None without a file, and, after a warning, for a bad one."""
         try:
             with self._path.open("rb") as file:
                 content = file.read(_MOST_BYTES + 1)
@@ -148,14 +148,14 @@ class StateFile:
 
 
 class StateKeeper:
-    """Reads the state of a model at the start, and writes it from time to time and at the end.
+    """Reads the state of a model at the start, and writes it periodically and at the end.
 
-    An instance that has sent nothing writes nothing: it may only check a configuration. Nothing is
-    written before the file has been read.
+    An instance without requests writes nothing, because it may only check a configuration. Nothing
+    is written before the file has been read.
 
     Args:
-        path: Of the file; "" to keep nothing.
-        interval_seconds: From one write to the next.
+        path: Path of the file; "" to keep no state.
+        interval_seconds: Time between two writes.
         now: Seconds of the clock.
     """
 
@@ -169,10 +169,10 @@ class StateKeeper:
         self._is_reading = False
 
     def read(self, use: Callable[[FleetState], None]) -> None:
-        """Pass what the file has to ``use``, unless there is none or it cannot be used.
+        """Pass the saved state to ``use``, unless there is no file or it cannot be used.
 
-        A reload calls it on the event loop, which must not wait for the disk: then a thread reads
-        the file, and ``use`` is called when it has.
+        A reload calls this on the event loop, which must not wait for the disk: then a thread reads
+        the file, and ``use`` is called afterwards.
         """
         if self._file is None:
             return
@@ -186,7 +186,7 @@ class StateKeeper:
         loop.run_in_executor(None, self._file.read).add_done_callback(partial(self._was_read, use))
 
     def sent(self, state: Callable[[], FleetState], now: float) -> None:
-        """Note a request; write what ``state`` returns if it is time."""
+        """Record that a request was sent; write what ``state`` returns if a write is due."""
         self._has_sent = True
         if self._file is not None and now >= self._write_at and not self._is_reading:
             self._write_at = now + self._interval_seconds

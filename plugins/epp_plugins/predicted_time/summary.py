@@ -1,4 +1,4 @@
-"""The state of a model for operators: gauges, and a dump."""
+"""The state of a model for operators: gauges and a dump."""
 
 from collections.abc import Mapping
 from heapq import nlargest
@@ -11,16 +11,16 @@ from epp_plugins.predicted_time.endpoint import EndpointModel
 from epp_plugins.predicted_time.fleet import FleetModel
 
 _SUMMARISED_ENDPOINTS: Final = 100
-"""How many endpoints a summary names."""
+"""Maximum endpoints in a summary."""
 
 
 class ModelGauges:
-    """The gauges of a plugin's model; they end with this object.
+    """The gauges of a plugin's model; they are removed with this object.
 
     Args:
         plugin: The plugin.
-        metrics: Where to declare them.
-        model: Its present model.
+        metrics: Declares the gauges.
+        model: The model that the plugin currently uses.
     """
 
     def __init__(self, plugin: Plugin, metrics: PluginMetrics, model: FleetModel) -> None:
@@ -54,17 +54,17 @@ class ModelGauges:
         }
 
     def error_ratio(self) -> dict[tuple[str, ...], float]:
-        """Return the error of the predictions over that of a constant, once known."""
+        """Return the predictions' error divided by that of a constant; empty until known."""
         ratio = self.model.trust.ratio
         return {} if ratio is None else {(): ratio}
 
     def is_trusted(self) -> dict[tuple[str, ...], float]:
-        """Return 1 while predictions decide."""
+        """Return 1.0 while predictions are trusted, else 0.0."""
         return {(): float(self.model.trust.is_given)}
 
 
 def model_summary(model: FleetModel) -> Mapping[str, object]:
-    """Return what is learned of the fleet, and of its busiest endpoints."""
+    """Return what the model has learned about the fleet and its busiest endpoints."""
     busiest = nlargest(
         _SUMMARISED_ENDPOINTS, model.endpoints.values(), key=lambda each: len(each.requests)
     )

@@ -1,4 +1,4 @@
-"""One endpoint of the pool: passes its scrapes, and requests sent to it, to the model."""
+"""Connects one endpoint of the pool to the model."""
 
 from epp.scheduling import Endpoint
 from epp_plugins.predicted_time.counted import CountedTokens
@@ -8,15 +8,15 @@ from epp_plugins.predicted_time.others import Part
 
 
 class TrackedEndpoint:
-    """Passes what happens at one endpoint of the pool to the model.
+    """Passes the scrapes of one endpoint, and the requests sent to it, to the model.
 
-    It belongs to the model rather than to an instance of the producer, so that a page counts once
-    while a reload keeps the previous instance.
+    It belongs to the model, not to an instance of the producer, so that a page counts once while a
+    reload keeps the previous instance.
 
     Args:
         endpoint: The endpoint.
-        model: Of the fleet.
-        owner: The instance that releases it.
+        model: Model of the fleet.
+        owner: The producer instance that releases this object.
     """
 
     __slots__ = ("counted", "endpoint", "model", "owner")
@@ -36,7 +36,7 @@ class TrackedEndpoint:
         total_tokens: float = 0.0,
         target_model: str = "",
     ) -> InFlight:
-        """Return a request that is sent to the endpoint now, see :meth:`FleetModel.sent`."""
+        """Add a request that is sent to the endpoint now, see :meth:`FleetModel.sent`."""
         self.counted.sent()
         return self.model.sent(
             self.endpoint.name,
@@ -64,11 +64,11 @@ class TrackedEndpoint:
         )
 
     def part(self, now: float) -> Part | None:
-        """Return what is in flight here, to tell other endpoint pickers; None for nothing."""
+        """Return the requests in flight here for other endpoint pickers; None if there are none."""
         return self.model.endpoint(self.endpoint.name).part(now)
 
     def share(self, picker: str, part: Part | None, now: float) -> None:
-        """Take what another endpoint picker has in flight here; None for nothing."""
+        """Replace another endpoint picker's requests in flight here; None if it has none."""
         sent, begun = self.model.endpoint(self.endpoint.name).share(picker, part, now)
         for _ in range(sent):
             self.counted.sent()
@@ -76,7 +76,7 @@ class TrackedEndpoint:
             self.counted.told()
 
     def release(self) -> None:
-        """Cease to observe."""
+        """Stop observing the endpoint's metrics."""
         observers = self.endpoint.load.observers
         if self.scraped in observers:
             observers.remove(self.scraped)

@@ -1,8 +1,8 @@
-"""Whether predictions are good enough to choose by.
+"""Decides whether predictions are good enough to choose an endpoint by.
 
-A prediction is worth something if it is nearer to the truth than one constant for all requests,
-which knows neither the prompt nor the queue. So the mean error of the predictions is compared with
-that of the running geometric mean of the times to the first token.
+Predictions are useful if they are closer to the measured times than one constant for all requests,
+which depends neither on the prompt nor on the queue. So the mean error of the predictions is
+compared with that of the running geometric mean of the times to the first token.
 """
 
 from math import exp
@@ -11,11 +11,11 @@ from epp_plugins.predicted_time.constants import Constants
 from epp_plugins.predicted_time.mode import FLOOR_SECONDS, MOST_ERROR
 
 _LEAST_ERROR = 0.1
-"""Errors below this are as good as any: with equal requests the constant is right, too."""
+"""Minimum error of the constant, because with equal requests the constant is right as well."""
 
 
 class Trust:
-    """The errors of the predictions and of a constant, and what follows from them."""
+    """Compares the errors of the predictions with those of a constant."""
 
     __slots__ = ("_mean_log", "constant_error", "constants", "error", "is_given", "samples")
 
@@ -26,18 +26,18 @@ class Trust:
         self.error = 0.0
         """Mean |log(measured / predicted)|."""
         self.constant_error = 0.0
-        """The same of the constant."""
+        """Mean |log(measured / constant)|."""
         self.is_given = constants.trust_samples == 0
         """Whether predictions are used."""
 
     @property
     def constant_seconds(self) -> float:
-        """The constant: the geometric mean of the latest times."""
+        """The constant: the geometric mean of recent times."""
         return exp(self._mean_log) - FLOOR_SECONDS
 
     @property
     def ratio(self) -> float | None:
-        """The error of the predictions over that of the constant; None before it is known."""
+        """Error of the predictions divided by that of the constant; None until known."""
         if self.samples < self.constants.trust_samples or self.samples < 2:  # noqa: PLR2004 - of two
             return None
         return self.error / max(self.constant_error, _LEAST_ERROR)
@@ -47,7 +47,7 @@ class Trust:
 
         Args:
             seconds: :func:`~epp_plugins.predicted_time.mode.logarithm` of the measured time.
-            predicted: That of the predicted time.
+            predicted: The same function of the predicted time.
         """
         constants = self.constants
         self.samples += 1

@@ -1,6 +1,6 @@
-"""The wait and the service time that a further request would have at one endpoint.
+"""Computes the wait and the service time of a further request at one endpoint.
 
-Everything a decision reads is kept as four numbers, which :func:`refresh` computes after events::
+A decision reads four numbers, which :func:`refresh` computes after events::
 
     wait(now)  = max(ready_at - now, least_wait)
     service(v) = base + per_unit * v
@@ -16,11 +16,11 @@ from epp_plugins.predicted_time.endpoint import EndpointModel
 from epp_plugins.predicted_time.service import ServiceModel
 
 _MOST_SIMULATED = 32
-"""With more requests in flight, the wait for a slot is a mean instead of a simulation."""
+"""With more requests in flight, the wait for a slot is estimated from means, not simulated."""
 _LATE_FACTOR, _LATE_SECONDS = 2.0, 0.3
-"""A prompt is late when it takes this many times its prediction, and these seconds more."""
+"""A prompt is late when it takes more than its prediction times the first, plus the second."""
 _MOST_LATENESS = 64.0
-"""Most by which the prompts behind a late one count as slower."""
+"""Maximum factor by which the prompts behind a late one count as slower."""
 
 
 def refresh(
@@ -31,14 +31,14 @@ def refresh(
     *,
     is_serial: bool,
 ) -> None:
-    """Bring the numbers of an endpoint up to date.
+    """Update the numbers of an endpoint.
 
     Args:
         endpoint: The endpoint.
         serial: Service times in serial mode.
         slots: Service times in slots mode.
         now: Seconds of the clock.
-        is_serial: Which of the two modes applies.
+        is_serial: Whether serial mode applies, not slots mode.
     """
     endpoint.is_dirty = False
     if is_serial:
@@ -62,8 +62,8 @@ def refresh(
 def serial_wait(endpoint: EndpointModel, model: ServiceModel, now: float) -> tuple[float, float]:
     """Return when all pending prompts are done, and the least wait from now on.
 
-    The second applies when the present prompt takes longer than predicted. If it takes much longer,
-    the prompts behind it count as slow, too.
+    The second applies when the current prompt takes longer than predicted. If it takes much longer,
+    the prompts behind it count as slow as well.
     """
     head, others = endpoint.head, endpoint.others
     if head is None and not others.pending:
@@ -98,7 +98,7 @@ def slot_free_at(endpoint: EndpointModel, model: ServiceModel, now: float) -> fl
         units = endpoint.pending_units + others.units
         mean = hold + (base + units / pending * per_unit if pending else 0.0)
         return now + (count + 1 - slots) * mean / slots
-    # Those of others: they decode for half of the mean time yet, and the rest begins now.
+    # Requests of others: those that decode still take half of the mean time, the rest begin now.
     ends = [now + hold / 2.0] * others.decoding
     queue = []
     if others.pending:
@@ -122,7 +122,7 @@ def slot_free_at(endpoint: EndpointModel, model: ServiceModel, now: float) -> fl
 
 
 def _lateness_of_slots(endpoint: EndpointModel, model: ServiceModel, now: float) -> float:
-    """Return how late the oldest prompt is that has a slot, in seconds."""
+    """Return how late the oldest prompt is, in seconds; 0 if it has no slot."""
     head = endpoint.head
     if head is None or head.slot_at is None:
         return 0.0
@@ -131,14 +131,14 @@ def _lateness_of_slots(endpoint: EndpointModel, model: ServiceModel, now: float)
 
 
 def _lateness(passed: float, predicted: float) -> float:
-    """Return how much later than predicted a prompt is, if late; it may take as long again."""
+    """Return by how much a prompt exceeds its prediction if it is late, else 0.0."""
     return passed - predicted if passed > _LATE_FACTOR * predicted + _LATE_SECONDS else 0.0
 
 
 def _cache_wait(endpoint: EndpointModel) -> float:
-    """Return the seconds until there are blocks, by the usage of the KV cache.
+    """Return the seconds until KV-cache blocks are free, estimated from the cache's usage.
 
-    While no request waits, the blocks have sufficed, however few are free.
+    0 while no request waits: then the blocks have sufficed, however few are free.
     """
     constants = endpoint.constants
     above = endpoint.kv_usage - constants.kv_full

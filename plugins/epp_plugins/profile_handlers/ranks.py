@@ -1,4 +1,4 @@
-"""Data-parallel ranks behind one port: the gateway gets the port, the server there the rank."""
+"""Data-parallel ranks behind one port: the gateway gets the port, and the server gets the rank."""
 
 from epp.scheduling import CycleState, LLMRequest, SchedulingResult
 from epp_plugins.profile_handlers.stages import RANK_HEADER

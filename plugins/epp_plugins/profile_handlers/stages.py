@@ -51,7 +51,7 @@ class Stage:
     profile: str
     """Name of the profile that it runs."""
     decider: StageDecider | None = None
-    """Decides which requests go through it; None for none."""
+    """Decides which requests go through the stage; None if no request does."""
 
 
 class OptionalStages:

@@ -1,1 +1,1 @@
-"""Plugins that tell the client something about its answer."""
+"""Plugins that report facts about a response to the client or the gateway."""

@@ -51,10 +51,11 @@ if TYPE_CHECKING:
 
 _DEFAULT_NAMESPACE: Final = "envoy.lb"
 _MAX_CHARS: Final = 4096
-"""Of an expression: the parser of CEL fails badly on a fault beyond column 65535."""
+"""Maximum characters of an expression: the CEL parser fails badly on a fault beyond column
+65535."""
 _MAX_VALUE: Final = 2**63
 _DETAILS: Final = "prompt_tokens_details"
-# A macro binds names of its own, and the library lists them among the variables.
+# The library lists the names that a macro binds among the variables.
 _has_macro = re.compile(r"\.\s*(?:all|exists|exists_one|filter|map)\s*\(").search
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_CHARS)]
@@ -65,34 +66,34 @@ class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 
 
 class Key(_Section, frozen=True):
-    """Where the gateway finds the value."""
+    """The place of the value in the dynamic metadata."""
 
     name: Text
-    """Its key in the namespace."""
+    """Key of the value in the namespace."""
     namespace: str = _DEFAULT_NAMESPACE
     """Namespace of the dynamic metadata; "" for ``envoy.lb``."""
 
 
 class Attribute(_Section, frozen=True):
-    """What is reported."""
+    """A reported number."""
 
     key: Key
-    """Where the gateway finds the value."""
+    """The place of the value in the dynamic metadata."""
     expression: Text
-    """CEL for the value, a number."""
+    """CEL expression whose value, a number, is reported."""
     condition: Annotated[str, msgspec.Meta(max_length=_MAX_CHARS)] = ""
-    """CEL that is true for answers to report; "" for all."""
+    """CEL expression that is true for responses to report; "" for all."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of ``request-attribute-reporter``."""
 
     attributes: Annotated[tuple[Attribute, ...], msgspec.Meta(min_length=1, max_length=1)]
-    """What is reported: one entry, no more and no less."""
+    """The reported numbers; exactly one entry."""
 
 
 class RequestAttributeReporter(AnswerReporter):
-    """Reports a number computed from the usage of each answer."""
+    """Reports a number computed from the usage of each response."""
 
     type: ClassVar[str] = "request-attribute-reporter"
 
@@ -107,7 +108,7 @@ class RequestAttributeReporter(AnswerReporter):
         self._condition = (
             _compiled("condition", attribute.condition) if attribute.condition.strip() else None
         )
-        # A half of the time, and few expressions name them.
+        # Converting the details takes half of the time, and few expressions use them.
         self._has_details = _DETAILS in attribute.expression + attribute.condition
         self._reports = metrics.counter(
             self,
@@ -142,8 +143,8 @@ class RequestAttributeReporter(AnswerReporter):
         return {self._namespace: {self._key: int(value)}}
 
 
-# What the library raises where CEL says "error": a missing field, kinds that do not go together,
-# a division by zero, an overflow, a function that is not there.
+# The library raises these for CEL errors: a missing field, incompatible types, a division by zero,
+# an overflow, an unknown function.
 _EVALUATION_FAULTS = (LookupError, TypeError, ArithmeticError, ValueError, RuntimeError)
 
 
@@ -151,9 +152,9 @@ def _compiled(field: str, text: str) -> "Program":
     """Return the program of an expression.
 
     Raises:
-        ValueError: It is no CEL, or has a variable other than ``usage``.
+        ValueError: The text is not valid CEL, or has a variable other than ``usage``.
     """
-    # Late: it takes 0.2 s, and most configurations have no expression.
+    # Imported late: it takes 0.2 s, and most configurations have no expression.
     import cel  # noqa: PLC0415
 
     where = f"attributes[0].{field}"
@@ -168,7 +169,7 @@ def _compiled(field: str, text: str) -> "Program":
 
 
 class _Values:
-    """What expressions see of one answer, converted once for all of them: that takes the time."""
+    """The variables of one response for all expressions; converting them takes most of the time."""
 
     def __init__(self, usage: Usage, *, has_details: bool) -> None:
         self._usage = usage
@@ -176,7 +177,7 @@ class _Values:
         self._doubles = self._context(float)
 
     def of(self, program: "Program") -> object:
-        """Return the value of ``program``, with doubles or, where it wants those, whole numbers.
+        """Return the value of ``program`` with doubles or, after a TypeError, with integers.
 
         Raises:
             Exception: One of ``_EVALUATION_FAULTS``.

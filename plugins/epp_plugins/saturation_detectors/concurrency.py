@@ -47,7 +47,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     max_token_concurrency: Annotated[int, msgspec.Meta(gt=0)] = 1_000_000
     """Tokens in flight at which an endpoint is full."""
     concurrency_mode: Literal["requests", "tokens", "hybrid"] = "requests"
-    """What is counted; ``hybrid`` counts both and uses the higher saturation."""
+    """Quantity that is counted; ``hybrid`` counts both and uses the higher saturation."""
     headroom: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
     """Fraction by which the filter's limit exceeds the capacity: 0.2 for 20 %."""
     in_flight_load_producer_name: str = ""
@@ -63,7 +63,7 @@ class ConcurrencyDetector(SaturationDetector, Filter):
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
         self._load = in_flight_load_of(params.in_flight_load_producer_name)
-        # An instance's own, unlike other plugins' keys: it comes from its parameters.
+        # Set per instance, unlike the keys of most plugins: it depends on its parameters.
         self.reads: tuple[AttributeKey[Any], ...] = (self._load,)
         self._mode = params.concurrency_mode
         self._requests = params.max_concurrency

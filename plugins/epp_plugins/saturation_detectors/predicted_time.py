@@ -4,9 +4,9 @@
 
     saturation = 1 - endpoints with room / endpoints
 
-An endpoint has room as for ``predicted-time-room-filter``, whose companion this is: while no
-endpoint has room, the pool is full, and flow control need not try the requests that wait. A pool
-without endpoints is full, too. While predictions are not trusted, the saturation is 0, so that
+Use it together with ``predicted-time-room-filter``, which defines whether an endpoint has room.
+While no endpoint has room, the pool is full, and flow control does not try the waiting requests. A
+pool without endpoints is full, too. While predictions are not trusted, the saturation is 0, so that
 requests do not wait.
 
 Reads:  the model of ``predicted-time-producer``.
@@ -46,7 +46,7 @@ class PredictedTimeDetector(SaturationDetector):
         self.name = name
         self._producer = params.predicted_time_producer_name
         self._clock = clock
-        # An instance's own, unlike other plugins' keys: it comes from its parameters.
+        # Set per instance, unlike the keys of most plugins: it depends on its parameters.
         self.reads = (predicted_time_of(self._producer),)  # type: ignore[misc]
 
     def saturation(self, endpoints: Sequence[Endpoint]) -> float:

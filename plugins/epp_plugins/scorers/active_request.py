@@ -47,7 +47,7 @@ class ActiveRequestScorer(Scorer):
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
         self._load = in_flight_load_of(params.in_flight_load_producer_name)
-        # An instance's own, unlike other plugins' keys: it comes from a parameter.
+        # Set per instance, unlike the keys of most plugins: it comes from a parameter.
         self.reads = (self._load,)  # type: ignore[misc]
         self._idle = max(0, params.idle_threshold)
         self._max_busy = params.max_busy_score if 0.0 <= params.max_busy_score <= 1.0 else 1.0

@@ -2,8 +2,9 @@
 
     score = 1 - usage
 
-A usage outside of 0.0 to 1.0 counts as the nearer end; one that is no number scores 0. An endpoint
-that was never scraped counts as the median of the pool, or as empty if none was ever scraped.
+A usage outside of 0.0 to 1.0 counts as the nearer end; one that is not a number scores 0. An
+endpoint that was never scraped counts as the median of the pool, or as empty if none was ever
+scraped.
 
 Reads:  ``endpoint.load.kv_cache_usage``.
 Example::

@@ -1,4 +1,4 @@
-"""The score of a load value among the candidates: least is best. Compiled where EPP is."""
+"""Scores of load values relative to each other; the least is best. Compiled with the EPP."""
 
 from typing import Final
 

@@ -44,7 +44,7 @@ class MmEmbeddingsCacheScorer(Scorer):
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
         self._matches = encoder_matches_of(params.producer_name)
-        # An instance's own, unlike other plugins' keys: it comes from a parameter.
+        # Set per instance, unlike the keys of most plugins: it comes from a parameter.
         self.reads = (self._matches,)  # type: ignore[misc]
 
     def score(

@@ -39,7 +39,7 @@ from epp_plugins.state_keys import (
 DEFAULT_LRU_SIZE: Final = 1024
 NOT_COLD: Final = 0.5
 _DUMPED_ENDPOINTS: Final = 100
-"""How many endpoints the state names."""
+"""Maximum endpoints in the dumped state."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -65,7 +65,7 @@ class NoHitLruScorer(Scorer, PreRequest, EndpointListener):
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
         self._matches = prefix_matches_of(params.prefix_match_info_producer_name)
-        # An instance's own, unlike other plugins' keys: it comes from a parameter.
+        # Set per instance, unlike the keys of most plugins: it comes from a parameter.
         self.reads = (self._matches,)  # type: ignore[misc]
         self._size = params.lru_size if params.lru_size > 0 else DEFAULT_LRU_SIZE
         self._is_cold = StateKey[bool](f"is-cold/{name}")

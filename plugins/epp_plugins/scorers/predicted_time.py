@@ -2,21 +2,21 @@
 
 For a wait ``W`` and a service time ``x`` at an endpoint, the mean wait ``W'`` of the candidates
 without the longest quarter, and the mean service ``x'`` of recent requests, all predicted by
-``predicted-time-producer``; the share ``h`` of recent prompts that was cached, and the endpoint's
-KV-cache usage ``u``::
+``predicted-time-producer``; how much slower than the fleet the endpoint is, ``k``; the share ``h``
+of recent prompts that was cached, and the endpoint's KV-cache usage ``u``::
 
-    delay     = x * (min(64, 2 * Q * (1 + Q)) + 0.5 * min(64, W / x')),  Q = W' / x'
-    evictions = 0.3 * h * (x + x') * min(11.5, u / (1 - u))
+    delay     = x / k * min(64, 2 * Q * (1 + Q)) + 0.5 * x * min(64, W / x'),  Q = W' / x'
+    evictions = 0.3 * h * (x / k + x') * min(11.5, u / (1 - u))
     cost      = W + x + delay + evictions + load
     score     = least cost / cost      # 0 for an endpoint that is excluded after failures
 
-``W + x`` is the time to the first token; the rest is what the request delays others by, so that a
-cached prefix counts more the busier the fleet is, and what it costs to compute the cached blocks
-again that it evicts. ``load`` is the time to load the request's LoRA adapter (0.15 s), at an
-endpoint that has to. The endpoint of the least cost scores 1.
+``W + x`` is the time to the first token. ``delay`` is the time by which the request delays others,
+so a cached prefix counts more, the busier the fleet is. ``evictions`` is the time to compute the
+cached blocks again that it evicts. ``load`` is the time to load the request's LoRA adapter (0.15
+s), at an endpoint that has to load it. The endpoint with the least cost scores 1.
 
-While predictions are not trusted, so for the first requests and while they are worse than a
-constant, the scores are those of the default profile::
+While predictions are not trusted (for the first requests, and while they are worse than a
+constant), the scores are those of the default profile::
 
     score = (2 * queue + 2 * kv-cache-utilization + 3 * prefix) / 7
 
@@ -68,7 +68,7 @@ class PredictedTimeScorer(Scorer):
         self.name = name
         self._forecast = predicted_time_of(params.predicted_time_producer_name)
         self._matches = prefix_matches_of(params.prefix_match_info_producer_name)
-        # An instance's own, unlike other plugins' keys: they come from parameters.
+        # Set per instance, unlike the keys of most plugins: they come from parameters.
         self.reads = (self._forecast, self._matches)  # type: ignore[misc]
 
     def score(
@@ -84,7 +84,7 @@ class PredictedTimeScorer(Scorer):
 
 
 def default_scores(endpoints: Sequence[Endpoint], matches: PrefixMatches | None) -> list[float]:
-    """Return what the default profile's scorers give N endpoints, in their order."""
+    """Return the default profile's scores of N endpoints, in their order."""
     queues = least_first([endpoint.load.waiting_requests for endpoint in endpoints])
     blocks: Mapping[str, int] = {}
     per_block = 0.0

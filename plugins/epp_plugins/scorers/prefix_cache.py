@@ -53,7 +53,7 @@ class PrefixCacheScorer(Scorer):
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
         self._matches = prefix_matches_of(params.prefix_match_info_producer_name)
-        # An instance's own, unlike other plugins' keys: it comes from a parameter.
+        # Set per instance, unlike the keys of most plugins: it comes from a parameter.
         self.reads = (self._matches,)  # type: ignore[misc]
         self.recomputable = self._matches is PREFIX_MATCHES
         self._weight = params.match_length_weight

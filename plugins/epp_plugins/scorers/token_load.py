@@ -54,7 +54,7 @@ class TokenLoadScorer(Scorer):
         self.name = name
         self._load = in_flight_load_of(params.in_flight_load_producer_name)
         self._uncached = uncached_tokens_of(params.in_flight_load_producer_name)
-        # An instance's own, unlike other plugins' keys: they come from a parameter.
+        # Set per instance, unlike the keys of most plugins: they come from a parameter.
         self.reads = (self._load, self._uncached)  # type: ignore[misc]
         threshold = params.queue_threshold_tokens
         self._threshold = threshold if threshold > 0 else DEFAULT_THRESHOLD_TOKENS

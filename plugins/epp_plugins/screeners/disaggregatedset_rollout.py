@@ -11,9 +11,10 @@ A pod counts if ``scope.labelSelector`` selects it, it is ready, and it has the 
 1. Endpoints of incomplete revisions, and those without a revision, are removed.
 2. Unless the request has the header of a ``strict`` selector, one of the revisions left is drawn,
    with a probability proportional to its weight, and the endpoints of the others are removed. With
-   ``mode: sum`` the weight is the number of its pods with a required role; with ``max-role`` that
-   of the role that has the most pods in all complete revisions, the first in the list if several
-   have. A request that waits in a queue keeps its revision as long as that is complete.
+      ``mode: sum`` the weight is the number of its pods with a required role. With ``max-role`` it
+      is the number of its pods with the role that has the most pods in all complete revisions (of
+      several such roles, the first in the list). A request that waits in a queue keeps its revision
+      as long as that is complete.
 3. Each ``strict`` selector whose header the request has keeps the endpoints whose label equals it.
 
 If no endpoint is left, the request ends with 503; so do all requests as long as no pod is known,
@@ -100,7 +101,7 @@ class DisaggregatedSetRolloutScreener(Screener, ResponseHeader, ObjectListener):
         self._pods: dict[tuple[str, str], tuple[str, str]] = {}
         """Revision and role of each pod that counts, by namespace and name."""
         self._counts: Counter[tuple[str, str]] = Counter()
-        """Number of those pods by revision and role."""
+        """Number of these pods by revision and role."""
         self._weights: Mapping[str, int] = {}
         """Weights of the complete revisions; replaced, never changed in place."""
         self._shares: Mapping[tuple[str, ...], float] = {}
@@ -134,7 +135,7 @@ class DisaggregatedSetRolloutScreener(Screener, ResponseHeader, ObjectListener):
             self._counts[before] -= 1
         if counted is not None:
             self._counts[counted] += 1
-        self._counts += Counter()  # removes those that are 0
+        self._counts += Counter()  # removes entries that are 0
         self._weigh()
 
     def screen(

@@ -18,7 +18,7 @@ _Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Scope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Which pods count."""
+    """Selects the pods that count."""
 
     label_selector: _Text
     """Label selector as in ``kubectl --selector``: ``a=b,c!=d,e in (f,g),!h``."""
@@ -28,7 +28,7 @@ class Scope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 
 
 class HeaderSelector(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A header of requests and responses, and the label of endpoints that belongs to it."""
+    """A header of requests and responses, and the corresponding label of endpoints."""
 
     name: _Text
     """Name of the selector in metrics."""
@@ -45,7 +45,7 @@ class HeaderSelector(msgspec.Struct, frozen=True, forbid_unknown_fields=True, re
 
 
 class RequiredRoles(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The roles that a complete revision has."""
+    """The roles of a complete revision."""
 
     values: Annotated[tuple[_Text, ...], msgspec.Meta(min_length=1)]
     """Values of the role label, without duplicates."""
@@ -58,7 +58,7 @@ class RevisionGating(msgspec.Struct, frozen=True, forbid_unknown_fields=True, re
     """How a revision is chosen."""
 
     mode: Literal["sum", "max-role", "disabled"]
-    """What the weight of a revision is; ``disabled`` for no choice."""
+    """Definition of a revision's weight; ``disabled`` to choose no revision."""
     revision_label_key: str = _REVISION_LABEL
     """Label with the revision of a pod; "" stands for the default."""
     role_label_key: str = _ROLE_LABEL
@@ -94,7 +94,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``disaggregatedset-rollout-screener``."""
 
     scope: Scope
-    """Which pods count."""
+    """Selects the pods that count."""
     revision_gating: RevisionGating
     """How a revision is chosen."""
     header_selectors: tuple[HeaderSelector, ...] = ()

@@ -1,4 +1,4 @@
-"""Service accounts with rights and tokens of their own."""
+"""Service accounts with their own rights and tokens."""
 
 import asyncio
 import base64
@@ -21,7 +21,7 @@ _READ = ("get", "watch", "list")
 
 
 def rule(group: str, resources: Sequence[str], verbs: Sequence[str] = _READ) -> Document:
-    """Return a rule of a role, by default one to read."""
+    """Return a rule of a role, by default for reading."""
     return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
 
 
@@ -32,29 +32,29 @@ PICKER_RULES = (
     rule(LLM_D_GROUP, _CONFIGURATION),
     rule(LEGACY_GROUP, _CONFIGURATION),
 )
-"""What the llm-d charts grant an endpoint picker in its namespace."""
+"""Rules that the llm-d charts grant an endpoint picker in its namespace."""
 
 STATUS_RULES = tuple(
     rule(group, [f"{plural}/status" for plural in _CONFIGURATION], ["patch"])
     for group in (LLM_D_GROUP, LEGACY_GROUP)
 )
-"""What writing the status of objectives and rewrites takes; the charts do not grant it."""
+"""Rules for writing the status of objectives and rewrites; the charts do not grant them."""
 
 LEADER_ELECTION_RULES = (
     rule("coordination.k8s.io", ["leases"], ["*"]),
     rule("", ["events"], ["create", "patch"]),
 )
-"""What they add with more than one replica."""
+"""Rules that the charts add with more than one replica."""
 
 METRICS_AUTH_RULES = (
     rule("authentication.k8s.io", ["tokenreviews"], ["create"]),
     rule("authorization.k8s.io", ["subjectaccessreviews"], ["create"]),
 )
-"""What they add with monitoring by Prometheus, as a ClusterRole."""
+"""Rules that the charts add, as a ClusterRole, with monitoring by Prometheus."""
 
 
 def path_rule(*paths: str) -> Document:
-    """Return a rule of a ClusterRole: to read paths that are no resources."""
+    """Return a rule of a ClusterRole for reading paths that are not resources."""
     return {"nonResourceURLs": list(paths), "verbs": ["get"]}
 
 
@@ -68,19 +68,19 @@ class Account:
 
     @property
     def user(self) -> str:
-        """Its name for the authorizer."""
+        """The account's user name for the authorizer."""
         return f"system:serviceaccount:{self.namespace}:{self.name}"
 
 
 class TokenIssuer:
-    """Issues tokens as the TokenRequest API does, which grants none for less than 10 minutes."""
+    """Issues tokens as the TokenRequest API does, whose minimum lifetime is 10 minutes."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
 
     @property
     def private_key(self) -> bytes:
-        """What the API server verifies the tokens with, as PEM."""
+        """The signing key as PEM, with which the API server verifies the tokens."""
         return self._key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.TraditionalOpenSSL,
@@ -90,8 +90,8 @@ class TokenIssuer:
     def issue(self, account: Account, lifetime_seconds: int = 3600) -> str:
         """Return a token of an account.
 
-        The API server accepts it for a minute longer, in case clocks differ, and for 10 s more if
-        it has just seen it. A negative lifetime takes the minute into account.
+        The API server accepts a token for a minute longer, in case clocks differ, and for another
+        10 s if it has just seen it. A negative lifetime can offset that minute.
         """
         now = int(time.time())
         claims = {
@@ -115,7 +115,7 @@ class TokenIssuer:
 async def create_account(
     namespace: Namespace, name: str, rules: Sequence[Document] = PICKER_RULES
 ) -> Account:
-    """Create a service account with a role, and wait until the role counts."""
+    """Create a service account with a role, and wait until the role takes effect."""
     path, meta = namespace.path, {"metadata": {"name": name}}
     made = await post(namespace.admin, path("serviceaccounts"), meta)
     account = Account(namespace.name, name, made["metadata"]["uid"])
@@ -126,7 +126,7 @@ async def create_account(
 async def grant_cluster_role(
     namespace: Namespace, account: Account, rules: Sequence[Document]
 ) -> None:
-    """Give an account of the namespace rights in the whole cluster, and wait until they count."""
+    """Grant an account rights in the whole cluster, and wait until they take effect."""
     name = f"{account.namespace}-{account.name}"
     await _grant(namespace, account, rules, kind="ClusterRole", name=name)
 
@@ -155,9 +155,9 @@ async def _grant(
 async def until_granted(
     namespace: Namespace, account: Account, rules: Sequence[Document], scope: str
 ) -> None:
-    """Wait until the first right of each rule counts in the namespace ``scope``, "" for all."""
+    """Wait until the first right of each rule takes effect in namespace ``scope``, "" for all."""
     async with asyncio.timeout(10):
-        # The authorizer learns of roles by a watch, and tells nobody when it has.
+        # The authorizer learns of roles by a watch, without a notification.
         while not await _is_granted(namespace, account, rules, scope):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 

@@ -1,4 +1,4 @@
-"""What an account does, from the API server's audit log, and what a role lets it do."""
+"""The rights that an account uses, from the API server's audit log, and those of a role."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ POLICY: Document = {
 
 
 class Right(NamedTuple):
-    """What a rule of a role can allow."""
+    """One verb on one resource, as a rule of a role allows it."""
 
     group: str
     resource: str
@@ -39,11 +39,11 @@ class AuditLog:
         return (f"--audit-policy-file={self._policy}", f"--audit-log-path={self._log}")
 
     def used(self, users: Iterable[str]) -> set[Right]:
-        """Return the rights that calls of these users needed, and had."""
+        """Return the rights that allowed calls of these users needed."""
         return {right for right, is_allowed in self._calls(set(users)) if is_allowed}
 
     def refused(self, users: Iterable[str]) -> set[Right]:
-        """Return the rights that calls of these users needed, and lacked."""
+        """Return the rights that denied calls of these users lacked."""
         return {right for right, is_allowed in self._calls(set(users)) if not is_allowed}
 
     def _calls(self, users: set[str]) -> Iterator[tuple[Right, bool]]:

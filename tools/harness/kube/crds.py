@@ -1,8 +1,8 @@
 """Custom resource definitions, as far as the endpoint picker depends on them.
 
-They are written from the list of facts in the reference, not copied from the projects that publish
-them. What an endpoint picker neither reads nor writes (references to itself, the status of a pool)
-is accepted unchecked.
+They are written from the facts in the reference, not copied from the projects that publish them.
+Fields that an endpoint picker neither reads nor writes (references to itself, the status of a pool)
+are accepted unchecked.
 """
 
 from collections.abc import Sequence
@@ -26,12 +26,12 @@ class Kind:
 
     @property
     def plural(self) -> str:
-        """In URLs and in roles."""
+        """Name of the resource in URLs and in roles."""
         return self.name.lower() + "s"
 
     @property
     def api_version(self) -> str:
-        """In objects."""
+        """Value of ``apiVersion`` in objects."""
         return f"{self.group}/{self.version}"
 
 
@@ -63,7 +63,7 @@ def _definition(kind: Kind, spec: Document, status: Document) -> Document:
     }
     metadata: Document = {"name": f"{kind.plural}.{kind.group}"}
     if kind.group.endswith(".k8s.io"):
-        # The server refuses a definition in a group of the Kubernetes project without it.
+        # Without it, the server refuses a definition in a group of the Kubernetes project.
         metadata["annotations"] = {"api-approved.kubernetes.io": "unapproved, for tests only"}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

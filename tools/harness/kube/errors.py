@@ -1,4 +1,4 @@
-"""What can go wrong with the API server."""
+"""Errors of the API server."""
 
 import httpx
 

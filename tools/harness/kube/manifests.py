@@ -15,14 +15,14 @@ FIRST: Final = ("Namespace", "ServiceAccount", "Role", "ClusterRole")
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """Sends objects; a field that the API server does not know is an error."""
+    """Sends objects; a field unknown to the API server is an error."""
 
     admin: httpx.AsyncClient
     _kinds: dict[tuple[str, str], Mapping[str, object]] = field(default_factory=dict)
     """Resources by API version and kind."""
 
     async def check(self, objects: Iterable[Document], namespace: str = "default") -> None:
-        """Have the API server validate objects without keeping them.
+        """Validate objects with a dry run of the API server.
 
         Raises:
             RefusedError: One of them is invalid.
@@ -34,7 +34,7 @@ class Manifests:
         """Create objects, those that others refer to first.
 
         Raises:
-            RefusedError: One of them is invalid, or there is one of its name.
+            RefusedError: One of them is invalid, or its name exists already.
         """
         for each in sorted(objects, key=lambda each: each["kind"] not in FIRST):
             await self._send(each, namespace)

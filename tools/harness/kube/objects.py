@@ -1,6 +1,6 @@
 """Objects of a namespace: created, patched and deleted, many at a time.
 
-A test has a namespace of its own, so it sees no other test's objects.
+Each test has its own namespace, so it sees no other test's objects.
 """
 
 import asyncio
@@ -23,19 +23,19 @@ MERGE_PATCH = {"content-type": "application/merge-patch+json"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """What a test says of a pod; the rest has no meaning for an endpoint picker."""
+    """The fields of a pod that matter to an endpoint picker."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     ip: str = ""
-    """Empty: no kubelet has given it one yet."""
+    """Address; empty if no kubelet has assigned one yet."""
     ready: bool = True
     node: str = ""
     """A pod that is bound to a node terminates gracefully, others are deleted at once."""
 
     def document(self) -> Document:
-        """As it is created: the API server ignores the status of a new pod."""
+        """Return the pod without its status, which the API server ignores in a new pod."""
         metadata = {
             "name": self.name,
             "labels": dict(self.labels),
@@ -58,13 +58,13 @@ def pod_status(*, ip: str, ready: bool) -> Document:
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A namespace, and its objects as the administrator can change them."""
+    """A namespace, whose objects the administrator can change."""
 
     name: str
     admin: httpx.AsyncClient
 
     def path(self, kind: Kind | str, name: str = "") -> str:
-        """Return the URL path of a custom kind, or of the plural of a core one, or of an object."""
+        """Return the URL path of a kind (custom, or the plural of a core one) or of an object."""
         if isinstance(kind, str):
             prefix, plural = "/api/v1", kind
         else:
@@ -72,7 +72,7 @@ class Namespace:
         return "/".join(filter(None, (f"{prefix}/namespaces/{self.name}/{plural}", name)))
 
     async def create_pods(self, *pods: Pod) -> None:
-        """Create pods and give them their status."""
+        """Create pods and set their status."""
         await _each(self._create_pod, pods)
 
     async def patch_pods(self, patches: Mapping[str, Document]) -> None:
@@ -80,7 +80,7 @@ class Namespace:
         await _each(lambda name: self._patch_pod(name, patches[name]), patches)
 
     async def delete_pods(self, *names: str, grace_seconds: int = 0) -> None:
-        """Delete pods; with a grace period, those on a node have a ``deletionTimestamp`` only."""
+        """Delete pods; with a grace period, those on a node only get a ``deletionTimestamp``."""
         query = {"gracePeriodSeconds": grace_seconds}
 
         async def delete(name: str) -> None:
@@ -93,10 +93,10 @@ class Namespace:
         return checked(await self.admin.get(self.path(kind)))
 
     async def create(self, kind: Kind, name: str, spec: Document) -> Document:
-        """Create a custom resource and return what the API server has made of it.
+        """Create a custom resource and return the API server's version of it.
 
         Raises:
-            RefusedError: It is invalid, or there is one of this name.
+            RefusedError: It is invalid, or its name exists already.
         """
         document = {
             "apiVersion": kind.api_version,
@@ -109,7 +109,7 @@ class Namespace:
     async def create_pool(
         self, name: str, labels: Mapping[str, str], ports: Sequence[int], **spec: Any
     ) -> Document:
-        """Create an InferencePool; ``spec`` are further fields."""
+        """Create an InferencePool; ``spec`` has further fields."""
         selected: Document = {
             "selector": {"matchLabels": dict(labels)},
             "targetPorts": [{"number": port} for port in ports],
@@ -148,7 +148,7 @@ async def create_namespace(admin: httpx.AsyncClient) -> Namespace:
 
 
 async def install(admin: httpx.AsyncClient, wanted: Iterable[Document] | None = None) -> None:
-    """Define custom resources, by default all that the endpoint picker reads; wait until served."""
+    """Install definitions, by default all that the endpoint picker reads; wait until served."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     if wanted is None:
         wanted = definitions()
@@ -184,7 +184,7 @@ async def post(admin: httpx.AsyncClient, path: str, document: Document) -> Docum
 
 
 async def _each(call: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
-    """Call it with each item, with some at a time."""
+    """Call a function with each item, several at a time."""
     slots = asyncio.Semaphore(PARALLEL_REQUESTS)
 
     async def run(item: T) -> None:

@@ -14,7 +14,7 @@ class ProcessGroup:
 
     A shell leads the process group and reads from a pipe. When this process dies, even by SIGKILL
     or ``os._exit``, the pipe is closed and the shell kills the group. (The kernel's parent-death
-    signal does not do: it is sent when the *thread* ends that started the process.)
+    signal does not help: it is sent when the *thread* that started the process ends.)
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class ProcessGroup:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # The leader has not been waited for: its id is not another's yet.
+        # The leader has not been waited for, so its id has not been reused.
         os.killpg(self._leader.pid, signal.SIGKILL)
         for process in self._processes:
             process.wait()
@@ -41,7 +41,7 @@ class ProcessGroup:
             self._leader.stdin.close()
 
     def start(self, command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-        """Start a program; what it writes is appended to ``log``."""
+        """Start a program; its output is appended to ``log``."""
         with log.open("ab") as output:
             process = subprocess.Popen(
                 command,

@@ -35,13 +35,13 @@ PORTS = range(20_000, 32_768)
 
 
 class ApiServer:
-    """A context manager; the API server is ready on entry, and nothing is left on exit.
+    """An API server as a context manager: ready on entry, removed without traces on exit.
 
     Its methods block: call them with ``asyncio.to_thread`` where a loop has other work to do.
     """
 
     def __init__(self, assets: Path, flags: Sequence[str] = ()) -> None:
-        """Set it up with the folder of the programs, and further flags of kube-apiserver."""
+        """Set it up; `assets` is the folder of the programs, `flags` are for kube-apiserver."""
         self.admin_token: Final = secrets.token_hex(16)
         self._assets = assets
         self._flags = flags
@@ -84,11 +84,11 @@ class ApiServer:
 
     @property
     def ca_file(self) -> Path:
-        """What its certificate is verified with, as PEM."""
+        """PEM file with which its certificate is verified."""
         return self._folder / "certificates" / "apiserver.crt"
 
     def start(self) -> None:
-        """Start the API server, unless it runs; resume it if it is suspended. Wait until ready.
+        """Start the API server unless it runs, resume it if it is suspended, and wait until ready.
 
         Raises:
             ApiServerError: It ended, or was not ready in time.
@@ -108,13 +108,13 @@ class ApiServer:
         self._end(signal.SIGKILL)
 
     def suspend(self) -> None:
-        """Have it answer nothing, on connections that stay open, until the next :meth:`start`."""
+        """Freeze it until the next :meth:`start`; its connections stay open."""
         self._running().send_signal(signal.SIGSTOP)
 
     def compact(self) -> None:
-        """Have etcd forget all but the newest revision of each object.
+        """Make etcd forget all but the newest revision of each object.
 
-        The API server still has the last changes in its watch cache, until it is started anew.
+        The API server keeps the last changes in its watch cache until it is restarted.
         """
         with httpx.Client(base_url=self._etcd_url, trust_env=False) as etcd:
             status = etcd.post("/v3/maintenance/status", json={}).raise_for_status().json()
@@ -142,9 +142,9 @@ class ApiServer:
 
         Args:
             path: The file.
-            namespace: The context's.
-            server: URL of what forwards to the API server; by default its own.
-            user: Without a token, it is the administrator.
+            namespace: Namespace of the context.
+            server: URL of a proxy of the API server; by default the server's own.
+            user: The user's credentials; without a token, those of the administrator.
         """
         cluster = {"server": server or self.url, "certificate-authority": str(self.ca_file)}
         context = {"cluster": "test", "user": "test", "namespace": namespace}
@@ -195,7 +195,7 @@ class ApiServer:
             # Without it, watches hold up SIGTERM for a minute.
             "--shutdown-watch-termination-grace-period=5s",
             "--service-cluster-ip-range=10.0.0.0/24",
-            # It would refuse pods until a controller had made the default account.
+            # The plugin would refuse pods until a controller had made the default account.
             "--disable-admission-plugins=ServiceAccount",
             *self._flags,
         ]
@@ -214,7 +214,7 @@ class ApiServer:
         raise ApiServerError(f"not ready after {START_SECONDS:g} s:\n{self._log_tails()}")
 
     def _is_ready(self) -> bool:
-        # Before the port is open there may be no certificate either.
+        # Before the port is open, the certificate may not exist either.
         with suppress(httpx.TransportError, FileNotFoundError, ssl.SSLError):
             answer = httpx.get(f"{self.url}/readyz", verify=self.tls(), trust_env=False)
             return answer.status_code == httpx.codes.OK

@@ -1,7 +1,7 @@
 """Faults of the fake servers, on a schedule that depends on nothing but a plan and a seed.
 
 `FaultPlan.from_list` reads the plan, `FaultPlan.schedule` binds it to a fleet, and
-`FaultSchedule.state_at` says what is wrong with a worker at a time.
+`FaultSchedule.state_at` returns the faults of a worker at a time.
 """
 
 from epp.lab.fleet.faults.kinds import EFFECTS

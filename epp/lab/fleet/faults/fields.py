@@ -32,7 +32,7 @@ class Fields:
         self._read: list[str] = []
 
     def take(self, name: str, default: object = _MISSING) -> object:
-        """Return a value as it is; null counts as absent."""
+        """Return a value unchanged; null counts as absent."""
         self._read.append(name)
         value = self._values.pop(name, None)
         if value is not None:
@@ -49,7 +49,7 @@ class Fields:
         return value
 
     def choice(self, name: str, allowed: Collection[str], default: object = _MISSING) -> str:
-        """Return one of some words."""
+        """Return a string, which must be one of `allowed`."""
         value = self.take(name, default)
         if not isinstance(value, str) or value not in allowed:
             near = difflib.get_close_matches(str(value), allowed, n=1)

@@ -37,7 +37,7 @@ class Effect(ABC):
 
     @abstractmethod
     def apply(self, faults: Faults, elapsed: float, seconds: float) -> None:
-        """Add the fault to those that hold.
+        """Add the fault to the active ones.
 
         Args:
             faults: The faults of the server, without this one.
@@ -46,7 +46,7 @@ class Effect(ABC):
         """
 
     def count(self, faults: Faults, *, begun: int, ended: int) -> None:
-        """Add what remains of the faults of this kind that have begun, and of those that ended."""
+        """Add the lasting effects, such as restarts, of all faults that have begun or ended."""
         del faults, begun, ended
 
     def whole_seconds(self, seconds: float) -> float:
@@ -54,12 +54,12 @@ class Effect(ABC):
         return seconds
 
     def scaled(self, factor: float) -> Effect:
-        """Return the same effect with the times of its course multiplied."""
+        """Return the same effect with its own times multiplied by `factor`."""
         del factor
         return self
 
     def changes(self, seconds: float) -> Iterator[float]:
-        """Yield the seconds after the beginning at which something changes before the end."""
+        """Yield the times between beginning and end, in seconds after the beginning, of changes."""
         del seconds
         return iter(())
 

@@ -1,4 +1,4 @@
-"""Faults on a schedule: `FaultPlan` is the document, `FaultSchedule` what holds at each time.
+"""Faults on a schedule: `FaultPlan` is the document, `FaultSchedule` the faults at each time.
 
 Both are pure: a schedule with the same plan, number of workers and seed is the same, on a virtual
 clock as on a real one.
@@ -75,7 +75,7 @@ class Fault:
         )
 
     def scaled(self, factor: float) -> Fault:
-        """Return the same fault with all times of its course multiplied."""
+        """Return the same fault with all its times multiplied by `factor`."""
         return replace(
             self,
             effect=self.effect.scaled(factor),
@@ -92,7 +92,7 @@ class Fault:
             yield from (self.at + number * self.every for number in count())
 
     def edges(self, begin: float) -> Iterator[float]:
-        """Yield the times at which it changes a server, in order, for a beginning."""
+        """Yield, in order, the times at which a fault that begins at `begin` changes a server."""
         yield begin
         yield from (begin + after for after in self.effect.changes(self.seconds))
         if 0 < self.seconds < inf:
@@ -124,7 +124,7 @@ class FaultPlan:
         return cls([Fault.read(each, f"{path}[{index}]") for index, each in enumerate(document)])
 
     def scaled(self, factor: float) -> FaultPlan:
-        """Return the plan in which everything happens in `factor` times the time."""
+        """Return the plan with all times multiplied by `factor`."""
         return FaultPlan([each.scaled(factor) for each in self.faults])
 
     def schedule(self, *, workers: int, seed: int = 0) -> FaultSchedule:
@@ -183,7 +183,7 @@ class FaultSchedule:
                 yield edge, workers
 
     def _add(self, state: Faults, index: int, worker: int, time: float, last: int) -> None:
-        """Add a fault, of which the repetition `last` is the latest that has begun."""
+        """Add a fault to `state`; its repetition `last` is the latest that has begun."""
         fault = self._faults[index]
         numbers = self._repetitions(index, worker, last)
         if not numbers:

@@ -1,4 +1,4 @@
-"""What is wrong with one server at one time."""
+"""The faults of one server at one time."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ class Faults:
     """Number of restarts of the KV-event publisher so far; each begins with sequence number 0."""
 
     def error_status_of(self, number: int) -> int | None:
-        """Return the status with which a generation request fails, by its number; None if not."""
+        """Return the status with which generation request `number` fails; None if it does not."""
         if self.error_status is None or not drawn(self.error_share, f"error/{number}"):
             return None
         return self.error_status
 
 
 def drawn(share: float, salt: str) -> bool:
-    """Whether a thing is among a share of all; the same each time for the same `salt`."""
+    """Return True for a share of all salts; the result for one `salt` is always the same."""
     digest = blake2b(salt.encode(), digest_size=_DIGEST_BYTES).digest()
     return int.from_bytes(digest, "big") / 2.0 ** (8 * _DIGEST_BYTES) < share

@@ -119,7 +119,7 @@ def histogram(
 
 
 def cdf_points(values: Sequence[float], most: int = 200) -> Points:
-    """Return the share of values that are at most x, as at most `most` points."""
+    """Return the cumulative distribution: the least value at 0.0, then at most `most` points."""
     if not values:
         return []
     ordered = sorted(values)
@@ -130,7 +130,7 @@ def cdf_points(values: Sequence[float], most: int = 200) -> Points:
 
 
 def _axis(low: float, high: float, *, is_log: bool = False) -> _Axis:
-    """Return an axis that ends with the values, from 0 if it is linear."""
+    """Return an axis up to `high`, from 0 if it is linear and from `low` if logarithmic."""
     if is_log and low > 0 and high > low * _LOG_FROM:
         span = math.log(high / low)
         return _Axis(lambda value: math.log(value / low) / span, log_ticks(low, high))

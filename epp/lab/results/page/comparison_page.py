@@ -1,4 +1,4 @@
-"""The page of a comparison: which policy is better, by how much, and how sure that is."""
+"""The page of a comparison: which policy is better, by how much, and with what confidence."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ def comparison_page(
 
     Args:
         comparison: The comparison.
-        records: Finished requests by policy: of one seed for curves over time to make sense.
+        records: Finished requests by policy, of one seed, so that curves over time make sense.
         title: What was run.
         settings: What was run, in detail.
     """
@@ -128,7 +128,7 @@ def _columns(comparison: Comparison, metric: Metric) -> tuple[str, ...]:
 
 
 def _span(cells: Iterable[Cell]) -> float:
-    """Return the largest distance of a mean or an end from 1, as a logarithm."""
+    """Return the largest distance of a mean or an interval's end from 1, as a logarithm."""
     most = math.log(1.1)
     for cell in cells:
         if cell.ratio is not None:

@@ -17,7 +17,7 @@ def document(title: str, headline: str, remarks: Sequence[str], parts: Sequence[
     Args:
         title: What was run.
         headline: The result in one sentence.
-        remarks: What a reader must know before he trusts the figures.
+        remarks: What a reader must know before trusting the figures.
         parts: Sections.
     """
     style = files("epp.lab.results.page").joinpath("style.css").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The first sentence of a page, and what a reader must know before he trusts the figures."""
+"""The first sentence of a page, and what a reader must know before trusting the figures."""
 
 from epp.lab.results.comparison import Cell, Comparison, Metric
 from epp.lab.results.page.numbers import figure, milliseconds, percent
@@ -35,7 +35,7 @@ def run_headline(summary: Summary, slo: Slo) -> str:
 
 
 def run_remarks(summary: Summary) -> list[str]:
-    """Return what limits the meaning of a run's figures."""
+    """Return the reasons to doubt a run's figures."""
     remarks = []
     if summary.interrupted:
         remarks.append(
@@ -59,7 +59,7 @@ def run_remarks(summary: Summary) -> list[str]:
 
 
 def comparison_headline(comparison: Comparison) -> str:
-    """Return the result of a comparison in a sentence, and what an oracle reaches in another."""
+    """Return the result of a comparison in a sentence, and that of an oracle in another."""
     metric = _headline_metric(comparison)
     if metric is None:
         return "The runs have no value in common: nothing can be compared."

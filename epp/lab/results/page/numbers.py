@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 _STEPS = (1, 2, 5, 10)
 _FEW_TICKS_FROM = 300
-"""A logarithmic axis over this factor has ticks at powers of ten only, or they would touch."""
+"""A logarithmic axis over a larger factor has ticks at powers of ten only; others would touch."""
 
 
 def figure(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""The page of one run: what came out, whether to trust it, and where the time went."""
+"""The page of one run: its results, whether to trust them, and where the time went."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,7 +51,7 @@ def run_page(
         records: Its finished requests.
         title: What was run.
         slo: Objectives of the run.
-        remarks: What else a reader must know before he trusts the figures.
+        remarks: What else a reader must know before trusting the figures.
         settings: What was run, in detail.
     """
     slo = slo or Slo()

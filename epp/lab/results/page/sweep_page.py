@@ -16,8 +16,8 @@ from epp.lab.results.sweep import KNEE_SHARE, SHOWN, Sweep
 _STYLES = 8
 _TTFT = "TTFT p90"
 _TOP = 4.0
-"""The TTFT chart ends at so many times its objective: beyond the knee it only measures how long
-the run was."""
+"""The TTFT chart ends at this multiple of the objective: beyond the knee, TTFT only measures the
+length of the run."""
 _TERMS = {
     "knee": f"between the last rate at which at least {KNEE_SHARE:.0%} of the requests are within "
     "the objectives, as at all lower rates, and the next rate",

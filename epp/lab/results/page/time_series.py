@@ -1,4 +1,4 @@
-"""What happened over the time of a run, in buckets of equal width."""
+"""Rates, requests in flight and TTFT over the time of a run, in buckets of equal width."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

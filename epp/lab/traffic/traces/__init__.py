@@ -42,7 +42,7 @@ class Trace:
     name: str = "trace"
     """Distinguishes its texts from those of other sources."""
     seed: int = 0
-    """Seed of what the file does not say."""
+    """Seed of the values that the file lacks."""
 
     def read(self, max_rows: int | None = None) -> Callable[[], Iterator[Conversation]]:
         """Read the rows, at most `max_rows`; return a function that yields their conversations.

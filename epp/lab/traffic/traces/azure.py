@@ -1,7 +1,7 @@
 """Azure's LLM inference traces of 2023 and 2024: CSV with a time and two lengths.
 
-``TIMESTAMP,ContextTokens,GeneratedTokens``; the times of 2024 have a time zone. They say nothing of
-what prompts share: each prompt is a text of its own.
+``TIMESTAMP,ContextTokens,GeneratedTokens``; the times of 2024 have a time zone. They do not tell
+which prefixes prompts share: each prompt is a text of its own.
 """
 
 from collections.abc import Iterable, Iterator
