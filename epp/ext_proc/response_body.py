@@ -118,8 +118,8 @@ class ResponseBody:
         routed = self._routed
         if routed is None:
             return
-        if routed.find_reader is not None:
-            self._reader = _reader(routed.find_reader, headers)
+        if (find := routed.find_reader) is not None:
+            self._reader = _reader(find, headers)
         if routed.is_renamed and headers.get("content-encoding", "identity") == "identity":
             self._names = _model_names(routed, headers.get("content-type", ""))
 

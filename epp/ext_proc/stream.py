@@ -94,7 +94,7 @@ _CLIENT_LEFT: Final = EndCause.CLIENT_DISCONNECT
 _UNDECIDED: Final = frozenset({_REQUEST_HEADERS, _REQUEST_BODY, _DECIDING})
 """States in which Envoy holds the request until an answer names its destination."""
 
-Transitions = Mapping[ExtProcState, Mapping[str | None, Callable[[Any, Any, Any], None]]]
+Transitions = dict[ExtProcState, dict[str | None, Callable[[Any, Any, Any], None]]]
 """What a stream does with each kind of message in each state.
 
 An action gets the stream, the content of the message (its headers, trailers or chunk), and its

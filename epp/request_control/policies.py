@@ -72,7 +72,7 @@ class NoPolicies:
 
 def names_model(policies: RequestPolicies, headers: Mapping[str, str]) -> bool:
     """Return whether a header or a rule names the model, so that the body need not."""
-    return bool(headers.get(REWRITE) or headers.get(OLD_REWRITE)) or policies.renames_all()
+    return bool(_rewrite_of(headers)) or policies.renames_all()
 
 
 def apply_policies(policies: RequestPolicies, parsed: ParsedRequest) -> bytes | None:
@@ -91,7 +91,7 @@ def apply_policies(policies: RequestPolicies, parsed: ParsedRequest) -> bytes | 
     if parsed.parser is None:
         return None
     model = request.model
-    target = policies.target_of(model) or headers.get(REWRITE) or headers.get(OLD_REWRITE)
+    target = policies.target_of(model) or _rewrite_of(headers)
     if not target or target == model:
         return None
     rewritten = parsed.rewrite(target)
@@ -111,10 +111,23 @@ def fairness_id(headers: Mapping[str, str]) -> str:
     return _flow_of(headers) or DEFAULT_FAIRNESS_ID
 
 
+# Few requests have these headers, and `in` takes a third of what `get` takes.
+
+
 def _flow_of(headers: Mapping[str, str]) -> str:
+    if FAIRNESS not in headers and OLD_FAIRNESS not in headers:
+        return ""
     flow = headers.get(FAIRNESS) or headers.get(OLD_FAIRNESS)
     return bounded_id(flow) if flow else ""
 
 
 def _objective_of(headers: Mapping[str, str]) -> str | None:
+    if OBJECTIVE not in headers and OLD_OBJECTIVE not in headers:
+        return None
     return headers.get(OBJECTIVE) or headers.get(OLD_OBJECTIVE)
+
+
+def _rewrite_of(headers: Mapping[str, str]) -> str | None:
+    if REWRITE not in headers and OLD_REWRITE not in headers:
+        return None
+    return headers.get(REWRITE) or headers.get(OLD_REWRITE)

@@ -92,14 +92,15 @@ class RoutedRequest:
     """
 
     __slots__ = (
+        "_find_reader",
         "_holds_stages",
         "_lifecycle",
+        "_parser",
         "answered_by",
         "body",
         "decided_by",
         "decision",
         "endpoint",
-        "find_reader",
         "hedge",
         "in_flight",
         "metrics",
@@ -138,9 +139,9 @@ class RoutedRequest:
         self.metrics = metrics
         self.body = prepared.rewritten
         """The body to send on if it differs from the received one; b"" once sent."""
-        parser = prepared.parser
-        self.find_reader = None if parser is None else reader_finder(parser, decision.request)
-        """Finds the reader of the answer's body; None if the parser has none."""
+        self._parser = prepared.parser
+        """The parser that read the body, until it is asked to read the answer."""
+        self._find_reader: FindReader | None = None
         self.endpoint = decision.endpoint
         """The endpoint that serves: the chosen one unless the gateway reports another."""
         self.queued: QueuedRequest | None = None
@@ -168,6 +169,15 @@ class RoutedRequest:
         self.trace = prepared.trace
         """None unless the request is traced."""
         self._holds_stages = bool(decision.stage_reservations)
+
+    @property
+    def find_reader(self) -> FindReader | None:
+        """Finds the reader of the answer's body; None if the parser has none."""
+        # Made when first asked for, as most answers pass unread: 3 thousand instructions.
+        parser, self._parser = self._parser, None
+        if parser is not None:
+            self._find_reader = reader_finder(parser, self.request)
+        return self._find_reader
 
     @property
     def reads_answer(self) -> bool:

@@ -189,8 +189,7 @@ class EndpointLoad:
         # As `assume` does, for each page.
         self._page_waiting = waiting
         self._page_running = running
-        self.kv_cache_usage = _fraction(kv_cache_usage)
-        self._update()
+        self.assume_kv_cache_usage(kv_cache_usage)
         for observed in self.observers:
             observed()
         return running
@@ -203,7 +202,10 @@ class EndpointLoad:
 
     def assume_kv_cache_usage(self, usage: float) -> None:
         """Set the used fraction of the KV cache alone."""
-        self.kv_cache_usage = _fraction(usage)
+        self.kv_cache_usage = usage = _fraction(usage)
+        columns = self.columns
+        if columns is not None:
+            columns.free_cache[self.place] = 1.0 - usage
         self._update()
 
     def _wake(self) -> None:
@@ -251,8 +253,10 @@ class EndpointLoad:
             if not waiting > 0:
                 waiting = 0
             running = total - waiting
+        elif not self.slots:
+            waiting += unseen
         else:
-            free = self.slots - running if self.slots else 0
+            free = self.slots - running
             to_run = 0 if free <= 0 else unseen if unseen < free else free
             running += to_run
             waiting += unseen - to_run
@@ -264,7 +268,6 @@ class EndpointLoad:
             place = self.place
             columns.values[place] = values
             columns.waiting_requests[place] = waiting
-            columns.free_cache[place] = 1.0 - self.kv_cache_usage
 
 
 def _fraction(usage: float) -> float:

@@ -10,6 +10,7 @@ from math import isnan
 from typing import Final
 
 _IN_ONE_PASS: Final = 3
+_IS_COMPILED: Final = not __file__.endswith(".py")
 
 
 def weighted_totals(
@@ -30,6 +31,9 @@ def weighted_totals(
     if len(columns) == _IN_ONE_PASS:
         first, second, third = columns
         u, v, w = weights
+        if _IS_COMPILED and type(first) is list and type(second) is list and type(third) is list:
+            totals = _totals_of_lists(first, second, third, u, v, w)
+            return totals if len(totals) == count else None
         totals = [
             u * a + v * b + w * c
             for a, b, c in zip(first, second, third)  # noqa: B905 - strict costs 0.2 us
@@ -46,6 +50,21 @@ def weighted_totals(
         ]
         if len(totals) < count:
             return None
+    return totals
+
+
+def _totals_of_lists(  # noqa: PLR0917 - keywords would cost more than what it does
+    first: list[float], second: list[float], third: list[float], u: float, v: float, w: float
+) -> list[float]:
+    """Return the totals up to the first score outside [0, 1]: compiled, in half the instructions.
+
+    Which columns are lists is declared here, so that their items need no iterators.
+    """
+    totals: list[float] = []
+    for a, b, c in zip(first, second, third):  # noqa: B905 - with it, zip() is called
+        if not (a >= 0.0 and a <= 1.0 and b >= 0.0 and b <= 1.0 and c >= 0.0 and c <= 1.0):
+            break
+        totals.append(u * a + v * b + w * c)
     return totals
 
 

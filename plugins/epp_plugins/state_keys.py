@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+import msgspec
+
 from epp.scheduling import AttributeKey, Endpoint, StateKey
 
 if TYPE_CHECKING:
@@ -31,9 +33,10 @@ class MultiModalFeature:
     """Number of its tokens."""
 
 
-# Not frozen: one of each is created per request, and frozen ones take 0.4 us more.
-@dataclass(slots=True)
-class TokenizedPrompt:
+# Structs: one of each is created per request, which takes a third of creating a dataclass.
+
+
+class TokenizedPrompt(msgspec.Struct):
     """One prompt, its tools first, as an array of 32-bit little-endian token ids."""
 
     data: bytes
@@ -44,8 +47,7 @@ class TokenizedPrompt:
     """Media in the prompt, in their order."""
 
 
-@dataclass(slots=True)
-class PrefixMatches:
+class PrefixMatches(msgspec.Struct):
     """How much of one prompt each endpoint already holds."""
 
     blocks: Mapping[str, int]

@@ -73,7 +73,7 @@ def reading(
     """Return a stream whose exchange has ``reader``."""
 
     def change(exchange: RoutedRequest) -> None:
-        exchange.find_reader = None if reader is None else reader.find
+        exchange._parser, exchange._find_reader = None, None if reader is None else reader.find
 
     epp = epp or Epp(make_pool())
     service = ExtProcService(

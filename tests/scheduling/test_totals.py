@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epp.scheduling.totals import corrected, weighted_totals
+from epp.scheduling.totals import _totals_of_lists, corrected, weighted_totals
 
 GOOD = st.one_of(st.floats(0, 1), st.sampled_from([0.0, -0.0, 1.0, 0, 1, True]))
 SCORES = st.one_of(st.floats(-0.5, 1.5), GOOD, st.floats(), st.integers(-3, 3))
@@ -28,6 +28,25 @@ def test_totals_are_the_weighted_sums_to_the_last_bit(
             total += weight * column[row]
         want.append(total)
     assert weighted_totals(columns, weights, count) == want
+
+
+@given(st.lists(st.tuples(GOOD, GOOD, GOOD)), st.tuples(WEIGHTS, WEIGHTS, WEIGHTS))
+def test_columns_that_are_lists_have_the_same_totals(
+    rows: list[tuple[float, float, float]], weights: tuple[float, float, float]
+) -> None:
+    columns = [[row[at] for row in rows] for at in range(3)]
+    of_tuples = weighted_totals([tuple(each) for each in columns], weights, len(rows))
+    first, second, third = columns
+    assert _totals_of_lists(first, second, third, *weights) == of_tuples
+
+
+@pytest.mark.parametrize("column", range(3))
+@pytest.mark.parametrize("bad", [-0.001, 1.001, NAN])
+def test_totals_of_lists_end_before_a_score_outside(column: int, bad: float) -> None:
+    columns = [[0.5] * 4 for _ in range(3)]
+    columns[column][2] = bad
+    first, second, third = columns
+    assert _totals_of_lists(first, second, third, 1.0, 1.0, 1.0) == [1.5, 1.5]
 
 
 @pytest.mark.parametrize("scorers", [1, 2, 3, 4])

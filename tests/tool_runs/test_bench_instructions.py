@@ -165,8 +165,11 @@ from types import SimpleNamespace
 import msgspec
 from tools.bench import counted_requests
 shown = sys.stdout  # the log takes the place of it
+interrupted = []
 mark = SimpleNamespace(
-    begin=lambda: print("begin", file=shown), end=lambda: print("end", file=shown)
+    begin=lambda: interrupted.clear(),
+    end=lambda: print("counted, interrupted", len(interrupted) / 2, "times", file=shown),
+    toggle=lambda: interrupted.append(True),
 )
 recorded = msgspec.msgpack.decode(
     Path(sys.argv[1]).read_bytes(), type=list[counted_requests.Recorded]
@@ -185,10 +188,16 @@ def counted_process(folder: Path, *messages: pb.ProcessingRequest) -> tuple[int,
     return done.returncode, done.stdout, done.stderr
 
 
-def test_the_counted_process_handles_the_requests_of_each_case(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("prompt_bytes", "interruptions"),
+    [pytest.param(500, 0.0, id="a short body"), pytest.param(17_000, 200.0, id="one with a turn")],
+)
+def test_the_counted_process_handles_the_requests_of_each_case(
+    tmp_path: Path, prompt_bytes: int, interruptions: float
+) -> None:
     asked = {":method": "POST", ":path": "/v1/completions", "x-request-id": "r"}
     config = pb.ProtocolConfiguration(request_body_mode=ADAPTIVE[0], response_body_mode=ADAPTIVE[1])
-    body = b'{"model":"bench","prompt":"000000000000 and more"}'
+    body = b'{"model":"bench","prompt":"000000000000%b"}' % (b"x" * prompt_bytes)
     got = counted_process(
         tmp_path,
         pb.ProcessingRequest(request_headers=http_headers(asked, False), protocol_config=config),
@@ -196,7 +205,8 @@ def test_the_counted_process_handles_the_requests_of_each_case(tmp_path: Path) -
         pb.ProcessingRequest(response_headers=http_headers({":status": "200"}, False)),
     )
     # Once for the EPP, once for the bare server.
-    assert got == (0, "begin\nend\nbegin\nend\n", "")
+    line = f"counted, interrupted {interruptions} times\n"
+    assert got == (0, 2 * line, "")
 
 
 def test_the_counted_process_refuses_requests_that_are_not_answered(tmp_path: Path) -> None:

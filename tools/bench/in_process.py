@@ -32,7 +32,7 @@ from epp.transport import Http2Server, OpenStream, Stream
 from epp.transport.protocol import ConnectionProtocol
 from epp.transport.read_scheduling import PauseReason
 from tools.bench import wire_bytes
-from tools.bench.bare_server import Handler, answers
+from tools.bench.bare_server import REQUEST_BODY, Handler, answers
 from tools.bench.gateways import ENDPOINTS, Case, Reads
 
 OPEN_STREAMS = 16
@@ -99,6 +99,7 @@ class Connection:
         opened: OpenStream,
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], float] = time.monotonic,
+        idling: Callable[[], object] = lambda: None,
     ) -> None:
         """Open it.
 
@@ -106,8 +107,10 @@ class Connection:
             opened: Makes the handlers of streams.
             loop: Runs them.
             clock: Limits how long the connection handles what it has read; in seconds.
+            idling: Called before and after turns of the loop that only wait.
         """
         self.transport = NullTransport()
+        self._idling = idling
         server = Http2Server({METHOD: opened})
         server.backlog.clock = clock
         self._protocol = ConnectionProtocol(server, loop)
@@ -119,15 +122,15 @@ class Connection:
     def prepared(self, requests: Sequence[Reads]) -> list[bytes | None]:
         """Return the bytes of some requests, each read by itself; streams end 16 requests later.
 
-        None stands where an answer has to be waited for: a body that is not short may be decided
-        in a later turn of the loop, and is given back as there is room.
+        None stands where a turn of the loop has to end: a body that is not short takes a part of
+        the time of its turn, or is decided in a later one, and the response comes after that.
         """
         reads: list[bytes | None] = []
         for request in requests:
-            sent = wire_bytes.request(request, self._next_id)
+            sent: list[bytes | None] = [*wire_bytes.request(request, self._next_id)]
+            if sum(len(message) for messages in request for message in messages) > SHORT_BODY_BYTES:
+                sent.insert(len(sent) - _reads_of_response(request), None)
             reads += sent
-            if sum(map(len, sent)) > SHORT_BODY_BYTES:
-                reads.append(None)
             self._open.append(self._next_id)
             self._next_id += 2
             if len(self._open) >= OPEN_STREAMS:
@@ -136,13 +139,13 @@ class Connection:
 
     async def feed(self, reads: Sequence[bytes | None]) -> None:
         """Read them."""
-        received = self._protocol.data_received
-        answered_bytes = self.transport.written_bytes
+        received, sender = self._protocol.data_received, self._protocol.connection.sender
+        answers = 0
         for read in reads:
             if read is None:
-                await self._answered(answered_bytes)
-                answered_bytes = self.transport.written_bytes
+                await self._answered(answers)
             else:
+                answers = sender.data_frames
                 received(read)
 
     async def is_whole(self) -> bool:
@@ -157,13 +160,20 @@ class Connection:
         await asyncio.sleep(0)
         return PauseReason.BACKLOG not in reasons
 
-    async def _answered(self, before_bytes: int) -> None:
+    async def _answered(self, before: int) -> None:
+        """Wait for an answer, if none was sent at once, and for the end of the turn.
+
+        Args:
+            before: How many had been sent before the read that is to be answered.
+        """
         turns = 0
-        while self.transport.written_bytes - before_bytes < _LEAST_ANSWER_BYTES:
+        while self._protocol.connection.sender.data_frames == before:
             turns += 1
             await asyncio.sleep(0 if turns < _TURNS else _LOOK_SECONDS)
-        for _ in range(_TURNS):
+        self._idling()
+        for _ in range(_TURNS if turns else 1):
             await asyncio.sleep(0)
+        self._idling()
 
     def take(self) -> int:
         """Return how many bytes were written since the last time.
@@ -201,9 +211,14 @@ def without_log_line() -> App:
     return app
 
 
-async def warmed(app: App, reads: Reads, clock: Callable[[], float] = time.monotonic) -> Connection:
-    """Return a connection to ``app`` that has carried some requests; its turns are by ``clock``."""
-    connection = Connection(app.service.opened, asyncio.get_running_loop(), clock)
+async def warmed(
+    app: App,
+    reads: Reads,
+    clock: Callable[[], float] = time.monotonic,
+    idling: Callable[[], object] = lambda: None,
+) -> Connection:
+    """Return a connection to ``app`` that has carried some requests; see :class:`Connection`."""
+    connection = Connection(app.service.opened, asyncio.get_running_loop(), clock, idling)
     await connection.feed(connection.prepared([reads] * 2 * OPEN_STREAMS))
     return connection
 
@@ -244,6 +259,19 @@ async def in_turns(
             refresh(app)
     gc.unfreeze()
     return times
+
+
+def _reads_of_response(reads: Reads) -> int:
+    """Return how many reads come after the last one with a part of the request's body.
+
+    Each of them is short. A response that begins before the request is decided ends the decision.
+    """
+    after = 0
+    for messages in reversed(reads):
+        if any(message[0] == REQUEST_BODY for message in messages):
+            break
+        after += 1
+    return after
 
 
 def check_answered(case: Case, reads: Reads, count: int, written_bytes: int) -> None:

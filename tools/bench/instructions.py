@@ -37,6 +37,7 @@ MARK: Final = """
 #include <valgrind/callgrind.h>
 void begin(void) { CALLGRIND_START_INSTRUMENTATION; CALLGRIND_ZERO_STATS; }
 void end(void) { CALLGRIND_STOP_INSTRUMENTATION; CALLGRIND_DUMP_STATS; }
+void toggle(void) { CALLGRIND_TOGGLE_COLLECT; }
 """
 """Requests to valgrind; instructions that do nothing without it."""
 _NOISE: Final = 0.01

@@ -209,7 +209,7 @@ class _BadReader:
 
 def read_badly(exchange: RoutedRequest) -> None:
     """Give every response a reader that fails."""
-    exchange.find_reader = lambda _: _BadReader()
+    exchange._parser, exchange._find_reader = None, lambda _: _BadReader()
 
 
 CHANGES: tuple[Change, ...] = (change_nothing, rewrite, rename, read_badly)

@@ -112,7 +112,8 @@ class MessageReader:
         start = 0
         while size - start >= self._missing:
             end = start + self._missing
-            piece = data[start:end]
+            # Compiled, a slice of all is a copy.
+            piece = data[start:end] if start or end < size else data
             start = end
             if self._buffer is not None:
                 self._buffer.write(piece)
@@ -125,7 +126,7 @@ class MessageReader:
             else:
                 self._read_prefix(piece)
         if start < size:
-            self._buffer_piece(data[start:])
+            self._buffer_piece(data[start:] if start else data)
 
     def _read_prefix(self, prefix: bytes) -> None:
         flag, length = _unpack(prefix)

@@ -214,6 +214,8 @@ class ApproxPrefixCacheProducer(
             self._hit_ratio.observe(held / matches.total_blocks)
             self._hit_bytes.observe(held * matches.block_size * BYTES_PER_TOKEN)
         self._enter(primary, request, state)
+        if len(result.profiles) == 1:
+            return
         prefill = result.profiles.get(state.read(PREFILL_PROFILE) or DEFAULT_PREFILL_PROFILE)
         if prefill is not None and prefill.endpoints:
             endpoint = prefill.endpoints[0].endpoint

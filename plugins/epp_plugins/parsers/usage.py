@@ -64,6 +64,8 @@ class UsageScan:
 
     def end(self) -> None:
         """Scan the remainder that was kept for a next piece."""
+        if not self._carried:
+            return
         chunk = bytes(self._carried)
         self._carried.clear()
         self._scan(chunk)
