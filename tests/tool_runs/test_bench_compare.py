@@ -201,14 +201,26 @@ def test_cells_are_ratios() -> None:
 
 
 def test_cells_of_latency_and_of_the_matrix_are_ratios() -> None:
-    def through(gateway: Gateway, *p50_ms: float) -> Latency:
-        return Latency(gateway=gateway, mode=Mode.LEAN, p50_ms=p50_ms, p99_ms=(4.0, 8.0), errors={})
+    def through(gateway: Gateway, per_second: float, *p50_ms: float) -> Latency:
+        return Latency(
+            gateway=gateway,
+            mode=Mode.LEAN,
+            per_second=per_second,
+            p50_ms=p50_ms,
+            p99_ms=(4.0, 8.0),
+            errors={},
+        )
 
     def rate(gateway: Gateway, per_second: float) -> HighestRate:
         return HighestRate(gateway=gateway, mode=Mode.LEAN, per_second=per_second, limit="")
 
     measured = LatencyMeasured(
-        [through(Gateway.ALONE, 1.0, 2.0), through(Gateway.EPP, 2.0, 3.0)],
+        [
+            through(Gateway.ALONE, 100.0, 1.0, 2.0),
+            through(Gateway.EPP, 100.0, 2.0, 3.0),
+            through(Gateway.ALONE, 300.0, 2.0, 2.0),
+            through(Gateway.EPP, 300.0, 3.0, 5.0),
+        ],
         [rate(Gateway.ALONE, 2000.0), rate(Gateway.BARE, 0.0), rate(Gateway.EPP, 500.0)],
     )
     common: dict[str, Any] = {
@@ -226,8 +238,10 @@ def test_cells_of_latency_and_of_the_matrix_are_ratios() -> None:
     ]
     cells = cells_of({"latency": measured, "matrix": [MatrixMeasured(100, pair)]}, 2000.0)
     assert {name: cell.values for name, cell in cells.items()} == {
-        "latency: lean, Envoy and EPP / Envoy alone: p50": [2.0, 1.5],
-        "latency: lean, Envoy and EPP / Envoy alone: p99": [1.0, 1.0],
+        "latency: lean, 100/s, Envoy and EPP / Envoy alone: p50": [2.0, 1.5],
+        "latency: lean, 100/s, Envoy and EPP / Envoy alone: p99": [1.0, 1.0],
+        "latency: lean, 300/s, Envoy and EPP / Envoy alone: p50": [1.5, 2.5],
+        "latency: lean, 300/s, Envoy and EPP / Envoy alone: p99": [1.0, 1.0],
         "latency: lean, highest rate, EPP / Envoy alone": [0.25],
         "matrix: 100 endpoints, lean, 1000 chunks: EPP / bare": [4.0],
     }

@@ -31,7 +31,7 @@ from tools.bench.gateways import (
 )
 from tools.bench.tables import new_table
 
-RATE = 100.0
+RATES = (100.0, 300.0)
 """Requests per second at which the added latency is measured: far from saturation."""
 AIM_ADDED_MS = 10.0
 """Most that the p99 may grow at the highest rate."""
@@ -60,6 +60,8 @@ class Latency:
 
     gateway: Gateway
     mode: Mode
+    per_second: float
+    """Requests per second."""
     p50_ms: tuple[float, ...]
     p99_ms: tuple[float, ...]
     errors: dict[str, str]
@@ -94,7 +96,7 @@ async def measure(
     Args:
         endpoints: Addresses of the model servers.
         modes: How Envoy talks to the servers.
-        seconds: Load per gateway and mode, all rounds together.
+        seconds: Load per gateway, mode and rate, all rounds together.
         rounds: Slices of that time.
     """
     measured = Measured([], [])
@@ -102,13 +104,15 @@ async def measure(
         async with contextlib.AsyncExitStack() as stack:
             urls = await _urls(stack, endpoints, mode)
             for url in urls.values():
-                await run(_plan(url, RATE, 2.0))  # connections, caches, bytecode
-            reports: dict[Gateway, list[Report]] = {gateway: [] for gateway in urls}
-            for _ in range(rounds):
-                for gateway, url in urls.items():
-                    reports[gateway].append(await run(_plan(url, RATE, seconds / rounds)))
-            latencies = [_latency(gateway, mode, each) for gateway, each in reports.items()]
-            measured.latencies.extend(latencies)
+                await run(_plan(url, RATES[0], 2.0))  # connections, caches, bytecode
+            for rate in RATES:
+                reports: dict[Gateway, list[Report]] = {gateway: [] for gateway in urls}
+                for _ in range(rounds):
+                    for gateway, url in urls.items():
+                        reports[gateway].append(await run(_plan(url, rate, seconds / rounds)))
+                measured.latencies.extend(
+                    _latency(gateway, mode, rate, each) for gateway, each in reports.items()
+                )
             measured.rates.extend(await _highest_rates(urls, mode))
     return measured
 
@@ -136,10 +140,11 @@ def _plan(url: str, rate: float, seconds: float) -> LoadPlan:
     )
 
 
-def _latency(gateway: Gateway, mode: Mode, reports: Sequence[Report]) -> Latency:
+def _latency(gateway: Gateway, mode: Mode, rate: float, reports: Sequence[Report]) -> Latency:
     return Latency(
         gateway=gateway,
         mode=mode,
+        per_second=rate,
         p50_ms=tuple(_since_due_ms(report, 0.5) for report in reports),
         p99_ms=tuple(_since_due_ms(report, 0.99) for report in reports),
         errors={kind: text for each in reports for kind, text in load_errors(each).items()},
@@ -180,6 +185,13 @@ async def _highest_rates(urls: dict[Gateway, str], mode: Mode) -> list[HighestRa
     return [HighestRate(gateway=g, mode=mode, per_second=highest[g], limit=limits[g]) for g in urls]
 
 
+def bases(latencies: Sequence[Latency]) -> dict[tuple[Mode, float], Latency]:
+    """Return the latencies of Envoy alone, by mode and requests per second."""
+    return {
+        (each.mode, each.per_second): each for each in latencies if each.gateway is Gateway.ALONE
+    }
+
+
 def added(one: Sequence[float], other: Sequence[float]) -> float:
     """Return the median difference of rounds, which had the same neighbours."""
     return median(mine - its for mine, its in zip(one, other, strict=True))
@@ -188,15 +200,16 @@ def added(one: Sequence[float], other: Sequence[float]) -> float:
 def table(measured: Measured) -> Group:
     """Return the latencies, then the rates."""
     shown = new_table(
-        f"Latency at {RATE:g} requests/s, open loop, ms; added: to Envoy alone, in turns",
-        *("mode", "gateway", "p50", "added", "p99", "added"),
+        "Latency, open loop, ms; added: to Envoy alone, in turns",
+        *("mode", "requests/s", "gateway", "p50", "added", "p99", "added"),
     )
-    alone = {each.mode: each for each in measured.latencies if each.gateway is Gateway.ALONE}
+    alone = bases(measured.latencies)
     for each in measured.latencies:
-        base = alone[each.mode]
+        base = alone[each.mode, each.per_second]
         is_base = each is base
         shown.add_row(
             each.mode.value,
+            f"{each.per_second:g}",
             each.gateway.value,
             f"{median(each.p50_ms):.2f}",
             "" if is_base else f"{added(each.p50_ms, base.p50_ms):.2f}",

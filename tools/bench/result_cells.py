@@ -65,11 +65,11 @@ def _matrix(measured: Iterable[matrix.Measured], reference_us: float) -> Found:
 
 
 def _latency(measured: latency.Measured, reference_us: float) -> Found:
-    alone = {m.mode: m for m in measured.latencies if m.gateway is latency.Gateway.ALONE}
+    alone = latency.bases(measured.latencies)
     for each in measured.latencies:
-        base = alone[each.mode]
+        base = alone[each.mode, each.per_second]
         if each is not base:
-            name = f"{each.mode.value}, {each.gateway.value} / Envoy alone"
+            name = f"{each.mode.value}, {each.per_second:g}/s, {each.gateway.value} / Envoy alone"
             for part in ("p50_ms", "p99_ms"):
                 pairs = zip(getattr(each, part), getattr(base, part), strict=True)
                 values = [mine / its for mine, its in pairs]
