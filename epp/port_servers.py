@@ -80,7 +80,7 @@ async def port_servers(
         feeds: Returns the current feeds of events; called in another thread.
         files: Files of the live page.
         admin: The changing calls of the metrics port.
-        authorizer: Authorizes clients of its other pages; None lets in all.
+        authorizer: Authorizes clients of that port's other pages; None lets in all.
         budget: Memory budget for bytes that the ext_proc transport buffers.
         is_ready: Result of the readiness check; called in the health server's thread.
         is_alive: The same for the liveness check.

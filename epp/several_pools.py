@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 PAGE: Final = "pools"
-"""Path of the page of all pools below ``/debug/``, and the start of the paths of each pool."""
+"""Path of the page of all pools below ``/debug/``, and start of the paths of each pool's pages."""
 
 KEEP_SECONDS: Final = 60.0
 """How long a pool is kept after it is gone: if it is created again, it continues with its queues,

@@ -96,7 +96,7 @@ class LoadEstimates:
         )
 
     def take_report(self, endpoint: Endpoint, report: LoadReport) -> None:
-        """Apply a load report that has just arrived; ignored if ``endpoint`` has left the pool."""
+        """Apply a load report on its arrival; ignore it if ``endpoint`` has left the pool."""
         age = self.ages.get(endpoint.name)
         if age is None or age.endpoint is not endpoint:
             return

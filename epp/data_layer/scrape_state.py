@@ -41,7 +41,7 @@ class ScrapeState:
     source: str
     """Name of the source."""
     pace: ScrapePace
-    """Its scrape interval while it has requests."""
+    """Its scrape interval while the endpoint has requests."""
     rest_seconds: float = 0.0
     """How much longer the current interval is because the endpoint is idle or its scrapes fail."""
     polls: Faults = field(default_factory=Faults)

@@ -178,7 +178,7 @@ class Scraper:
                     self._start(self._group, endpoint, bound)
 
     def take_report(self, endpoint: Endpoint, report: LoadReport) -> None:
-        """Apply a load report that has just arrived; ignored if ``endpoint`` has left the pool."""
+        """Apply a load report on its arrival; ignore it if ``endpoint`` has left the pool."""
         self._load_estimates.take_report(endpoint, report)
 
     async def run(self) -> None:
@@ -215,7 +215,7 @@ class Scraper:
         self._load_estimates.age()
 
     def _seconds_to_ageing(self) -> float:
-        """Return the interval, or more if no metrics become stale meanwhile."""
+        """Return the interval; up to a few intervals if no metrics become stale meanwhile."""
         fresh_for = self._load_estimates.next_stale_at() - self._settings.clock()
         return min(max(self._interval, fresh_for), _MAX_AGEING_INTERVALS * self._interval)
 

@@ -25,7 +25,7 @@ class PoolSharing(PoolListener, Protocol):
         """Return a scraper that scrapes only in one of the processes."""
 
     def only_once(self, observer: ScrapeObserver) -> ScrapeObserver:
-        """Return an observer that passes on only the scrapes that this process makes."""
+        """Return an observer that passes only the scrapes of this process on to ``observer``."""
 
     def use_plugins(self, plugins: Iterable[Plugin], guards: GuardRails) -> None:
         """Share the counts of these plugins, in place of the previous ones."""

@@ -21,7 +21,7 @@ PAUSE_SECONDS = 0.002
 chunks of one event, and much shorter than the time between two tokens."""
 
 ENDS_AT_ONCE = 16
-"""Maximum streams ended in one pause; ending one takes time, in which other pauses pass."""
+"""Maximum streams ended per check: ending one takes time, in which the pauses of others pass."""
 
 _READING_TURNS = 2
 """Iterations of asyncio's loop; uvloop needs one."""

@@ -28,7 +28,7 @@ SUBSET_KEY: Final = "x-gateway-destination-endpoint-subset"
 SERVED_KEY: Final = "x-gateway-destination-endpoint-served"
 """Key in the response's metadata: the ``ip:port`` that served the request."""
 SERVED_ATTRIBUTE: Final = "upstream.address"
-"""Attribute of a response with the same address, also if the request was hedged."""
+"""Attribute of a response with the same address, even if the request was hedged."""
 DETAILS: Final = "response.code_details"
 """Attribute of a response: ``via_upstream``, or why Envoy made the response itself."""
 

@@ -52,7 +52,8 @@ class ResponseHead:
         self.status = 0
         """The HTTP status; 0 if there is none, and before :meth:`read`."""
         self.is_overloaded = False
-        """Whether Envoy made the response because a circuit breaker is open; see :meth:`read`."""
+        """Whether Envoy made the response because a circuit breaker is open; False before
+        :meth:`read`."""
         self._block = block
         self._headers: Mapping[str, str] | None = None
 

@@ -581,7 +581,7 @@ class ExtProcStream:
             else:
                 self._detach(EndCause.TIMED_OUT)
         elif state in _UNDECIDED and state is not _DECIDING:
-            self._received_at = self._received_at or self._clock()  # headers may be missing
+            self._received_at = self._received_at or self._clock()  # no headers yet, perhaps
             self._reject(BodyTimeoutError(f"the request did not come in time: {why}"))
         else:
             self._count_and_send(

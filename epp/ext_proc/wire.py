@@ -170,7 +170,7 @@ def header_block(data: bytes, start: int, end: int) -> tuple[bytes, bool] | None
 
 
 def headers_in(block: bytes) -> dict[str, str] | None:
-    """Return the headers of an encoded HeaderMap; None as in :func:`read_headers`."""
+    """Return the headers of an encoded HeaderMap; None if protobuf has to decode it."""
     headers = _LAYOUTS.read(block)
     if headers is None:
         headers = headers_one_by_one(block)
@@ -233,7 +233,7 @@ def _long_header(block: bytes, at: int) -> tuple[tuple[int, int], tuple[int, int
 
 
 def value_spans(block: bytes) -> Spans | None:
-    """Return the spans of the values in an encoded HeaderMap; None as in :func:`read_headers`."""
+    """Return names and spans of the values in an encoded HeaderMap; None if it has other fields."""
     spans: Spans = []
     at = 0
     while at < len(block):

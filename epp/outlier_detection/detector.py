@@ -30,7 +30,7 @@ CHECK_SECONDS: Final = 0.05
 """Time between two checks while an endpoint is not healthy, or a page is overdue."""
 
 QUIET_CHECK_SECONDS: Final = COMPARE_SECONDS
-"""The same time otherwise; less if a page will be overdue by then."""
+"""Time between two checks otherwise; less if a page will be overdue by then."""
 
 NO_SERVER: Final = frozenset({"connect", "reset", "timeout"})
 """Kinds of scrape errors that show that no server responds; the others show that one does."""

@@ -108,7 +108,7 @@ class EndpointHealth:
         self.evidence: Evidence | None = None
         """Reason for the current or last ejection."""
         self.returns_at = inf
-        """When an ejection that ends after a time ends; infinity for any other."""
+        """End of an ejection that is limited in time; infinity for any other."""
         self.ejections = dict.fromkeys(Evidence, 0)
         """Number of ejections by reason."""
         self._settings = settings
@@ -124,7 +124,8 @@ class EndpointHealth:
         self.heads = 0
         """Responses that had begun at the last look; see :mod:`.silences`."""
         self.silent_since = now
-        """When streamed requests began to wait without a response; the last look if none wait."""
+        """The last look at which a response had begun since the one before, or no streamed request
+        waited."""
         self.longest_silence = 0.0
         """Longest recent silence that ended with a response, in seconds, decayed."""
         self._pages = 0

@@ -14,7 +14,7 @@ _DECAY: Final = 0.95
 _GAP: Final = 0.2
 """Minimum distance of an outlier's failure rate from that of the others."""
 _DEVIATIONS: Final = 4.0
-"""Minimum distance in standard deviations of the others' rate for the endpoint's requests."""
+"""The same in standard deviations of the others' rate over as many requests as the endpoint's."""
 
 _Endpoint = TypeVar("_Endpoint")
 

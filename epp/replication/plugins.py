@@ -50,7 +50,7 @@ class CrossReplicaContributor(Plugin):
 
     @abstractmethod
     def receive(self, replica: str, contribution: bytes) -> None:
-        """Replace the part of another replica.
+        """Keep the part of another replica in place of its previous one.
 
         Raises:
             ValueError: It cannot be decoded.

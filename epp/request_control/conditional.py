@@ -14,7 +14,8 @@ from epp.scheduling import CycleState, SchedulingResult, StateKey
 PREFER_HEADER: Final = "prefer"
 
 PREFIX_MATCHES: Final = StateKey[Any]("prefix-matches")
-"""Written by the default prefix producer; ``blocks`` has the blocks held by endpoint name."""
+"""Written by the default prefix producer; ``blocks`` has the number of held blocks
+by endpoint name."""
 
 
 def acceptance(

@@ -99,7 +99,7 @@ class Refusals:
         )
 
     def held(self, error: RequestError, prepared: PreparedRequest) -> None:
-        """Judge a request that has waited long because of ``error`` like a refused one."""
+        """Judge a request that ``error`` holds like a refused one, once it has waited long."""
         raw = prepared.raw
         if raw is None or self._dry_runs is None:
             return

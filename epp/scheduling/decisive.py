@@ -34,7 +34,7 @@ def decided_by(result: ProfileResult[Any]) -> tuple[DecidedBy, str]:
     """Return what decided a profile's choice, and the scorer's name; "" if no scorer decided.
 
     Args:
-        result: Result of a profile that has picked; its scores must not be dropped yet.
+        result: Result of a profile that has picked; its scores must not have been dropped.
     """
     endpoints, totals = _columns(result)
     winner = result.endpoints[0].endpoint

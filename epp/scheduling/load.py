@@ -85,7 +85,8 @@ class EndpointLoad:
         self.observers: list[Callable[[], None]] = []
         """Called after each scrape or load report has been applied; must not raise."""
         self.columns: LoadColumns | None = None
-        """Columns with these values. Only :mod:`.load_values` uses this and the next three."""
+        """Columns with these values, kept up to date here; :mod:`.load_values` sets this and the
+        next three."""
         self.place = 0
         """Index of this load in ``columns``."""
         self.asked_for: Sequence[Any] = ()
@@ -134,8 +135,8 @@ class EndpointLoad:
         Args:
             source: The EPP. To remove its requests when it ends, share 0.
             in_flight: Its requests in flight; a negative number counts as 0.
-            at: Approximate time of the change. The scraped values are corrected by it until a
-                scrape requested later arrives. None if the time is unknown, for example for the
+            at: Approximate time of the change. The scraped values are corrected by the change until
+                a scrape requested later arrives. None if the time is unknown, for example for the
                 first number of a source: then the scraped values are not corrected, and only the
                 lower bound of the effective load changes.
         """

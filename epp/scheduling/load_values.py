@@ -43,7 +43,7 @@ class LoadColumns:
 
 
 def load_columns(endpoints: Sequence[Any]) -> LoadColumns | None:
-    """Return the columns of ``endpoints``; None until the same tuple was passed often."""
+    """Return the columns of ``endpoints``; None until the same tuple has been passed often."""
     if not endpoints:
         return None
     load = endpoints[0].load

@@ -91,9 +91,9 @@ class FilterRun(Protocol[EndpointT]):
     def __call__(
         self, inner: Filter[Any, EndpointT], endpoints: Sequence[EndpointT]
     ) -> Sequence[EndpointT]:
-        """Return the endpoints that ``inner`` keeps, in their order; it is not called without any.
+        """Return the endpoints that ``inner`` keeps, in their order.
 
-        ``inner`` lives as long as the filter that runs it.
+        Without endpoints, ``inner`` is not called. It lives as long as the filter that runs it.
         """
 
     def drop(self, by: Plugin, reason: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Validates the result of a profile handler, also after each hook that may change it.
+"""Validates the result of a profile handler, and again after each hook that may change it.
 
 Reservations, the gateway's destination and the hooks rely on the result, so every profile in it is
 validated before anything is reserved. If a hook makes a result invalid, the error names that hook,

@@ -117,7 +117,7 @@ class Scheduler(Generic[RequestT, EndpointT]):
             for name in names:
                 results[name] = self.profiles[name].run(request, endpoints, state, preference)
             if self._picks_once:
-                break  # saves 1 us, the call that returns none
+                break  # another call would return none; this saves 1 us
         return self._processed(request, endpoints, seen, state)
 
     def _next_profiles(

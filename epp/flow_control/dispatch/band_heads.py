@@ -16,7 +16,7 @@ class BandHeads(Protocol):
         """Return the next request of ``band``; None if none is ready."""
 
     def changed(self, flow: Flow) -> None:
-        """Note that the first request of ``flow``, or its number of requests in flight, changed."""
+        """Note that the first request of ``flow`` or the flow's requests in flight have changed."""
 
     def close(self) -> None:
         """Release all references; the session is over."""

@@ -22,7 +22,7 @@ def ttl_of(band: BandSettings, own_seconds: float | None) -> float | None:
 
 
 class WaitingTimes:
-    """Decides when requests expire; timeouts restart when the pool empties or gets endpoints."""
+    """Decides when requests expire; timeouts restart when the pool becomes empty or nonempty."""
 
     def __init__(self, host: FlowHost, settings: FlowSettings) -> None:
         self._host = host
@@ -102,7 +102,7 @@ class Expiry:
             self._disarm()
 
     def replace(self, waiting: Iterable[QueuedRequest]) -> None:
-        """Replace the watched requests by ``waiting``."""
+        """Replace the watched requests with ``waiting``."""
         self._heap = [
             (each.expires_at, each.sequence, each)
             for each in waiting

@@ -126,7 +126,7 @@ class Arguments(Mapping[str, object]):
 
 
 def params_of(builder: Callable[..., object]) -> type[msgspec.Struct] | None:
-    """Return the Struct that annotates the first parameter; None if it is no Struct."""
+    """Return the Struct that annotates the first parameter; None if it is not a Struct."""
     annotation = next((each.annotation for each in _parameters(builder) or ()), None)
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         return annotation

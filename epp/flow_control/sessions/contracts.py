@@ -8,7 +8,8 @@ from typing import Final, NamedTuple, Protocol
 from epp.flow_control.sessions.model import Gpu, Job, Node, Queue, Task
 
 PLUGIN_FAULTS: Final = (Exception, SystemExit)
-"""Exceptions of a plugin that do not end the session, nor the program by ``sys.exit()``."""
+"""Exceptions that a plugin may raise without ending the session or, by ``sys.exit()``, the
+program."""
 
 PluginFault = Exception | SystemExit
 

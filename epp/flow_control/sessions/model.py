@@ -193,7 +193,7 @@ class Job:
         ]
 
     def next_count(self) -> int:
-        """Return how many tasks are placed next: those missing from ``min_available``, or one."""
+        """Return how many tasks are placed next: as many as ``min_available`` lacks, or one."""
         return max(1, self.min_available - len(self.active()))
 
     def next_size(self) -> float:

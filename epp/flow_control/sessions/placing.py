@@ -8,7 +8,7 @@ from epp.flow_control.sessions.statement import Statement
 
 
 def place(session: Session, statement: Statement, job: Job) -> bool:
-    """Place the next tasks of ``job``: those missing from ``min_available``, or one.
+    """Place the next tasks of ``job``: as many as ``min_available`` lacks, or one.
 
     Returns:
         Whether they were placed; if not, ``statement`` is unchanged, and the session's explanations

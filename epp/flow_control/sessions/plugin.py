@@ -29,7 +29,7 @@ class SessionPlugin:
         """
 
     def on_session_close(self, ssn: Session) -> None:
-        """Finish the session; called in reverse order, even if an action failed."""
+        """Clean up after the session; called in reverse order, even if an action failed."""
 
     def dump_state(self) -> Mapping[str, object] | None:
         """Return the plugin's state for ``/debug/plugins/state``; None if it has none.

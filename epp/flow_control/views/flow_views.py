@@ -29,7 +29,7 @@ class FlowGauges:
 
     @property
     def max_bytes(self) -> int | None:
-        """The limit on the bytes of their bodies; None for no limit."""
+        """The limit on the bytes of waiting requests of all bands; None for no limit."""
         return self._control.settings.max_bytes
 
     def saturation(self) -> Mapping[str, float]:

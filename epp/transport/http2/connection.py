@@ -248,7 +248,7 @@ class Http2Connection:
             self.sender.write(frames.ping(payload))
 
     def replenish_flood_budgets(self) -> None:
-        """Replenish the budgets against floods; called about once a second."""
+        """Replenish the budgets against floods; call this about once a second."""
         self._guard.replenish()
 
     def begin_shutdown(self) -> None:
