@@ -162,7 +162,8 @@ class ServeSettings:
     metrics_socket: Path | None = None
     """Socket file for the pages instead of ``metrics_port``."""
     watch_relay: Path | None = None
-    """Socket file of what watches the Kubernetes API for all workers; None to watch it itself."""
+    """Socket file where the supervisor answers lists and watches of the Kubernetes API; None to
+    call the API server."""
     grpc_health_port: GrpcHealthPort = 9003
     metrics_port: MetricsPort = 9090
     max_metrics_connections: Annotated[

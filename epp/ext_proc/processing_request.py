@@ -77,8 +77,8 @@ The content is Any because its type depends on the kind.
 
 
 _latest: Final[dict[int, tuple[bytes, MessageContext]]] = {}
-"""Bytes and context of the latest message of each kind, by its first byte: to compare the bytes
-takes a third of finding them in the cache."""
+"""Bytes and context of the latest message of each kind, by its first byte: comparing the bytes
+takes a third of the time of finding them in the cache."""
 
 
 def decode(data: bytes) -> Message:

@@ -21,7 +21,7 @@ _STATUS: Final = b"\n\x0e\n\x07:status\x1a\x03"
 _STATUS_BYTES: Final = len(_STATUS)
 _STATUS_END: Final = _STATUS_BYTES + _STATUS_DIGITS
 _STATUSES: Final = {b"%d" % status: status for status in range(100, 1000)}
-"""To look a status up takes half of checking its digits and converting them."""
+"""Statuses by their digits: a look-up takes half as long as checking and converting them."""
 _OVERLOADED_NAME: Final = OVERLOADED.encode()
 _NAMES: Final = frozenset({_STATUS_NAME, _OVERLOADED_NAME})
 _STATUS_NAME_BYTES: Final = 7

@@ -32,7 +32,7 @@ class Cluster:
             copies; "" for one.
         has_policies: Whether objectives and rewrites come from the cluster.
         writes_status: Whether to write their status.
-        watch_relay: Socket file of what watches for this process and others; None to watch itself.
+        watch_relay: Socket file of the relay for lists and watches; None to call the API server.
         clock: Monotonic seconds.
     """
 

@@ -13,7 +13,7 @@ class SharedClient:
 
     Args:
         connect: Finds the API server; blocks.
-        relay: Socket file of what takes lists and watches; None to make them directly.
+        relay: Socket file of the relay for lists and watches; None to call the API server.
     """
 
     def __init__(

@@ -111,10 +111,8 @@ def fairness_id(headers: Mapping[str, str]) -> str:
     return _flow_of(headers) or DEFAULT_FAIRNESS_ID
 
 
-# Few requests have these headers, and `in` takes a third of what `get` takes.
-
-
 def _flow_of(headers: Mapping[str, str]) -> str:
+    # Few requests have these headers, and `in` takes a third of what `get` takes; likewise below.
     if FAIRNESS not in headers and OLD_FAIRNESS not in headers:
         return ""
     flow = headers.get(FAIRNESS) or headers.get(OLD_FAIRNESS)
