@@ -110,7 +110,7 @@ def main(recorded: Sequence[Recorded], mark: Mark) -> None:
 
 
 def _app(clock: Callable[[], float]) -> App:
-    """Return an EPP that decides bodies in the turn of their arrival: by ``clock``, none takes time."""
+    """Return an EPP that decides bodies in the turn of their arrival, as ``clock`` stands still."""
     app = new_app(explain=ExplainSettings(explain_rate=0.0))
     app._lanes.work._cpu_clock = clock
     return app
