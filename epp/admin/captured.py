@@ -19,7 +19,7 @@ from epp.scheduling import EndpointMetrics, LoadValues, ShadowPick
 
 
 class CandidateNames(NamedTuple):
-    """The constant values of the candidates; shared by decisions among the same candidates."""
+    """Data of the candidates that do not change; shared by decisions among the same candidates."""
 
     names: Sequence[str]
     addresses: Sequence[str]

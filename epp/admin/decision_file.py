@@ -92,7 +92,7 @@ class DecisionFile:
             self._thread.join()
 
     def put(self, entry: CapturedDecision, pool: str) -> None:
-        """Queue a decision whose outcome is known, or drop it if the queue is full."""
+        """Queue a decision whose outcome is known, or drop it; does not wait for the disk."""
         with self._lock:
             if self._held_bytes + entry.size_bytes > self._queue_bytes:
                 self.dropped_full += 1
@@ -191,7 +191,7 @@ class DecisionFile:
 
 
 def rotated(path: Path, count: int) -> list[Path]:
-    """Return the paths of up to ``count`` files of decisions, newest first."""
+    """Return the paths of ``count`` files of decisions, newest first; some may not exist."""
     return [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, count))]
 
 

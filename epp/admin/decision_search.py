@@ -14,7 +14,7 @@ _PLAIN = re.compile(r"[-\w./:]+", re.ASCII)
 
 
 class DecisionSearchError(Exception):
-    """A decision was not found; the text says why and how to find it."""
+    """A decision was not found; the text says why, and often what to do."""
 
 
 class _Id(msgspec.Struct):

@@ -84,7 +84,7 @@ def _compared(
 
 
 def _lead(place: int, primary: CapturedProfile) -> str:
-    """Return the scorer that decided for the endpoint at ``place``; "" for none."""
+    """Return what decided for the endpoint: a scorer's name or `PREFERENCE`; "" for neither."""
     kind, scorer = decisive_term(place, primary.totals, primary.scores, primary.preference)
     return PREFERENCE if kind is DecidedBy.PREFERENCE else scorer
 

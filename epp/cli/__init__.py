@@ -120,7 +120,7 @@ def _make(name: str, module: str) -> Any:  # noqa: ANN401 - Typer hides the type
 
 
 def _imported(module: str) -> ModuleType:
-    """Import with garbage collection off, which would take a tenth of the time and free nothing."""
+    """Import without garbage collection, which would take a tenth of the time and free nothing."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -15,7 +15,7 @@ async def ask_cluster(
     reviews_tokens: bool,
     account: str,
 ) -> ClusterView:
-    """Return which kinds and rights that ``epp serve`` needs with these options a cluster has.
+    """Return a cluster's kinds and rights, of those that ``epp serve`` needs with these options.
 
     Raises:
         ImportError: The extra ``kubernetes`` is not installed; the text says how to install it.

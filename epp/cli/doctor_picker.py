@@ -93,7 +93,7 @@ class _Pages:
         self.faults: list[str] = []
 
     def read(self, path: str, page: type[T], *, is_optional: bool = False) -> T | None:
-        """Return a page; None if it cannot be read, a fault unless it is optional and absent."""
+        """Return a page, or None and record a fault; an absent optional page is not a fault."""
         try:
             return msgspec.json.decode(self._client.get(path), type=page)
         except NoSuchPageError as error:

@@ -17,7 +17,7 @@ from epp.cli.running import fail
 from epp.cli.units import TRUE_OR_FALSE, true_or_false
 
 _IGNORED_FIRST_WORD: Final = "serve"
-"""Accepted for ``docker run IMAGE serve ...``, for images whose entrypoint was ``epp`` alone."""
+"""Allows ``docker run IMAGE serve ...``, as for former images with the entrypoint ``epp`` alone."""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ import structlog
 log = structlog.get_logger(__name__)
 
 Reload = Callable[[], Awaitable[Sequence[str]]]
-"""Reloads the configuration; returns the errors if it is refused."""
+"""Reloads the configurations; returns why each one is not in use, "" if it is."""
 
 _RECEIVERS: Final = ("/", "@")
 """First characters of a unix socket's name: a path, or a name in the abstract namespace."""

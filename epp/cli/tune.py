@@ -220,7 +220,7 @@ def _show_progress(notes: Console, step: str, done: int, total: int, last: Run) 
 
 
 def _again(scenario: Path, config: Path | None, output: Path | None, found: Found) -> Iterator[str]:
-    """Yield the commands that repeat the search and, if it wrote a file, the check."""
+    """Yield the commands that repeat the search and, given ``config`` and ``output``, the check."""
     yield f"again: {shlex.join(['epp', *sys.argv[1:]])}"
     if config is not None and output is not None:
         check = ["epp", "simulate", "--scenario", str(scenario)]

@@ -243,7 +243,7 @@ class InstanceMaker:
 
 
 def close_all(plugins: Iterable[Plugin]) -> None:
-    """Close plugins; an exception is logged, and the others are still closed."""
+    """Close plugins; an exception is logged and does not prevent closing the others."""
     for plugin in plugins:
         try:
             plugin.close()

@@ -83,7 +83,7 @@ class Node:
         return self.value is True
 
     def number(self, default: int) -> int:
-        """Return an integer, which JSON may contain as a string; ``default`` if it is not one."""
+        """Return an integer, a string in JSON for 64-bit types; ``default`` if it is not one."""
         if isinstance(self.value, bool):
             return default
         if isinstance(self.value, int | float):

@@ -32,7 +32,7 @@ class Cluster:
             copies; "" for one.
         has_policies: Whether objectives and rewrites come from the cluster.
         writes_status: Whether to write their status.
-        watch_relay: Socket file of the relay for lists and watches; None to call the API server.
+        watch_relay: Socket file of a relay that watches for several processes; None to watch here.
         clock: Monotonic seconds.
     """
 
@@ -126,7 +126,7 @@ class Cluster:
         """Follow shared objects, and take part in the election of a leader, until cancelled.
 
         Raises:
-            DiscoveryError: The API server cannot be found.
+            DiscoveryError: There is no usable configuration of the API server.
         """
         try:
             async with self._client.use() as client, asyncio.TaskGroup() as tasks:

@@ -93,7 +93,7 @@ class NamespaceObjects:
         """Follow the objects until cancelled.
 
         Raises:
-            ConfigurationError: The API server cannot be found.
+            ConfigurationError: There is no usable configuration of the API server.
         """
         async with self.client.use() as client, asyncio.TaskGroup() as tasks:
             groups = [group for group in dict.fromkeys((self.group, POOL_GROUP)) if group in POOLS]

@@ -13,7 +13,7 @@ class SharedClient:
 
     Args:
         connect: Finds the API server; blocks.
-        relay: Socket file of the relay for lists and watches; None to call the API server.
+        relay: Socket file of a relay that takes lists and watches; None to make them directly.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class SharedClient:
         """Provide the client within the block.
 
         Raises:
-            ConfigurationError: The API server, or how to authenticate, cannot be found.
+            ConfigurationError: There is no usable configuration of the API server.
         """
         async with self._opening:
             if self._client is None:

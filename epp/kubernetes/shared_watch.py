@@ -20,9 +20,9 @@ from epp.kubernetes.api.recorded_copy import (
 from epp.kubernetes.shared_client import SharedClient
 
 UNUSED_SECONDS: Final = 60.0
-"""How long a watch that nobody asks for is kept: longer than a worker waits after a failure."""
+"""Time for which an unused watch is kept: longer than a worker waits after a failure."""
 _CHUNK_BYTES: Final = 128 << 10
-"""Length from which lines are sent."""
+"""Length at which a chunk of lines is sent."""
 _GONE: Final = line_of(
     b"ERROR",
     b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,'
@@ -32,10 +32,10 @@ _GONE: Final = line_of(
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which objects are followed."""
+    """A selection of objects to follow."""
 
     resource: Resource
-    """Its kind, which a path does not have, is its plural."""
+    """The resource; its kind, which a path lacks, is replaced by the plural."""
     namespace: str | None
     label_selector: str
     field_selector: str
@@ -72,7 +72,7 @@ class SharedWatch:
 
     Args:
         scope: The objects.
-        unused: Called when nobody has asked for them for a while.
+        unused: Called when it has had no user for :data:`UNUSED_SECONDS`.
     """
 
     def __init__(self, scope: Scope, unused: Callable[["SharedWatch"], None]) -> None:
@@ -83,11 +83,11 @@ class SharedWatch:
         self._timer: asyncio.TimerHandle | None = None
         """Runs while there are no users."""
         self._news = asyncio.Event()
-        """Is set, and replaced, when there are events or another state."""
+        """Set, and replaced, after each event and each change of the state."""
         self._copy = RecordedCopy(self._tell)
         self._reflector: Reflector[RawObject] | None = None
         self._failure: KubernetesApiError | None = None
-        """Why it has ended."""
+        """Why :meth:`run` has ended; None if it has not."""
 
     @property
     def fault(self) -> KubernetesApiError | None:
@@ -111,7 +111,7 @@ class SharedWatch:
             sleep: Waits between two attempts after a failure.
 
         Raises:
-            ConfigurationError: It is not known where the API server is.
+            ConfigurationError: There is no usable configuration of the API server.
         """
         scope = self.scope
         async with shared.use() as client:
@@ -119,7 +119,7 @@ class SharedWatch:
                 client,
                 scope.resource,
                 RawDecoder(),
-                changed=lambda: None,  # the copy tells of each event
+                changed=lambda: None,  # the copy reports each event
                 status_changed=self._tell,
                 copy=self._copy,
                 namespace=scope.namespace,
@@ -130,13 +130,13 @@ class SharedWatch:
             await self._reflector.run()
 
     def fail(self, error: KubernetesApiError) -> None:
-        """Say why :meth:`run` has ended."""
+        """Record why :meth:`run` has ended."""
         self._failure = error
         self._tell()
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Keep it while the block runs, and for :data:`UNUSED_SECONDS`."""
+        """Keep the watch while the block runs, and for :data:`UNUSED_SECONDS` afterwards."""
         self._users += 1
         if self._timer is not None:
             self._timer.cancel()
@@ -164,16 +164,16 @@ class SharedWatch:
         return head % (version, items)
 
     def number_after(self, version: str) -> int | None:
-        """Return where :meth:`events` goes on after a resource version; None if it is gone."""
+        """Return the number of the first event after a version; None if it is unknown."""
         return self._copy.number_after(version)
 
     async def events(self, number: int | None = None) -> AsyncGenerator[bytes, None]:
-        """Yield the lines of a watch, some at a time, while the copy can be kept current.
+        """Yield the lines of a watch, some at a time, until the copy cannot be kept current.
 
-        One that is too slow ends with an ERROR event, as at the API server.
+        A watch that reads too slowly ends with an ERROR event, as at the API server.
 
         Args:
-            number: Where it begins; None to begin with all objects.
+            number: Number of the first event; None to begin with all objects.
         """
         with self.used():
             if number is None:
@@ -192,7 +192,7 @@ class SharedWatch:
             yield _GONE
 
     def _first_lines(self) -> Iterator[bytes]:
-        """Return the present objects as events, and the bookmark that ends them."""
+        """Return the current objects as events, and the bookmark that ends them."""
         objects = [(b"ADDED", each.json) for each in self._copy.objects.values()]
         end = bookmark(self._copy.version, ends_initial_events=True)
         return (line_of(kind, json) for kind, json in [*objects, (b"BOOKMARK", end)])

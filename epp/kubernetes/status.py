@@ -45,7 +45,7 @@ class KubernetesPage(msgspec.Struct, frozen=True, kw_only=True):
     pool: str
     """"" if the pods are selected by labels, or several pools are served."""
     is_pool_known: bool
-    """Whether it is known which pods are endpoints; with several pools, for any of them."""
+    """Whether it is known which pods are endpoints; with several pools, of at least one."""
     lease: str
     """Name of the Lease that the leader holds; "" without leader election."""
     leader: str

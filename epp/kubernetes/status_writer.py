@@ -34,7 +34,7 @@ PACE_SECONDS: Final = 0.25
 _STANDBY_SECONDS: Final = 2.0
 """Mean time between two checks whether this replica may write now."""
 _CONFLICT_SECONDS: Final = 2.0
-"""Mean time until a repeated write to an object that has changed meanwhile."""
+"""Mean time before a write is repeated because its object has changed meanwhile."""
 AGAIN_SECONDS: Final = 600.0
 """Time until the same status of an object, or a kind that may not be written, is tried again."""
 

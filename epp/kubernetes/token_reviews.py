@@ -2,8 +2,8 @@
 
 A TokenReview finds the user of a bearer token, a SubjectAccessReview whether that user may use a
 verb on a path that is no resource, such as ``/metrics``; a ClusterRole with ``nonResourceURLs``
-grants it. Both answers are cached, so that a short outage of the API server has no effect. The
-account of this process needs ``create`` on both kinds, by a ClusterRole.
+grants it. Both answers are cached, so that known clients do not notice a short outage of the API
+server. The account of this process needs ``create`` on both kinds, by a ClusterRole.
 """
 
 import asyncio

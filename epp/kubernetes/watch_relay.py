@@ -1,12 +1,12 @@
-"""A relay of lists and watches: several processes follow the same objects by one watch each.
+"""A relay of lists and watches: several processes follow the same objects through a single watch.
 
-To its clients it is an API server that only lists and watches. For each scope that one of them asks
-for, it follows the objects at the real API server as any other client does, with one watch, and
-answers from its copy. So the clients' reflectors, and all that is made of their objects, are those
-of a process that has the API server to itself.
+To its clients the relay is an API server that supports only lists and watches. For each scope that
+a client requests, it follows the objects at the real API server with one watch, like any other
+client, and answers from its copy. So the clients use the same reflectors as a process that calls
+the API server itself.
 
 A copy that cannot be kept current is not passed on: open watches end, and calls are answered with
-the failure. So each client keeps what it knows and says why that is old.
+the failure. So each client keeps its last objects and reports why they are outdated.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 _JSON: Final = "application/json"
 _PATIENCE_SECONDS: Final = 25.0
-"""How long a call waits for the copy; clients wait 30 s for a watch to open."""
+"""Time for which a call waits for the copy; clients wait 30 s for a watch to open."""
 _GONE: Final = 410
 
 
@@ -117,7 +117,7 @@ class WatchRelay:
         watch.fail(error)
 
     def _end(self, watch: SharedWatch) -> None:
-        """End a watch that nobody uses."""
+        """End an unused watch."""
         if self._watches.get(watch.scope) is watch:
             del self._watches[watch.scope]
             self._tasks[watch].cancel()

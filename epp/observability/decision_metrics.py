@@ -2,7 +2,7 @@
 
 Finding out takes 3 us with 10 endpoints and 9 with 1000, so one decision in 32 is examined, or
 fewer with many endpoints: 0.2 us a decision on average. The gaps between them are random, so that
-no pattern of requests is synchronous with the sample.
+the sample cannot fall into step with a pattern of requests.
 """
 
 import random
@@ -15,9 +15,9 @@ from epp.scheduling import SchedulingResult, decided_by
 SAMPLED: Final = 32
 """One decision out of this many is examined, on average, if there are few endpoints."""
 _ENDPOINTS: Final = 8
-"""The average gap is one decision longer per this many endpoints."""
+"""The average gap grows by one decision per this many endpoints."""
 MAX_SETS: Final = 200
-"""Most label sets: reloads may add new names of profiles and scorers; further ones are
+"""Maximum label sets: reloads may add new names of profiles and scorers; further ones are
 ``other``."""
 
 

@@ -1,7 +1,7 @@
 """Redirect other output of the process (print, tracebacks, warnings, library logs) to log queues.
 
-If the output is a pipe without a reader, writing a single asyncio warning directly would block the
-event loop forever.
+If the output is a full pipe that no process reads, writing a single asyncio warning directly would
+block the event loop forever.
 """
 
 import io

@@ -86,7 +86,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def watch_relay(self) -> Path | None:
-        """Where the supervisor answers lists and watches; None if it does not."""
+        """Socket file where the supervisor answers lists and watches; None if it does not."""
         return self.folder_path / RELAY_SOCKET if self.has_relay else None
 
     @property

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from epp.kubernetes.watch_relay import WatchRelay
 
 _CONNECTIONS_PER_WORKER: Final = 64
-"""A watch takes one; there is one for each kind of object."""
+"""A watch takes one connection; there is one watch for each kind of object."""
 _UNREAD_BYTES: Final = 1 << 30
-"""All workers may list all objects at once."""
+"""Limit of unread responses: all workers may list all objects at the same time."""
 
 
 @asynccontextmanager
 async def relayed_watches(settings: ServeSettings, path: Path) -> AsyncIterator[bool]:
-    """Answer lists and watches of the workers while entered, if they make some; yield whether.
+    """Answer lists and watches of the workers within the block, if they make any; yield whether.
 
     Args:
-        settings: Those of the command line.
+        settings: Settings of the command line.
         path: The socket file, see :func:`serve_watches`.
     """
     server = None
@@ -40,11 +40,11 @@ async def relayed_watches(settings: ServeSettings, path: Path) -> AsyncIterator[
 
 
 def _serve(workers: int, path: Path) -> HttpServer | None:
-    try:  # of an extra
+    try:  # these modules need an extra
         from epp.kubernetes.shared_client import SharedClient  # noqa: PLC0415
         from epp.kubernetes.watch_relay import WatchRelay  # noqa: PLC0415
     except ImportError:
-        return None  # worker 0 says what is missing, and the start fails
+        return None  # worker 0 reports the missing extra, and the start fails
     return serve_watches(WatchRelay(SharedClient()), path, workers=workers)
 
 
@@ -52,9 +52,9 @@ def serve_watches(relay: "WatchRelay", path: Path, *, workers: int) -> HttpServe
     """Serve a relay on a socket file, in a thread of its own, until the server is closed; blocks.
 
     Args:
-        relay: What answers.
+        relay: The relay that answers.
         path: The socket file; its directory must be private, as clients need no credentials.
-        workers: How many processes ask.
+        workers: Number of client processes.
     """
     return HttpServer(
         "watch relay",

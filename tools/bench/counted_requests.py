@@ -46,7 +46,7 @@ class Mark(Protocol):
         """Stop counting, and write a profile."""
 
     def toggle(self) -> object:
-        """Interrupt the counting, or go on with it."""
+        """Interrupt or resume the counting."""
 
 
 class CountedRequests:
@@ -110,7 +110,7 @@ def main(recorded: Sequence[Recorded], mark: Mark) -> None:
 
 
 def _app(clock: Callable[[], float]) -> App:
-    """Return an EPP that decides each body in the turn in which it comes, as there is time."""
+    """Return an EPP that decides bodies in the turn of their arrival, as ``clock`` stands still."""
     app = new_app(explain=ExplainSettings(explain_rate=0.0))
     app._lanes.work._cpu_clock = clock
     return app

@@ -164,7 +164,7 @@ class Connection:
         """Wait for an answer, if none was sent at once, and for the end of the turn.
 
         Args:
-            before: How many had been sent before the read that is to be answered.
+            before: Number of answers before the read to be answered.
         """
         turns = 0
         while self._protocol.connection.sender.data_frames == before:

@@ -360,7 +360,7 @@ BY_DEFAULT = [
 
 
 async def measure_parts(run: Run, names: Iterable[str]) -> None:
-    """Measure these parts and print their tables; a part that fails costs no other its results."""
+    """Measure these parts and print their tables; the others are measured even if a part fails."""
     for name in names:
         began = time.monotonic()
         try:

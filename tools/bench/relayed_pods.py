@@ -1,8 +1,8 @@
-"""Pods that several workers follow, each by itself or by one relay: CPU of a change.
+"""Pods that several workers follow, directly or through a relay: CPU per change.
 
 ``.venv/bin/python -m tools.bench --only pods``
 
-Each worker is a process as in :mod:`.pods`; the relay is one of its own, with nothing else to do.
+Each worker is a process as in :mod:`.pods`; the relay is a separate process without other work.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ PODS = 1000
 
 
 class Case(msgspec.Struct, frozen=True):
-    """How many workers follow the pods, and how."""
+    """The number of workers that follow the pods, and whether they use a relay."""
 
     workers: int
     is_relayed: bool
@@ -40,15 +40,15 @@ CASES = tuple(Case(workers, relayed) for workers in (2, 4) for relayed in (False
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """A case."""
+    """The measurements of a case."""
 
     case: Case
     watches: int
-    """At the API server."""
+    """Open watches at the API server."""
     relay_cpu_seconds: float
-    """Of a change; 0 without a relay."""
+    """CPU time of the relay per change; 0 without a relay."""
     relay_bytes: int
-    """By which the relay's resident memory grows when the workers ask for the pods."""
+    """Growth of the relay's resident memory while the workers read the pods."""
     workers: list[Followed]
 
 
@@ -56,7 +56,7 @@ async def measure(case: Case) -> Measured:
     """Measure a case.
 
     Raises:
-        RuntimeError: A process failed; its words are on stderr.
+        RuntimeError: A process failed; the reason is on standard error.
     """
     async with pod_api(PODS) as api:
         if not case.is_relayed:
@@ -127,7 +127,7 @@ def _resident_bytes(pid: int) -> int:
 
 
 def table(measured: Sequence[Measured]) -> Table:
-    """Costs by number of workers."""
+    """Return a table of the costs by number of workers."""
     made = new_table(
         f"{PODS} pods followed by workers: CPU of a change",
         *("workers", "relay", "watches", "relay: CPU ms", "relay: memory MB"),

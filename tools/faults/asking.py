@@ -64,7 +64,7 @@ def make_request(
     fault: Fault = Fault.NONE,
     hold: str = "",
 ) -> Request:
-    """Return a request with a unique prompt, of up to 100 KB unless ``prompt_bytes`` is given."""
+    """Return a request with a unique prompt, by default of 10 bytes to 100 KB, mostly short."""
     if prompt_bytes is None:
         prompt_bytes = chooser.choice((10, 500, 5_000, 100_000))
     if events is None:

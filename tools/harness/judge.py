@@ -101,7 +101,7 @@ class JudgingEnvoy(PatientEnvoy):
     def _judge_number(
         self, kind: str | None, was: ExtProcState, kinds: Sequence[str | None]
     ) -> None:
-        """Check the number of answers: one to each response message, but any in full duplex."""
+        """Check for one answer to each response message; full-duplex bodies may get any number."""
         if was is ExtProcState.CLOSED or kind not in {
             "response_headers",
             "response_body",

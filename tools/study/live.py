@@ -44,7 +44,7 @@ _SEEDS = 3
 async def study(
     cases: Sequence[Case], seeds: Sequence[int], results: Path, console: Console
 ) -> list[Run]:
-    """Run the seeds that the results file lacks; return all runs in order of cases and policies.
+    """Run the cases and seeds without valid results; return all runs by case and policy, in order.
 
     Raises:
         ResultsError: The file is damaged.

@@ -19,11 +19,11 @@ NOTE: Final = "note"
 _NAMED: Final = 3
 """Maximum endpoints named in a sentence."""
 _SLOW: Final = 3.0
-"""An endpoint is slow if its responses take at least this many times as long as the median."""
+"""An endpoint is slow if its responses take more than this many times the median."""
 _FEWEST_KNOWN: Final = 3
 """Minimum endpoints for a meaningful median."""
 _SLOW_SECONDS: Final = 0.25
-"""An endpoint is not slow if the difference is less than this."""
+"""An endpoint is not slow if the difference is not greater than this."""
 _OLD_METRICS_SECONDS: Final = 5.0
 _MANY_ERRORS: Final = 0.01
 """Minimum share of failed requests that is reported as a problem."""

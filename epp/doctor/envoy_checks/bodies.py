@@ -191,7 +191,7 @@ def _buffer_limit_of(use: Use) -> Node:
 
 
 def _buffer_limit_to_set(use: Use, limit: Node) -> str:
-    """Return the path of the limit that is set, else that of the route's own limit."""
+    """Return the path of the limit in effect, else of the route's, which affects requests only."""
     if limit or use.target is None:
         return limit.path
     return use.target.route.get("request_body_buffer_limit").path

@@ -369,7 +369,7 @@ class ApiClient:
             raise UnreachableError(f"no credentials for {server}: {_reason(error)}") from error
 
     def _check(self, call: Call, response: httpx2.Response) -> None:
-        """Raise the error that ``response`` is, if it is one."""
+        """Raise the error that ``response`` reports, if it reports one."""
         if response.is_success:
             return
         if self._relay_for(call) is not None:

@@ -88,7 +88,7 @@ class Connection:
     reload: Callable[[], "Connection"]
     """Read the same context of the files again; blocks, and may raise ``ConfigurationError``."""
     clock: Callable[[], float]
-    """Monotonic seconds, for the age of the files."""
+    """Monotonic seconds, for the time since the files were last looked at."""
 
     def open(self) -> httpx2.AsyncClient:
         """Return a client; the caller closes it, and sets the time limits of calls."""

@@ -24,7 +24,7 @@ class KubernetesApiError(Exception):
     """Base of every error of this package."""
 
     is_relayed = False
-    """Whether a relay has passed it on (:mod:`.relayed_errors`), so the call was not made again."""
+    """Whether a relay has passed the error on (:mod:`.relayed_errors`), with no new call."""
 
 
 class ConfigurationError(KubernetesApiError):

@@ -112,20 +112,20 @@ class Page(Generic[T]):
 
 
 class Decoder(Protocol[T]):
-    """Reads what the server sends of the objects of a resource."""
+    """Decodes the objects of a resource in the server's responses."""
 
     def event(self, line: bytes) -> Event[T]:
         """Decode a line of a watch.
 
         Raises:
-            msgspec.DecodeError: It is no watch event.
+            msgspec.DecodeError: The line is not a watch event.
         """
 
     def page(self, body: bytes) -> Page[T]:
         """Decode a page of a list.
 
         Raises:
-            msgspec.DecodeError: It is no list.
+            msgspec.DecodeError: The body is not a list.
         """
 
 

@@ -11,7 +11,7 @@ from epp.kubernetes.api.connection import Connection
 from epp.kubernetes.api.followed_connection import FollowedConnection
 
 _RELAY: Final = "http://watch-relay"
-"""How errors name a relay; the name is not resolved."""
+"""Base URL of a relay, which errors show; its host name is not resolved."""
 
 
 def open_relay(path: Path) -> httpx2.AsyncClient:

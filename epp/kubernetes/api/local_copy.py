@@ -84,5 +84,5 @@ def _is_older(meta: ObjectMeta, known: ObjectMeta) -> bool:
 
 
 def is_lower(version: str, known: str) -> bool:
-    """Whether ``version`` is lower; versions that are not numbers are in order of arrival."""
+    """Whether ``version`` is lower; False if one is not a number: order of arrival counts then."""
     return version.isdecimal() and known.isdecimal() and int(version) < int(known)

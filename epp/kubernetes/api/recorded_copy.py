@@ -1,7 +1,7 @@
-"""A local copy that passes on what it is told: whole objects, and the latest events of its watch.
+"""A local copy that also keeps the JSON of its objects, and the latest events of its watch.
 
-A relay answers lists from the objects and watches from the events. Nothing is decoded but the
-metadata by which the copy is kept.
+A relay answers lists from the objects and watches from the events. Only the metadata that the copy
+needs is decoded.
 """
 
 from collections import deque
@@ -24,9 +24,9 @@ from epp.kubernetes.api.local_copy import LocalCopy, is_lower
 from epp.kubernetes.api.resource import ObjectMeta
 
 MOST_EVENTS: Final = 1024
-"""Events that are kept for watches that are behind."""
+"""Maximum events kept for watches that are behind."""
 MOST_BYTES: Final = 16 << 20
-"""The same in bytes of their objects."""
+"""Maximum bytes of the objects of these events."""
 
 
 class RawObject(msgspec.Struct, frozen=True, gc=False):
@@ -60,14 +60,14 @@ class RawDecoder:
 
     def _object(self, raw: msgspec.Raw) -> RawObject:
         json = bytes(raw)  # a copy: the raw value would keep the whole page in memory
-        if b"\n" in json:  # between its parts, and an event is one line
+        if b"\n" in json:  # formatted JSON; an event must be one line
             json = msgspec.json.format(json, indent=-1)
         return RawObject(self._identity.decode(json).metadata, json)
 
 
 class _Entry(NamedTuple):
     version: str
-    """Of the copy after the event."""
+    """Version of the copy after the event."""
     kind: bytes
     json: bytes
 
@@ -89,15 +89,15 @@ def bookmark(version: str, *, ends_initial_events: bool = False) -> bytes:
 
 
 class RecordedCopy(LocalCopy[RawObject]):
-    """Objects as of a resource version, and the events that have led there.
+    """Objects as of a resource version, and the events that led to it.
 
-    Events have numbers, so that a watch knows which it has sent. A number that has no event any
-    more belongs to a watch that has to begin anew.
+    Events have numbers, so that a watch knows which of them it has sent. A watch whose next event
+    has been dropped must start over.
 
     Args:
         recorded: Called after each event, and when the objects have been replaced.
-        most_events: How many events are kept.
-        most_bytes: The same in bytes of their objects.
+        most_events: Maximum events kept.
+        most_bytes: Maximum bytes of the objects of these events.
     """
 
     __slots__ = ("_bytes", "_entries", "_first", "_floor", "_most_bytes", "_most_events", "_told")
@@ -116,9 +116,9 @@ class RecordedCopy(LocalCopy[RawObject]):
         self._entries: deque[_Entry] = deque()
         self._bytes = 0
         self._first = 0
-        """Number of the first event that is kept."""
+        """Number of the first kept event."""
         self._floor = ""
-        """The version before it."""
+        """Version of the copy before the first kept event."""
 
     @property
     def end(self) -> int:
@@ -126,7 +126,7 @@ class RecordedCopy(LocalCopy[RawObject]):
         return self._first + len(self._entries)
 
     def number_after(self, version: str) -> int | None:
-        """Return the number of the first event after a version; None if that is not known."""
+        """Return the number of the first event after a version; None if it is unknown."""
         newer = 0
         for entry in reversed(self._entries):
             if entry.version == version or is_lower(entry.version, version):
@@ -139,7 +139,7 @@ class RecordedCopy(LocalCopy[RawObject]):
         return self.end - newer if is_known else None
 
     def lines_from(self, number: int) -> Iterator[bytes] | None:
-        """Return the events from a number on as lines of a watch; None if some are lost."""
+        """Return the events from a number on as lines of a watch; None if some were dropped."""
         if number < self._first:
             return None
         entries = self._entries
@@ -162,7 +162,7 @@ class RecordedCopy(LocalCopy[RawObject]):
 
     def replace_by(self, fresh: LocalCopy[RawObject]) -> bool:
         has_changed = super().replace_by(fresh)
-        # One more than there are: a watch that has sent all lacks what led here, too.
+        # Skips a number, because even a watch that has sent all events lacks this change.
         self._first = self.end + 1
         self._entries.clear()
         self._bytes = 0

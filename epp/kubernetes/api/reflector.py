@@ -64,7 +64,7 @@ class ReflectorStatus:
     is_synced: bool = False
     """Whether all objects have been read once."""
     is_following: bool = False
-    """Whether a watch is open now, after which all changes come."""
+    """Whether a watch is open now, so that all changes arrive."""
     last_contact: float | None = None
     """When the server last confirmed or changed the copy, by the reflector's clock."""
     fault: KubernetesApiError | None = None
@@ -87,7 +87,7 @@ class Reflector(Generic[T]):
             raise.
         status_changed: Called after each failure, and when a watch opens or ends. It must not
             raise.
-        copy: Gets the objects; by default an empty one that only keeps them.
+        copy: Copy that gets the objects; by default a new :class:`LocalCopy`.
         namespace: None for all namespaces and for resources without a namespace.
         label_selector: As in the API; empty for all.
         field_selector: Such as ``metadata.name=x``; empty for all.
@@ -338,7 +338,7 @@ class Reflector(Generic[T]):
     def _note_fault(self, error: KubernetesApiError) -> None:
         before, self.status.fault = self.status.fault, error
         if before is None or _kind(before) != _kind(error):
-            # A fault that a relay passes on has been logged there.
+            # The relay has logged a fault that it passes on.
             tell = self._log.debug if error.is_relayed else self._log.warning
             tell("objects not followed", error=str(error))
         self._status_changed()

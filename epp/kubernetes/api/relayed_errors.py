@@ -1,7 +1,7 @@
 """Errors of the API client as a relay passes them on to other processes.
 
-They arrive as what they are, so that each process says, and does, what it would if it had made the
-call itself.
+Each process gets an error of the same class, and reports and handles it as if it had made the call
+itself.
 """
 
 from typing import Literal
@@ -37,11 +37,11 @@ def written(error: KubernetesApiError) -> bytes:
 
 
 def restored(body: bytes, call: Call) -> KubernetesApiError:
-    """Return the error that a relay has answered a call with.
+    """Return the error with which a relay has answered a call.
 
     Args:
-        body: Of the response.
-        call: The call that the relay was asked for. Its own may have had another verb.
+        body: Body of the response.
+        call: The call to the relay. The relay's own call may have had another verb.
     """
     error: KubernetesApiError
     try:

@@ -1,4 +1,4 @@
-"""A bound on latency: each request alone on the fastest worker, with the best possible cache.
+"""A lower bound on latency: each request alone on the fastest worker, with the best possible cache.
 
 The cache holds everything that any earlier request has computed, whatever its size, and no request
 waits for another one. So the times are a lower bound for every request of the same workload, but

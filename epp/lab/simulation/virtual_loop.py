@@ -28,7 +28,7 @@ _WAKES_A_TASK: Final = "_set_result_unless_cancelled"
 
 
 class VirtualLoopError(RuntimeError):
-    """The loop was asked for something that takes real time, or waits for a lost event."""
+    """The loop was asked for something that takes real time, or waits forever."""
 
 
 class Deferred(Protocol):
@@ -213,7 +213,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         return done
 
     def _run_once(self) -> None:
-        """Run the callbacks that are due; if none is, first pass time until one is.
+        """Run the callbacks that are due; if none is, first advance the clock until one is.
 
         Replaces the method of the base class, which would wait for sockets.
         """

@@ -19,7 +19,7 @@ class RandomFields(CommonFields, frozen=True, kw_only=True):
 
 
 class SharedPrefixFields(CommonFields, frozen=True, kw_only=True):
-    """`shared-prefix`: groups of users with one system prompt each; no request has a follower."""
+    """`shared-prefix`: groups of users with one system prompt each; conversations of one turn."""
 
     groups: int = 8
     group_skew: float = 0.0

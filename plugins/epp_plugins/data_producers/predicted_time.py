@@ -25,7 +25,7 @@ The model survives a reload, even if parameters change. With ``stateFile`` it al
 restart: a thread reads the file at the start, and the file is replaced every
 ``stateIntervalSeconds`` and at the end. A file that is damaged or of another version is not used,
 which is logged; learning starts from nothing, and the next write replaces the file. A file is not
-used either if the model has seen more first tokens by the time the file is read.
+used either if the model has seen as many first tokens by the time the file is read.
 
 Each process has its own model. Replicas (``--replica-state``) and workers exchange their requests
 in flight, so that waits include them. The requests of other processes are known only from the load

@@ -14,7 +14,8 @@ from typing import Final
 
 BYTES_PER_HASH: Final = 8
 MAX_WAITING_BYTES: Final = 1 << 20
-"""Maximum facts that wait to be sent: 2000 prompts of 64 blocks. Older ones are dropped."""
+"""Maximum length of the facts that wait to be sent, about 2000 prompts of 64 blocks. Above it, the
+oldest are dropped."""
 _HEAD_WORDS: Final = 2
 _COUNT_BIT: Final = 32
 _SIZE_MASK: Final = (1 << _COUNT_BIT) - 1

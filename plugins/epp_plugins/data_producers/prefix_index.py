@@ -12,9 +12,10 @@ only needs the runs where prompts end. Eviction starts at the oldest of these an
 reaches a run that another prompt ends in or passes through. An end with held runs below it is
 younger than they are, so it is skipped. Only the oldest end of an endpoint can be cut within a run.
 
-A prompt in use, see :meth:`PrefixIndex.add_in_use`, is not evicted for the capacity, as a model
-server keeps the blocks of a running sequence. It becomes the youngest when it is released. Eviction
-that meets its end moves it to the young end of the list, so each is met once in a turnover.
+A prompt in use, see :meth:`PrefixIndex.add_in_use`, is not evicted for the capacity, because model
+servers keep the blocks of running sequences. It becomes the youngest when it is released. Eviction
+that reaches its end moves it to the young end of the list, so that it reaches each such prompt once
+per turnover.
 
 Over the budget, the endpoint that got the last prompt loses its oldest runs if it has at least the
 average share; otherwise the next endpoint in turn that has it does. So an endpoint below the
@@ -46,7 +47,7 @@ SLICE_RUNS: Final = 256
 _LOOKED_AT: Final = 5000
 """Maximum runs that :meth:`PrefixIndex.most_shared` examines."""
 SPARED_RUNS: Final = 64
-"""Maximum prompts in use that one call passes over, in 20 us; later calls go on behind them."""
+"""Maximum prompts in use that one call skips, in 20 us; later calls continue after them."""
 EVICTED_RUNS: Final = 4096
 """Maximum runs that one call evicts after an endpoint's capacity has shrunk; later calls evict the
 rest."""
@@ -220,9 +221,12 @@ class PrefixIndex:
         self._add(endpoint, hashes, capacity, is_in_use=False)
 
     def add_in_use(self, endpoint: str, hashes: Sequence[int], capacity: int) -> PromptUse | None:
-        """Do the same, and keep the prompt until :meth:`release`; None if there is nothing to keep.
+        """Do the same as :meth:`add`, and keep the prompt until :meth:`release`.
 
-        The budget of bytes still evicts it.
+        Eviction for the budget of bytes does not spare the prompt.
+
+        Returns:
+            The use to release; None if the index does not hold the end of the prompt.
         """
         return self._add(endpoint, hashes, capacity, is_in_use=True)
 
@@ -365,7 +369,7 @@ class PrefixIndex:
         return use
 
     def _use(self, holder: _Holder, hashes: Sequence[int]) -> PromptUse | None:
-        """Use a prompt that was just entered: its end is the youngest."""
+        """Mark a prompt that was just entered as in use: its end is the youngest."""
         end = next(reversed(holder.ends), None)
         if not hashes or end is None or end.hashes[-1] != hashes[-1]:  # another block has its hash
             return None

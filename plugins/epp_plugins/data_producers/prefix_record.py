@@ -17,7 +17,7 @@ from epp_plugins.state_keys import TOKENIZED_PROMPT, PrefixMatches
 MIN_BLOCK_SIZE_TOKENS: Final = 64
 """Smaller block sizes are raised to this, as in the Go EPP."""
 _NO_MARGIN: Final = 1.0
-"""An index that evicts what the server evicts needs none."""
+"""Margin of an index that evicts the same prompts as the server."""
 
 
 class PrefixRecord:
@@ -31,8 +31,8 @@ class PrefixRecord:
         max_tokens: Maximum tokens of a prompt that are hashed; 0 for ``max_blocks``.
         max_blocks: Maximum blocks of a prompt that are hashed, if ``max_tokens`` is 0.
         capacity: Blocks of an endpoint whose engine does not report the size of its cache.
-        in_use: Key of the prompt in use of a request in flight; its own. None to let prompts age
-            from when they are sent.
+        in_use: Key of a request's prompt in use; no other object may use it. None to let prompts
+            age from the time at which they are sent.
     """
 
     __slots__ = (
@@ -110,8 +110,8 @@ class PrefixRecord:
         Args:
             endpoint: The endpoint.
             request: Has the prompt.
-            state: Of the request.
-            serves_answer: Whether it has the prompt until the end of the request.
+            state: State of the request.
+            serves_answer: Whether the endpoint keeps the prompt until the end of the request.
 
         Returns:
             The block size and the hashes; None if nothing was hashed, or there is no prompt.

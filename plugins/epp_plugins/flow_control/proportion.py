@@ -43,8 +43,8 @@ Replicas that share their state count the use of tenants at all of them: limits,
 ``capacity`` and the tokens received apply to all replicas together. A replica knows of the others'
 requests within 20 ms, or later with many tenants, so replicas can exceed a limit by the requests
 that they send in that time. They do not know of each other's waiting requests, on which fair shares
-of a ``capacity`` depend. Tenants should have the same settings in all replicas. Each replica
-reports the 2000 most recently active tenants.
+of a ``capacity`` depend. Tenants are matched by their names, and should have the same settings in
+all replicas. Each replica reports the 2000 most recently active tenants.
 
 Reads:  ``TOKENIZED_PROMPT`` if a producer writes it; ``ANSWER_USAGE``.
 Example::

@@ -161,7 +161,7 @@ class TenantQueue(Claim):
         self.charged = self.charged - charged if has[0] else 0.0
 
     def share(self, requests: int, tokens: float, charged: float) -> None:
-        """Add another replica's change in flight; call :meth:`charge` afterwards.
+        """Apply a change of another replica's requests; call :meth:`charge` afterwards.
 
         Args:
             requests: Change of the requests.

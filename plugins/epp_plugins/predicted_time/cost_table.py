@@ -24,7 +24,7 @@ class Prediction:
     delay_to_others: float
     """Time by which the request delays others."""
     eviction: float
-    """Time to compute the cached blocks again that the request evicts."""
+    """Time to compute again the cached blocks that the request evicts."""
     load: float
     """Time to load the request's LoRA adapter."""
     uncached_tokens: float

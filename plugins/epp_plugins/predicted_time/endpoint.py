@@ -152,7 +152,7 @@ class EndpointModel:
         self.probes = False
         """Whether one request more than the slots may be sent."""
         self.failures = 0
-        """Failures in a row before the first token."""
+        """Failures before the first token, since the endpoint's last first token."""
         self.open_until = -inf
         """End of the endpoint's exclusion."""
         self.others = NOTHING

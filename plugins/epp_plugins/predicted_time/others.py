@@ -150,8 +150,8 @@ class OthersWork:
             now: Seconds of the clock.
 
         Returns:
-            Number of new prompts, and number of prompts whose first token the server's counter has
-            not shown yet.
+            Number of new prompts, and number of prompts that have got their first token, or ended,
+            although the server's counter has not shown it.
         """
         known = self._prompts.get(picker, _NO_PROMPTS)
         told = part.prompts[:MOST_PROMPTS] if part is not None else []

@@ -11,10 +11,10 @@ A pod counts if ``scope.labelSelector`` selects it, it is ready, and it has the 
 1. Endpoints of incomplete revisions, and those without a revision, are removed.
 2. Unless the request has the header of a ``strict`` selector, one of the revisions left is drawn,
    with a probability proportional to its weight, and the endpoints of the others are removed. With
-      ``mode: sum`` the weight is the number of its pods with a required role. With ``max-role`` it
-      is the number of its pods with the role that has the most pods in all complete revisions (of
-      several such roles, the first in the list). A request that waits in a queue keeps its revision
-      as long as that is complete.
+   ``mode: sum`` the weight is the number of its pods with a required role. With ``max-role`` it is
+   the number of its pods with the role that has the most pods in all complete revisions (of several
+   such roles, the first in the list). A request that waits in a queue keeps its revision as long as
+   that is complete.
 3. Each ``strict`` selector whose header the request has keeps the endpoints whose label equals it.
 
 If no endpoint is left, the request ends with 503; so do all requests as long as no pod is known,

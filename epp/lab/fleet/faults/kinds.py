@@ -59,7 +59,7 @@ class Effect(ABC):
         return self
 
     def changes(self, seconds: float) -> Iterator[float]:
-        """Yield the times between beginning and end, in seconds after the beginning, of changes."""
+        """Yield the times of changes before the end, in seconds after the beginning."""
         del seconds
         return iter(())
 

@@ -2,11 +2,11 @@
 
 The log has the arrival time, the model and the fairness id of each request and, if the endpoint
 picker saw the response, the lengths that the model server reported. Of shared prefixes it has two
-lengths: how much the server found in its cache, and how much any endpoint held by the endpoint
-picker's index. So the requests of one tenant and model get one shared text: each prompt begins with
-as much of it as the larger of the two lengths; the rest is unique. The replay can then hit as much
-as the recorded run could, on each endpoint that has served the tenant. Which earlier request a
-prefix came from, and prefixes that no cache held, cannot be known.
+lengths: how much the server found in its cache, and how much any endpoint held according to the
+endpoint picker's index. So the requests of one tenant and model get one shared text: each prompt
+begins with as much of it as the larger of the two lengths; the rest is unique. The replay can then
+hit as much as the recorded run could, on each endpoint that has served the tenant. Which earlier
+request a prefix came from, and prefixes that no cache held, cannot be known.
 """
 
 from collections import Counter
