@@ -131,7 +131,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     lru_capacity_per_server: Positive = 31250
     """Blocks kept for an endpoint whose engine does not report the size of its cache."""
     tracks_in_flight: bool = False
-    """Whether a prompt is kept until its request has ended, and ages from then on, which takes a
+    """Whether a prompt is kept until its request has ended, and ages from then on; this needs a
     gateway that reports every end. Otherwise it ages from when it is sent."""
     max_index_bytes: AtLeastOneMiB = DEFAULT_MAX_BYTES
     """Estimated memory for all endpoints together, at least 1 MiB. A block takes about 10 bytes in
