@@ -48,6 +48,16 @@ from tools.chart.paths import CHART
             id="priority routing",
         ),
         pytest.param(
+            merged(MINIMAL, {"router": {"epp": {"replicas": 2, "flags": {"workers": 2}}}}),
+            "router.epp.flags.workers: workers all serve, and leader election has one process",
+            id="workers and leader election",
+        ),
+        pytest.param(
+            merged(MINIMAL, {"mode": "standalone", "router": {"epp": {"flags": {"workers": "2"}}}}),
+            "router.epp.flags.workers: each worker has a socket of its own",
+            id="workers behind the chart's own Envoy",
+        ),
+        pytest.param(
             merged(MINIMAL, {"mode": "gateway", "router": {"proxy": {"enabled": True}}}),
             "router.proxy.enabled: mode gateway has no Envoy of its own",
             id="an Envoy in gateway mode",

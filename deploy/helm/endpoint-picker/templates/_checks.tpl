@@ -53,6 +53,14 @@
 {{- if and .Values.podDisruptionBudget.enabled $elects -}}
 {{- fail "podDisruptionBudget.enabled: with leader election one replica is ready, and the budget would hold up every node drain; set it to false, or router.epp.flags.ha-enable-leader-election to false" -}}
 {{- end -}}
+{{- if gt (int (dig "workers" 1 $flags)) 1 -}}
+  {{- if $elects -}}
+  {{- fail "router.epp.flags.workers: workers all serve, and leader election has one process serve; set router.epp.flags.ha-enable-leader-election to false" -}}
+  {{- end -}}
+  {{- if include "endpoint-picker.on-socket" . -}}
+  {{- fail "router.epp.flags.workers: each worker has a socket of its own, and this chart's Envoy connects to one; leave it out in standalone mode, or give Envoy a bootstrap of your own (router.proxy.configMap)" -}}
+  {{- end -}}
+{{- end -}}
 {{- if and (ne .Values.modelServerAutoscaling.kind "none") (not .Values.modelServerAutoscaling.scaleTargetRef.name) -}}
 {{- fail "modelServerAutoscaling.scaleTargetRef.name: required, the Deployment of the model servers" -}}
 {{- end -}}
