@@ -4,10 +4,10 @@
 suite counts calls instead, which shows loops, but not the bytes that one call copies.
 """
 
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from gc import collect
 from time import thread_time
 from types import FrameType
 from typing import Any
@@ -30,18 +30,23 @@ _MAX_SIZE = 128_000
 
 
 def calls(work: Work) -> int:
-    """Return the number of function calls of ``work``, including functions written in C."""
+    """Return the number of function calls of ``work``, including functions written in C.
+
+    Garbage is not collected meanwhile: finalizers of unrelated objects would count.
+    """
     count = 0
 
     def profile(_frame: FrameType, event: str, _argument: Any) -> None:
         nonlocal count
         count += event in {"call", "c_call"}
 
+    gc.disable()
     sys.setprofile(profile)
     try:
         work()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count
 
 
@@ -49,7 +54,7 @@ def seconds(work: Work, repeats: int = 1) -> float:
     """Return the CPU time of ``work``, the least of ``repeats`` runs."""
     found = []
     for _ in range(repeats):
-        collect()
+        gc.collect()
         began = thread_time()
         work()
         found.append(thread_time() - began)

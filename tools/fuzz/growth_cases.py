@@ -3,11 +3,13 @@
 import gzip
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import zstandard
 
 from epp.ext_proc import processing_request
+from epp.ext_proc.header_layouts import MISSES_PER_LESSON
 from epp.ext_proc.model_names import ModelNames
 from epp.parsing import ParseError, RequestParser
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -235,21 +237,27 @@ STREAMS: dict[str, Case] = {
 }
 
 
-def _headers_message(size: int) -> Work:
-    given = pb.HttpHeaders(
-        headers=pb.HeaderMap(
-            headers=[pb.HeaderValue(key=f"x-{k}", raw_value=b"y") for k in range(size)]
-        )
-    )
-    told = _told(request_headers=given)
+_heads = count()
+
+
+def _headers_messages(size: int) -> Work:
+    # The decoder learns one in this many unknown heads, so each run contains one lesson. The names
+    # differ from those of all other runs.
+    told = [_headers_message(size, next(_heads)) for _ in range(MISSES_PER_LESSON)]
 
     def work() -> None:
-        processing_request.decode(told)
+        for each in told:
+            processing_request.decode(each)
 
     return work
 
 
-STREAMS["headers"] = _headers_message
+def _headers_message(size: int, head: int) -> bytes:
+    headers = [pb.HeaderValue(key=f"{head}-{k}", raw_value=b"y") for k in range(size)]
+    return _told(request_headers=pb.HttpHeaders(headers=pb.HeaderMap(headers=headers)))
+
+
+STREAMS["headers"] = _headers_messages
 
 CONNECTIONS: dict[str, Case] = {
     "a message in frames of a byte": connection(
