@@ -47,8 +47,8 @@ def share_descriptors(settings: ServeSettings, *, sources: int) -> tuple[Shares,
         health=connections_for(shares.health),
         metrics=shares.metrics,
     )
-    tell = log.info if shares.is_enough else log.warning
-    tell(
+    write = log.info if shares.is_enough else log.warning
+    write(
         "descriptors shared out" if shares.is_enough else "too few descriptors, ports have fewer",
         limit=shares.limit,
         needed=shares.needed,

@@ -42,7 +42,7 @@ class NoSuchPageError(PageError):
     """The endpoint picker does not have the page."""
 
 
-class _Told(msgspec.Struct):
+class _ErrorDocument(msgspec.Struct):
     """The document of an error response."""
 
     error: str
@@ -195,21 +195,21 @@ class DebugClient:
     def _error(self, answer: httpx.Response, shown: str) -> PageError:
         """Return the error of a response that is not the page."""
         try:
-            told = msgspec.json.decode(answer.content, type=_Told)
+            document = msgspec.json.decode(answer.content, type=_ErrorDocument)
         except msgspec.MsgspecError:
             return PageError(
                 f"{shown}: answered {answer.status_code}; is this the --metrics-port of an endpoint"
                 " picker, in a version that has this page?"
             )
-        if told.pages is None:
+        if document.pages is None:
             status = answer.status_code
-            return PageError(f"{shown}: answered {status}: {plain(told.error)}", status=status)
-        if "/metrics" in told.pages:
+            return PageError(f"{shown}: answered {status}: {plain(document.error)}", status=status)
+        if "/metrics" in document.pages:
             return PageError(
-                f"{shown}: {plain(told.error)}; an endpoint picker has its debug pages at /debug/"
-                " of its --metrics-port"
+                f"{shown}: {plain(document.error)}; an endpoint picker has its debug pages at"
+                " /debug/ of its --metrics-port"
             )
-        pools = _pools(told.pages)
+        pools = _pools(document.pages)
         if pools and self._pool not in pools:
             but = f", but not {plain(self._pool)}" if self._pool else ""
             return PageError(
@@ -220,7 +220,7 @@ class DebugClient:
             return PageError(
                 f"{self.shown}: this endpoint picker serves one pool: leave out --pool"
             )
-        return NoSuchPageError(f"{shown}: {plain(told.error)}")
+        return NoSuchPageError(f"{shown}: {plain(document.error)}")
 
 
 def _unreachable(shown: str, error: httpx.HTTPError) -> PageError:

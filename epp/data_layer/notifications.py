@@ -75,14 +75,14 @@ class Notifications:
         for listener in listeners:
             source, known = sources.get(id(listener)), before.pop(id(listener), None)
             if known is None or known.source is not source:
-                told = listener if source is None else Notified(source, listener)
+                registered = listener if source is None else Notified(source, listener)
                 if known is not None:
-                    self._store.remove_listener(known.told)
-                self._store.add_listener(told, tells_present=known is None)
-                known = _Way(listener, source, told)
+                    self._store.remove_listener(known.registered)
+                self._store.add_listener(registered, notify_present=known is None)
+                known = _Way(listener, source, registered)
             self._ways[id(listener)] = known
         for dropped in before.values():
-            self._store.remove_listener(dropped.told)
+            self._store.remove_listener(dropped.registered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class _Way:
     listener: EndpointListener
     source: EndpointSource | None
     """None if it receives the events of the pool directly."""
-    told: EndpointListener
+    registered: EndpointListener
     """The object registered with the store: the listener or its :class:`Notified`."""
 
 

@@ -114,7 +114,7 @@ class Scraper:
             interval_seconds=interval_seconds, staleness_seconds=staleness_seconds, clock=clock
         )
         self._pool_pace = PoolPace(cpu_share)
-        self._told_tight = False
+        self._logged_tight = False
         self._polls = Polls(timeout_seconds, clock)
         self._timetable = timetable or Timetable(clock)
         self._random = random
@@ -165,7 +165,7 @@ class Scraper:
         kept = {bound.key for bound in before} & {bound.key for bound in self._bound}
         dropped = [bound for bound in before if bound.key not in kept]
         added = [bound for bound in self._bound if bound.key not in kept]
-        self._settings.told_bugs.clear()
+        self._settings.logged_bugs.clear()
         self.written = frozenset(_written(self._bound))
         orphans = _written(dropped) - self.written
         for endpoint in self._store.snapshot:
@@ -222,8 +222,8 @@ class Scraper:
     def _settle(self) -> None:
         """Divide the CPU budget among the scrapes."""
         self._pool_pace.settle(state.pace for state in self._states.values())
-        if self._pool_pace.is_tight and not self._told_tight:
-            self._told_tight = True
+        if self._pool_pace.is_tight and not self._logged_tight:
+            self._logged_tight = True
             _log.info(
                 "endpoints are scraped less often, together they cost too much CPU",
                 scrapes=len(self._states),

@@ -28,7 +28,7 @@ STEPS_AT_ONCE: Final = 32
 the event loop for 0.1 s."""
 IDLE_SECONDS: Final = 600.0
 """A label set may be removed after this time without a request; scrapes have seen its value."""
-TELL_SECONDS: Final = 3600.0
+WARN_SECONDS: Final = 3600.0
 """Minimum time between two warnings about folded names."""
 
 # Shares of the budget that label sets up to a standing may take together, and the smaller shares
@@ -97,7 +97,7 @@ class PageBudget:
         self._swept_at: float | None = None
         self._sweeping: Iterator[None] | None = None
         """The rest of the current sweep."""
-        self._told_at: float | None = None
+        self._warned_at: float | None = None
 
     def add(self, claimant: Claimant) -> None:
         """Include ``claimant`` in sweeps."""
@@ -176,7 +176,7 @@ class PageBudget:
                 return
             self._swept_at = now
             self._full.clear()
-            self._tell(now)
+            self._warn(now)
             self._sweeping = self._steps(standing, now)
         if len(list(islice(self._sweeping, STEPS_AT_ONCE))) < STEPS_AT_ONCE:
             self._sweeping = None
@@ -198,10 +198,10 @@ class PageBudget:
             remove()
             yield
 
-    def _tell(self, now: float) -> None:
-        if self._told_at is not None and now - self._told_at < TELL_SECONDS:
+    def _warn(self, now: float) -> None:
+        if self._warned_at is not None and now - self._warned_at < WARN_SECONDS:
             return
-        self._told_at = now
+        self._warned_at = now
         _log.warning(
             "metrics page is full, further names count as other",
             max_bytes=self.max_bytes,

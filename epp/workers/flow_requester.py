@@ -155,7 +155,7 @@ class FlowRequester:
         """Send all open requests to another worker, which now owns the queues."""
         self._owner, self._has_given_up = worker, False
         self._stop_waiting()
-        self._accounts.forget_told()
+        self._accounts.forget_sent()
         for opened in self._open.values():
             self._links.send(worker, ASKED, opened.asked)
         self.report_news()

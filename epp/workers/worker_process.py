@@ -102,7 +102,7 @@ class WorkerProcess:
         """Whether a process takes orders."""
         return self._writer is not None
 
-    def tell(self, order: Order) -> None:
+    def send(self, order: Order) -> None:
         """Send an order, if a process runs."""
         if self._writer is not None:
             self._writer.write(line_of(order))

@@ -18,8 +18,8 @@ async def top(*options: str) -> tuple[int, str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    told, _ = await process.communicate()
-    return process.returncode or 0, told.decode()
+    output, _ = await process.communicate()
+    return process.returncode or 0, output.decode()
 
 
 async def test_one_frame_has_the_fleet_its_traffic_and_its_problems() -> None:

@@ -202,12 +202,12 @@ def destinations(envoy: Envoy) -> tuple[str, str]:
 
 @pytest.mark.parametrize("modes", MODES)
 @pytest.mark.usefixtures("wire")
-def test_e6_the_destination_is_told_in_a_header_and_in_the_metadata(modes: Modes) -> None:
+def test_e6_the_destination_is_sent_in_a_header_and_in_the_metadata(modes: Modes) -> None:
     assert destinations(Envoy(Epp(pool()), modes)) == (BEST, BEST)
 
 
 @pytest.mark.usefixtures("wire")
-def test_e6_it_is_told_for_a_request_without_a_body() -> None:
+def test_e6_it_is_sent_for_a_request_without_a_body() -> None:
     (answer,) = Envoy(Epp(pool()), FULL_DUPLEX).request_headers(end=True)
     assert_routes(answer, "request_headers", BEST)
 
@@ -231,7 +231,7 @@ def test_e7_the_value_is_a_list_of_addresses_with_ports_in_the_order_of_preferen
 
 
 @pytest.mark.usefixtures("wire")
-def test_e7_a_gateway_that_takes_no_list_is_told_the_best() -> None:
+def test_e7_a_gateway_that_takes_no_list_gets_the_best() -> None:
     settings = ExtProcSettings(destination_list=False)
     assert destinations(Envoy(Epp(pool(), picks=3), settings=settings)) == (BEST, BEST)
 

@@ -81,9 +81,9 @@ async def served_by(gateway: Gateway, *args: Any, **kwargs: Any) -> str:
 def stages_of(answer: httpx.Response) -> list[tuple[str, str]]:
     """Return the stages of a request and who did them; decode alone leaves no header."""
     assert answer.status_code == 200, answer.text
-    told = answer.headers.get("x-stages") or f"decode={answer.headers['x-served-by']}"
+    stages = answer.headers.get("x-stages") or f"decode={answer.headers['x-served-by']}"
     return [
-        (stage, server) for stage, _, server in (each.partition("=") for each in told.split(","))
+        (stage, server) for stage, _, server in (each.partition("=") for each in stages.split(","))
     ]
 
 

@@ -137,7 +137,7 @@ async def test_stop_during_the_start_stops_at_once() -> None:
     assert await asyncio.to_thread(children) == before
 
 
-async def test_missing_envoy_is_told_before_anything_is_started(
+async def test_missing_envoy_is_reported_before_anything_is_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ENVOY_PATH", "/nonexistent")

@@ -163,7 +163,7 @@ async def test_repeated_headers_are_one() -> None:
         assert (await client.answer()).body == b"a, b"
 
 
-async def test_a_page_that_fails_is_told_of_and_logged() -> None:
+async def test_a_page_that_fails_is_reported_and_logged() -> None:
     async def fail(request: Request) -> Response:
         raise LookupError("half \udc80 of a pair")
 

@@ -43,7 +43,7 @@ async def test_those_who_wait_for_the_same_page_share_it() -> None:
     assert maker.begun == ["a", "a"]
 
 
-async def test_who_finds_the_queue_full_is_told_at_once() -> None:
+async def test_who_finds_the_queue_full_is_refused_at_once() -> None:
     queue, maker = PageQueue[str](2), Maker()
     async with asyncio.TaskGroup() as tasks:
         for name in ("made", "waits", "waits, too"):

@@ -35,7 +35,7 @@ def test_requests_end_on_the_pipeline_they_began_on() -> None:
     assert epp.in_flight == epp.director.in_flight == 0
 
 
-def test_a_pipeline_tells_once_when_its_last_exchange_has_ended() -> None:
+def test_a_pipeline_notifies_once_when_its_last_exchange_has_ended() -> None:
     ends: list[str] = []
     plugin = NotingPlugin("old", ends)
     epp = Epp(make_pool(), plugins=[plugin])
@@ -55,7 +55,7 @@ def test_a_pipeline_tells_once_when_its_last_exchange_has_ended() -> None:
     assert ends.count("idle") == 1
 
 
-def test_an_idle_pipeline_tells_at_once() -> None:
+def test_an_idle_pipeline_notifies_at_once() -> None:
     events: list[str] = []
     epp = Epp(make_pool())
     epp.director.pipeline.when_idle(lambda: events.append("never used"))

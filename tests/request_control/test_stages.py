@@ -123,7 +123,7 @@ def test_a_stage_that_failed_reserves_nothing() -> None:
         pytest.param(["decode"], "10.0.0.0:7000", "10.0.0.0:7000", id="another port"),
     ],
 )
-def test_gateway_is_told_the_picked_endpoints_best_first_or_the_handlers_destination(
+def test_gateway_gets_the_picked_endpoints_best_first_or_the_handlers_destination(
     picked: list[str], destination: str, sent: str
 ) -> None:
     endpoints = pool()
@@ -154,7 +154,7 @@ def test_a_fallback_that_served_gets_the_place() -> None:
     assert in_flight(endpoints) == {"other": 1}
 
 
-def test_scores_are_told_by_address_only_when_asked_for() -> None:
+def test_scores_are_reported_by_address_only_when_asked_for() -> None:
     endpoints = pool()
     handler = staged(endpoints, decode=["decode", "other"])
     epp = Epp(list(endpoints.values()), handler=handler)

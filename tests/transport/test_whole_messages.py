@@ -45,7 +45,7 @@ class Talking:
             case b"t":
                 self.stream.send(data + data)
             case b"f":
-                self.stream.finish(3, "told to")
+                self.stream.finish(3, "as asked")
             case b"r":
                 raise TalkingError
             case b"p":

@@ -33,7 +33,7 @@ PATHS = (
 )
 _MAX_COUNT = 1 << 63
 _ON_THE_WAY = ("response", "message", "choices")
-_hard_to_tell = re.compile(rb"\\|[0-9.][eE]|[0-9]{19}|[^\x20-\x7e\s]").search
+_is_ambiguous = re.compile(rb"\\|[0-9.][eE]|[0-9]{19}|[^\x20-\x7e\s]").search
 
 Pairs = list[tuple[str, Any]]
 """Keys and values of an object, in order."""
@@ -87,7 +87,7 @@ def _read(reader: AnswerReader, pieces: Sequence[bytes]) -> Usage | None:
 
 def check_usage(document: bytes) -> None:
     """Compare the usage that the reader finds in an OpenAI document with that of a full parse."""
-    if _hard_to_tell(document) or (parsed := _pairs(document)) is None:
+    if _is_ambiguous(document) or (parsed := _pairs(document)) is None:
         return
     *_, last = (None, *_usages(parsed))
     assert _read(OpenAiAnswer(), [document]) == (None if last is None else _counted(last))

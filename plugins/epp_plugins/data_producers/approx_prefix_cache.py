@@ -253,7 +253,7 @@ class ApproxPrefixCacheProducer(
         self._by_key.pop(self._keys.pop(endpoint.name, 0), None)
         self._record.drop(endpoint.name)
 
-    def start_telling(self) -> None:
+    def start_sharing(self) -> None:
         self._facts = PrefixFacts()
 
     def new_facts(self, max_bytes: int) -> bytes:
@@ -280,7 +280,7 @@ class ApproxPrefixCacheProducer(
 
     def _parts(self, max_bytes: int) -> Iterator[bytes]:
         sizes = self._record.sizes()
-        most = self.max_told_bytes // BYTES_PER_HASH // max(1, len(sizes))
+        most = self.max_all_facts_bytes // BYTES_PER_HASH // max(1, len(sizes))
         for name, size in tuple(sizes.items()):
             if (key := self._keys.get(name)) is None:
                 continue

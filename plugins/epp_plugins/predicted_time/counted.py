@@ -35,15 +35,15 @@ class CountedTokens:
         "_endpoint",
         "_page_at",
         "_prompts",
+        "_reported",
         "_sent",
-        "_told",
     )
 
     def __init__(self, endpoint: EndpointModel) -> None:
         self._endpoint = endpoint
         self._prompts: int | None = None
         self._page_at = 0.0
-        self._told = 0
+        self._reported = 0
         """First tokens since the last page that other signals have reported."""
         self._carried = 0
         """First tokens that the last page should have counted, but did not."""
@@ -56,9 +56,9 @@ class CountedTokens:
         """Whether the server counts its prompts."""
         return bool(self._prompts)
 
-    def told(self) -> None:
+    def reported(self) -> None:
         """Count a first token that another signal has reported."""
-        self._told += 1
+        self._reported += 1
 
     def sent(self) -> None:
         """Count a request that is sent to the server."""
@@ -77,20 +77,20 @@ class CountedTokens:
         """
         before, self._prompts = self._prompts, prompts
         since, self._page_at = self._page_at, requested_at
-        told, self._told = self._told, 0
+        reported, self._reported = self._reported, 0
         if before is None or prompts < before:  # first page, or the server has restarted
             self._carried = 0
             return
         new = prompts - before
         if not new:
-            self._carried = told
+            self._carried = reported
             return
         keep = _KEEP ** min(new, 100)
         self._sent *= keep
         self._counted = self._counted * keep + new
         mine = self._mine(new)
-        expected = told + self._carried
-        self._carried = min(told, max(0, expected - mine))
+        expected = reported + self._carried
+        self._carried = min(reported, max(0, expected - mine))
         self._pass(mine - expected, since, requested_at, first_token)
 
     def _mine(self, new: int) -> int:

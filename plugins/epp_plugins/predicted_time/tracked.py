@@ -73,7 +73,7 @@ class TrackedEndpoint:
         for _ in range(sent):
             self.counted.sent()
         for _ in range(begun):
-            self.counted.told()
+            self.counted.reported()
 
     def release(self) -> None:
         """Stop observing the endpoint's metrics."""

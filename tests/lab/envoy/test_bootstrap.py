@@ -144,7 +144,7 @@ def test_envoy_accepts_every_health_check(settings: dict[str, Any]) -> None:
     assert servers["common_lb_config"] == {"healthy_panic_threshold": {"value": 1.0}}
 
 
-def test_envoy_checks_nothing_unless_told_to() -> None:
+def test_envoy_checks_nothing_unless_configured_to() -> None:
     for cluster in make_clusters():
         assert not cluster.keys() & {"health_checks", "common_lb_config"}
 

@@ -30,7 +30,7 @@ def free_port() -> int:
         return port
 
 
-async def test_a_fleet_runs_until_it_is_told_to_stop() -> None:
+async def test_a_fleet_runs_until_it_is_stopped() -> None:
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     task = asyncio.create_task(
         Fleet(FleetConfig(endpoints=3)).run(stop, ready=ready.set_result), name="fleet"

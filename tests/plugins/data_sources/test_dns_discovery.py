@@ -188,7 +188,7 @@ async def test_endpoints_of_another_source_fail_the_start() -> None:
 
 
 @virtual_time
-async def test_endpoints_that_another_source_has_later_are_told_once(logs: Logs) -> None:
+async def test_endpoints_that_another_source_has_later_are_reported_once(logs: Logs) -> None:
     names, sink = Names(web=found("10.0.0.2")), Sink()
     async with following(names, sink):
         await asyncio.sleep(1)
@@ -207,7 +207,7 @@ async def test_endpoints_that_another_source_has_later_are_told_once(logs: Logs)
 
 
 @virtual_time
-async def test_a_failure_keeps_the_endpoints_and_is_told_once(logs: Logs) -> None:
+async def test_a_failure_keeps_the_endpoints_and_is_reported_once(logs: Logs) -> None:
     names, sink = Names(web=found("10.0.0.1")), Sink()
     async with following(names, sink):
         await asyncio.sleep(1)
