@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import httpx
 
-from epp.cli.debug_pages import TIMEOUT_SECONDS, DebugClient, PageError
+from epp.cli.debug_pages import TIMEOUT_SECONDS, DebugClient, DebugPageError
 from epp.inputs import why_unreadable
 from epp.lab.results import JoinError, Record, epp_choices, joined_records, server_accounts
 
@@ -114,12 +114,12 @@ def _page(url: str) -> bytes:
 def _decision_pages(admin: str, wanted: Iterable[str]) -> Iterable[bytes]:
     try:
         client = DebugClient(admin)
-    except PageError as error:
+    except DebugPageError as error:
         raise JoinError(f"{admin}: {error}") from None
     for request_id in wanted:
         try:
             yield client.get(f"decisions/{quote(request_id, safe='')}")
-        except PageError as error:
+        except DebugPageError as error:
             if error.status != httpx.codes.NOT_FOUND:  # 404: this decision is missing, not the page
                 raise JoinError(str(error)) from None
 

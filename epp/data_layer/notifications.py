@@ -14,7 +14,7 @@ from epp.data_layer.plugins import (
     EndpointListener,
     EndpointSource,
 )
-from epp.data_layer.scraper import Binding
+from epp.data_layer.scraper import DataBinding
 from epp.data_layer.store import EndpointStore
 from epp.scheduling import Endpoint
 
@@ -65,7 +65,7 @@ class Notifications:
         self._ways: dict[int, _Way] = {}
         """By identity of the listener: plugins may compare equal or be unhashable."""
 
-    def use(self, listeners: Iterable[EndpointListener], bindings: Iterable[Binding]) -> None:
+    def use(self, listeners: Iterable[EndpointListener], bindings: Iterable[DataBinding]) -> None:
         """Replace the listeners; a new one is notified of every endpoint in the pool.
 
         A listener that stays is not notified again, even if its source has changed.
@@ -96,7 +96,7 @@ class _Way:
     """The object registered with the store: the listener or its :class:`Notified`."""
 
 
-def sources_by_listener(bindings: Iterable[Binding], kind: type[S]) -> dict[int, S]:
+def sources_by_listener(bindings: Iterable[DataBinding], kind: type[S]) -> dict[int, S]:
     """Return the first source of a kind that lists each listener, by the listener's identity."""
     found: dict[int, S] = {}
     for binding in bindings:

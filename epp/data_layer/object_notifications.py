@@ -13,7 +13,7 @@ import structlog
 
 from epp.data_layer.notifications import sources_by_listener
 from epp.data_layer.plugins import ObjectEvent, ObjectKind, ObjectListener, ObjectSource
-from epp.data_layer.scraper import Binding
+from epp.data_layer.scraper import DataBinding
 
 _log = structlog.get_logger(__name__)
 
@@ -54,7 +54,7 @@ class ObjectNotifications:
         self._without: dict[int, ObjectListener | ObjectSource] = {}
         """The plugins of the current graph that get no objects, by identity."""
 
-    def use(self, listeners: Iterable[ObjectListener], bindings: Iterable[Binding]) -> None:
+    def use(self, listeners: Iterable[ObjectListener], bindings: Iterable[DataBinding]) -> None:
         """Replace the listeners; a new one is notified of every object of its kind."""
         listeners, bindings = tuple(listeners), tuple(bindings)
         if self._feed is None:
@@ -80,7 +80,7 @@ class ObjectNotifications:
                 way.notify(event)
 
     def _log_no_objects(
-        self, listeners: Iterable[ObjectListener], bindings: Iterable[Binding]
+        self, listeners: Iterable[ObjectListener], bindings: Iterable[DataBinding]
     ) -> None:
         """Log each plugin that gets no objects, once."""
         plugins = [*(each.source for each in bindings), *listeners]

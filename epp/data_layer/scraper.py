@@ -53,7 +53,7 @@ _GOLDEN_RATIO: Final = 0.618033988749895
 """Its multiples modulo 1 spread the phases evenly for any number of endpoints."""
 
 
-class Binding(Protocol):
+class DataBinding(Protocol):
     """A source and its extractors, such as a ``SourceBinding`` of a plugin graph."""
 
     @property
@@ -68,7 +68,7 @@ class Binding(Protocol):
 class _Bound:
     """A typed binding; ``key`` identifies its plugin instances."""
 
-    def __init__(self, binding: Binding) -> None:
+    def __init__(self, binding: DataBinding) -> None:
         # The graph has checked the types; the configuration layer cannot name these classes.
         self.source = cast("DataSource", binding.source)
         self.extractors = cast("tuple[Extractor, ...]", tuple(binding.extractors))
@@ -96,7 +96,7 @@ class Scraper:
     def __init__(
         self,
         store: EndpointStore,
-        bindings: Iterable[Binding] = (),
+        bindings: Iterable[DataBinding] = (),
         *,
         interval_seconds: float = 0.05,
         timeout_seconds: float = 1.0,
@@ -154,7 +154,7 @@ class Scraper:
         """Let all scrapes together use this share of one core; the limit of each scrape stays."""
         self._pool_pace.share = share
 
-    def use(self, bindings: Iterable[Binding]) -> None:
+    def use(self, bindings: Iterable[DataBinding]) -> None:
         """Replace the bindings.
 
         A binding with the same plugin instances keeps its loops. Those of dropped bindings stop,

@@ -31,7 +31,7 @@ _GONE: Final = line_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class WatchScope:
     """A selection of objects to follow."""
 
     resource: Resource
@@ -75,7 +75,7 @@ class SharedWatch:
         unused: Called when it has had no user for :data:`UNUSED_SECONDS`.
     """
 
-    def __init__(self, scope: Scope, unused: Callable[["SharedWatch"], None]) -> None:
+    def __init__(self, scope: WatchScope, unused: Callable[["SharedWatch"], None]) -> None:
         self.scope = scope
         """The objects."""
         self._unused = unused

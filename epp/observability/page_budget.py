@@ -39,7 +39,7 @@ _FREED: Final = 1 / 4
 """Largest share of its limit that a sweep frees, so that batches are small."""
 
 
-class Claim:
+class SeriesClaim:
     """The space on the page that one label set uses.
 
     Attributes:
@@ -61,7 +61,7 @@ class Claim:
 class Claimant(Protocol):
     """A table of label sets."""
 
-    def review(self, now: float) -> Iterator[tuple[Claim, Callable[[], None]] | None]:
+    def review(self, now: float) -> Iterator[tuple[SeriesClaim, Callable[[], None]] | None]:
         """Update the claims, one per step; the table may change between steps.
 
         Yields:
@@ -103,9 +103,9 @@ class PageBudget:
         """Include ``claimant`` in sweeps."""
         self._claimants.append(claimant)
 
-    def open(self, standing: Standing) -> Claim:
+    def open(self, standing: Standing) -> SeriesClaim:
         """Return a new claim of 0 bytes."""
-        return Claim(standing, self._clock())
+        return SeriesClaim(standing, self._clock())
 
     def claimed_bytes(self, standing: Standing) -> int:
         """Return the bytes claimed by label sets of ``standing``."""
@@ -121,7 +121,7 @@ class PageBudget:
         return False
 
     def take(
-        self, claim: Claim, size_bytes: int, *, is_detail: bool = False, always: bool = False
+        self, claim: SeriesClaim, size_bytes: int, *, is_detail: bool = False, always: bool = False
     ) -> bool:
         """Add ``size_bytes`` to ``claim`` if there is space; return whether there was.
 
@@ -142,13 +142,13 @@ class PageBudget:
         claim.size_bytes += size_bytes
         return True
 
-    def close(self, claim: Claim) -> None:
+    def close(self, claim: SeriesClaim) -> None:
         """Release all bytes of ``claim``."""
         self._claimed[claim.standing] -= claim.size_bytes
         claim.size_bytes = 0
         self._full.clear()
 
-    def move(self, claim: Claim, standing: Standing) -> None:
+    def move(self, claim: SeriesClaim, standing: Standing) -> None:
         """Move ``claim`` to another standing, as trust in its names has changed."""
         if standing is claim.standing:
             return

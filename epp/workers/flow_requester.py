@@ -24,7 +24,7 @@ from epp.workers.flow_messages import (
     Asked,
     Declined,
     Ended,
-    Report,
+    FlowReport,
     facts_of,
 )
 from epp.workers.links import Links
@@ -223,7 +223,7 @@ class FlowRequester:
         settled, declined, ended = self._settled, self._declined, self._ended
         self._settled, self._declined, self._ended = [], [], []
         if self._owner is not None:
-            report = Report(self._accounts.news(), has_news, settled, declined, ended)
+            report = FlowReport(self._accounts.news(), has_news, settled, declined, ended)
             self._links.send(self._owner, REPORTED, report)
 
     # --- ends -------------------------------------------------------------------------------------

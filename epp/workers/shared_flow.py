@@ -31,7 +31,7 @@ from epp.workers.flow_messages import (
     REFUSED,
     REPORTED,
     WAITS,
-    Report,
+    FlowReport,
 )
 from epp.workers.flow_owner import FlowOwner
 from epp.workers.flow_requester import FlowRequester
@@ -148,7 +148,7 @@ class SharedFlowController(FlowController):
         else:
             self._requester.lost(worker)
 
-    def _reported(self, worker: int, report: Report) -> None:
+    def _reported(self, worker: int, report: FlowReport) -> None:
         self._owner.reported(worker, self._place.replica_name(worker), report)
 
     def _owner_waits(self, worker: int, waits: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from epp.doctor import Diagnosis, Gateway, Row, examine_envoy
+from epp.doctor import Diagnosis, DiagnosisRow, Gateway, examine_envoy
 from epp.doctor.sources import Source, source
 
 DESTINATION = "x-gateway-destination-endpoint"
@@ -128,7 +128,7 @@ def report(document: object, ext_proc: str | None = None, **known: Any) -> Diagn
     return examine_envoy(Gateway(given, ext_proc))
 
 
-def rows_of(found: Diagnosis, check: str) -> list[Row]:
+def rows_of(found: Diagnosis, check: str) -> list[DiagnosisRow]:
     return [row for row in found.rows if row.check == check]
 
 

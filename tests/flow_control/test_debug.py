@@ -12,7 +12,7 @@ from flow_control.shown import NOW, Waiting
 from epp.flow_control.plugins import Share
 from epp.flow_control.sessions import ExtensionPoints, Queue, RegistrationError, Session
 from epp.flow_control.views.debug_page import MOST, session_page, session_pages
-from epp.flow_control.views.session_page import BandLine, PluginLine, SessionPage, ShareLine
+from epp.flow_control.views.session_page import BandLine, SessionPage, SessionPluginLine, ShareLine
 
 
 def page(waiting: Waiting, points: ExtensionPoints | None = None) -> SessionPage:
@@ -256,8 +256,8 @@ def test_pages_of_session_plugins_are_those_of_the_newest_session() -> None:
     assert found["session/usage/now"] == ("session plugin 'usage'", 2)
     assert found["session"][0] == "the endpoint picker"
     assert found["session"][1].plugins == [
-        PluginLine(name="usage", pages=["usage/now"]),
-        PluginLine(name="quiet", pages=[]),
+        SessionPluginLine(name="usage", pages=["usage/now"]),
+        SessionPluginLine(name="quiet", pages=[]),
     ]
 
 

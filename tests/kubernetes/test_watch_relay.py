@@ -22,7 +22,7 @@ from epp.kubernetes.api import (
     UnreachableError,
 )
 from epp.kubernetes.api.relayed_errors import restored
-from epp.kubernetes.api.resource import Call
+from epp.kubernetes.api.resource import ApiCall
 from epp.kubernetes.shared_client import SharedClient
 from epp.kubernetes.watch_relay import WatchRelay
 from epp.observability.http_connection import Request, Response
@@ -34,7 +34,7 @@ from .followed import Thing, briefly, following
 from .relays import relayed_client, served_relay
 
 PATH = "/api/v1/namespaces/d/configmaps"
-WATCH = Call(verb="watch", resource=CONFIG_MAPS, namespace="d")
+WATCH = ApiCall(verb="watch", resource=CONFIG_MAPS, namespace="d")
 FROM_THE_BEGINNING = {"watch": "true", "sendInitialEvents": "true"}
 IN_D = {"namespace": "d"}
 

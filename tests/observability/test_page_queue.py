@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from epp.observability.page_queue import PageQueue, QueueFullError
+from epp.observability.page_queue import PageQueue, PageQueueFullError
 
 
 class Maker:
@@ -49,7 +49,7 @@ async def test_who_finds_the_queue_full_is_refused_at_once() -> None:
         for name in ("made", "waits", "waits, too"):
             tasks.create_task(maker.ask(queue, name))
             await turns()
-        with pytest.raises(QueueFullError):
+        with pytest.raises(PageQueueFullError):
             await maker.ask(queue, "too many")
         shared = tasks.create_task(maker.ask(queue, "waits"))
         await turns()

@@ -14,7 +14,7 @@ from epp.parsing.plugins import AnswerReader, Usage
 from epp.pb.vertexai.prediction_pb2 import HttpBody
 from epp.pb.vllm.grpc.engine.vllm_engine_pb2 import EmbedResponse, GenerateResponse
 from epp.testing import make_request
-from epp_plugins.parsers.grpc_frames import Frames
+from epp_plugins.parsers.grpc_frames import GrpcFrames
 from epp_plugins.parsers.usage import OpenAiAnswer
 from tools.fuzz.json_text import JsonText
 from tools.fuzz.request_bodies import PARSERS, framed
@@ -188,7 +188,7 @@ def check_frames(pieces: Sequence[bytes]) -> None:
         if end <= len(body) and end > at + 5 and not body[at]:
             expected.append(body[at + 5 : end])
         at = end
-    frames = Frames()
+    frames = GrpcFrames()
     assert [found for piece in pieces for found in frames.messages(piece)] == expected
 
 

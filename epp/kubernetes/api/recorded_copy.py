@@ -15,8 +15,8 @@ from epp.kubernetes.api.events import (
     Deleted,
     Event,
     Identified,
+    ListPage,
     ObjectList,
-    Page,
     Undecodable,
     event_decoder,
 )
@@ -53,10 +53,10 @@ class RawDecoder:
         other: Event[RawObject] = event
         return other
 
-    def page(self, body: bytes) -> Page[RawObject]:
+    def page(self, body: bytes) -> ListPage[RawObject]:
         found = self._list.decode(body)
         items = [self._object(each) for each in found.items or ()]
-        return Page(items, [], found.metadata.resource_version, found.metadata.continue_)
+        return ListPage(items, [], found.metadata.resource_version, found.metadata.continue_)
 
     def _object(self, raw: msgspec.Raw) -> RawObject:
         json = bytes(raw)  # a copy: the raw value would keep the whole page in memory

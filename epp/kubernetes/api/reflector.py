@@ -32,12 +32,12 @@ from epp.kubernetes.api.events import (
     Decoder,
     Deleted,
     Failed,
-    Page,
+    ListPage,
     T,
     Undecodable,
 )
 from epp.kubernetes.api.local_copy import Key, LocalCopy
-from epp.kubernetes.api.resource import Call, Resource
+from epp.kubernetes.api.resource import ApiCall, Resource
 
 _log = structlog.get_logger(__name__)
 
@@ -203,7 +203,7 @@ class Reflector(Generic[T]):
             fresh.add_page(page)
         self._replace(fresh)
 
-    async def _page(self, params: Mapping[str, str | int]) -> Page[T]:
+    async def _page(self, params: Mapping[str, str | int]) -> ListPage[T]:
         body = await self._client.list_page(
             self.resource,
             namespace=self.namespace,
@@ -281,7 +281,7 @@ class Reflector(Generic[T]):
         if not isinstance(event, Failed):
             return event
         status = event.object
-        call = Call(verb="watch", resource=self.resource, namespace=self.namespace)
+        call = ApiCall(verb="watch", resource=self.resource, namespace=self.namespace)
         raise ApiError(status.code, status.reason, status.message, call)
 
     def _replace(self, fresh: LocalCopy[T]) -> None:

@@ -14,8 +14,8 @@ from epp.lab.envoy.access_log import STANDARD_OUTPUT, fields
 from epp.lab.envoy.client_headers import HeaderRules
 from epp.lab.envoy.clusters import CIRCUIT_BREAKER_LIMIT
 from epp.lab.envoy.gateway_config import (
+    CheckedHosts,
     GatewayConfig,
-    HealthCheck,
     Mode,
     ModelServerProtocol,
     Product,
@@ -168,7 +168,7 @@ def _extension_policy(config: GatewayConfig) -> dict[str, Any]:
         "timeout": {"tcp": {"connectTimeout": f"{config.epp_connect_timeout_seconds:g}s"}},
         "http2": {"initialStreamWindowSize": str(config.limits.echo_window_bytes)},
     }
-    if HealthCheck.ENDPOINT_PICKER in config.health_checks:
+    if CheckedHosts.ENDPOINT_PICKER in config.health_checks:
         settings["healthCheck"] = _health_check(config)
     ext_proc = {
         "backendRefs": [{"name": EPP_SERVICE, "port": config.epp_port}],

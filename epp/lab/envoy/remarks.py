@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from epp.lab.envoy.addresses import parse_ip
 from epp.lab.envoy.client_headers import ClientHeaders
 from epp.lab.envoy.gateway_config import (
+    CheckedHosts,
     Destination,
     GatewayConfig,
-    HealthCheck,
     Mode,
     ModelServerProtocol,
 )
@@ -69,7 +69,7 @@ def remarks(config: GatewayConfig) -> list[str]:
         paragraphs.append(
             "Fail-closed: if the endpoint picker is down, Envoy answers requests with 500."
         )
-    if HealthCheck.ENDPOINT_PICKER in config.health_checks:
+    if CheckedHosts.ENDPOINT_PICKER in config.health_checks:
         paragraphs.append(_checked(config))
     if config.headers.client_headers is ClientHeaders.KEEP:
         paragraphs.append(

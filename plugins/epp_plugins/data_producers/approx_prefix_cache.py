@@ -91,7 +91,7 @@ from epp_plugins.data_producers.prefix_facts import (
 )
 from epp_plugins.data_producers.prefix_index import DEFAULT_MAX_BYTES, PrefixIndex
 from epp_plugins.data_producers.prefix_predictions import PrefixPredictions
-from epp_plugins.data_producers.prefix_record import PrefixRecord
+from epp_plugins.data_producers.prefix_record import EndpointPrefixes
 from epp_plugins.state_keys import (
     DEFAULT_PREFILL_PROFILE,
     PREFILL_PROFILE,
@@ -165,7 +165,7 @@ class ApproxPrefixCacheProducer(
         self._matches = prefix_matches_of(name)
         # Set per instance, unlike the keys of most plugins: it depends on its name.
         self.writes: tuple[StateKey[Any], ...] = (self._matches,)  # type: ignore[misc]
-        self._record = PrefixRecord(
+        self._record = EndpointPrefixes(
             self.index,
             StateKey(f"hashed-prompt/{name}"),
             block_size=tokens,

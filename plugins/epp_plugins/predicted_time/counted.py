@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from heapq import merge
 from operator import attrgetter
 
-from epp_plugins.predicted_time.endpoint import EndpointModel, InFlight
+from epp_plugins.predicted_time.endpoint import EndpointModel, PredictedRequest
 from epp_plugins.predicted_time.others import OtherPrompt
 
 _KEEP = 0.98
@@ -65,7 +65,10 @@ class CountedTokens:
         self._sent += 1.0
 
     def page(
-        self, prompts: int, requested_at: float, first_token: Callable[[InFlight, float], None]
+        self,
+        prompts: int,
+        requested_at: float,
+        first_token: Callable[[PredictedRequest, float], None],
     ) -> None:
         """Report the requests that have got their first token since the last page.
 
@@ -109,7 +112,7 @@ class CountedTokens:
         count: int,
         since: float,
         until: float,
-        first_token: Callable[[InFlight, float], None],
+        first_token: Callable[[PredictedRequest, float], None],
     ) -> None:
         begun = self._oldest(count, until)
         part, left = 0.5, len(begun)
@@ -122,15 +125,15 @@ class CountedTokens:
                 )
             part = 1.0
             left -= 1
-            if isinstance(request, InFlight):
+            if isinstance(request, PredictedRequest):
                 first_token(request, at)
             else:
                 self._endpoint.counted(request, at)
 
-    def _oldest(self, count: int, until: float) -> list[InFlight | OtherPrompt]:
+    def _oldest(self, count: int, until: float) -> list[PredictedRequest | OtherPrompt]:
         """Return the oldest prompts without a first token, at most ``count``, sent by ``until``."""
-        begun: list[InFlight | OtherPrompt] = []
-        prompts: Iterable[InFlight | OtherPrompt] = self._endpoint.pending
+        begun: list[PredictedRequest | OtherPrompt] = []
+        prompts: Iterable[PredictedRequest | OtherPrompt] = self._endpoint.pending
         if self._endpoint.others.pending:
             prompts = merge(prompts, self._endpoint.others.waiting, key=_sent_at)
         for each in prompts:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from epp.request_control.plugins import EndCause
 from epp.scheduling import Endpoint
-from epp_plugins.predicted_time.endpoint import InFlight
+from epp_plugins.predicted_time.endpoint import PredictedRequest
 from epp_plugins.predicted_time.forecast import RequestForecast
 from epp_plugins.predicted_time.tracked import TrackedEndpoint
 
@@ -35,7 +35,7 @@ class SentRequest:
     ) -> None:
         self.tracked = tracked
         self.target_model = forecast.target_model
-        self.request: InFlight = tracked.sent(
+        self.request: PredictedRequest = tracked.sent(
             forecast.tokens_of(tracked.endpoint),
             now,
             total_tokens=forecast.total_tokens,

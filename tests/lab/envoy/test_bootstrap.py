@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from epp.lab.envoy import (
+    CheckedHosts,
     Destination,
     EnvoyConfigError,
     GatewayConfig,
     GatewayLimits,
-    HealthCheck,
     Mode,
     ModelServerProtocol,
     validate,
@@ -122,7 +122,7 @@ HEALTH = [
 
 @pytest.mark.parametrize("settings", HEALTH, ids=["by name", "a socket", "fail-open", "h2c"])
 def test_envoy_accepts_every_health_check(settings: dict[str, Any]) -> None:
-    config = make_config(health_checks=frozenset(HealthCheck), **settings)
+    config = make_config(health_checks=frozenset(CheckedHosts), **settings)
     validate(render_yaml(config))
     *pickers, servers = bootstrap(config)["static_resources"]["clusters"]
     for cluster in (*pickers, servers):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from epp_plugins.predicted_time import CountedTokens, FleetModel, InFlight
+from epp_plugins.predicted_time import CountedTokens, FleetModel, PredictedRequest
 
 
 class Server:
@@ -12,19 +12,19 @@ class Server:
         self.model = FleetModel()
         self.counted = CountedTokens(self.model.endpoint("a"))
 
-    def send(self, now: float) -> InFlight:
+    def send(self, now: float) -> PredictedRequest:
         self.counted.sent()
         return self.model.sent("a", 1000.0, now)
 
-    def report(self, request: InFlight, now: float) -> None:
+    def report(self, request: PredictedRequest, now: float) -> None:
         self.counted.reported()
         self.model.first_token(request, now)
 
-    def page(self, prompts: int, now: float) -> list[tuple[InFlight, float]]:
+    def page(self, prompts: int, now: float) -> list[tuple[PredictedRequest, float]]:
         """Return the requests whose first tokens the page shows, and when they came."""
-        begun: list[tuple[InFlight, float]] = []
+        begun: list[tuple[PredictedRequest, float]] = []
 
-        def first_token(request: InFlight, at: float) -> None:
+        def first_token(request: PredictedRequest, at: float) -> None:
             begun.append((request, round(at, 6)))
             self.model.first_token(request, at)
 
