@@ -109,7 +109,7 @@ class Supervisor:
         """Have every worker reload; return the outcomes, "" for a configuration that is in use."""
         running = [each for each in self._workers if each.is_running]
         for each in running:
-            each.tell(Order(reload=True))
+            each.send(Order(reload=True))
         faults: list[str] = []
         try:
             async with asyncio.timeout(_RELOAD_SECONDS):
@@ -213,7 +213,7 @@ class Supervisor:
         running.sort(key=lambda each: (not each.is_ready, each.lives, each.index))
         self._leader = running[0] if running else None
         if self._leader is not None:
-            self._leader.tell(Order(lead=True))
+            self._leader.send(Order(lead=True))
 
     async def _stop_when(self, stop: asyncio.Event) -> None:
         await stop.wait()

@@ -101,8 +101,8 @@ def chat(*pictures: str) -> list[pb.ProcessingRequest]:
 
 
 def facts(answer: pb.ProcessingResponse) -> dict[str, Any]:
-    told: dict[str, Any] = json_format.MessageToDict(answer.dynamic_metadata)["envoy.lb"]
-    return told
+    metadata: dict[str, Any] = json_format.MessageToDict(answer.dynamic_metadata)["envoy.lb"]
+    return metadata
 
 
 def destination(answers: list[pb.ProcessingResponse]) -> str:

@@ -176,7 +176,7 @@ class Traffic:
                 await asyncio.sleep(max(0.0, start + number / rate - time.monotonic()))
                 tasks.create_task(self._send(number, kind), name=f"request-{number}")
                 self._begun += 1
-                await self._tell()
+                await self._notify()
 
     async def until_begun(self, requests: int) -> None:
         """Wait until ``requests`` requests have been sent."""
@@ -191,7 +191,7 @@ class Traffic:
         async with self._news:
             await self._news.wait_for(holds)
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._news:
             self._news.notify_all()
 
@@ -241,4 +241,4 @@ class Traffic:
         self.sent.append(
             Sent(number, kind, began_at, ended_at, answer.status, verdict, server, refusal)
         )
-        await self._tell()
+        await self._notify()
