@@ -92,8 +92,8 @@ async def _each_killed(
         ]
     if setting.fail_open:
         outcome.expect("no request fails", holds=set(outcome.verdicts) == {Verdict.WHOLE})
-        refusals = Counter(each.refusal for each in traffic.sent if each.refusal)
-        outcome.broken += [f"{count} times {text}" for text, count in refusals.most_common(5)]
+        failures = Counter(each.failure for each in traffic.sent if each.failure)
+        outcome.broken += [f"{count} times {text}" for text, count in failures.most_common(5)]
     outcome.expect("the others go on", holds=all(set(each) <= {Verdict.WHOLE} for each in later))
     return outcome
 
