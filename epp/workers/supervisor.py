@@ -7,9 +7,7 @@ by asking the workers, watches the Kubernetes API for them, and has neither pool
 
 import asyncio
 import os
-import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Sequence
 from mmap import mmap
 from pathlib import Path
@@ -26,6 +24,7 @@ from epp.workers.flight_rows import ROW_BYTES, clear_row
 from epp.workers.front import Front
 from epp.workers.place import RELAY_SOCKET, Place
 from epp.workers.ports import ReservedPorts
+from epp.workers.socket_folder import SocketFolder
 from epp.workers.watch_server import relayed_watches
 from epp.workers.worker_process import START_SECONDS, WorkerProcess, worker_command
 
@@ -75,7 +74,8 @@ class Supervisor:
         """
         settings = self._settings
         ports = ReservedPorts(settings)
-        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="epp-workers-"))
+        sockets = await asyncio.to_thread(SocketFolder)
+        folder = sockets.path
         memory = self._memory
         try:
             os.ftruncate(memory, settings.workers * ROW_BYTES)
@@ -88,7 +88,7 @@ class Supervisor:
                 await self._answer_for_all(stop, ready, ports.numbers[0])
         finally:
             ports.close()
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await asyncio.to_thread(sockets.close)
 
     async def _answer_for_all(
         self, stop: asyncio.Event, ready: Callable[[Ports], None], grpc_port: int

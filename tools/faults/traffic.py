@@ -22,7 +22,7 @@ from epp.lab.results.record import ErrorKind
 CHARS_PER_TOKEN = 4
 _OK, _SERVER_ERROR = 200, 500
 _DONE = "data: [DONE]"
-_REFUSAL_BYTES = 160
+_FAILURE_BYTES = 160
 
 
 class Verdict(Enum):
@@ -129,8 +129,8 @@ class Sent:
     verdict: Verdict
     server: str
     """The model server that answered; "" if none did."""
-    refusal: str = ""
-    """Status and beginning of the body of a refusal."""
+    failure: str = ""
+    """What was received in place of a whole answer, or what ended it; "" for a whole one."""
 
 
 def http_request(host: str, document: dict[str, object], *headers: str) -> bytes:
@@ -225,20 +225,21 @@ class Traffic:
                     await connection.exchange(request, answer)
                 finally:
                     pool.release(connection)
-            is_complete = True
+            is_complete, cause = True, ""
         except TimeoutError:
-            is_complete = False
+            is_complete, cause = False, f"not complete within {self._timeout_seconds:g} s: "
         except RequestFailedError as error:
             if error.kind not in {ErrorKind.RESET, ErrorKind.MALFORMED}:
                 raise
-            is_complete = False
+            is_complete, cause = False, f"{error}: "
         verdict = answer.verdict(kind, is_complete=is_complete)
         server = answer.headers.get(b"x-served-by", b"").decode()
         ended_at = time.monotonic()
-        refusal = ""
-        if verdict is Verdict.REFUSED:
-            refusal = f"{answer.status} {answer.body[:_REFUSAL_BYTES].decode(errors='replace')}"
+        failure = ""
+        if verdict is not Verdict.WHOLE:
+            body = answer.body[:_FAILURE_BYTES].decode(errors="replace")
+            failure = f"{verdict.value}: {cause}{answer.status} {body}"
         self.sent.append(
-            Sent(number, kind, began_at, ended_at, answer.status, verdict, server, refusal)
+            Sent(number, kind, began_at, ended_at, answer.status, verdict, server, failure)
         )
         await self._notify()
