@@ -40,7 +40,7 @@ def make_call(
 
 
 def request_or_refusal(parser: Parser, body: bytes, *, path: str = "") -> LLMRequest | None:
-    """The request that ``body`` is; None if it is refused in the way that clients are told of."""
+    """The request that ``body`` is; None if it is refused with an error for the client."""
     try:
         request = parser.parse(make_call(parser, body, path=path, may_lack_model=True))
     except ParseError:

@@ -23,7 +23,7 @@ from epp_plugins.state_keys import PEER_ENDPOINT
 
 
 class StubDecider(StageDecider):
-    """Answers what it is told to, and notes the names of the endpoints it was asked about."""
+    """Answers what a test sets, and notes the names of the endpoints it was asked about."""
 
     type: ClassVar[str] = "stub-decider"
 
@@ -126,7 +126,7 @@ class Stages:
         state: CycleState | None = None,
         **request: Any,
     ) -> Outcome:
-        """Schedule one request, and tell the plugins."""
+        """Schedule one request, and call the plugins' hooks."""
         self.runs.clear()
         state = CycleState() if state is None else state
         asked = make_request(headers=headers, **request)

@@ -67,7 +67,7 @@ class Short(Filter):
 
 
 class Returning(Filter, Scorer, Picker):
-    """Returns what it is told to."""
+    """Returns a given value."""
 
     type = "returning"
     name = "returning"

@@ -216,7 +216,7 @@ def placed(document: Document, path: str, *, on_key: bool = False) -> tuple[int,
         ("plugins[0].parameters", (4, 5), (3, 3)),
         ('plugins[0].parameters.labels["a.b/c"]', (4, 23), (4, 14)),
         ("plugins[2].type", (5, 13), (5, 7)),
-        # What is not there is told of where it would be.
+        # A missing value is reported where it would be.
         ("plugins[0].name", (2, 3), (2, 3)),
         ("plugins[0].parameters.labels.x.y", (4, 13), (4, 13)),
         ("plugins[9].type", (2, 1), (2, 1)),

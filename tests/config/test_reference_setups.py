@@ -1,6 +1,6 @@
 """The reference's named set-ups load unchanged, and mean the same once the defaults are filled in.
 
-Each is told of by facts: what every profile runs, in order and with weights, what defaulting adds,
+Facts describe each: what every profile runs, in order and with weights, what defaulting adds,
 and every warning.
 """
 

@@ -177,7 +177,7 @@ def test_e5_without_a_hint_all_of_the_pool_is_chosen_from(subset: Any, follow: b
     assert_routes(hinted(subset, follow=follow).answers[0], "request_headers", BEST)
 
 
-# --- what the gateway is told -----------------------------------------------------------------
+# --- what the gateway receives ----------------------------------------------------------------
 
 
 class Steering(PreRequest):

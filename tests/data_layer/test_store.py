@@ -20,7 +20,7 @@ from epp.scheduling import NEVER_SCRAPED, AttributeKey, Endpoint, EndpointMetric
 
 
 class Recorder:
-    """A listener that remembers what it was told and keeps a pool of its own."""
+    """A listener that records its notifications and keeps a pool of its own."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []

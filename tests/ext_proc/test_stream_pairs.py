@@ -41,7 +41,7 @@ EXPECTED: dict[ExtProcState, set[str]] = {
     ExtProcState.REQUEST_HEADERS: {"request_headers"},
     # Envoy's own answer to the client, such as 413, may come at any time.
     ExtProcState.REQUEST_BODY: {"request_body", "request_trailers", "response_headers"},
-    # The end of a body over 1 MB may be told twice (envoy#46237).
+    # The end of a body over 1 MB may be reported twice (envoy#46237).
     ExtProcState.DECIDING: {"request_body", "request_trailers", "response_headers"},
     ExtProcState.RESPONSE_HEADERS: {"request_body", "request_trailers", "response_headers"},
     ExtProcState.RESPONSE_BODY: {

@@ -1,6 +1,6 @@
 """A plain model of the dispatcher: lists that are searched from scratch at every step.
 
-Made of the rules that operators are told (docs/flow-control.md, and the docstring of
+Made of the documented rules (docs/flow-control.md, and the docstring of
 ``epp.flow_control.queues.bands``), not of the code under test. It keeps no heap, no timer and no
 sessions: whoever could go by the rules goes at the end of every turn.
 """

@@ -33,7 +33,7 @@ LONG = "You answer questions about the city of Ulm, its minster and its sparrow.
 
 @dataclass
 class Decision:
-    """What Envoy is told of one request."""
+    """What the endpoint picker returns to Envoy for one request."""
 
     status: int
     """Of the answer in the model server's place; 0 if the request is routed."""

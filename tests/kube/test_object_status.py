@@ -220,7 +220,7 @@ async def test_a_status_is_written_over_the_version_that_was_seen_alone(
 async def test_what_is_missing_shows_in_the_refusal(
     client: ApiClient, namespace: Namespace
 ) -> None:
-    """An object that is gone is told by its name, a kind without a status is not."""
+    """The error for a missing object has its name, that for a kind without a status has not."""
     gone = make_status(namespace, await namespace.create_objective("batch", "pool", -1))
     checked(await namespace.admin.delete(namespace.path(OBJECTIVE, "batch")))
     with pytest.raises(ApiError, match="404 NotFound") as refused:

@@ -77,7 +77,7 @@ class Faults:
     watch_list: Literal["served", "refused", "ignored"] = "served"
     """What happens to ``sendInitialEvents``."""
     expired_as: Literal["event", "status"] = "event"
-    """How a watch is told that its resource version is too old."""
+    """How a watch learns that its resource version is too old."""
     lists_wait_for: asyncio.Event | None = None
     """Lists are answered when it is set."""
     raw: bytes | None = None

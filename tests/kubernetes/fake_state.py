@@ -51,7 +51,7 @@ class Change:
     after: Json | None
 
     def event(self, matches: Matches) -> Json | None:
-        """Return what a watch of the objects that match is told of it."""
+        """Return the event that a watch of the objects that match receives."""
         was = self.before is not None and matches(self.before)
         now = self.after is not None and matches(self.after)
         if now:

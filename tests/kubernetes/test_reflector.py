@@ -308,7 +308,7 @@ async def test_a_connection_that_falls_silent_is_replaced(
         await followed.synced()
         await api.until(lambda: api.watches == 1)
         api.faults.is_hung = True
-        api.create(CONFIG_MAPS, "a")  # the watch is not told
+        api.create(CONFIG_MAPS, "a")  # the watch does not receive it
         await api.until(lambda: api.watches == 0)
         api.faults.is_hung = False
         await followed.until(lambda: followed.names == {"a"})

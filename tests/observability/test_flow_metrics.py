@@ -170,7 +170,7 @@ def test_a_flow_that_comes_back_counts_from_0() -> None:
 @pytest.mark.parametrize(
     ("fairness_id", "priority"),
     [("tenant", -1), ("neighbour", 0), ("never seen", 0)],
-    ids=["its flow in another band", "another tenant", "a flow that nothing was told of"],
+    ids=["its flow in another band", "another tenant", "a flow that was not reported"],
 )
 def test_other_flows_keep_their_series(fairness_id: str, priority: int) -> None:
     metrics, flows = make_metrics()

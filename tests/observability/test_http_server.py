@@ -40,7 +40,7 @@ async def serving(
 
 
 class Held:
-    """Answers when it is told to; the test and the server run on different loops."""
+    """Answers when the test lets it; the test and the server run on different loops."""
 
     def __init__(self) -> None:
         self._asked = threading.Semaphore(0)

@@ -23,7 +23,7 @@ LIMIT = 1_000_000
 
 
 class Clock:
-    """Stands still until it is told otherwise."""
+    """Stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -8,7 +8,7 @@ from epp.observability.page_queue import PageQueue, PageQueueFullError
 
 
 class Maker:
-    """Makes numbered pages when it is told to."""
+    """Makes numbered pages when a test lets it."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []

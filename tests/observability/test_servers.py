@@ -120,7 +120,7 @@ async def test_a_browser_gets_no_page_for_its_icon(server: MetricsServer) -> Non
 
 
 class HeldRendering:
-    """Stands in for the rendering, which goes on when it is told to."""
+    """Stands in for the rendering, which continues when a test lets it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rendered: list[tuple[str, ...]] = []

@@ -126,6 +126,6 @@ def answer_to(headers: Mapping[str, str]) -> int:
 def test_no_plugin_fails_by_what_a_client_sends(headers: Mapping[str, str]) -> None:
     FAULTS.seen.clear()
     status = answer_to(headers)
-    # A mistake of its own that it is told of: an unknown profile, no endpoint under that address.
+    # A mistake of its own, reported to it: an unknown profile, no endpoint under that address.
     assert status == 200 or (status in (400, 429) and "epp-profile" in headers)
     assert FAULTS.seen == []

@@ -186,7 +186,7 @@ def test_a_session_id_leads_back_to_where_it_went_first(kind: str) -> None:
     first = {session: epp.goes_to(session) for session in SESSIONS}
     assert {session: epp.goes_to(session) for session in SESSIONS} == first
     assert len(set(first.values())) > 1
-    assert epp.send({"x-session-id": "s-0"})[1] == {}, "the client is told nothing"
+    assert epp.send({"x-session-id": "s-0"})[1] == {}, "the client gets no token"
 
 
 @BOTH

@@ -113,7 +113,7 @@ class Node:
 
 
 def pass_time(wire: Wire, clock: Clock, nodes: Sequence[Node], seconds: float) -> None:
-    """Let all replicas tell and hear for some time."""
+    """Let all replicas send and receive for some time."""
     for _ in ticks(clock, seconds):
         for node in nodes:
             node.replica.tick()

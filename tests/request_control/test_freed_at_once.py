@@ -126,7 +126,7 @@ async def test_nothing_of_a_request_is_left_once_it_is(
         end(pool, pool.ask(headers))
         await pool.is_over.wait()
         assert pool.outcomes == [outcome]
-        await asyncio.sleep(0)  # the turn in which it was told of ends
+        await asyncio.sleep(0)  # the turn in which it was reported ends
     kinds = (QueuedRequest, PendingDecision, RoutedRequest)
     left = [type(each) for each in gc.get_objects() if isinstance(each, kinds)]
     assert len(left) == (0 if fills is None else 2), left  # what fills the queue waits

@@ -1,6 +1,6 @@
 """A worker that only talks to its supervisor: `stub_worker.py FOLDER`.
 
-It notes in FOLDER what it is told: a file for each order, named after the worker. A file
+It notes its orders in FOLDER: a file for each order, named after the worker. A file
 ``fails-INDEX`` there makes it end with that status at once, ``silent-INDEX`` makes it report
 nothing after its first report.
 """

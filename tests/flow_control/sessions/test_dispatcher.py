@@ -220,7 +220,7 @@ def test_handlers_of_the_configuration_also_hear_of_what_happens_between_session
     other = made.job("other")
     made.dispatcher.start(other.tasks[0], made.cluster.nodes["a"])
     assert accounts.events == ["+job", "-job", "+job", "-job", "+other"]
-    assert made.run() == {"job": "a"}  # nothing is left to place; the world was told of job alone
+    assert made.run() == {"job": "a"}  # nothing is left to place; the world received job alone
 
 
 def test_a_session_sees_what_is_in_flight() -> None:

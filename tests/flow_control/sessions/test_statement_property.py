@@ -113,7 +113,7 @@ def test_accounts_follow_the_cluster_and_an_undone_statement_leaves_no_trace(
             else:
                 step(made, statement, tasks[number], place)
             assert ledger.present == held(made)
-            assert made.world.bound == known  # nothing is told before the commit
+            assert made.world.bound == known  # the world learns nothing before the commit
         made.world.refuses = partial(eq, end, "refused")
         if end == "discard":
             statement.discard()

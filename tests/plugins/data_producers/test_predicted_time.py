@@ -235,7 +235,7 @@ def test_without_bodies_the_servers_counter_shows_first_tokens(stream: bool) -> 
         flight.head()
         flight.end(EndCause.ENDED)
     assert (pool.pending(pool.a), pool.learned()) == (0, 1)
-    # The second is on the next page, but has been told by its end.
+    # The second is on the next page, but its end has reported it.
     pool.now += 0.1
     Flight(pool, pool.a)
     pool.page(pool.a, prompts=2)

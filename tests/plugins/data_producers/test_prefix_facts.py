@@ -103,7 +103,7 @@ def test_another_replica_knows_where_a_prompt_was_sent() -> None:
     theirs.learn(mine.new_facts(PART))
     _, matches = looked_up(theirs, b"x" * (3 * BLOCK), there)
     assert matches.blocks == {there[1].name: 3}
-    assert theirs.new_facts(PART) == b""  # what was learned is not told again
+    assert theirs.new_facts(PART) == b""  # what was learned is not passed on
 
 
 def test_without_other_replicas_nothing_is_remembered_for_them() -> None:

@@ -27,7 +27,7 @@ STEPS = st.one_of(
 
 
 class Adversary:
-    """Does what it is told to a model."""
+    """Applies the steps of a test to a model."""
 
     def __init__(self, model: FleetModel) -> None:
         self.model = model

@@ -113,7 +113,7 @@ def test_headers(
 ) -> None:
     plugin = handler({"deciderPluginName": decider})
     headers: list[PreRequest] = [make_plugin(DisaggHeadersHandler)] if has_headers_handler else []
-    # Listed after the handler, or before it: then the handler is told once more, after them.
+    # Listed after the handler, or before it: then the handler is called once more, after them.
     stages = Stages(plugin, PROFILES, headers if is_first else [*headers, plugin])
     stripped = {name: None for name in (PREFILLER, ENCODERS) if sent}
     assert stages.send(BOTH, sent).headers == stripped | want
