@@ -22,7 +22,7 @@ _NEW_PREFIX: Final = "new-epp-workers-"
 """Prefix until the lock is held: no other supervisor removes such a directory."""
 
 
-class SocketFolder:
+class WorkerSocketFolder:
     """A new directory, which only this user can open. Blocks while the file system does."""
 
     def __init__(self) -> None:

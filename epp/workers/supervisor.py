@@ -24,7 +24,7 @@ from epp.workers.flight_rows import ROW_BYTES, clear_row
 from epp.workers.front import Front
 from epp.workers.place import RELAY_SOCKET, Place
 from epp.workers.ports import ReservedPorts
-from epp.workers.socket_folder import SocketFolder
+from epp.workers.socket_folder import WorkerSocketFolder
 from epp.workers.watch_server import relayed_watches
 from epp.workers.worker_process import START_SECONDS, WorkerProcess, worker_command
 
@@ -74,7 +74,7 @@ class Supervisor:
         """
         settings = self._settings
         ports = ReservedPorts(settings)
-        sockets = await asyncio.to_thread(SocketFolder)
+        sockets = await asyncio.to_thread(WorkerSocketFolder)
         folder = sockets.path
         memory = self._memory
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from epp.workers.socket_folder import SocketFolder, in_use
+from epp.workers.socket_folder import WorkerSocketFolder, in_use
 
 KILLED = """
 import os, signal
@@ -36,7 +36,7 @@ def left_by_a_killed_supervisor(parent: Path) -> Path:
 
 
 def test_it_is_for_this_user_alone_and_removed_at_the_end(tmp_path: Path) -> None:
-    folder = SocketFolder()
+    folder = WorkerSocketFolder()
     assert folder.path.parent == tmp_path
     assert folder.path.stat().st_mode & 0o777 == 0o700
     (folder.path / "links-0").touch()
@@ -47,13 +47,13 @@ def test_it_is_for_this_user_alone_and_removed_at_the_end(tmp_path: Path) -> Non
 def test_that_of_a_killed_supervisor_is_removed_by_the_next_one(tmp_path: Path) -> None:
     left = left_by_a_killed_supervisor(tmp_path)
     assert left.exists()
-    folder = SocketFolder()
+    folder = WorkerSocketFolder()
     assert list(tmp_path.iterdir()) == [folder.path]
     folder.close()
 
 
 def test_that_of_another_supervisor_stays(tmp_path: Path) -> None:
-    first, second = SocketFolder(), SocketFolder()
+    first, second = WorkerSocketFolder(), WorkerSocketFolder()
     assert set(tmp_path.iterdir()) == {first.path, second.path}
     first.close()
     second.close()
@@ -62,9 +62,9 @@ def test_that_of_another_supervisor_stays(tmp_path: Path) -> None:
 def test_it_stays_while_a_worker_of_a_killed_supervisor_drains(tmp_path: Path) -> None:
     left = left_by_a_killed_supervisor(tmp_path)
     with in_use(left):
-        SocketFolder().close()
+        WorkerSocketFolder().close()
         assert left.exists()
-    SocketFolder().close()
+    WorkerSocketFolder().close()
     assert not left.exists()
 
 
@@ -77,9 +77,9 @@ def test_only_directories_of_this_user_are_removed(
     left = left_by_a_killed_supervisor(tmp_path)
     with monkeypatch.context() as as_another:
         as_another.setattr(os, "geteuid", lambda: os.getuid() + 1)
-        SocketFolder().close()
+        WorkerSocketFolder().close()
         assert left.exists()
-    SocketFolder().close()
+    WorkerSocketFolder().close()
     assert {each.name for each in tmp_path.iterdir()} == {
         "epp-workers-file",
         "epp-workers-link",

@@ -63,7 +63,7 @@ class CustomMetric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
     """The metric; its series are summed."""
 
 
-class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class EngineParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The metrics of one engine."""
 
     name: _Text
@@ -97,7 +97,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Label of endpoints with the name of the engine; "" for the default."""
     default_engine: str = DEFAULT_ENGINE
     """Engine of endpoints without the label; "" for the default."""
-    engine_configs: tuple[EngineConfig, ...] = ()
+    engine_configs: tuple[EngineParams, ...] = ()
     """Further engines, or replacements of built-in ones."""
 
 
@@ -226,7 +226,7 @@ class CoreMetricsExtractor(Extractor):
         return self._readers.get(engine, self._default)
 
 
-def _engine(config: EngineConfig, path: str) -> EngineMetrics:
+def _engine(config: EngineParams, path: str) -> EngineMetrics:
     def spec(field: str, text: str) -> MetricSpec:
         try:
             return MetricSpec.parse(text)

@@ -65,7 +65,7 @@ class Threshold(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """Value that the number is compared with."""
 
 
-class Algorithm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class AttributeCondition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The condition on the number."""
 
     type: Literal["threshold"]
@@ -79,7 +79,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
     attribute: Annotated[str, msgspec.Meta(min_length=1)]
     """Name of the attribute, or ``Name/producer`` if ``producer`` is left out."""
-    algorithm: Algorithm
+    algorithm: AttributeCondition
     """``type: threshold``, and the ``threshold`` to compare with."""
     producer: str | None = None
     """Plugin that writes it; by default ``core-metrics-extractor``; "" if the key has none."""

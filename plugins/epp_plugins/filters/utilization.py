@@ -42,7 +42,7 @@ _LOAD: Final[dict[str, Callable[[Endpoint], float]]] = {
 }
 
 
-class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class MetricLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The limit of one metric."""
 
     metric: Literal["active-requests", "running-requests", "waiting-queue", "kv-cache-utilization"]
@@ -60,7 +60,7 @@ class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of ``utilization-filter``."""
 
-    conditions: Annotated[tuple[Condition, ...], msgspec.Meta(min_length=1)]
+    conditions: Annotated[tuple[MetricLimit, ...], msgspec.Meta(min_length=1)]
     """Limits that must all hold; at least one."""
     fallback_on_empty: bool = False
     """Keep all endpoints if none would be left."""

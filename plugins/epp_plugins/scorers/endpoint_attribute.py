@@ -82,7 +82,7 @@ class Normalization(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
             raise ValueError("fixedRange and adaptiveRange are both set; remove one of them")
 
 
-class Algorithm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class ScoreAlgorithm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """How a number is converted to a score."""
 
     type: Literal["linear_lower_is_better", "linear_higher_is_better"]
@@ -96,7 +96,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
     attribute_key: Annotated[str, msgspec.Meta(min_length=1)]
     """Name of the attribute, or ``Name/producer`` if ``producer`` is left out."""
-    algorithm: Algorithm
+    algorithm: ScoreAlgorithm
     """Whether lower or higher is better (``type``), and the range (``normalization``)."""
     producer: str | None = None
     """Plugin that writes it; by default ``core-metrics-extractor``; "" if the key has none."""
