@@ -12,7 +12,7 @@ from time import monotonic
 
 import pytest
 import uvloop
-from data_layer.metrics_server import MetricsServer, answer_bytes
+from data_layer.metrics_server import MetricsServer, response_bytes
 from observability.raw_http import connected as http_connected
 
 from epp.data_layer import HttpClient
@@ -75,7 +75,7 @@ async def metrics_connections() -> None:
 
 
 async def scraping_connections() -> None:
-    page = answer_bytes(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nx 1\n", then_close=True)
+    page = response_bytes(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nx 1\n", then_close=True)
     answering = MetricsServer(page)
     server = await asyncio.start_server(answering.serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()

@@ -1,7 +1,7 @@
 """A fast codec for the protobuf messages on the hot path: body chunks and incoming headers.
 
 A chunk is a nest of length-delimited fields around the bytes. Protobuf takes 0.8 us to decode one
-and 3.5 us to encode the answer that sends it back, nearly all of it for creating nested messages;
+and 3.5 us to encode the reply that sends it back, nearly all of it for creating nested messages;
 slicing at the lengths takes 0.5 us, and prepending the lengths 0.3 us. Headers are decoded by
 slicing names and values out of one string.
 

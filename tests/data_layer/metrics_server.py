@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-Answerer = Callable[[asyncio.StreamWriter], Awaitable[None]]
+Responder = Callable[[asyncio.StreamWriter], Awaitable[None]]
 """Answers one request; a closed writer ends the connection."""
 
 
@@ -13,14 +13,14 @@ class StartServer(Protocol):
     """Starts a server on a port of its own; over TLS if there is a context."""
 
     async def __call__(
-        self, answer: Answerer, tls: ssl.SSLContext | None = None
+        self, answer: Responder, tls: ssl.SSLContext | None = None
     ) -> "MetricsServer": ...
 
 
 PAGE = b"vllm:num_requests_waiting 3\nvllm:num_requests_running 2\nvllm:kv_cache_usage_perc 0.25\n"
 
 
-def answer_bytes(raw: bytes, *, then_close: bool = False) -> Answerer:
+def response_bytes(raw: bytes, *, then_close: bool = False) -> Responder:
     """Make an answerer that writes ``raw`` as it is."""
 
     async def answer(writer: asyncio.StreamWriter) -> None:
@@ -31,9 +31,11 @@ def answer_bytes(raw: bytes, *, then_close: bool = False) -> Answerer:
     return answer
 
 
-def answer_page(body: bytes = PAGE, *, status: bytes = b"200 OK") -> Answerer:
+def page_response(body: bytes = PAGE, *, status: bytes = b"200 OK") -> Responder:
     """Make an answerer that sends ``body`` with a Content-Length."""
-    return answer_bytes(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body))
+    return response_bytes(
+        b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
+    )
 
 
 async def hang(writer: asyncio.StreamWriter) -> None:
@@ -48,7 +50,7 @@ async def reset(writer: asyncio.StreamWriter) -> None:
 class MetricsServer:
     """Counts connections and requests, and answers each with the present ``answer``."""
 
-    def __init__(self, answer: Answerer) -> None:
+    def __init__(self, answer: Responder) -> None:
         self.answer = answer
         self.address = ""
         self.connections = 0

@@ -19,7 +19,7 @@ from epp.data_layer.load_estimates import LoadEstimates
 from epp.data_layer.plugins import DataSource, Extractor, PageClient
 from epp.scheduling import AttributeKey, Endpoint, EndpointMetrics
 
-from .metrics_server import StartServer, answer_page, hang, reset
+from .metrics_server import StartServer, hang, page_response, reset
 from .scraping import Binding, Observer, make_store, running
 
 MODEL = AttributeKey[str]("model/test")
@@ -83,8 +83,8 @@ def make_socket_scraper(store: EndpointStore, observer: Observer, **options: flo
 
 
 async def test_pages_and_loads_of_a_pool_are_swapped(start_server: StartServer) -> None:
-    first = await start_server(answer_page(b"3 2 0.25"))
-    second = await start_server(answer_page(b"8 2 0.25"))
+    first = await start_server(page_response(b"3 2 0.25"))
+    second = await start_server(page_response(b"8 2 0.25"))
     store, observer = make_store(first.address, second.address), Observer()
     async with running(make_socket_scraper(store, observer)) as scraper:
         for _ in range(10):
@@ -100,7 +100,7 @@ async def test_pages_and_loads_of_a_pool_are_swapped(start_server: StartServer) 
 
 
 async def test_each_fault_keeps_the_last_page_and_is_told_once(start_server: StartServer) -> None:
-    server = await start_server(answer_page(b"3 2 0.25"))
+    server = await start_server(page_response(b"3 2 0.25"))
     store, observer = make_store(server.address), Observer()
     with capture_logs() as logs:
         async with running(make_socket_scraper(store, observer, timeout_seconds=0.05)) as scraper:
@@ -109,7 +109,7 @@ async def test_each_fault_keeps_the_last_page_and_is_told_once(start_server: Sta
             for answer, kind in (
                 (hang, "timeout"),
                 (reset, "reset"),
-                (answer_page(status=b"500 Oops"), "status"),
+                (page_response(status=b"500 Oops"), "status"),
             ):
                 server.answer = answer
                 await observer.until(kind)
@@ -118,13 +118,13 @@ async def test_each_fault_keeps_the_last_page_and_is_told_once(start_server: Sta
                 assert state.polls.last is not None
                 assert state.polls.last.kind == kind
             assert state.polls.total == len(observer.kinds)
-            server.answer = answer_page(b"garbled")
+            server.answer = page_response(b"garbled")
             await observer.until("extract page")
             await observer.until("extract page")
             assert store.snapshot[0].metrics.waiting_requests == 3
             assert state.polls.last is None
             assert state.extracts["load"].in_a_row >= 2
-            server.answer = answer_page(b"4 2 0.25")
+            server.answer = page_response(b"4 2 0.25")
             await observer.until("")
             while store.snapshot[0].metrics.waiting_requests != 4:
                 await observer.until("")
@@ -141,13 +141,13 @@ async def test_each_fault_keeps_the_last_page_and_is_told_once(start_server: Sta
 
 @pytest.mark.usefixtures("debug_level")
 async def test_at_level_debug_repeated_faults_are_told_as_well(start_server: StartServer) -> None:
-    server = await start_server(answer_page(status=b"500 Oops"))
+    server = await start_server(page_response(status=b"500 Oops"))
     store, observer = make_store(server.address), Observer()
     with capture_logs() as logs:
         async with running(make_socket_scraper(store, observer)):
             await observer.until("status")
             await observer.until("status")
-            server.answer = answer_page(b"garbled")
+            server.answer = page_response(b"garbled")
             await observer.until("extract page")
             await observer.until("extract page")
     told = [
@@ -171,7 +171,7 @@ async def test_a_server_that_refuses_is_counted() -> None:
 
 
 async def test_endpoints_are_followed_as_they_come_and_go(start_server: StartServer) -> None:
-    server = await start_server(answer_page(b"3 2 0.25"))
+    server = await start_server(page_response(b"3 2 0.25"))
     store, observer = make_store(), Observer()
     async with running(make_socket_scraper(store, observer)) as scraper:
         await asyncio.sleep(0)
@@ -684,7 +684,7 @@ async def test_what_nobody_writes_any_more_is_taken_off_and_metrics_stay() -> No
 
 
 async def test_sources_may_be_given_before_the_scraper_runs(start_server: StartServer) -> None:
-    server = await start_server(answer_page(b"3 2 0.25"))
+    server = await start_server(page_response(b"3 2 0.25"))
     store, observer = make_store(server.address), Observer()
     scraper = Scraper(store, interval_seconds=0.01, observer=observer)
     scraper.use([Binding(SocketSource(), [LoadExtractor()])])

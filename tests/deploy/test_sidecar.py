@@ -399,7 +399,7 @@ async def test_it_serves_and_stops_in_order_with_an_answer_in_flight(manifest: M
 
         drain = await mapped.drain(admin_address)
         # While it drains requests are scheduled still, on connections that end with the answer.
-        await until_answers_close(client)
+        await until_responses_close(client)
         await no_more_lets_in(client.base_url.port or 0)
         before = await looks(admin)
         while await looks(admin) < before + 3:
@@ -426,7 +426,7 @@ async def looks(admin: httpx.AsyncClient) -> int:
     return int(found["value"])
 
 
-async def until_answers_close(client: httpx.AsyncClient) -> None:
+async def until_responses_close(client: httpx.AsyncClient) -> None:
     """Wait until answers, all of them good, tell their clients that the connection ends."""
     async with asyncio.timeout(20):
         while True:

@@ -73,7 +73,7 @@ def test_every_header_that_is_read_is_listed() -> None:
         "x-kv-cache-source-host-port",
     }
     read = {
-        session_affinity._ANSWER_HEADER,
+        session_affinity._RESPONSE_HEADER,
         session_affinity._SESSION_HEADER,
         *agent_identity._KNOWN,
         *slo_headers.TTFT_HEADERS,

@@ -8,7 +8,7 @@ from epp.parsing import FieldMissingError, ModelMissingError, NoParserError, Not
 from epp.request_control import errors
 from epp.request_control.errors import RequestError
 from epp.scheduling import ProfileHandlerError
-from tools.harness.ext_proc import DROP_REASON, Envoy, error_answer, error_classes, error_headers
+from tools.harness.ext_proc import DROP_REASON, Envoy, error_classes, error_headers, error_response
 from tools.harness.request_control import BODY, Epp, FailingHandler, make_pool
 
 REFERENCE = ExtProcSettings(compat="reference")
@@ -67,13 +67,13 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.CostlyBodiesError, 503, "rejected-costly-bodies", "ServiceUnavailable - ours"),
     (errors.DecodedBodyTooLargeError, 413, "", "PayloadTooLarge - ours"),
     (errors.BodyTimeoutError, 408, "", "RequestTimeout - ours"),
-    (errors.AnswerTimeoutError, 504, "", "GatewayTimeout - ours"),
+    (errors.ResponseTimeoutError, 504, "", "GatewayTimeout - ours"),
 ]
 
 
 def answered(error: RequestError) -> tuple[int, str, str]:
     """Return status, drop reason and message; assert that there is no other header or text."""
-    answer = error_answer(error, REFERENCE)
+    answer = error_response(error, REFERENCE)
     headers = error_headers(answer)
     reason = headers.pop(DROP_REASON, "")
     assert headers == {}
@@ -88,7 +88,7 @@ def test_every_class_of_error_has_a_row() -> None:
 
 def test_an_eviction_is_answered_with_the_message_alone() -> None:
     error = errors.EvictedError("request evicted by flow control")
-    answer = error_answer(error, REFERENCE)
+    answer = error_response(error, REFERENCE)
     headers = error_headers(answer)
     assert (answer.status.code, headers) == (429, {DROP_REASON: "evicted"})
     assert answer.body == b"request evicted by flow control"

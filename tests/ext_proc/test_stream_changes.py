@@ -58,14 +58,14 @@ class HeadersPlugin(PreRequest, ResponseHeader):
     def __init__(
         self,
         on_requests: Mapping[str, str | None] | None = None,
-        on_answers: Mapping[str, str | None] | None = None,
+        on_responses: Mapping[str, str | None] | None = None,
         *,
         fails: bool = False,
     ) -> None:
         self.name = "headers"
         self.seen: list[tuple[str, ResponseHead]] = []
         self._on_requests = dict(on_requests or {})
-        self._on_answers = dict(on_answers or {})
+        self._on_responses = dict(on_responses or {})
         self._fails = fails
 
     def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
@@ -75,7 +75,7 @@ class HeadersPlugin(PreRequest, ResponseHeader):
         self, request: LLMRequest, response: ResponseHead, served_by: Endpoint, state: CycleState
     ) -> None:
         self.seen.append((served_by.name, response))
-        response.set_headers.update(self._on_answers)
+        response.set_headers.update(self._on_responses)
         if self._fails:
             raise RuntimeError("a bug in a plugin")
 
@@ -91,7 +91,7 @@ def kind(request: pytest.FixtureRequest) -> type[HeldDecision] | None:
     return made
 
 
-def answers_to(
+def replies_to(
     envoy: PatientEnvoy, headers: Mapping[str, str], steps: Callable[[PatientEnvoy], object]
 ) -> list[pb.ProcessingResponse]:
     """Return the answers to the message that completes the request."""
@@ -123,7 +123,7 @@ def test_a_rewritten_body_replaces_the_received_chunks(
         envoy.request_body(BODY[9:], end=False)
         envoy.request_body(b"")
 
-    headers, *echo = answers_to(envoy, WITH_LENGTH, in_chunks)
+    headers, *echo = replies_to(envoy, WITH_LENGTH, in_chunks)
     assert_routes(headers, "request_headers", A, content_length=str(len(body)))
     assert echoed(echo, "request_body") == (body, [False] * (pieces - 1) + [True])
 
@@ -135,7 +135,7 @@ def test_a_rewritten_body_is_sent_before_the_trailers(kind: type[HeldDecision] |
         envoy.request_body(end=False)
         envoy.request_trailers()
 
-    headers, *echo, trailers = answers_to(envoy, POST, with_trailers)
+    headers, *echo, trailers = replies_to(envoy, POST, with_trailers)
     assert_routes(headers, "request_headers", A)
     assert echoed(echo, "request_body") == (LONG, [False] * 3)
     assert trailers == pb.ProcessingResponse(request_trailers=pb.TrailersResponse())
@@ -147,7 +147,7 @@ def test_the_answer_to_a_buffered_body_replaces_it(
     modes: Modes, body: bytes, kind: type[HeldDecision] | None
 ) -> None:
     envoy = PatientEnvoy(Epp(make_pool()), modes, kind=kind, change=rewriting(body))
-    answer = answers_to(envoy, WITH_LENGTH, PatientEnvoy.request_body)[-1]
+    answer = replies_to(envoy, WITH_LENGTH, PatientEnvoy.request_body)[-1]
     mutation = answer.request_body.response.body_mutation
     assert mutation.WhichOneof("mutation") == "body"
     assert mutation.body == body
@@ -183,7 +183,7 @@ def test_headers_of_plugins_are_set_and_removed_with_the_destination(
         if modes != NO_BODIES:
             envoy.request_body()
 
-    answers = answers_to(envoy, POST, body)
+    answers = replies_to(envoy, POST, body)
     (answer,) = [answer for answer in answers if answer.HasField("dynamic_metadata")]
     is_buffered = modes in {BUFFERED, ADAPTIVE}
     response = (answer.request_body if is_buffered else answer.request_headers).response
@@ -229,7 +229,7 @@ def test_an_invalid_request_header_is_omitted_and_the_request_continues() -> Non
 
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN, BUFFERED, ADAPTIVE, NO_BODIES])
 def test_headers_of_plugins_are_set_on_the_response(modes: Modes) -> None:
-    plugin = HeadersPlugin(on_answers={"x-cache": "hit", "X-Tier": "gold"})
+    plugin = HeadersPlugin(on_responses={"x-cache": "hit", "X-Tier": "gold"})
     envoy = Envoy(epp_with(plugin), modes)
     envoy.post()
     (answer,) = envoy.response_headers("201", headers={"Content-Type": "text/plain"})
@@ -262,7 +262,7 @@ def test_plugins_see_the_endpoint_that_served_rather_than_the_one_chosen() -> No
 
 
 def test_a_response_that_ends_with_its_headers_gets_them_and_ends_the_stream() -> None:
-    envoy = Envoy(epp_with(HeadersPlugin(on_answers={"x-cache": "hit"})))
+    envoy = Envoy(epp_with(HeadersPlugin(on_responses={"x-cache": "hit"})))
     envoy.post()
     (answer,) = envoy.response_headers("204", end=True)
     assert set_headers(answer.response_headers.response) == {"x-cache": "hit"}
@@ -270,7 +270,7 @@ def test_a_response_that_ends_with_its_headers_gets_them_and_ends_the_stream() -
 
 
 def test_a_plugin_removes_a_response_header() -> None:
-    plugin = HeadersPlugin(on_answers={"x-load": None, "x-cache": "hit"})
+    plugin = HeadersPlugin(on_responses={"x-load": None, "x-cache": "hit"})
     envoy = Envoy(epp_with(plugin))
     envoy.post()
     (answer,) = envoy.response_headers()
@@ -279,7 +279,7 @@ def test_a_plugin_removes_a_response_header() -> None:
 
 def test_an_invalid_response_header_is_omitted() -> None:
     headers = {"x-model": "a\nb", "content-length": "3", "x-cache": "hit"}
-    envoy = Envoy(epp_with(HeadersPlugin(on_answers=headers)))
+    envoy = Envoy(epp_with(HeadersPlugin(on_responses=headers)))
     envoy.post()
     with capture_logs() as lines:
         (answer,) = envoy.response_headers()
@@ -288,7 +288,7 @@ def test_an_invalid_response_header_is_omitted() -> None:
 
 
 def test_a_response_of_envoys_own_is_shown_to_no_plugin() -> None:
-    plugin = HeadersPlugin(on_answers={"x-cache": "hit"})
+    plugin = HeadersPlugin(on_responses={"x-cache": "hit"})
     envoy = Envoy(epp_with(plugin))
     envoy.request_headers()
     assert envoy.response_headers("413") == [CONTINUE_RESPONSE_HEADERS]

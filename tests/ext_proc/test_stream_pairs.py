@@ -15,9 +15,9 @@ from tools.harness.judge import (
     UNKNOWN_MODE,
     JudgingEnvoy,
     Step,
-    answer_legally_and_release,
     change_nothing,
     rename,
+    reply_legally_and_release,
 )
 
 # A few thousand streams.
@@ -100,7 +100,7 @@ def streams(
     for modes in PAIRS:
         steps = reaching(state, modes)
         if steps is not None:
-            yield answer_legally_and_release(
+            yield reply_legally_and_release(
                 modes=modes,
                 sends_ahead=True,
                 settings=ExtProcSettings(),
@@ -186,7 +186,7 @@ def test_modes_that_cannot_work_end_at_the_first_message(
             MESSAGES[name](envoy)
             assert envoy.kinds == []
 
-        answer_legally_and_release(
+        reply_legally_and_release(
             modes=modes,
             sends_ahead=True,
             settings=ExtProcSettings(),
@@ -199,7 +199,7 @@ def test_modes_that_cannot_work_end_at_the_first_message(
 
 
 def test_streamed_bodies_that_wait_for_an_answer_end_at_the_first_message() -> None:
-    envoy = answer_legally_and_release(
+    envoy = reply_legally_and_release(
         modes=(Mode.STREAMED, Mode.NONE),
         sends_ahead=False,
         settings=ExtProcSettings(),

@@ -100,9 +100,9 @@ def test_a_pending_decision_gives_the_same_answers_as_an_immediate_one(
     assert envoy.held.is_awaited
     assert envoy.epp.in_flight == 0
     is_buffered = modes in {BUFFERED, ADAPTIVE} and request_of is not without_a_body
-    assert envoy.all_answers == ([CONTINUE_REQUEST_HEADERS] if is_buffered else [])
+    assert envoy.all_replies == ([CONTINUE_REQUEST_HEADERS] if is_buffered else [])
     envoy.decide()
-    assert envoy.all_answers == straight.all_answers
+    assert envoy.all_replies == straight.all_replies
     assert envoy.stream.state is ExtProcState.RESPONSE_HEADERS
     assert envoy.epp.in_flight == 1
     assert envoy.held.cancelled == []

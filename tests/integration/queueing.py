@@ -37,7 +37,7 @@ CONFIG = (
     "  saturationDetector: {pluginRef: concurrency-detector}\n"
     "  maxRequests: 4\n"
 )
-LONG_ANSWER = {"model": "tiny", "prompt": "Hello", "max_tokens": 8000, "stream": True}
+LONG_RESPONSE = {"model": "tiny", "prompt": "Hello", "max_tokens": 8000, "stream": True}
 """Takes more than a minute, unless its client leaves."""
 
 
@@ -48,7 +48,7 @@ async def occupied(
     """Take a place in the pool until the end of the block."""
     before = gateway.in_flight()
     async with gateway.client.stream(
-        "POST", f"{gateway.url}/v1/completions", json=LONG_ANSWER, headers=dict(headers)
+        "POST", f"{gateway.url}/v1/completions", json=LONG_RESPONSE, headers=dict(headers)
     ) as answer:
         assert answer.status_code == 200
         yield

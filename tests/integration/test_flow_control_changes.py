@@ -12,7 +12,7 @@ from tools.harness.gateway import MODES, running, until
 from .queueing import (
     CONFIG,
     FLOW_GATE,
-    LONG_ANSWER,
+    LONG_RESPONSE,
     ONE_SERVER,
     ask,
     occupied,
@@ -39,7 +39,7 @@ async def test_a_stop_serves_what_gets_a_place_in_time(mode: Mode) -> None:
 async def test_a_stop_answers_everybody_who_gets_no_place(mode: Mode) -> None:
     async with running(mode, fleet=ONE_SERVER, config=CONFIG) as gateway:
         async with gateway.client.stream(
-            "POST", f"{gateway.url}/v1/completions", json=LONG_ANSWER
+            "POST", f"{gateway.url}/v1/completions", json=LONG_RESPONSE
         ) as answer:
             chunks = answer.aiter_bytes()
             await anext(chunks)

@@ -46,11 +46,11 @@ async def test_a_socket_file_leads_to_the_epp_and_a_drain_over_it_truncates_noth
         if mode is not Mode.FULL_DUPLEX or transport == "http2":
             # There Envoy forgets the chunk that is on its way when a stream ends, and grpc.aio ends
             # it some time after the answer to the chunk before.
-            await drain_amid_an_answer(gateway)
+            await drain_amid_a_response(gateway)
         assert gateway.open_streams() == 0
 
 
-async def drain_amid_an_answer(gateway: Gateway) -> None:
+async def drain_amid_a_response(gateway: Gateway) -> None:
     body = {
         "model": "tiny",
         "prompt": "Hello",

@@ -170,7 +170,7 @@ async def test_questions_about_a_document_go_to_its_holder_and_find_it_in_cache(
 # --- predicted-time.yaml ----------------------------------------------------------------------
 
 
-async def long_answer(gateway: Gateway, turn: int) -> str:
+async def long_response(gateway: Gateway, turn: int) -> str:
     """Send a prompt of its own whose answer lasts for some scrapes; return its id."""
     request_id = f"turn-{turn}"
     async with gateway.client.stream(
@@ -204,12 +204,12 @@ async def test_predictions_are_learned_from_the_servers_counters_and_explained(
 ) -> None:
     model = predictor(gateway).model
     for turn in range(3):
-        await asyncio.gather(*(long_answer(gateway, 8 * turn + number) for number in range(8)))
+        await asyncio.gather(*(long_response(gateway, 8 * turn + number) for number in range(8)))
     assert model.trust.samples >= 16
     assert sum(each.decoding for each in model.endpoints.values()) == 0
     record = gateway.app.pool.explanations.pages()[DECISIONS].item
     assert record is not None
-    first, *_ = msgspec.to_builtins(record(await long_answer(gateway, 100)))["notes"]
+    first, *_ = msgspec.to_builtins(record(await long_response(gateway, 100)))["notes"]
     # Whether they are trusted depends on how long the servers really took.
     assert "s expected: " in first or "not trusted" in first
 
@@ -219,7 +219,7 @@ async def test_predictions_are_learned_where_the_prompts_are_computed(gateway: G
     model = predictor(gateway).model
     turns = [turn for turn in range(64) if turn % 8 > 4]  # 2400 to 3200 characters
     for start in range(0, len(turns), 8):
-        await asyncio.gather(*(long_answer(gateway, turn) for turn in turns[start : start + 8]))
+        await asyncio.gather(*(long_response(gateway, turn) for turn in turns[start : start + 8]))
     assert model.trust.samples >= 16
     learned_at = {name for name, each in model.endpoints.items() if each.first_tokens}
     assert learned_at == {f"default/{name}" for name in with_role(gateway, "prefill")}

@@ -24,7 +24,7 @@ from tools.harness.gateway import MODES, picking
 pytestmark = pytest.mark.integration
 
 CLIENTS = 16
-ANSWER_BYTES = 48 << 20
+RESPONSE_BYTES = 48 << 20
 """More than Envoy and the kernel would hold of one, with Envoy's own limits."""
 
 HELD_BYTES = 4 << 20
@@ -58,7 +58,7 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
                 writer.write(b"HTTP/1.1 200 OK\r\n" + length + METRICS)
                 continue
             await reader.readuntil(BODY[-8:])
-            size = ANSWER_BYTES if b"x-small" not in head else len(piece)
+            size = RESPONSE_BYTES if b"x-small" not in head else len(piece)
             writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
             for _ in range(0, size, len(piece)):
                 writer.write(piece)

@@ -16,7 +16,7 @@ import pytest_asyncio
 from epp.lab.envoy import Mode
 from tools.faults.processes import Setting, Site, site
 
-from .queueing import CONFIG, LONG_ANSWER, ONE_SERVER, reason
+from .queueing import CONFIG, LONG_RESPONSE, ONE_SERVER, reason
 
 pytestmark = [
     pytest.mark.integration,
@@ -88,7 +88,7 @@ class Queues:
     async def occupied(self) -> AsyncIterator[None]:
         """Take the only place in the pool until the end of the block."""
         url = f"{self.site.url}/v1/completions"
-        async with self.client.stream("POST", url, json=LONG_ANSWER) as answer:
+        async with self.client.stream("POST", url, json=LONG_RESPONSE) as answer:
             assert answer.status_code == 200
             yield
 

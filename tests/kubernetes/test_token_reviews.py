@@ -143,7 +143,7 @@ async def test_refusals_are_remembered_for_a_shorter_time(
 async def test_any_number_of_invalid_tokens_does_not_displace_a_valid_one(
     reviews: Reviews, kinds_asked: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("epp.kubernetes.token_reviews._MAX_ANSWERS", 3)
+    monkeypatch.setattr("epp.kubernetes.token_reviews._MAX_VERDICTS", 3)
     await reviews.allows("good", "/metrics")
     for number in range(5):
         await reviews.allows(f"bad-{number}", "/metrics")

@@ -14,7 +14,7 @@ class RawHttp:
     def send(self, data: bytes) -> None:
         self.writer.write(data)
 
-    async def answer(self) -> "RawAnswer":
+    async def answer(self) -> "RawResponse":
         """Read one answer with a Content-Length."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         first, *lines = head.decode().rstrip().split("\r\n")
@@ -22,7 +22,7 @@ class RawHttp:
             name.lower(): value for name, _, value in (line.partition(": ") for line in lines)
         }
         body = await self.reader.readexactly(int(headers["content-length"]))
-        return RawAnswer(int(first.split()[1]), headers, body)
+        return RawResponse(int(first.split()[1]), headers, body)
 
     async def rest(self) -> bytes:
         """Read until the server closes the connection."""
@@ -33,7 +33,7 @@ class RawHttp:
 
 
 @dataclass
-class RawAnswer:
+class RawResponse:
     status: int
     headers: dict[str, str] = field(repr=False)
     body: bytes = field(repr=False)

@@ -62,7 +62,7 @@ def send(
     request.running.inc()
     request.size.observe(100)
     metrics.attempts.succeeded(target or model, make_endpoint("default/pod"))
-    answer = request.answer
+    answer = request.response
     answer.size.observe(100)
     answer.tokens.observe(10)
     request.duration.observe(0.1)

@@ -127,11 +127,11 @@ class HeldRendering:
         self._asked = threading.Semaphore(0)
         self._may_go = threading.Event()
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-        answer = MetricsServer._answer
+        respond = MetricsServer._respond
 
         async def counted(server: MetricsServer, request: Request) -> Response:
             self._asked.release()
-            return await answer(server, request)
+            return await respond(server, request)
 
         async def render(server: MetricsServer, form: _Form) -> bytes:
             self.rendered.append(form.names)
@@ -141,7 +141,7 @@ class HeldRendering:
                 await event.wait()
             return b"page"
 
-        monkeypatch.setattr(MetricsServer, "_answer", counted)
+        monkeypatch.setattr(MetricsServer, "_respond", counted)
         monkeypatch.setattr(MetricsServer, "_render", render)
 
     async def asked(self, count: int) -> None:

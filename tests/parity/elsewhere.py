@@ -14,7 +14,7 @@ _QUEUED = "tests/request_control/test_queued_decision.py"
 _COMPAT = "tests/ext_proc/test_compat.py"
 _OPENAI = "tests/plugins/parsers/test_openai.py"
 _GATEWAY = "tests/integration/test_gateway.py"
-_REPORTS = "tests/ext_proc/test_answer_reports.py"
+_REPORTS = "tests/ext_proc/test_response_reports.py"
 
 SHOWN_BY: Mapping[str, str] = {
     "session affinity: filter": f"{_AFFINITY}::test_a_token_leads_back_to_who_gave_it",
@@ -121,7 +121,7 @@ SHOWN_BY: Mapping[str, str] = {
         "tests/plugins/parsers/test_anthropic.py::test_usage_of_events_wherever_they_are_cut"
     ),
     "response: size adds up": (
-        "tests/ext_proc/test_answers.py"
+        "tests/ext_proc/test_response_reading.py"
         "::test_without_a_reader_size_and_first_byte_are_still_observed"
     ),
     "response: model name, blank after the colon": (

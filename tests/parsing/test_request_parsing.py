@@ -9,7 +9,7 @@ import pytest
 
 from epp.observability import Metrics, PluginWatch
 from epp.parsing import NoParserError, ParseError, ParserFailedError, RequestParser, reader_finder
-from epp.parsing.plugins import AnswerReader, HttpCall, Parser
+from epp.parsing.plugins import HttpCall, Parser, ResponseReader
 from epp.scheduling import GuardRails, LLMRequest
 
 
@@ -38,7 +38,9 @@ class Answering(Stub):
     def rewrite(self, request: LLMRequest, body: bytes, model: str) -> bytes | None:
         raise ValueError(model)
 
-    def answer_reader(self, request: LLMRequest, headers: Mapping[str, str]) -> AnswerReader | None:
+    def response_reader(
+        self, request: LLMRequest, headers: Mapping[str, str]
+    ) -> ResponseReader | None:
         raise ValueError(headers)
 
 

@@ -127,7 +127,7 @@ def test_a_plugin_that_fails_costs_no_request(method: str, point: str) -> None:
     assert epp.value("request_total", **LABELS) == 1
     assert epp.in_flight == epp.director.in_flight == epp.director.pipeline.open_requests == 0
     assert [line["event"] for line in lines] == [
-        "plugin failed, the request goes on without its answer",
+        "plugin failed, the request goes on without its result",
         "request finished",
     ]
 

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from epp.outlier_detection import HealthState, OutlierDetector, OutlierSettings
-from epp.request_control import AnsweredBy, EndCause, NoServerRespondsError
+from epp.request_control import EndCause, NoServerRespondsError, ResponseSource
 from tools.harness.request_control import Clock, Epp, make_pool
 
 STREAMED = json.dumps({"model": "m", "prompt": "p", "stream": True}).encode()
@@ -60,7 +60,7 @@ def test_an_end_counts_against_the_server_if_it_says_something_about_it(
 def test_an_answer_that_the_gateway_made_for_its_own_reasons_blames_no_server() -> None:
     epp, outliers, _ = watched()
     for routed in [epp.handle(WHOLE) for _ in range(5)]:
-        routed.answered_by = AnsweredBy.GATEWAY
+        routed.response_source = ResponseSource.GATEWAY
         routed.response_started(503)
         routed.close(EndCause.COMPLETED)
         health = outliers.health_of(routed.endpoint)
@@ -71,7 +71,7 @@ def test_an_answer_that_the_gateway_made_for_its_own_reasons_blames_no_server() 
 def test_an_answer_that_the_gateway_made_for_the_server_blames_it() -> None:
     epp, outliers, _ = watched()
     routed = epp.handle(WHOLE)
-    routed.answered_by = AnsweredBy.GATEWAY_FOR_SERVER
+    routed.response_source = ResponseSource.GATEWAY_FOR_SERVER
     routed.response_started(503)
     health = outliers.health_of(routed.endpoint)
     assert health is not None
@@ -88,7 +88,7 @@ def test_while_no_server_responds_the_gateways_answer_is_replaced() -> None:
     routed = epp.handle(WHOLE)
     routed.response_started(503)
     assert routed.unserved() is None  # perhaps the server's own
-    routed.answered_by = AnsweredBy.GATEWAY_FOR_SERVER
+    routed.response_source = ResponseSource.GATEWAY_FOR_SERVER
     error = routed.unserved()
     assert isinstance(error, NoServerRespondsError)
     assert str(error) == (

@@ -80,7 +80,7 @@ async def test_a_request_that_stays_open_is_told_of(gateway: FaultGateway) -> No
     ("fault", "told"),
     [
         pytest.param(Fault.CLOSE_BEFORE_HEADERS, "answered 503", id="another status"),
-        pytest.param(Fault.ANSWER_MID_UPLOAD, "answered 413", id="another body"),
+        pytest.param(Fault.RESPONSE_MID_UPLOAD, "answered 413", id="another body"),
     ],
 )
 async def test_an_answer_that_is_not_the_right_one_is_told_of(

@@ -160,4 +160,4 @@ def test_a_message_that_is_too_long_to_be_sent_ends_its_stream_on_either_path() 
     answer = side.client.streams[1]
     assert answer.status == StatusCode.RESOURCE_EXHAUSTED
     assert answer.messages == []
-    assert side.client.server.counters.grpc.answers_refused == 1
+    assert side.client.server.counters.grpc.responses_refused == 1

@@ -280,7 +280,7 @@ class Priorities(Posts):
             yield post(body, COMPLETIONS, headers)
 
 
-class GiantAnswers(Posts):
+class GiantResponses(Posts):
     """A model server answers with a line of 64 MB, many events, or invalid usage."""
 
     name = "giant-answers"

@@ -39,9 +39,9 @@ class CancelledUploads(Attack):
         try:
             async with connected(port) as connection:
                 await connection.send(part)
-                if point is Point.BEFORE_THE_ANSWER:
+                if point is Point.BEFORE_THE_RESPONSE:
                     await asyncio.sleep(chooser.uniform(0.0, HESITATION_SECONDS))
-                elif point is Point.MID_ANSWER:
+                elif point is Point.MID_RESPONSE:
                     await connection.answer()
                 await connection.leave(with_reset=chooser.random() < 0.5)
             tally[f"left {point}"] += 1

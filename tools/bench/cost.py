@@ -22,7 +22,7 @@ from epp.request_control import DataProducer, EndCause
 from epp.scheduling import CycleState, LLMRequest, PostSchedule
 from epp_plugins.data_producers.media_parts import HAS_MEDIA
 from epp_plugins.data_producers.token import TokenProducer
-from epp_plugins.parsers.usage import OpenAiAnswer
+from epp_plugins.parsers.usage import OpenAiResponse
 from tools.bench.in_process import silenced
 from tools.fuzz.cost_cases import HEADERS, MAX_HEADER_BYTES, REQUESTS, Dense
 from tools.fuzz.cost_pipelines import Picker
@@ -59,7 +59,7 @@ BOUNDS: Mapping[str, str] = {
 }
 """The object that performs each step, in order."""
 
-_ANSWER_PIECE_BYTES = 16 * KIB
+_RESPONSE_PIECE_BYTES = 16 * KIB
 _WITHOUT_BODY = b'{"model":"%b","prompt":"a"}'
 
 
@@ -162,7 +162,7 @@ def measure(*, quick: bool) -> list[Worst]:
             _add_headers(found, steps)
         for size in () if quick else LONG_SIZES:
             _add_requests(found, Steps("default", 1), size)
-        _add_answers(found, repeats)
+        _add_responses(found, repeats)
         steps = Steps("default", 30)
         for size, body in HONEST.items():
             for step, seconds in steps.of_request({":path": "/v1/chat/completions"}, body):
@@ -195,11 +195,11 @@ def _add_headers(found: Mapping[str, Worst], steps: Steps) -> None:
     found["headers"].add("many headers", len(message), seconds)
 
 
-def _add_answers(found: Mapping[str, Worst], repeats: int) -> None:
+def _add_responses(found: Mapping[str, Worst], repeats: int) -> None:
     for name, made in BODIES.items():
         body = made(1 + SMALL // max(1, len(made(2)) - len(made(1))))[:SMALL]
         pieces = [
-            body[at : at + _ANSWER_PIECE_BYTES] for at in range(0, SMALL, _ANSWER_PIECE_BYTES)
+            body[at : at + _RESPONSE_PIECE_BYTES] for at in range(0, SMALL, _RESPONSE_PIECE_BYTES)
         ]
         used = least_seconds(partial(_used, pieces), repeats)
         found["usage of an answer"].add(name, len(body), used)
@@ -210,7 +210,7 @@ def _add_answers(found: Mapping[str, Worst], repeats: int) -> None:
 
 
 def _used(pieces: Sequence[bytes]) -> None:
-    reader = OpenAiAnswer()
+    reader = OpenAiResponse()
     for piece in pieces:
         reader.feed(piece)
     reader.usage()

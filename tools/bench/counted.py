@@ -43,8 +43,8 @@ _MESSAGES = 5000
 """A call is timed with the arguments of requests with so many messages before the clock is read
 again; of long ones as many as have so many bytes."""
 _BYTES = 40_000_000
-_ANSWER = bytes(200)
-_ANSWER_HEADERS = b"\x88"
+_RESPONSE = bytes(200)
+_RESPONSE_HEADERS = b"\x88"
 
 
 async def measure(case: Case, reads: Reads, path: Path, repeats: int) -> list[Call]:
@@ -114,8 +114,8 @@ def _answered(connection: Http2Connection, read: bytes) -> None:
     for event in connection.receive(read):
         if type(event) is DataReceived:
             if not event.stream.has_sent_data:
-                connection.send_headers(event.stream, _ANSWER_HEADERS)
-            connection.send_data(event.stream, _ANSWER)
+                connection.send_headers(event.stream, _RESPONSE_HEADERS)
+            connection.send_data(event.stream, _RESPONSE)
     connection.take_output()
 
 

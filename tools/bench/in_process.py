@@ -47,7 +47,7 @@ _TURNS = 4
 _LOOK_SECONDS = 0.001
 """Interval of checks whether the loop has finished resting, which takes no CPU time."""
 _LONG_BYTES = 16 << 20
-_LEAST_ANSWER_BYTES = 100
+_LEAST_RESPONSE_BYTES = 100
 """Minimum length of an answer with a destination only."""
 
 _NULL = open(os.devnull, "w")  # noqa: PTH123, SIM115 - a device, open to the end of the process
@@ -277,7 +277,7 @@ def _reads_of_response(reads: Reads) -> int:
 def check_answered(case: Case, reads: Reads, count: int, written_bytes: int) -> None:
     """Raise an error if less was written than so many requests are answered with."""
     echoed = sum(map(len, wire_bytes.messages_of(reads))) if case.mode is Mode.FULL_DUPLEX else 0
-    if written_bytes < count * max(_LEAST_ANSWER_BYTES, echoed // 2):
+    if written_bytes < count * max(_LEAST_RESPONSE_BYTES, echoed // 2):
         raise RuntimeError(
             f"{case}: {count} requests were answered with {written_bytes} bytes alone:"
             " what was measured is not the whole path"

@@ -9,7 +9,7 @@ from random import Random
 import httptools
 import xxhash
 
-from epp.lab.fleet.upstream import UpstreamAnswer
+from epp.lab.fleet.upstream import UpstreamResponse
 from tools.faults import upstream
 from tools.faults.upstream import Fault
 
@@ -89,13 +89,13 @@ class Connection:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def answer(self) -> UpstreamAnswer:
+    async def answer(self) -> UpstreamResponse:
         """Read the head of the answer.
 
         Raises:
             ConnectionError: The connection ended.
         """
-        coming = UpstreamAnswer("gateway", self.reader)
+        coming = UpstreamResponse("gateway", self.reader)
         await coming.read_head()
         return coming
 

@@ -21,7 +21,7 @@ EXPECTED: Mapping[Fault, frozenset[str]] = {
     Fault.CLOSE_BEFORE_HEADERS: frozenset({"503"}),
     Fault.NO_HTTP: frozenset({"502"}),
     Fault.RESET_MID_UPLOAD: frozenset({"503"}),
-    Fault.ANSWER_MID_UPLOAD: frozenset({"413"}),
+    Fault.RESPONSE_MID_UPLOAD: frozenset({"413"}),
     # Envoy answers with 502 while it waits for the EPP's answer to the headers; once they are sent,
     # it can only close the connection.
     Fault.RESET_MID_BODY: frozenset({"502", BROKEN_OFF}),
@@ -30,7 +30,7 @@ EXPECTED: Mapping[Fault, frozenset[str]] = {
 }
 """Allowed outcomes for a client, by fault."""
 FAULTS = tuple(EXPECTED)
-_MID_UPLOAD = frozenset({Fault.RESET_MID_UPLOAD, Fault.ANSWER_MID_UPLOAD})
+_MID_UPLOAD = frozenset({Fault.RESET_MID_UPLOAD, Fault.RESPONSE_MID_UPLOAD})
 
 
 _MID_BODY = frozenset({Fault.RESET_MID_BODY, Fault.CLOSE_MID_BODY, Fault.CUT_SHORT})
@@ -48,7 +48,7 @@ async def broken_servers(gateway: FaultGateway, requests: int) -> Outcome:
             number, chooser, prompt_bytes=size, fault=fault, hold="body" if is_held else ""
         )
         if is_held:
-            seen, problem = await _amid_the_answer(gateway, request)
+            seen, problem = await _amid_the_response(gateway, request)
             expected = frozenset({BROKEN_OFF})
         else:
             seen, problem = await _seen(gateway.port, request)
@@ -64,7 +64,7 @@ async def broken_servers(gateway: FaultGateway, requests: int) -> Outcome:
     return outcome
 
 
-async def _amid_the_answer(gateway: FaultGateway, request: Request) -> tuple[str, str]:
+async def _amid_the_response(gateway: FaultGateway, request: Request) -> tuple[str, str]:
     """Make a request whose server fails after the client has read a part of the answer."""
     async with connected(gateway.port) as connection:
         await connection.send(request.head + request.body)

@@ -39,7 +39,7 @@ class Fault(StrEnum):
     """The answer is not HTTP."""
     RESET_MID_UPLOAD = "reset-mid-upload"
     """Resets the connection after reading a part of the body."""
-    ANSWER_MID_UPLOAD = "answer-mid-upload"
+    RESPONSE_MID_UPLOAD = "answer-mid-upload"
     """Answers 413 while the body arrives, and continues to read."""
     RESET_MID_BODY = "reset-mid-body"
     CLOSE_MID_BODY = "close-mid-body"
@@ -142,7 +142,7 @@ class ModelServer(asyncio.Protocol):
         self._body_bytes += len(body)
         if self._fault is Fault.RESET_MID_UPLOAD:
             self._reset()
-        elif self._fault is Fault.ANSWER_MID_UPLOAD and not self._is_answered:
+        elif self._fault is Fault.RESPONSE_MID_UPLOAD and not self._is_answered:
             self._is_answered = True
             self._write(_head(b"413 Content Too Large", len(REFUSAL)) + REFUSAL)
 

@@ -165,7 +165,7 @@ class Simulated:
         """End the response of a request."""
         usage = Usage(size.prompt, size.answer)
         now = self._now()
-        exchange.answer_seen(usage, body_bytes=1, began_at=now, ended_at=now, is_whole=True)
+        exchange.response_seen(usage, body_bytes=1, began_at=now, ended_at=now, is_whole=True)
         exchange.close(EndCause.COMPLETED)
 
     async def ask(self, who: str, size: Size, objective: str = "") -> None:

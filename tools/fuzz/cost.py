@@ -54,7 +54,7 @@ _GROWTH_KIB = 4096
 """Growth of the process after which an input is run again with its memory traced."""
 _KEPT = 60
 """Number of costliest inputs that are kept of each kind."""
-_SHARE_OF_ANSWERS = 0.3
+_SHARE_OF_RESPONSES = 0.3
 _SHARE_OF_NEW = 0.3
 _TAPE_BYTES = 120
 _PATHS = (*request_bodies.PATHS, *(each.path for each in REQUESTS.values()))
@@ -294,7 +294,7 @@ class Costliest:
 
     def next(self, chooser: random.Random) -> bytes:
         """Return a random tape, or a mutation of a kept one."""
-        kept = self._kept[chooser.random() < _SHARE_OF_ANSWERS]
+        kept = self._kept[chooser.random() < _SHARE_OF_RESPONSES]
         if not kept or chooser.random() < _SHARE_OF_NEW:
             return chooser.randbytes(_TAPE_BYTES)
         tapes = [tape for _, tape in kept]

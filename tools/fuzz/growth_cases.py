@@ -69,7 +69,7 @@ def answer(
         is_lines = "event" in kind
 
         def work() -> None:
-            reader = parser.answer_reader(make_request(path=path), {"content-type": kind})
+            reader = parser.response_reader(make_request(path=path), {"content-type": kind})
             names = ModelNames("served", "asked", is_event_stream=is_lines)
             assert reader is not None
             for piece in pieces:

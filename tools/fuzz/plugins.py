@@ -21,9 +21,9 @@ from epp.flow_control.building import flow_settings
 from epp.observability import FlowMetrics, Metrics, PluginWatch
 from epp.request_control import PendingDecision, Pipeline, RequestError, RoutedRequest
 from epp.request_control.plugins import (
-    ANSWER_USAGE,
     PRODUCER_FAILURES,
     REQUEST_HEADERS_TO_SET,
+    RESPONSE_USAGE,
     Admitter,
     DataProducer,
     EndCause,
@@ -69,7 +69,7 @@ _VALUES: tuple[Any, ...] = (
     *(ProfileResult("main"), SchedulingResult({}, "main")),
 )
 HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
-_KEYS: tuple[Any, ...] = (REQUEST_HEADERS_TO_SET, PRODUCER_FAILURES, ANSWER_USAGE)
+_KEYS: tuple[Any, ...] = (REQUEST_HEADERS_TO_SET, PRODUCER_FAILURES, RESPONSE_USAGE)
 _ERRORS = (RuntimeError("on purpose"), SystemExit(3), KeyError(), AssertionError(), TimeoutError())
 _RETURNING = ("filter", "score", "pick", "pick_profiles", "process_results", "screen")
 _OTHERS = (

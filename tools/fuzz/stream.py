@@ -24,7 +24,7 @@ from tools.harness.judge import (
     UNKNOWN_MODE,
     JudgingEnvoy,
     Step,
-    answer_legally_and_release,
+    reply_legally_and_release,
 )
 from tools.harness.request_control import BODY
 from tools.harness.wires import DirectWire
@@ -201,7 +201,7 @@ def one_input(data: bytes) -> JudgingEnvoy:
     has_modes, sends_ahead = not tape.flip(8), not tape.flip()
     settings, fails_in = tape.choice(_SETTINGS), tape.choice(_FAILS_IN)
     kind, change, last = tape.choice(_KINDS), tape.choice(CHANGES), tape.choice(_LASTS)
-    return answer_legally_and_release(
+    return reply_legally_and_release(
         modes=modes if has_modes else None,
         sends_ahead=sends_ahead,
         settings=settings,

@@ -87,7 +87,7 @@ class Envoy:
         return [pb.ProcessingResponse.FromString(answer) for answer in received]
 
     @property
-    def all_answers(self) -> list[pb.ProcessingResponse]:
+    def all_replies(self) -> list[pb.ProcessingResponse]:
         """All answers since the stream was opened."""
         return [pb.ProcessingResponse.FromString(answer) for answer in self.line.received]
 
@@ -215,7 +215,7 @@ def error_classes() -> set[type[RequestError]]:
     return {each for each in classes if issubclass(each, RequestError)}
 
 
-def error_answer(
+def error_response(
     error: RequestError,
     settings: ExtProcSettings = DEFAULTS,
     *,

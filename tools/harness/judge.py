@@ -218,7 +218,7 @@ CHANGES: tuple[Change, ...] = (change_nothing, rewrite, rename, read_badly)
 # --- a whole stream -------------------------------------------------------------------------------
 
 
-def answer_legally_and_release(
+def reply_legally_and_release(
     *,
     modes: Modes | None,
     sends_ahead: bool,

@@ -49,7 +49,7 @@ Counters of responses that report their usage, without those with a prefill else
 at the endpoint according to the index) and ``prefix_indexer_observed_tokens_total`` (cached
 according to the endpoint).
 
-Reads:  ``TOKENIZED_PROMPT``; ``PREFILL_PROFILE``; ``ANSWER_USAGE``; ``cache_block_size``,
+Reads:  ``TOKENIZED_PROMPT``; ``PREFILL_PROFILE``; ``RESPONSE_USAGE``; ``cache_block_size``,
 ``cache_blocks``, ``prompt_tokens`` and ``prompts`` of ``endpoint.metrics``.
 Writes: ``PREFIX_MATCHES``; an instance with a name other than its type writes its own key instead,
         for plugins that name it in ``prefixMatchInfoProducerName``.
@@ -69,7 +69,7 @@ from epp.data_layer.plugins import EndpointListener
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
 from epp.replication.plugins import FactSharer, replica_key
 from epp.request_control.plugins import (
-    ANSWER_USAGE,
+    RESPONSE_USAGE,
     DataProducer,
     EndCause,
     ResponseComplete,
@@ -220,14 +220,14 @@ class ApproxPrefixCacheProducer(
         if prefill is not None and prefill.endpoints:
             endpoint = prefill.endpoints[0].endpoint
             if endpoint is not primary:
-                self._enter(endpoint, request, state, serves_answer=False)
+                self._enter(endpoint, request, state, serves_response=False)
                 state.write(self._prefilled_by, endpoint)
 
     def response_complete(
         self, request: LLMRequest, served_by: Endpoint, cause: EndCause, state: CycleState
     ) -> None:
         self._record.ended(state)
-        usage = state.read(ANSWER_USAGE)
+        usage = state.read(RESPONSE_USAGE)
         if usage is None or usage.prompt_tokens <= 0:
             return
         matches = state.read(self._matches)
@@ -301,9 +301,9 @@ class ApproxPrefixCacheProducer(
         request: LLMRequest,
         state: CycleState,
         *,
-        serves_answer: bool = True,
+        serves_response: bool = True,
     ) -> None:
-        entered = self._record.enter(endpoint, request, state, serves_answer=serves_answer)
+        entered = self._record.enter(endpoint, request, state, serves_response=serves_response)
         if entered is None or self._facts is None:
             return
         if (key := self._keys.get(endpoint.name)) is not None:

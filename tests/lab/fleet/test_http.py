@@ -28,7 +28,7 @@ async def connect(
             await writer.wait_closed()
 
 
-async def read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes, bytes]:
+async def read_response(reader: asyncio.StreamReader) -> tuple[int, bytes, bytes]:
     """Return status, head and body of a response with a content-length."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
@@ -63,7 +63,7 @@ async def test_what_is_not_http_is_refused_and_the_server_lives_on(
     assert b"x-served-by: endpoint-0\r\n" in answer
     async with connect(fleet) as (reader, writer):
         writer.write(b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n")
-        assert (await read_answer(reader))[0] == 200
+        assert (await read_response(reader))[0] == 200
 
 
 async def test_a_connection_serves_many_requests_in_order(make_fleet: MakeFleet) -> None:
@@ -71,18 +71,18 @@ async def test_a_connection_serves_many_requests_in_order(make_fleet: MakeFleet)
     async with connect(fleet) as (reader, writer):
         for _ in range(3):
             writer.write(POST + b"content-length: %d\r\n\r\n" % len(BODY) + BODY)
-            assert (await read_answer(reader))[0] == 200
+            assert (await read_response(reader))[0] == 200
         # Pipelined requests, the slowest first: the responses keep the order.
         pipelined = POST + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
         writer.write(pipelined + b"GET /nowhere HTTP/1.1\r\n\r\nGET /health HTTP/1.1\r\n\r\n")
-        assert [(await read_answer(reader))[0] for _ in range(3)] == [200, 404, 200]
+        assert [(await read_response(reader))[0] for _ in range(3)] == [200, 404, 200]
 
 
 async def test_a_chunked_body_is_put_together(make_fleet: MakeFleet) -> None:
     async with connect(await make_fleet()) as (reader, writer):
         parts = b"".join(b"%x\r\n%b\r\n" % (1, BODY[i : i + 1]) for i in range(len(BODY)))
         writer.write(POST + b"transfer-encoding: chunked\r\n\r\n" + parts + b"0\r\n\r\n")
-        assert (await read_answer(reader))[0] == 200
+        assert (await read_response(reader))[0] == 200
 
 
 async def test_a_client_that_expects_100_continue_gets_it_first(make_fleet: MakeFleet) -> None:
@@ -90,7 +90,7 @@ async def test_a_client_that_expects_100_continue_gets_it_first(make_fleet: Make
         writer.write(POST + b"expect: 100-continue\r\ncontent-length: %d\r\n\r\n" % len(BODY))
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         writer.write(BODY)
-        assert (await read_answer(reader))[0] == 200
+        assert (await read_response(reader))[0] == 200
 
 
 async def test_connection_close_is_obeyed(make_fleet: MakeFleet) -> None:

@@ -8,14 +8,14 @@ import pytest
 
 from epp.lab.load import LoadPlan
 
-from .model_server import Answerer, FakeServer, StartServer
+from .model_server import FakeServer, Responder, StartServer
 
 
 @pytest.fixture
 async def start_server() -> AsyncIterator[StartServer]:
     started: list[tuple[asyncio.Server, FakeServer]] = []
 
-    async def start(answer: Answerer) -> FakeServer:
+    async def start(answer: Responder) -> FakeServer:
         fake = FakeServer(answer)
         server = await asyncio.start_server(fake.serve, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()

@@ -6,17 +6,17 @@ from typing import Any, Protocol
 
 import msgspec
 
-Answerer = Callable[[asyncio.StreamWriter], Awaitable[bool]]
+Responder = Callable[[asyncio.StreamWriter], Awaitable[bool]]
 """Writes one answer; True: the connection stays open for another request."""
 
 
-def http_answer(
+def http_response(
     body: bytes, *, status: str = "200 OK", headers: str = "content-type: application/json\r\n"
 ) -> bytes:
     return f"HTTP/1.1 {status}\r\n{headers}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
-def sends(*parts: bytes, keep: bool = True) -> Answerer:
+def sends(*parts: bytes, keep: bool = True) -> Responder:
     """Answers with `parts`, each in a write of its own."""
 
     async def answer(writer: asyncio.StreamWriter) -> bool:
@@ -32,7 +32,7 @@ def sends(*parts: bytes, keep: bool = True) -> Answerer:
 class FakeServer:
     """Answers every request with `answer`; counts connections and requests in flight."""
 
-    def __init__(self, answer: Answerer) -> None:
+    def __init__(self, answer: Responder) -> None:
         self.answer = answer
         self.requests: list[dict[str, Any]] = []
         self.heads: list[bytes] = []
@@ -68,4 +68,4 @@ class FakeServer:
 
 
 class StartServer(Protocol):
-    async def __call__(self, answer: Answerer) -> FakeServer: ...
+    async def __call__(self, answer: Responder) -> FakeServer: ...

@@ -13,7 +13,7 @@ from epp.lab.load import LoadPlan, run
 from epp.lab.load.http2_frames import FrameReader
 
 from .h2_server import H2Connection, H2Server, answers, running
-from .model_server import http_answer
+from .model_server import http_response
 
 MakePlan = Callable[..., LoadPlan]
 
@@ -165,7 +165,7 @@ async def test_a_server_of_http_1_is_told_apart(
 
 async def _says_http_1(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.read(10)
-    writer.write(http_answer(b"no", status="400 Bad Request"))
+    writer.write(http_response(b"no", status="400 Bad Request"))
     writer.close()
 
 

@@ -9,9 +9,9 @@ from epp.pb.vllm.grpc.engine.vllm_engine_pb2 import (
     TokenizedInput,
 )
 from parity.case import Case, Series
-from parity.cases.answers import answered_with_trailers
 from parity.cases.http import FOR_SUBSETS, total
 from parity.cases.refusals import NO_MATCH, NOBODY
+from parity.cases.responses import answered_with_trailers
 from parity.envoy import Step
 from parity.fixture import (
     HEAD,

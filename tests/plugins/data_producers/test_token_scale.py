@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epp.parsing.plugins import Usage
-from epp.request_control.plugins import ANSWER_USAGE, EndCause
+from epp.request_control.plugins import RESPONSE_USAGE, EndCause
 from epp.scheduling import (
     CycleState,
     Endpoint,
@@ -61,7 +61,7 @@ class Pool:
         self.producer.post_schedule(request, SchedulingResult(profiles, "decode"), state)
         tokens = PROMPT_BYTES // self._bytes_per_token
         if usage:
-            state.write(ANSWER_USAGE, Usage(prompt_tokens=tokens))
+            state.write(RESPONSE_USAGE, Usage(prompt_tokens=tokens))
         self.producer.response_complete(request, self.pod, EndCause.COMPLETED, state)
         page = self.pod.metrics
         self.pod.metrics = EndpointMetrics(

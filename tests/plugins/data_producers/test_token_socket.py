@@ -77,14 +77,14 @@ async def producer(tmp_path: Path) -> AsyncIterator[RenderedTokenProducer]:
     clients: list[GrpcCalls] = []
 
     def opened(
-        target: str, /, *, max_calls: int, max_waiting: int, max_answer_bytes: int
+        target: str, /, *, max_calls: int, max_waiting: int, max_response_bytes: int
     ) -> GrpcCalls:
         clients.append(
             GrpcCalls(
                 target,
                 max_calls=max_calls,
                 max_waiting=max_waiting,
-                max_answer_bytes=max_answer_bytes,
+                max_response_bytes=max_response_bytes,
             )
         )
         return clients[-1]

@@ -15,7 +15,7 @@ from flow_control.candidates import NotingCandidate
 from epp.flow_control.flows import Band
 from epp.flow_control.plugins import Flow, QueuedRequest
 from epp.parsing.plugins import Usage
-from epp.request_control.plugins import ANSWER_USAGE, EndCause
+from epp.request_control.plugins import RESPONSE_USAGE, EndCause
 from epp.scheduling import CycleState, LLMRequest, SchedulingResult
 from epp.testing import make_endpoint, make_request
 from epp_plugins.flow_control.proportion import Params, ProportionFairnessPolicy
@@ -151,7 +151,7 @@ class Pool:
             self.in_flight -= 1
             self._busy[name] -= 1
             self.tenants[name].answered += 1
-            state.write(ANSWER_USAGE, Usage(size.prompt, size.answer))
+            state.write(RESPONSE_USAGE, Usage(size.prompt, size.answer))
             self.policy.response_complete(request, ENDPOINT, EndCause.ENDED, state)
 
         heappush(self._events, (self.now + size.seconds, next(self._numbers), end))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from epp.flow_control.plugins import Flow
 from epp.observability.plugin_metrics import PluginMetricsCollector
 from epp.parsing.plugins import Usage
-from epp.request_control.plugins import ANSWER_USAGE, EndCause
+from epp.request_control.plugins import RESPONSE_USAGE, EndCause
 from epp.scheduling import CycleState, LLMRequest, SchedulingResult, StateKey
 from epp.testing import check, make_endpoint, make_plugin, make_request, make_state
 from epp_plugins.flow_control import programs
@@ -56,7 +56,7 @@ class Programs:
     ) -> None:
         state = make_state(values)
         if tokens is not None:
-            state.write(ANSWER_USAGE, Usage(*tokens))
+            state.write(RESPONSE_USAGE, Usage(*tokens))
         self.policy.response_complete(request, ENDPOINT, cause, state)
 
     def serve(self, fairness_id: str, prompt: int, completion: int = 0) -> None:

@@ -14,7 +14,7 @@ from plugins.flow_control.pool import ANYWHERE, ENDPOINT, Pool, Size
 from epp.flow_control.flows import Band
 from epp.flow_control.plugins import Flow
 from epp.parsing.plugins import Usage
-from epp.request_control.plugins import ANSWER_USAGE, EndCause
+from epp.request_control.plugins import RESPONSE_USAGE, EndCause
 from epp.scheduling import CycleState, LLMRequest
 from epp.testing import check, make_request
 from epp_plugins.flow_control.proportion import Params, ProportionFairnessPolicy
@@ -63,7 +63,7 @@ class Desk:
     ) -> None:
         request, state = sent
         if usage is not None:
-            state.write(ANSWER_USAGE, usage)
+            state.write(RESPONSE_USAGE, usage)
         self.policy.response_complete(request, ENDPOINT, cause, state)
 
     def wait(self, *fairness_ids: str) -> list[Flow]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parser_checks import make_call, odd_objects, request_or_refusal, usage_of, usages_by_cut
 
-from epp.parsing.plugins import AnswerReader, ParseError, Usage
+from epp.parsing.plugins import ParseError, ResponseReader, Usage
 from epp.scheduling import CycleState, LLMRequest
 from epp.testing import make_request
 from epp_plugins.data_producers import token
@@ -24,8 +24,8 @@ def parsed(body: bytes, path: str = MESSAGES) -> LLMRequest:
     return PARSER.parse(make_call(PARSER, body, path=path))
 
 
-def reader(headers: dict[str, str], path: str = MESSAGES) -> AnswerReader | None:
-    return PARSER.answer_reader(make_request(path=path), headers)
+def reader(headers: dict[str, str], path: str = MESSAGES) -> ResponseReader | None:
+    return PARSER.response_reader(make_request(path=path), headers)
 
 
 @pytest.mark.parametrize(

@@ -424,7 +424,7 @@ def test_the_last_usage_is_found_however_the_answer_is_cut(answer: bytes) -> Non
 
 
 def reader() -> Any:
-    return PARSER.answer_reader(make_request(), {"content-type": "text/event-stream"})
+    return PARSER.response_reader(make_request(), {"content-type": "text/event-stream"})
 
 
 def found(answer: bytes, cuts: list[int]) -> Usage | None:
@@ -504,7 +504,7 @@ def test_an_answer_says_one_of_the_counts_only() -> None:
     ],
 )
 def test_only_an_answer_that_can_be_read_is(headers: dict[str, str], is_read: bool) -> None:
-    assert (PARSER.answer_reader(make_request(), headers) is not None) is is_read
+    assert (PARSER.response_reader(make_request(), headers) is not None) is is_read
 
 
 def test_little_is_kept_of_an_answer() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parser_checks import make_call, odd_objects, request_or_refusal, usage_of, usages_by_cut
 
-from epp.parsing.plugins import AnswerReader, ParseError, Usage
+from epp.parsing.plugins import ParseError, ResponseReader, Usage
 from epp.scheduling import CycleState, LLMRequest
 from epp.testing import make_request
 from epp_plugins.data_producers import token
@@ -20,8 +20,8 @@ def parsed(body: bytes, path: str = "/generate") -> LLMRequest:
     return PARSER.parse(make_call(PARSER, body, path=path))
 
 
-def reader() -> AnswerReader | None:
-    return PARSER.answer_reader(make_request(path="/generate"), EVENTS)
+def reader() -> ResponseReader | None:
+    return PARSER.response_reader(make_request(path="/generate"), EVENTS)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_log_probabilities_hide_the_usage_only_beyond_64_kib() -> None:
 
 
 def test_a_compressed_answer_is_not_looked_at() -> None:
-    assert PARSER.answer_reader(make_request(), {**EVENTS, "content-encoding": "br"}) is None
+    assert PARSER.response_reader(make_request(), {**EVENTS, "content-encoding": "br"}) is None
 
 
 @given(odd_objects(("input_ids", "text", "input_embeds", "sampling_params", "stream", "extra_key")))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parser_checks import make_call, odd_objects, request_or_refusal, usage_of, usages_by_cut
 
-from epp.parsing.plugins import AnswerReader, ParseError, Usage
+from epp.parsing.plugins import ParseError, ResponseReader, Usage
 from epp.scheduling import LLMRequest
 from epp.testing import make_request
 from epp_plugins.parsers.vertexai import Params, VertexAiParser
@@ -47,8 +47,8 @@ def parsed(body: bytes, path: str = CHAT) -> LLMRequest:
     return PARSER.parse(make_call(PARSER, body, path=path))
 
 
-def reader() -> AnswerReader | None:
-    return PARSER.answer_reader(make_request(path=CHAT), {"content-type": "application/grpc"})
+def reader() -> ResponseReader | None:
+    return PARSER.response_reader(make_request(path=CHAT), {"content-type": "application/grpc"})
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parser_checks import make_call, request_or_refusal, usage_of, usages_by_cut
 
-from epp.parsing.plugins import AnswerReader, ParseError, Usage
+from epp.parsing.plugins import ParseError, ResponseReader, Usage
 from epp.pb.vllm.grpc.engine import vllm_engine_pb2 as engine
 from epp.scheduling import CycleState, LLMRequest
 from epp.testing import make_request
@@ -30,8 +30,8 @@ def parsed(message: bytes, path: str = GENERATE) -> LLMRequest:
     return PARSER.parse(make_call(PARSER, frame(message), path=path))
 
 
-def reader(path: str = GENERATE) -> AnswerReader | None:
-    return PARSER.answer_reader(make_request(path=path), {"content-type": "application/grpc"})
+def reader(path: str = GENERATE) -> ResponseReader | None:
+    return PARSER.response_reader(make_request(path=path), {"content-type": "application/grpc"})
 
 
 REQUEST_ID = b"\x0a\x03r-1"

@@ -128,17 +128,17 @@ EVENTS = (
     ],
 )
 def test_usage_wherever_the_answer_is_cut(answer: bytes, want: Usage | None) -> None:
-    assert usages_by_cut(lambda: PARSER.answer_reader(make_request(), {}), answer) == {want}
+    assert usages_by_cut(lambda: PARSER.response_reader(make_request(), {}), answer) == {want}
 
 
 def test_a_compressed_answer_is_not_looked_at() -> None:
-    assert PARSER.answer_reader(make_request(), {"content-encoding": "zstd"}) is None
+    assert PARSER.response_reader(make_request(), {"content-encoding": "zstd"}) is None
 
 
 @given(odd_objects(("model", "token_ids", "sampling_params", "stream", "cache_salt")))
 def test_no_body_does_more_than_be_refused(body: bytes) -> None:
     if request_or_refusal(PARSER, body) is not None:
-        usage = usage_of(PARSER.answer_reader(parsed(body), {}), body)
+        usage = usage_of(PARSER.response_reader(parsed(body), {}), body)
         assert usage is None
 
 

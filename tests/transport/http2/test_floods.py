@@ -72,7 +72,7 @@ FLOODS = {
 def test_a_flood_of_control_frames_ends_the_connection(flood: bytes) -> None:
     client = prepared()
     client.accounting.settings_to_acknowledge = 20_000
-    client.accounting.pings_to_answer = [b"12345678"] * 20_000
+    client.accounting.pings_to_acknowledge = [b"12345678"] * 20_000
     client.send_bytes(flood * 9_999)
     assert not client.connection.is_closed
 
@@ -83,7 +83,7 @@ def test_a_flood_of_control_frames_ends_the_connection(flood: bytes) -> None:
 def test_as_many_frames_over_time_are_no_flood(flood: bytes) -> None:
     client = prepared(control_frame_budget=100)
     client.accounting.settings_to_acknowledge = 20_000
-    client.accounting.pings_to_answer = [b"12345678"] * 20_000
+    client.accounting.pings_to_acknowledge = [b"12345678"] * 20_000
 
     for _ in range(50):
         client.send_bytes(flood * 90)

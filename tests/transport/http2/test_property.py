@@ -146,7 +146,7 @@ class Run:
             assert window == books.streams[stream_id].window <= MAX_WINDOW
             assert sum(map(len, stream.waiting or ())) == stream.waiting_bytes
         assert books.settings_to_acknowledge == 0
-        assert books.pings_to_answer == []
+        assert books.pings_to_acknowledge == []
 
 
 # --- steps ----------------------------------------------------------------------------------------

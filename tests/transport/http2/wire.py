@@ -214,7 +214,7 @@ class Client:
 
     def assert_alive(self) -> None:
         """Assert that a PING is answered."""
-        assert ping_answers(self.answers(ping(b"alive?!?"))) == [b"alive?!?"]
+        assert ping_acks(self.answers(ping(b"alive?!?"))) == [b"alive?!?"]
 
     def assert_reset(self, stream_id: int, code: ErrorCode, *frames: Frame | bytes) -> None:
         """Assert that ``frames`` make the server reset this stream, and nothing else."""
@@ -263,7 +263,7 @@ def resets(frames: list[Frame]) -> list[tuple[int, ErrorCode]]:
     return [(f.stream_id, ErrorCode(f.error_code)) for f in only(RstStreamFrame, frames)]
 
 
-def ping_answers(frames: list[Frame]) -> list[bytes]:
+def ping_acks(frames: list[Frame]) -> list[bytes]:
     """Return the payloads of PING acknowledgements."""
     return [f.opaque_data for f in only(PingFrame, frames) if "ACK" in f.flags]
 

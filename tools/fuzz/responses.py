@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from epp.ext_proc.model_names import ModelNames
-from epp.parsing.plugins import AnswerReader, Usage
+from epp.parsing.plugins import ResponseReader, Usage
 from epp.pb.vertexai.prediction_pb2 import HttpBody
 from epp.pb.vllm.grpc.engine.vllm_engine_pb2 import EmbedResponse, GenerateResponse
 from epp.testing import make_request
 from epp_plugins.parsers.grpc_frames import Frames
-from epp_plugins.parsers.usage import OpenAiAnswer
+from epp_plugins.parsers.usage import OpenAiResponse
 from tools.fuzz.json_text import JsonText
 from tools.fuzz.request_bodies import PARSERS, framed
 from tools.fuzz.tape import Tape
@@ -67,7 +67,7 @@ def check_reader(reader_of: str, kind: str, pieces: Sequence[bytes]) -> Usage | 
     request = make_request(path=reader_of)
     found = []
     for cut in ([b"".join(pieces)], pieces):
-        reader = parser.answer_reader(request, {"content-type": kind} if kind else {})
+        reader = parser.response_reader(request, {"content-type": kind} if kind else {})
         if reader is None:
             return None
         found.append(_read(reader, cut))
@@ -79,7 +79,7 @@ def check_reader(reader_of: str, kind: str, pieces: Sequence[bytes]) -> Usage | 
     return whole
 
 
-def _read(reader: AnswerReader, pieces: Sequence[bytes]) -> Usage | None:
+def _read(reader: ResponseReader, pieces: Sequence[bytes]) -> Usage | None:
     for piece in pieces:
         reader.feed(piece)
     return reader.usage()
@@ -90,7 +90,7 @@ def check_usage(document: bytes) -> None:
     if _hard_to_tell(document) or (parsed := _pairs(document)) is None:
         return
     *_, last = (None, *_usages(parsed))
-    assert _read(OpenAiAnswer(), [document]) == (None if last is None else _counted(last))
+    assert _read(OpenAiResponse(), [document]) == (None if last is None else _counted(last))
 
 
 def _usages(value: Any) -> Iterator[_Object]:
@@ -195,7 +195,7 @@ def check_frames(pieces: Sequence[bytes]) -> None:
 # --- from an input ----------------------------------------------------------------------------
 
 
-def raw_answer(tape: Tape) -> None:
+def raw_response(tape: Tape) -> None:
     """Check an answer whose path, type and cuts are numbers on the tape; the rest is the body."""
     path, kind = tape.choice(PATHS), tape.choice(KINDS)
     cuts = Tape(tape.take(8))
@@ -207,7 +207,7 @@ def raw_answer(tape: Tape) -> None:
     check_frames(pieces)
 
 
-def built_answer(tape: Tape) -> None:
+def built_response(tape: Tape) -> None:
     """Check an answer of documents as model servers write them, with random parts."""
     path, kind = tape.choice(PATHS), tape.choice(KINDS)
     text = JsonText(tape, breaks=0 if tape.flip() else 30)

@@ -9,7 +9,7 @@ import pytest
 import zstandard
 from structlog.testing import capture_logs
 
-from epp.parsing import answer_decoder
+from epp.parsing import response_decoder
 from tools.harness.ext_proc import FULL_DUPLEX, Envoy, echoed, on_one_wire
 from tools.harness.request_control import Epp, make_pool
 
@@ -84,7 +84,7 @@ def test_an_unknown_encoding_is_not_read(encoding: str) -> None:
 
 
 def test_bytes_after_the_end_of_gzip_are_not_kept() -> None:
-    decode = answer_decoder({"content-encoding": "gzip"})
+    decode = response_decoder({"content-encoding": "gzip"})
     assert decode is not None
     assert decode(gzip.compress(PLAIN)) == PLAIN
     tracemalloc.start()

@@ -8,7 +8,7 @@ from google.protobuf import json_format
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcService, ExtProcSettings, OneHandler
-from epp.parsing.plugins import AnswerReader, Usage
+from epp.parsing.plugins import ResponseReader, Usage
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import ResponseBodyStart, RoutedRequest
 from epp.scheduling import CycleState, Endpoint, LLMRequest
@@ -51,7 +51,7 @@ class Reader:
         self.fails_in = fails_in
         self.headers: Mapping[str, str] = {}
 
-    def find(self, headers: Mapping[str, str]) -> AnswerReader:
+    def find(self, headers: Mapping[str, str]) -> ResponseReader:
         self.headers = headers
         return self
 

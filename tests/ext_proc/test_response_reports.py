@@ -10,8 +10,8 @@ from google.protobuf import json_format
 from epp.ext_proc.processing_response import MAX_BODY_CHUNK_BYTES
 from epp.parsing.plugins import Usage
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from epp.request_control import AnswerReporter
-from epp.request_control.plugins import AnswerFacts
+from epp.request_control import ResponseReporter
+from epp.request_control.plugins import ResponseFacts
 from epp.scheduling import CycleState, Endpoint, LLMRequest
 from epp.testing import make_plugin
 from epp_plugins.reporters.request_attributes import RequestAttributeReporter
@@ -27,7 +27,7 @@ COST = "x-gateway-inference-request-cost"
 JSON = {"content-type": "application/json"}
 
 
-class Reporter(AnswerReporter):
+class Reporter(ResponseReporter):
     """Reports fixed values, or the tokens of the response, or raises an error."""
 
     type: ClassVar[str] = "reporter"
@@ -37,14 +37,14 @@ class Reporter(AnswerReporter):
         self.told = told
         self.asked: list[tuple[Usage | None, str]] = []
 
-    def report_answer(
+    def report_response(
         self, request: LLMRequest, usage: Usage | None, served_by: Endpoint, state: CycleState
-    ) -> AnswerFacts:
+    ) -> ResponseFacts:
         self.asked.append((usage, served_by.name))
         if isinstance(self.told, Exception):
             raise self.told
         if self.told is not None:
-            return cast("AnswerFacts", self.told)
+            return cast("ResponseFacts", self.told)
         return {} if usage is None else {"envoy.lb": {"tokens": usage.completion_tokens}}
 
 
@@ -53,7 +53,7 @@ def facts(answer: pb.ProcessingResponse) -> dict[str, Any]:
 
 
 def answered(
-    reporters: Sequence[AnswerReporter], modes: Modes = FULL_DUPLEX, body: bytes = USAGE
+    reporters: Sequence[ResponseReporter], modes: Modes = FULL_DUPLEX, body: bytes = USAGE
 ) -> tuple[Envoy, list[pb.ProcessingResponse]]:
     """Send a request and a response of one chunk; return the answers to the chunk."""
     envoy = Envoy(Epp(make_pool(), plugins=reporters), modes)
@@ -147,7 +147,7 @@ def test_a_failed_reporter_is_logged_and_the_response_continues(told: object) ->
     envoy, (answer,) = answered([bad, Reporter("good")])
     assert facts(answer) == {"envoy.lb": {"tokens": 10.0}}
     assert echoed([answer], "response_body")[0] == USAGE
-    assert envoy.epp.failures("AnswerReporter", bad) == 1
+    assert envoy.epp.failures("ResponseReporter", bad) == 1
     assert envoy.epp.in_flight == 0
 
 
