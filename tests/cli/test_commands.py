@@ -293,8 +293,8 @@ def test_fleet_serves_and_load_runs_against_it(tmp_path: Path) -> None:
         assert [e.get("labels") for e in endpoints] == [None, {"role": "decode", "zone": "a=b"}]
         urls = [f"http://{e['address']}:{e['port']}" for e in endpoints]
         for url in urls:
-            answer = httpx.get(f"{url}/v1/models", trust_env=False)
-            assert answer.json()["data"][0]["id"] == "tiny"
+            response = httpx.get(f"{url}/v1/models", trust_env=False)
+            assert response.json()["data"][0]["id"] == "tiny"
 
         load = ("load", "--url", urls[0], "--requests", "20", "--max-tokens", "4")
         done = epp(*load, "--json")

@@ -22,7 +22,7 @@ async def test_a_gpus_utilization_comes_and_goes(start_server: StartServer) -> N
         await observer.until("")
         assert server.requests[0].startswith(b"GET /metrics ")
         assert store.snapshot[0].attribute(GPU_UTILIZATION) == 0.42
-        server.answer = page_response(line % b"another")
+        server.respond = page_response(line % b"another")
         await observer.until("extract page")
         assert store.snapshot[0].attribute(GPU_UTILIZATION) is None
     assert set(observer.extract_errors) == {("dcgm-data-source", "dcgm-extractor", "page")}

@@ -16,7 +16,7 @@ from epp.data_layer.errors import (
     ScrapeStatusError,
 )
 
-from .metrics_server import Responder, StartServer, hang, page_response, reset, response_bytes
+from .metrics_server import Responder, StartServer, hang, page_response, raw_response, reset
 
 MakeCalls = Callable[..., HttpCalls]
 
@@ -53,29 +53,29 @@ async def test_one_connection_serves_calls_one_after_the_other(
 
 
 @pytest.mark.parametrize(
-    ("answer", "error"),
+    ("respond", "error"),
     [
         pytest.param(
             page_response(b"no", status=b"500 Oops"), ScrapeStatusError, id="another status"
         ),
         pytest.param(page_response(b"x" * 101), PageTooLargeError, id="too long"),
-        pytest.param(response_bytes(b"hello\r\n\r\n"), ScrapeProtocolError, id="not HTTP"),
+        pytest.param(raw_response(b"hello\r\n\r\n"), ScrapeProtocolError, id="not HTTP"),
         pytest.param(reset, ScrapeResetError, id="a reset"),
         pytest.param(
-            response_bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab", then_close=True),
+            raw_response(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab", then_close=True),
             ScrapeResetError,
-            id="half an answer",
+            id="half a response",
         ),
     ],
 )
 async def test_a_failure_has_its_class_and_the_next_call_its_chance(
-    start_server: StartServer, make_calls: MakeCalls, answer: Responder, error: type[ScrapeError]
+    start_server: StartServer, make_calls: MakeCalls, respond: Responder, error: type[ScrapeError]
 ) -> None:
-    server = await start_server(answer)
+    server = await start_server(respond)
     calls = make_calls(server.address)
     with pytest.raises(error):
         await post(calls)
-    server.answer = page_response(b"[1]")
+    server.respond = page_response(b"[1]")
     assert await post(calls) == b"[1]"
 
 
@@ -120,7 +120,7 @@ async def test_more_calls_than_may_wait_are_refused(
         task.cancel()
     ended = await asyncio.gather(*under_way, return_exceptions=True)
     assert all(isinstance(each, asyncio.CancelledError) for each in ended)
-    server.answer = page_response(b"[1]")
+    server.respond = page_response(b"[1]")
     assert await post(calls) == b"[1]"  # the places are free again
 
 

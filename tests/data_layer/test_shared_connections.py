@@ -56,7 +56,7 @@ async def test_a_client_does_not_wait_for_the_response_of_another(
     server = await start_server(hang)
     slow = asyncio.create_task(make_client(server).get())
     await server.request_came.wait()
-    server.answer = page_response()
+    server.respond = page_response()
     quick = make_client(server)
     assert [(await quick.get()).body for _ in range(3)] == [PAGE] * 3
     assert not slow.done()
@@ -129,7 +129,7 @@ async def test_limits_of_length_are_each_clients_own(start_server: StartServer) 
     metrics = page_opener(time.monotonic, connections=connections)(server.address, "/metrics")
     check = HealthCheck("/health", 1.0, time.monotonic, connections=connections).open(endpoint)
     assert len((await metrics.get()).body) == 70_000
-    server.answer = page_response(b"ok")
+    server.respond = page_response(b"ok")
     assert (await check.get()).body == b"ok"
     assert server.connections == 1
     metrics.close()
@@ -143,7 +143,7 @@ async def test_a_server_that_drops_connections_fails_all_its_clients(
     server = await start_server(page_response())
     clients = [make_client(server) for _ in range(2)]
     await clients[0].get()
-    server.answer = reset
+    server.respond = reset
     for client in clients:
         with pytest.raises(ScrapeResetError):
             await client.get()

@@ -154,9 +154,9 @@ async def test_the_two_units_serve_a_request_and_stop_in_order(fleet: Fleet) -> 
         admin.base_url = httpx.URL(f"http://{address}")
         url = await gateway_url(admin)
         body = {"model": "tiny", "prompt": "Hello"}
-        answer = await client.post(f"{url}/v1/completions", json=body)
-        assert answer.status_code == 200
-        assert answer.json()["choices"]
+        response = await client.post(f"{url}/v1/completions", json=body)
+        assert response.status_code == 200
+        assert response.json()["choices"]
 
         (stopping,) = lines("endpoint-picker-gateway.service", "ExecStop")
         shell, script, admin_port, *_ = stopping

@@ -15,8 +15,8 @@ from tools.harness.request_control import Epp, make_pool
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
-ANSWER = b'{"choices":[{"text":"%s"}],"usage":{"prompt_tokens":3,"completion_tokens":4}}'
-PLAIN = ANSWER % (b"hello " * 200)
+RESPONSE = b'{"choices":[{"text":"%s"}],"usage":{"prompt_tokens":3,"completion_tokens":4}}'
+PLAIN = RESPONSE % (b"hello " * 200)
 TYPE = {"content-type": "application/json"}
 ENCODINGS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
@@ -31,8 +31,8 @@ def passed(encoding: str, body: bytes, chunk_bytes: int) -> Epp:
     epp = Epp(make_pool())
     envoy = Envoy(epp, FULL_DUPLEX)
     envoy.post()
-    (answer,) = envoy.response_headers(headers={**TYPE, "content-encoding": encoding})
-    assert not answer.response_headers.HasField("response")
+    (reply,) = envoy.response_headers(headers={**TYPE, "content-encoding": encoding})
+    assert not reply.response_headers.HasField("response")
     out = b""
     for at in range(0, len(body), chunk_bytes):
         out += echoed(envoy.response_body(body[at : at + chunk_bytes]), "response_body")[0]

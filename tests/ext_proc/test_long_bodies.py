@@ -1,4 +1,4 @@
-"""Long request bodies are sent back as Envoy reads them, and in order with other answers."""
+"""Long request bodies are sent back as Envoy reads them, and in order with other replies."""
 
 from collections.abc import Callable
 from itertools import zip_longest
@@ -29,7 +29,7 @@ pytestmark = on_no_transport  # the room of a wire is not controllable
 CHUNKS = [b'{"model": "tiny", "prompt": "', *(b"%05d" % n * 10_000 for n in range(6)), b'"}']
 BODY = b"".join(CHUNKS)
 PIECES = -(-len(BODY) // processing_response.MAX_BODY_CHUNK_BYTES)
-"""Number of answers that send it back."""
+"""Number of replies that send it back."""
 
 
 @pytest.fixture
@@ -46,30 +46,30 @@ def send(envoy: Envoy, *, with_trailers: bool = False) -> None:
         envoy.request_trailers()
 
 
-def make_room(envoy: Envoy, answers: int) -> None:
+def make_room(envoy: Envoy, replies: int) -> None:
     recorder = envoy.line.recorder
     assert isinstance(recorder, Narrow)
-    recorder.room = len(recorder.sent) + answers
+    recorder.room = len(recorder.sent) + replies
     envoy.writable()
 
 
-def assert_whole(answers: list[pb.ProcessingResponse], *, ends: bool) -> None:
-    """Assert that the answers send the body back and nothing else."""
-    body, flags = echoed(answers, "request_body")
+def assert_whole(replies: list[pb.ProcessingResponse], *, ends: bool) -> None:
+    """Assert that the replies send the body back and nothing else."""
+    body, flags = echoed(replies, "request_body")
     assert body == BODY
-    assert flags == [False] * (len(answers) - 1) + [ends]
+    assert flags == [False] * (len(replies) - 1) + [ends]
 
 
 @pytest.mark.parametrize("room", [1, 2, 100])
 def test_a_long_body_is_sent_back_only_as_far_as_there_is_room(envoy: Envoy, room: int) -> None:
     send(envoy)
     assert len(envoy.all_replies) == Narrow.room
-    while len(answers := envoy.all_replies) < 1 + PIECES:
+    while len(replies := envoy.all_replies) < 1 + PIECES:
         make_room(envoy, room)
-        assert 0 < len(envoy.all_replies) - len(answers) <= room
-    assert_whole(answers[1:], ends=True)
+        assert 0 < len(envoy.all_replies) - len(replies) <= room
+    assert_whole(replies[1:], ends=True)
     make_room(envoy, room)
-    assert envoy.all_replies == answers
+    assert envoy.all_replies == replies
 
 
 def test_trailers_are_answered_after_the_body(envoy: Envoy) -> None:
@@ -117,10 +117,10 @@ def test_a_body_of_small_chunks_goes_back_in_one_piece(envoy: Envoy) -> None:
 
 def test_an_early_response_does_not_wait_for_the_rest_of_the_body(envoy: Envoy) -> None:
     send(envoy)
-    (answer,) = envoy.response_headers("413")
-    assert answer.WhichOneof("response") == "response_headers"
+    (reply,) = envoy.response_headers("413")
+    assert reply.WhichOneof("response") == "response_headers"
     make_room(envoy, 100)
-    rest = [each for each in envoy.all_replies[1:] if each != answer]
+    rest = [each for each in envoy.all_replies[1:] if each != reply]
     assert_whole(rest, ends=True)
 
 

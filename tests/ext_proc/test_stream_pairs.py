@@ -39,7 +39,7 @@ _IN_ORDER: list[tuple[ExtProcState, Step]] = [
 
 EXPECTED: dict[ExtProcState, set[str]] = {
     ExtProcState.REQUEST_HEADERS: {"request_headers"},
-    # Envoy's own answer to the client, such as 413, may come at any time.
+    # Envoy's own reply to the client, such as 413, may come at any time.
     ExtProcState.REQUEST_BODY: {"request_body", "request_trailers", "response_headers"},
     # The end of a body over 1 MB may be told twice (envoy#46237).
     ExtProcState.DECIDING: {"request_body", "request_trailers", "response_headers"},
@@ -146,8 +146,8 @@ def test_message_in_state(state: ExtProcState, name: str, change: Change) -> Non
         elif envoy.finished:
             # Understood and turned down: a body that Envoy has cut off.
             assert envoy.request_mode == Mode.BUFFERED_PARTIAL
-            (answer,) = envoy.answers
-            assert answer.immediate_response.status.code == 413
+            (reply,) = envoy.replies
+            assert reply.immediate_response.status.code == 413
 
     assert len(list(streams(state, tell, change))) >= len(PAIRS) - len(MODES)
 
@@ -198,7 +198,7 @@ def test_modes_that_cannot_work_end_at_the_first_message(
         )
 
 
-def test_streamed_bodies_that_wait_for_an_answer_end_at_the_first_message() -> None:
+def test_streamed_bodies_that_wait_for_a_reply_end_at_the_first_message() -> None:
     envoy = reply_legally_and_release(
         modes=(Mode.STREAMED, Mode.NONE),
         sends_ahead=False,

@@ -1,4 +1,4 @@
-"""Any sequence of messages, decisions and ends: every answer is legal, nothing stays reserved."""
+"""Any sequence of messages, decisions and ends: every reply is legal, nothing stays reserved."""
 
 from functools import partial
 from typing import Any

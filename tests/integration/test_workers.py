@@ -123,21 +123,21 @@ async def test_decisions_of_both_are_found(gateway: Site) -> None:
 
 
 async def test_a_page_of_a_worker_that_does_not_exist_says_which_do(gateway: Site) -> None:
-    answer = await gateway.picker.page("/debug/endpoints?worker=2")
-    assert answer.status_code == 404
-    assert answer.json()["error"] == "there is no worker '2'; their numbers are from 0 to 1"
+    response = await gateway.picker.page("/debug/endpoints?worker=2")
+    assert response.status_code == 404
+    assert response.json()["error"] == "there is no worker '2'; their numbers are from 0 to 1"
 
 
 async def test_the_metrics_page_has_the_formats_and_filters_of_one_process(gateway: Site) -> None:
     url = f"http://127.0.0.1:{gateway.picker.ports['metrics']}/metrics"
     async with httpx.AsyncClient(timeout=15.0, trust_env=False, verify=False) as client:
-        answer = await client.get(
+        response = await client.get(
             f"{url}?name[]=llm_d_epp_worker_ready",
             headers={"accept": "application/openmetrics-text", "accept-encoding": "gzip"},
         )
-    assert answer.headers["content-type"].startswith("application/openmetrics-text")
-    assert answer.headers["content-encoding"] == "gzip"
-    assert answer.text.splitlines()[-3:] == [
+    assert response.headers["content-type"].startswith("application/openmetrics-text")
+    assert response.headers["content-encoding"] == "gzip"
+    assert response.text.splitlines()[-3:] == [
         'llm_d_epp_worker_ready{worker="0"} 1.0',
         'llm_d_epp_worker_ready{worker="1"} 1.0',
         "# EOF",

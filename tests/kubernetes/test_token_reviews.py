@@ -235,7 +235,7 @@ async def test_the_metrics_port_asks_from_its_own_event_loop(api: FakeApi, tmp_p
         MetricsServer(Metrics(), host="127.0.0.1", port=0, authorizer=reviews) as server,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as http,
     ):
-        answers = [
+        responses = [
             await http.get("/metrics", headers=bearer),
             await http.get("/metrics", headers=bearer),
             await http.get("/debug/", headers=bearer),
@@ -246,5 +246,5 @@ async def test_the_metrics_port_asks_from_its_own_event_loop(api: FakeApi, tmp_p
         with ThreadPoolExecutor() as threads:
             asked = threads.submit(httpx.get, url, headers=bearer, trust_env=False)
             assert asked.result().status_code == 200  # this blocks the event loop
-    assert [each.status_code for each in answers] == [200, 200, 403, 401]
+    assert [each.status_code for each in responses] == [200, 200, 403, 401]
     assert len(api.requests) == 3

@@ -14,8 +14,8 @@ class RawHttp:
     def send(self, data: bytes) -> None:
         self.writer.write(data)
 
-    async def answer(self) -> "RawResponse":
-        """Read one answer with a Content-Length."""
+    async def response(self) -> "RawResponse":
+        """Read one response with a Content-Length."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         first, *lines = head.decode().rstrip().split("\r\n")
         headers = {

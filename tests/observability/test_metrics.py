@@ -41,10 +41,10 @@ def filled() -> Metrics:
     request.size.observe(100)
     request.duration.observe(1)
     request.error("BadRequest")
-    answer = request.response
-    for child in (answer.size, answer.prompt_tokens, answer.tokens, answer.cached_tokens):
+    response = request.response
+    for child in (response.size, response.prompt_tokens, response.tokens, response.cached_tokens):
         child.observe(100)
-    for child in (answer.per_token, answer.per_token_streamed, answer.first_byte[True]):
+    for child in (response.per_token, response.per_token_streamed, response.first_byte[True]):
         child.observe(0.1)
     metrics.limits_exceeded.labels("body-bytes").inc()
     metrics.scheduler_e2e.observe(0.001)
@@ -159,7 +159,7 @@ def test_first_bytes_are_told_apart_by_streaming() -> None:
         assert bounds == [*map(float, LATENCY.partition(" 180")[0].split()), float("inf")]
 
 
-def test_answers_that_nobody_sees_have_no_samples() -> None:
+def test_responses_that_nobody_sees_have_no_samples() -> None:
     metrics = Metrics()
     metrics.for_request("m", "m", "f", 0).total.inc()
     assert not [name for name in page(metrics) if "tokens" in name or "response_size" in name]

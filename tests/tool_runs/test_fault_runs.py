@@ -83,7 +83,7 @@ async def test_a_request_that_stays_open_is_told_of(gateway: FaultGateway) -> No
         pytest.param(Fault.RESPONSE_MID_UPLOAD, "answered 413", id="another body"),
     ],
 )
-async def test_an_answer_that_is_not_the_right_one_is_told_of(
+async def test_a_response_that_is_not_the_right_one_is_told_of(
     gateway: FaultGateway, fault: Fault, told: str
 ) -> None:
     assert told in await asked(gateway.port, make_request(2, Random(2), fault=fault))

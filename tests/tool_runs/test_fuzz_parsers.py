@@ -66,7 +66,7 @@ def test_random_inputs_reach_what_they_are_meant_to_reach(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("answer", "prompt_tokens"),
+    ("response", "prompt_tokens"),
     [
         pytest.param(
             b'{"usage":{"prompt_tokens":1},"x":{"usage":{"prompt_tokens":2}}}', 2, id="the last"
@@ -78,8 +78,8 @@ def test_random_inputs_reach_what_they_are_meant_to_reach(monkeypatch: pytest.Mo
     ],
 )
 def test_what_usage_is_compared_with_is_found_by_itself(
-    answer: bytes, prompt_tokens: int | None
+    response: bytes, prompt_tokens: int | None
 ) -> None:
-    *_, last = (None, *responses._usages(responses._pairs(answer)))
+    *_, last = (None, *responses._usages(responses._pairs(response)))
     counted = None if last is None else responses._counted(last)
     assert (None if counted is None else counted.prompt_tokens) == prompt_tokens

@@ -1,7 +1,7 @@
 """Worst-case cost of a request by step, on bodies built to be expensive and on normal ones.
 
 Each body of :data:`tools.fuzz.cost_cases.REQUESTS` is read, counted, hashed, scheduled and
-rewritten, at several sizes; headers, answers and log lines are as long as a client can make them.
+rewritten, at several sizes; headers, responses and log lines are as long as a client can make them.
 For each step the table shows the costliest input: per KiB, of small requests, and of all accepted
 requests.
 """
@@ -54,8 +54,8 @@ BOUNDS: Mapping[str, str] = {
     "prefix index": "maxPrefixTokensToMatch, 4096 evictions",
     "rewrite": "1000 fields, keys of 4096 bytes",
     "log and metrics": "a model of 4096 bytes",
-    "usage of an answer": "objects of 8 KiB",
-    "model of an answer": "64 KiB and 4000 tokens of a document",
+    "usage of a response": "objects of 8 KiB",
+    "model of a response": "64 KiB and 4000 tokens of a document",
 }
 """The object that performs each step, in order."""
 
@@ -202,11 +202,11 @@ def _add_responses(found: Mapping[str, Worst], repeats: int) -> None:
             body[at : at + _RESPONSE_PIECE_BYTES] for at in range(0, SMALL, _RESPONSE_PIECE_BYTES)
         ]
         used = least_seconds(partial(_used, pieces), repeats)
-        found["usage of an answer"].add(name, len(body), used)
+        found["usage of a response"].add(name, len(body), used)
         for kind in (True, False):
             work = partial(_named, pieces, is_event_stream=kind)
             named = least_seconds(work, repeats)
-            found["model of an answer"].add(name, len(body), named)
+            found["model of a response"].add(name, len(body), named)
 
 
 def _used(pieces: Sequence[bytes]) -> None:

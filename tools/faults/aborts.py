@@ -1,4 +1,4 @@
-"""Clients that disconnect at any point of a request or answer, with a close or a reset."""
+"""Clients that disconnect at any point of a request or response, with a close or a reset."""
 
 import asyncio
 from enum import StrEnum
@@ -20,8 +20,8 @@ class Point(StrEnum):
     BEFORE_THE_BODY = "before the body"
     MID_BODY = "mid-body"
     AT_THE_END_OF_THE_BODY = "at the end of the body"
-    BEFORE_THE_RESPONSE = "before the answer"
-    MID_RESPONSE = "mid-answer"
+    BEFORE_THE_RESPONSE = "before the response"
+    MID_RESPONSE = "mid-response"
 
 
 POINTS = tuple(Point)
@@ -72,5 +72,5 @@ async def _as_far_as(
             await asyncio.sleep(chooser.uniform(0.0, HESITATION_SECONDS))
         case Point.MID_RESPONSE:
             await connection.send(head + body)
-            coming = await connection.answer()
+            coming = await connection.response()
             await anext(coming.parts())

@@ -16,13 +16,13 @@ buffers between the EPP and the server."""
 
 BROKEN_OFF = "broken off"
 EXPECTED: Mapping[Fault, frozenset[str]] = {
-    # Envoy answers instead of the server: 503, or 502 if the server's answer is not HTTP.
+    # Envoy answers instead of the server: 503, or 502 if the server's response is not HTTP.
     Fault.RESET_BEFORE_HEADERS: frozenset({"503"}),
     Fault.CLOSE_BEFORE_HEADERS: frozenset({"503"}),
     Fault.NO_HTTP: frozenset({"502"}),
     Fault.RESET_MID_UPLOAD: frozenset({"503"}),
     Fault.RESPONSE_MID_UPLOAD: frozenset({"413"}),
-    # Envoy answers with 502 while it waits for the EPP's answer to the headers; once they are sent,
+    # Envoy answers with 502 while it waits for the EPP's reply to the headers; once they are sent,
     # it can only close the connection.
     Fault.RESET_MID_BODY: frozenset({"502", BROKEN_OFF}),
     Fault.CLOSE_MID_BODY: frozenset({"502", BROKEN_OFF}),
@@ -65,10 +65,10 @@ async def broken_servers(gateway: FaultGateway, requests: int) -> Outcome:
 
 
 async def _amid_the_response(gateway: FaultGateway, request: Request) -> tuple[str, str]:
-    """Make a request whose server fails after the client has read a part of the answer."""
+    """Make a request whose server fails after the client has read a part of the response."""
     async with connected(gateway.port) as connection:
         await connection.send(request.head + request.body)
-        coming = await connection.answer()
+        coming = await connection.response()
         await anext(coming.parts())
         gateway.servers.release(request.request_id)
         try:

@@ -50,7 +50,7 @@ async def _whole(client: Http2Client, request: Request, outcome: Outcome) -> Non
 
 
 async def _abandoned(client: Http2Client, number: int, chooser: Random, outcome: Outcome) -> None:
-    """Open a stream, and return before or during its answer; the connection's end will end it."""
+    """Open a stream, and return before or during its response; the connection's end will end it."""
     request = make_request(number, chooser, hold=chooser.choice(("headers", "body")))
     await client.send(client.begin(request), request.body, end=True)
     await asyncio.sleep(chooser.uniform(0.0, HESITATION_SECONDS))

@@ -1,6 +1,6 @@
 """Fuzz target: every parser of bytes from clients and model servers.
 
-The first byte chooses the meaning of the others: a request or an answer, raw or built from the
+The first byte chooses the meaning of the others: a request or a response, raw or built from the
 parts that parsers look for, a picture, or headers that describe a video. The results are compared
 with those of a reader of the whole document, and those of one piece with those of many.
 """

@@ -139,9 +139,9 @@ class Junk(
         self.deed = deed
 
     def _or_junk(
-        self, point: str, answer: Any, request: LLMRequest, state: CycleState, about: object = None
+        self, point: str, result: Any, request: LLMRequest, state: CycleState, about: object = None
     ) -> Any:
-        return self.deed.value if self.deed.at(point, request, state, about) else answer
+        return self.deed.value if self.deed.at(point, request, state, about) else result
 
     def filter(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
@@ -274,7 +274,7 @@ class Run:
         self.deed = Deed(tape)
         self.is_queued, self.is_rewritten = tape.flip(), tape.flip()
         self.status = 0
-        """Status of the answer to the marked request; 0 if it was routed to an endpoint."""
+        """Status of the response to the marked request; 0 if it was routed to an endpoint."""
         self.failures = 0.0
         """Number of counted failures of the plugin."""
 

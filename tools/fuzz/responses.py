@@ -1,4 +1,4 @@
-"""Answers of model servers: results must not depend on how an answer is split into chunks.
+"""Responses of model servers: results must not depend on how a response is split into chunks.
 
 Readers and :class:`ModelNames` parse pieces as they pass and keep little; this module reads the
 whole document with Python's own ``json``, and must find the same.
@@ -62,7 +62,7 @@ def _no_constant(name: str) -> None:
 
 
 def check_reader(reader_of: str, kind: str, pieces: Sequence[bytes]) -> Usage | None:
-    """Check that an answer gives the same usage whole and in ``pieces``; return it."""
+    """Check that a response gives the same usage whole and in ``pieces``; return it."""
     parser = next(p for p in PARSERS if any(map(reader_of.endswith, p.claims)))
     request = make_request(path=reader_of)
     found = []
@@ -137,7 +137,7 @@ def _first(counts: dict[str, Any], *names: str) -> int | None:
 
 
 def check_names(pieces: Sequence[bytes], *, is_event_stream: bool) -> bytes:
-    """Check that restoring the model's name gives the same answer whole and in ``pieces``."""
+    """Check that restoring the model's name gives the same response whole and in ``pieces``."""
     document = b"".join(pieces)
     whole = ModelNames(SERVED, ASKED, is_event_stream=is_event_stream).feed(document, is_last=True)
     names = ModelNames(SERVED, ASKED, is_event_stream=is_event_stream)
@@ -196,7 +196,7 @@ def check_frames(pieces: Sequence[bytes]) -> None:
 
 
 def raw_response(tape: Tape) -> None:
-    """Check an answer whose path, type and cuts are numbers on the tape; the rest is the body."""
+    """Check a response whose path, type and cuts are numbers on the tape; the rest is the body."""
     path, kind = tape.choice(PATHS), tape.choice(KINDS)
     cuts = Tape(tape.take(8))
     body = tape.rest()
@@ -208,7 +208,7 @@ def raw_response(tape: Tape) -> None:
 
 
 def built_response(tape: Tape) -> None:
-    """Check an answer of documents as model servers write them, with random parts."""
+    """Check a response of documents as model servers write them, with random parts."""
     path, kind = tape.choice(PATHS), tape.choice(KINDS)
     text = JsonText(tape, breaks=0 if tape.flip() else 30)
     documents = [_document(tape, text) for _ in range(1 + tape.number(4))]
@@ -235,10 +235,10 @@ def _message(tape: Tape, path: str, document: bytes) -> bytes:
     elif "Embed" in path:
         message = EmbedResponse(prompt_tokens=count).SerializeToString()
     else:
-        answer = GenerateResponse()
-        counts = answer.complete if tape.flip() else answer.chunk
+        response = GenerateResponse()
+        counts = response.complete if tape.flip() else response.chunk
         counts.prompt_tokens = count
-        message = answer.SerializeToString()
+        message = response.SerializeToString()
     return message[: tape.number(len(message) + 1)] if tape.flip(8) else message
 
 

@@ -2,7 +2,7 @@
 
 The first bytes choose the configuration of Envoy and the endpoint picker and a plugin's change of
 the request; the others choose messages (good, odd or broken), decisions and ends between them.
-:mod:`tools.harness.judge` checks that each answer is legal and that everything is released.
+:mod:`tools.harness.judge` checks that each reply is legal and that everything is released.
 """
 
 import random
@@ -172,7 +172,7 @@ _PLAIN: tuple[Step, ...] = (
     Envoy.response_trailers,
 )
 _GOOD = (0, 2, 7, 9, 9, 10)
-"""Indices of plain messages: a request and its answer, in order."""
+"""Indices of plain messages: a request and its reply, in order."""
 _ENDS: tuple[Step, ...] = (
     Envoy.writable,
     Envoy.reset,

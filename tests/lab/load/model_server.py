@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 Responder = Callable[[asyncio.StreamWriter], Awaitable[bool]]
-"""Writes one answer; True: the connection stays open for another request."""
+"""Writes one response; True: the connection stays open for another request."""
 
 
 def http_response(
@@ -19,21 +19,21 @@ def http_response(
 def sends(*parts: bytes, keep: bool = True) -> Responder:
     """Answers with `parts`, each in a write of its own."""
 
-    async def answer(writer: asyncio.StreamWriter) -> bool:
+    async def respond(writer: asyncio.StreamWriter) -> bool:
         for part in parts:
             writer.write(part)
             await writer.drain()
             await asyncio.sleep(0)
         return keep
 
-    return answer
+    return respond
 
 
 class FakeServer:
-    """Answers every request with `answer`; counts connections and requests in flight."""
+    """Answers every request with `respond`; counts connections and requests in flight."""
 
-    def __init__(self, answer: Responder) -> None:
-        self.answer = answer
+    def __init__(self, respond: Responder) -> None:
+        self.respond = respond
         self.requests: list[dict[str, Any]] = []
         self.heads: list[bytes] = []
         self.connections = 0
@@ -57,7 +57,7 @@ class FakeServer:
                 self.in_flight += 1
                 self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
                 try:
-                    keep = await self.answer(writer)
+                    keep = await self.respond(writer)
                 finally:
                     self.in_flight -= 1
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
@@ -68,4 +68,4 @@ class FakeServer:
 
 
 class StartServer(Protocol):
-    async def __call__(self, answer: Responder) -> FakeServer: ...
+    async def __call__(self, respond: Responder) -> FakeServer: ...

@@ -56,7 +56,7 @@ async def resets(writer: asyncio.StreamWriter) -> bool:
     return False
 
 
-async def test_json_answers_reuse_connections_and_are_counted(
+async def test_json_responses_reuse_connections_and_are_counted(
     start_server: StartServer, make_plan: MakePlan
 ) -> None:
     server = await start_server(sends(http_response(JSON_BODY, headers=JSON_HEADERS)))
@@ -99,7 +99,7 @@ async def test_streamed_tokens_are_timed_however_the_bytes_are_cut(
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind", "message"),
+    ("respond", "kind", "message"),
     [
         pytest.param(
             sends(http_response(b"queue is full", status="503 Service Unavailable")),
@@ -108,11 +108,11 @@ async def test_streamed_tokens_are_timed_however_the_bytes_are_cut(
             id="status 503",
         ),
         pytest.param(resets, "reset", "", id="connection reset"),
-        pytest.param(sends(keep=False), "reset", "closed before", id="closed without an answer"),
+        pytest.param(sends(keep=False), "reset", "closed before", id="closed without a response"),
         pytest.param(
             sends(http_response(JSON_BODY)[:-9], keep=False), "reset", "", id="closed in the body"
         ),
-        pytest.param(hangs, "timeout", "within 0.05 s", id="no answer at all"),
+        pytest.param(hangs, "timeout", "within 0.05 s", id="no response at all"),
         pytest.param(sends(b"\x00garbage\r\n\r\n"), "malformed", "HttpParser", id="not HTTP"),
         pytest.param(
             sends(b"HTTP/1.1 101 Up\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n"),
@@ -137,9 +137,9 @@ async def test_streamed_tokens_are_timed_however_the_bytes_are_cut(
     ],
 )
 async def test_every_failure_is_counted_by_kind_and_the_run_goes_on(
-    start_server: StartServer, make_plan: MakePlan, answer: Responder, kind: str, message: str
+    start_server: StartServer, make_plan: MakePlan, respond: Responder, kind: str, message: str
 ) -> None:
-    server = await start_server(answer)
+    server = await start_server(respond)
     # Long enough for a busy machine, unless the timeout is what is tested.
     timeout = 0.05 if kind == "timeout" else 10.0
     report = await run(make_plan(server.url, concurrency=2, requests=4, timeout_seconds=timeout))
@@ -160,7 +160,7 @@ async def test_a_refused_connection_is_counted(make_plan: MakePlan) -> None:
     assert report.endpoints == {}
 
 
-async def test_good_and_bad_answers_are_told_apart(
+async def test_good_and_bad_responses_are_told_apart(
     start_server: StartServer, make_plan: MakePlan
 ) -> None:
     count = 0
@@ -181,7 +181,7 @@ async def test_good_and_bad_answers_are_told_apart(
     assert server.connections == 1
 
 
-async def test_interim_answers_and_bodies_that_end_with_the_connection_are_understood(
+async def test_interim_responses_and_bodies_that_end_with_the_connection_are_understood(
     start_server: StartServer, make_plan: MakePlan
 ) -> None:
     head = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"
@@ -196,8 +196,8 @@ async def test_interim_answers_and_bodies_that_end_with_the_connection_are_under
 async def test_early_leavers_close_at_the_first_byte_and_are_no_errors(
     start_server: StartServer, make_plan: MakePlan, share: float
 ) -> None:
-    answer = stream_response(EVENTS + DONE)
-    server = await start_server(answer)
+    respond = stream_response(EVENTS + DONE)
+    server = await start_server(respond)
     plan = make_plan(server.url, api="chat", requests=40, abort_share=share)
     report = await run(plan)
     again = await run(plan)
@@ -274,13 +274,13 @@ async def test_progress_is_drawn_on_terminals_only(
 def test_it_runs_on_uvloop(make_plan: MakePlan) -> None:
     """Its transports are no subclass of `asyncio.Transport`, which once broke every request."""
 
-    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def respond_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"}")
         writer.write(http_response(JSON_BODY, headers=JSON_HEADERS + "connection: close\r\n"))
         writer.close()
 
     async def scenario() -> Report:
-        server = await asyncio.start_server(answer_once, "127.0.0.1", 0)
+        server = await asyncio.start_server(respond_once, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         async with server:
             return await run(make_plan(f"http://127.0.0.1:{port}", requests=2, stream=False))

@@ -141,7 +141,7 @@ def test_runs_of_few_requests_are_told_to_be_decided_by_chance() -> None:
     assert len(answer(SearchResult([SearchStep(2.0, 1.0, True, GOOD)]), SearchGoal())) == 2
 
 
-def test_failures_are_told_with_the_answer() -> None:
+def test_failures_are_told_with_the_response() -> None:
     failed = make_record(1, status=400, error=ErrorKind.STATUS, message="too long")
     report = Report.from_records(
         PLAN, [make_record(0), failed], sent=2, elapsed_seconds=1.0, peak_in_flight=1

@@ -6,13 +6,13 @@ from parity.cases.director_refusals import DIRECTOR_REFUSALS
 from parity.cases.grpc import GRPC_CASES
 from parity.cases.http import HTTP
 from parity.cases.refusals import REFUSALS
-from parity.cases.responses import ANSWERS
+from parity.cases.responses import RESPONSES
 from parity.cases.streams import STREAMS
 
 CASES = (
     *HTTP,
     *REFUSALS,
-    *ANSWERS,
+    *RESPONSES,
     *STREAMS,
     *GRPC_CASES,
     *DIRECTOR,

@@ -577,7 +577,7 @@ def test_hits_of_the_chosen_endpoint_are_distributions() -> None:
     assert length[-1] == ("_sum", (), 3 * BLOCK)
 
 
-def test_predicted_and_observed_cached_tokens_of_answers_are_counted() -> None:
+def test_predicted_and_observed_cached_tokens_of_responses_are_counted() -> None:
     metrics = Gauges()
     producer = ApproxPrefixCacheProducer(DEFAULT_NAME, Params(), metrics=metrics)
     one, other = make_endpoint("a"), make_endpoint("b")

@@ -143,7 +143,7 @@ LAST = (
 
 
 @pytest.mark.parametrize(
-    ("answer", "want"),
+    ("response", "want"),
     [
         pytest.param(frame(http_body(WHOLE)), Usage(7, 10, 3), id="one body"),
         pytest.param(
@@ -161,8 +161,8 @@ LAST = (
         ),
     ],
 )
-def test_usage_wherever_the_answer_is_cut(answer: bytes, want: Usage | None) -> None:
-    assert usages_by_cut(reader, answer) == {want}
+def test_usage_wherever_the_response_is_cut(response: bytes, want: Usage | None) -> None:
+    assert usages_by_cut(reader, response) == {want}
 
 
 @given(
@@ -179,7 +179,7 @@ def test_no_body_does_more_than_be_refused(body: bytes, path: str) -> None:
 @given(
     st.lists(st.binary(max_size=20) | st.sampled_from([frame(http_body(WHOLE)), http_body(LAST)]))
 )
-def test_no_answer_is_too_odd(pieces: list[bytes]) -> None:
+def test_no_response_is_too_odd(pieces: list[bytes]) -> None:
     assert usage_of(reader(), *pieces) in (None, Usage(7, 10, 3), Usage(7, 10))
 
 

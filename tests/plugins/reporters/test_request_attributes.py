@@ -106,7 +106,7 @@ def test_what_has_no_value_is_not_reported_and_no_failure_of_the_plugin(
     assert report(expression, condition) == (None, outcome)
 
 
-def test_an_answer_without_usage_is_not_reported() -> None:
+def test_a_response_without_usage_is_not_reported() -> None:
     assert report("1", usage=None) == (None, "skipped")
 
 

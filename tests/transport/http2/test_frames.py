@@ -61,7 +61,7 @@ def test_unknown_flags_are_ignored() -> None:
     )
 
     assert content(client.events) == b"one"
-    assert ping_acks(client.answers(raw(PING, 0xFE, 0, b"12345678"))) == [b"12345678"]
+    assert ping_acks(client.responses_to(raw(PING, 0xFE, 0, b"12345678"))) == [b"12345678"]
 
 
 def test_the_reserved_bit_is_ignored() -> None:
@@ -85,7 +85,7 @@ def test_the_reserved_bit_is_ignored() -> None:
 def test_unknown_settings_are_ignored_and_acknowledged() -> None:
     client = make_client()
 
-    (frame,) = client.answers(settings({0x99: 2**32 - 1, 0x0: 1, 0x8: 1}))
+    (frame,) = client.responses_to(settings({0x99: 2**32 - 1, 0x0: 1, 0x8: 1}))
 
     assert isinstance(frame, SettingsFrame)
     assert "ACK" in frame.flags
@@ -94,7 +94,7 @@ def test_unknown_settings_are_ignored_and_acknowledged() -> None:
 def test_a_ping_is_answered_with_the_same_octets() -> None:
     client = make_client()
 
-    assert ping_acks(client.answers(ping(b"\0abc\xff\xfe12"))) == [b"\0abc\xff\xfe12"]
+    assert ping_acks(client.responses_to(ping(b"\0abc\xff\xfe12"))) == [b"\0abc\xff\xfe12"]
 
 
 def test_a_ping_is_answered_while_streams_are_blocked_by_windows() -> None:
