@@ -24,9 +24,9 @@ STREAMS = range(1, 13, 2)
 FRAME_BYTES = 16_384
 
 
-def frames(stream_id: int, told: pb.ProcessingRequest) -> bytes:
+def frames(stream_id: int, request: pb.ProcessingRequest) -> bytes:
     """Return the frames that a message takes."""
-    sent = message(told.SerializeToString())
+    sent = message(request.SerializeToString())
     cuts = range(0, len(sent), FRAME_BYTES)
     return b"".join(data(stream_id, sent[at : at + FRAME_BYTES]) for at in cuts)
 

@@ -190,7 +190,7 @@ async def test_the_queries_of_dashboards_and_autoscalers_find_series(exposed: Ex
             assert name in exposed.samples or name.removesuffix("_bucket") in exposed.kinds, query
 
 
-async def test_no_created_series_and_the_process_is_told_of(exposed: Exposed) -> None:
+async def test_no_created_series_and_the_process_is_reported(exposed: Exposed) -> None:
     assert not [name for name in exposed.samples if name.endswith("_created")]
     assert {
         "process_resident_memory_bytes",

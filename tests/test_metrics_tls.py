@@ -12,7 +12,7 @@ from test_app import make_settings, running
 from test_listening import Pki, pki, write_mounted
 
 from epp.app import App
-from epp.cli.debug_pages import DebugClient, PageError
+from epp.cli.debug_pages import DebugClient, DebugPageError
 from epp.transport import TlsError, TlsSettings
 
 __all__ = ["pki"]  # a fixture
@@ -91,7 +91,7 @@ async def test_the_client_of_debug_pages_has_a_certificate_and_trusts_an_authori
         trusted = {"ca_file": str(authorities), "cert_file": str(own)}
         assert b'"endpoints"' in await asyncio.to_thread(fetch, admin, **trusted)
         for files in ({}, {"cert_file": str(own)}, {"ca_file": str(authorities)}):
-            with pytest.raises(PageError, match="/debug/endpoints: "):
+            with pytest.raises(DebugPageError, match="/debug/endpoints: "):
                 await asyncio.to_thread(fetch, admin, **files)
 
 
@@ -105,7 +105,7 @@ async def test_the_client_of_debug_pages_has_a_certificate_and_trusts_an_authori
 def test_a_certificate_of_the_client_that_is_missing_is_named(
     option: str, files: dict[str, Any]
 ) -> None:
-    with pytest.raises(PageError, match=f"{option}: missing.pem: no such file or directory"):
+    with pytest.raises(DebugPageError, match=f"{option}: missing.pem: no such file or directory"):
         DebugClient("https://127.0.0.1:9090", **files)
 
 

@@ -10,7 +10,7 @@ import msgspec
 from epp.admin import config_page, plugin_page
 from epp.admin.config_page import ConfigPage
 from epp.admin.plugin_page import PluginsPage
-from epp.cli.debug_pages import DebugClient, NoSuchPageError, PageError
+from epp.cli.debug_pages import DebugClient, DebugPageError, NoSuchPageError
 from epp.data_layer import endpoints_page
 from epp.data_layer.endpoints_page import EndpointsPage
 from epp.doctor import DoctorError, UnreadableError
@@ -60,7 +60,7 @@ def read_picker(
         asked_at = time.time()
         response = client.metrics()
         responded_at = time.time()
-    except PageError as error:
+    except DebugPageError as error:
         raise DoctorError(str(error)) from None
     try:
         samples = samples_of(response.text)
@@ -99,7 +99,7 @@ class _Pages:
         except NoSuchPageError as error:
             if not is_optional:
                 self.faults.append(str(error))
-        except PageError as error:
+        except DebugPageError as error:
             self.faults.append(str(error))
         except msgspec.MsgspecError:
             self.faults.append(f"/debug/{path} is not the page of this version")

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from epp.cli.admin_options import Connect, admin_token, with_client
-from epp.cli.debug_pages import PageError
+from epp.cli.debug_pages import DebugPageError
 from epp.cli.running import fail, from_flag
 from epp.cli.units import duration
 from epp.observability.log_level_calls import MAX_SECONDS, PATH, LevelChange, LogLevelPage
@@ -83,7 +83,7 @@ def log_level(
             if token_file is None:
                 fail("a change needs --token-file with the --admin-token-file of epp serve")
             response = client.post(PATH, parameters, admin_token(token_file))
-    except (PageError, ValueError) as error:
+    except (DebugPageError, ValueError) as error:
         fail(str(error))
     try:
         page = msgspec.json.decode(response, type=LogLevelPage)

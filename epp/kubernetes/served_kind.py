@@ -146,10 +146,10 @@ class ServedKind(Generic[T]):
         if self.reflector is not None and not _is_unreadable(self.reflector):
             return True
         if self.is_served is not False:
-            tell, remedy = _log.info, {}
+            write, remedy = _log.info, {}
             if self._remedy:
-                tell, remedy = _log.warning, {"remedy": self._remedy}
-            tell(
+                write, remedy = _log.warning, {"remedy": self._remedy}
+            write(
                 "the API server does not have a kind; it is used as soon as it is installed",
                 kind=self.resource.kind,
                 api_version=self.resource.api_version,

@@ -126,10 +126,10 @@ def frames_text(error: BaseException) -> str:
     These may quote the content of a request. The source lines show where they were raised.
     """
     parts: list[str] = []
-    told: set[int] = set()
+    seen: set[int] = set()
     current: BaseException | None = error
-    while current is not None and id(current) not in told:
-        told.add(id(current))
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
         frames = "".join(traceback.format_tb(current.__traceback__, limit=-MAX_FRAMES))
         head = "Traceback (most recent call last):\n" if frames else ""
         parts.append(f"{head}{frames}{type(current).__name__}")

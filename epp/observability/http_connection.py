@@ -105,7 +105,7 @@ class Phase(Enum):
         return self in {Phase.RESPONDING, Phase.SENDING, Phase.STREAMING}
 
 
-class ConnectionOwner(Protocol):
+class HttpConnectionOwner(Protocol):
     """The server, as seen by a connection."""
 
     limits: HttpLimits
@@ -133,7 +133,7 @@ class HttpServerConnection(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, owner: ConnectionOwner) -> None:
+    def __init__(self, owner: HttpConnectionOwner) -> None:
         self._owner = owner
         self._limits = owner.limits
         self._loop = asyncio.get_running_loop()

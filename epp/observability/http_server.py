@@ -16,7 +16,7 @@ import structlog
 import uvloop
 
 from epp.observability.http_connection import HttpLimits, HttpServerConnection, Request, Response
-from epp.observability.page_queue import QueueFullError
+from epp.observability.page_queue import PageQueueFullError
 from epp.sockets import Acceptor, PortStatistics
 
 _log = structlog.get_logger(__name__)
@@ -110,7 +110,7 @@ class HttpServer:
     async def handle(self, request: Request) -> Response:
         try:
             return await self._respond(request)
-        except QueueFullError:
+        except PageQueueFullError:
             return Response.of_error(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "too many pages are being made; try again later",

@@ -12,7 +12,7 @@ from epp.observability.known_names import OTHER, KnownNames, Standing
 from epp.observability.label_sets import Labels, LabelSet, LabelSets
 from epp.observability.metric_children import Counter, Histogram
 from epp.observability.metric_families import Maker
-from epp.observability.page_budget import Claim, PageBudget
+from epp.observability.page_budget import PageBudget, SeriesClaim
 
 # The Go EPP's buckets, so that its dashboards and rules keep working.
 # Floats for seconds, ints for bytes: comparing one with the other costs 0.1 us an observation.
@@ -207,7 +207,7 @@ class RequestMetrics(LabelSet):
     duration: Histogram
     size: Histogram
 
-    def __init__(self, requests: "Requests", labels: Labels, claim: Claim) -> None:
+    def __init__(self, requests: "Requests", labels: Labels, claim: SeriesClaim) -> None:
         super().__init__(labels, claim)
         self._requests = requests
         self._response: ResponseMetrics | None = None

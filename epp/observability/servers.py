@@ -25,7 +25,7 @@ from epp.observability.debug_pages import (
     no_pages,
 )
 from epp.observability.event_feeds import MAX_VIEWERS, EventFeeds, EventSource
-from epp.observability.exposition import Exposition, Registry
+from epp.observability.exposition import Exposition, MetricsRegistry
 from epp.observability.http_connection import HttpLimits, Request, Response, method_error
 from epp.observability.http_server import HttpServer
 from epp.observability.loop_calls import LIMIT_SECONDS, LoopCalls
@@ -100,7 +100,7 @@ class MetricsServer:
         host: str,
         port: int,
         path: Path | None = None,
-        pools: Callable[[], Mapping[str, Registry]] = dict,
+        pools: Callable[[], Mapping[str, MetricsRegistry]] = dict,
         pages: DebugPagesCallback = no_pages,
         feeds: Callable[[], Mapping[str, EventSource]] = dict,
         files: Mapping[str, Response] = MappingProxyType({}),

@@ -149,7 +149,7 @@ class Director:
             hedging=Hedging(hedging_budget, metrics.hedged) if hedging_budget else None,
             recorder=recorder,
             log_fields=log_fields,
-            tells_clients=emit_decision_header,
+            emit_decision_header=emit_decision_header,
         )
         self._decider = Decider(
             pipeline,

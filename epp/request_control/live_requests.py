@@ -21,7 +21,7 @@ _BAD_GATEWAY: Final = HTTPStatus.BAD_GATEWAY.value
 _ENDED: Final = EndCause.ENDED
 _CLIENT_LEFT: Final = EndCause.CLIENT_DISCONNECT
 _BY_GATEWAY: Final = ResponseSource.GATEWAY
-_TELLING: Final = frozenset({EndCause.COMPLETED, _ENDED, _CLIENT_LEFT})
+_CONCLUSIVE: Final = frozenset({EndCause.COMPLETED, _ENDED, _CLIENT_LEFT})
 """Ends that say something about the server."""
 _CUT_SECONDS: Final = 0.005
 """A streamed response that ends so soon after its head was probably cut off."""
@@ -45,7 +45,7 @@ class LiveRequests:
         outliers: Outlier detection; None without it.
         hedging: Decides when a request is tried a second time; None for never.
         recorder: Records outcomes; None for none.
-        tells_clients: Whether responses have the headers of :mod:`.decision_header`.
+        emit_decision_header: Whether responses have the headers of :mod:`.decision_header`.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class LiveRequests:
         hedging: Hedging | None = None,
         recorder: DecisionRecorder | None = None,
         log_fields: Mapping[str, str] = NO_FIELDS,
-        tells_clients: bool = False,
+        emit_decision_header: bool = False,
     ) -> None:
-        self._tells_clients = tells_clients
+        self._emit_decision_header = emit_decision_header
         self.in_flight = 0
         """Routed requests not yet closed."""
         self.time = clock
@@ -90,8 +90,8 @@ class LiveRequests:
         metrics.size.observe(routed.request.body_bytes)
         if routed.request.stream:
             routed.endpoint.awaited += 1
-        if self._tells_clients:
-            routed.tells_client = True
+        if self._emit_decision_header:
+            routed.emits_decision_header = True
 
     def served_by(self, routed: RoutedRequest, address: str) -> None:
         """Move the reservation to the endpoint at ``address``, if the pool has it."""
@@ -171,7 +171,7 @@ class LiveRequests:
         routed.endpoint.responses[0 if status is None else status // 100 % 10] += 1
         if (
             self._outliers is not None
-            and cause in _TELLING
+            and cause in _CONCLUSIVE
             and routed.response_source is not _BY_GATEWAY
         ):
             self._outliers.ended(routed.endpoint, is_whole=_is_whole(routed, cause, now))

@@ -99,6 +99,7 @@ class RoutedRequest:
         "body",
         "decided_by",
         "decision",
+        "emits_decision_header",
         "endpoint",
         "hedge",
         "in_flight",
@@ -114,7 +115,6 @@ class RoutedRequest:
         "response_source",
         "state",
         "status",
-        "tells_client",
         "trace",
         "usage",
     )
@@ -164,7 +164,7 @@ class RoutedRequest:
         """HTTP status of the response."""
         self.response_source = ResponseSource.UNKNOWN
         """Who made the response."""
-        self.tells_client = False
+        self.emits_decision_header = False
         """Whether the response has the headers of :mod:`.decision_header`."""
         self.trace = prepared.trace
         """None unless the request is traced."""
@@ -197,7 +197,7 @@ class RoutedRequest:
     @property
     def wants_response_headers(self) -> bool:
         """Whether the headers of the response are read or changed."""
-        return self.tells_client or bool(self.pipeline.response_header)
+        return self.emits_decision_header or bool(self.pipeline.response_header)
 
     @property
     def wants_report(self) -> bool:
@@ -279,13 +279,13 @@ class RoutedRequest:
                 lifecycle.response_began(self)
             return (
                 decision_headers(self.decision, self.endpoint, self.queued)
-                if self.tells_client
+                if self.emits_decision_header
                 else _NO_HEADERS
             )
         head = ResponseHead(status, headers or _NO_HEADERS, served)
         self.pipeline.response_began(self.request, head, self.endpoint, self.state)
         lifecycle.response_began(self)  # after the plugins, which may give back what they count
-        if self.tells_client:
+        if self.emits_decision_header:
             return {
                 **head.set_headers,
                 **decision_headers(self.decision, self.endpoint, self.queued),

@@ -59,7 +59,7 @@ class FlowAccounts:
         self._complete: Collection[Guard[ResponseComplete]] = ()
         self._counting_pre_request: Collection[Guard[PreRequest]] = ()
         self._counting_complete: Collection[Guard[ResponseComplete]] = ()
-        self._told: dict[str, bytes] = {}
+        self._sent: dict[str, bytes] = {}
         self._granted: dict[Endpoint, int] = {}
 
     def use(self, plugins: Iterable[Plugin], guards: GuardRails) -> None:
@@ -78,7 +78,7 @@ class FlowAccounts:
         counting = [each for each in known if isinstance(each, _POLICIES)]
         self._counting_pre_request = guards.guards("PreRequest", PreRequest, counting)
         self._counting_complete = guards.guards("ResponseComplete", ResponseComplete, counting)
-        self._told.clear()
+        self._sent.clear()
 
     @property
     def has_policies(self) -> bool:
@@ -145,15 +145,15 @@ class FlowAccounts:
 
     # --- at the others ----------------------------------------------------------------------------
 
-    def forget_told(self) -> None:
+    def forget_sent(self) -> None:
         """Send all parts again: the owner has changed."""
-        self._told.clear()
+        self._sent.clear()
 
     def news(self) -> Mapping[str, bytes]:
         """Return this worker's parts that have changed since they were sent."""
         news = {}
         for name, contributor in self._contributors.items():
             part = contributor.contribution()
-            if self._told.get(name) != part:
-                self._told[name] = news[name] = part
+            if self._sent.get(name) != part:
+                self._sent[name] = news[name] = part
         return news

@@ -15,7 +15,7 @@ from epp.flow_control import FlowControl, FlowObserver, Outcome, QueuedRequest
 from epp.request_control.plugins import EndCause
 from epp.scheduling import Endpoint
 from epp.workers.flow_accounts import FlowAccounts, Grant
-from epp.workers.flow_messages import GRANTED, REFUSED, WAITS, Asked, Declined, Report
+from epp.workers.flow_messages import GRANTED, REFUSED, WAITS, Asked, Declined, FlowReport
 from epp.workers.links import Links
 from epp.workers.remote_request import RemoteRequest, least_loaded
 
@@ -108,7 +108,7 @@ class FlowOwner:
             self._drop(remote, Outcome(outcome))
             self._host.wake()
 
-    def reported(self, worker: int, name: str, report: Report) -> None:
+    def reported(self, worker: int, name: str, report: FlowReport) -> None:
         """Process another worker's report on granted requests.
 
         Args:

@@ -99,12 +99,12 @@ class CountedOnce(FlowObserver):
 
     Args:
         observer: The observer.
-        told: Called when a request begins to wait.
+        notify: Called when a request begins to wait.
     """
 
-    def __init__(self, observer: FlowObserver, told: Callable[[], None]) -> None:
+    def __init__(self, observer: FlowObserver, notify: Callable[[], None]) -> None:
         self._observer = observer
-        self._told = told
+        self._notify = notify
 
     def passed(self, request: LLMRequest) -> None:
         self._observer.passed(request)
@@ -127,7 +127,7 @@ class CountedOnce(FlowObserver):
         self._observer.session_ended(seconds)
 
     def enqueued(self, queued: QueuedRequest, seconds: float) -> None:
-        self._told()
+        self._notify()
         remote = queued.candidate
         if isinstance(remote, RemoteRequest):
             if remote.counted is not None:

@@ -22,7 +22,7 @@ from epp.scheduling import CycleState, Endpoint, LLMRequest, SchedulingResult, S
 from epp_plugins.pickers.columns import columns_of
 from epp_plugins.session_bindings import SessionBindings
 from epp_plugins.session_ids import usable_id
-from epp_plugins.session_tokens import Refusal, SessionTokens, key_of
+from epp_plugins.session_tokens import SessionTokens, TokenRefusal, key_of
 
 _RESPONSE_HEADER: Final = "x-session-token"
 _SESSION_HEADER: Final = "x-session-id"
@@ -212,7 +212,7 @@ class _EncodedEndpointHeader:
         name = state.read(self._meant)
         if name is None:
             found = self._tokens.endpoint_of(token, self._wall_clock())
-            if isinstance(found, Refusal):
+            if isinstance(found, TokenRefusal):
                 self._ignored.inc(found.value)
                 found = ""
             name = found

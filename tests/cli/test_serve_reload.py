@@ -72,7 +72,7 @@ def test_sighup_without_a_file_changes_nothing(tmp_path: Path) -> None:
         logged(tmp_path, "nothing to reload, the configuration does not come from a file", process)
 
 
-def test_every_problem_of_a_configuration_is_told_at_the_start(tmp_path: Path) -> None:
+def test_every_problem_of_a_configuration_is_reported_at_the_start(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     text = DEFAULT_CONFIG.replace("type: queue-scorer", "type: queue-scorrer")
     file.write_text(text.replace("weight: 3", "weight: -3") + "other: 1\n")

@@ -53,7 +53,7 @@ schedulingProfiles:
 """Lists two endpoints, that of the session first."""
 
 
-async def test_case_5_the_one_that_served_after_a_retry_is_told_and_holds_the_load(
+async def test_case_5_the_one_that_served_after_a_retry_is_reported_and_holds_the_load(
     mode: Mode,
 ) -> None:
     dead, alive = servers = (EchoServer(), EchoServer())

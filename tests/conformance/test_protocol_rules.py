@@ -191,7 +191,7 @@ class Steering(PreRequest):
         state.write(REQUEST_HEADERS_TO_SET, headers)
 
 
-def told(envoy: Envoy) -> tuple[str, str]:
+def destinations(envoy: Envoy) -> tuple[str, str]:
     """Have a request decided; return the destination that header and metadata tell."""
     (reply,) = (each for each in envoy.post() if each.HasField("dynamic_metadata"))
     part = getattr(reply, reply.WhichOneof("response") or "")
@@ -202,12 +202,12 @@ def told(envoy: Envoy) -> tuple[str, str]:
 
 @pytest.mark.parametrize("modes", MODES)
 @pytest.mark.usefixtures("wire")
-def test_e6_the_destination_is_told_in_a_header_and_in_the_metadata(modes: Modes) -> None:
-    assert told(Envoy(Epp(pool()), modes)) == (BEST, BEST)
+def test_e6_the_destination_is_sent_in_a_header_and_in_the_metadata(modes: Modes) -> None:
+    assert destinations(Envoy(Epp(pool()), modes)) == (BEST, BEST)
 
 
 @pytest.mark.usefixtures("wire")
-def test_e6_it_is_told_for_a_request_without_a_body() -> None:
+def test_e6_it_is_sent_for_a_request_without_a_body() -> None:
     (reply,) = Envoy(Epp(pool()), FULL_DUPLEX).request_headers(end=True)
     assert_routes(reply, "request_headers", BEST)
 
@@ -227,13 +227,13 @@ def test_e6_it_is_told_for_a_request_without_a_body() -> None:
 def test_e7_the_value_is_a_list_of_addresses_with_ports_in_the_order_of_preference(
     addresses: Sequence[str], picks: int, value: str
 ) -> None:
-    assert told(Envoy(Epp(of(*addresses), picks=picks))) == (value, value)
+    assert destinations(Envoy(Epp(of(*addresses), picks=picks))) == (value, value)
 
 
 @pytest.mark.usefixtures("wire")
-def test_e7_a_gateway_that_takes_no_list_is_told_the_best() -> None:
+def test_e7_a_gateway_that_takes_no_list_gets_the_best() -> None:
     settings = ExtProcSettings(destination_list=False)
-    assert told(Envoy(Epp(pool(), picks=3), settings=settings)) == (BEST, BEST)
+    assert destinations(Envoy(Epp(pool(), picks=3), settings=settings)) == (BEST, BEST)
 
 
 @pytest.mark.parametrize("modes", MODES)
@@ -248,7 +248,7 @@ def test_e7_a_gateway_that_takes_no_list_is_told_the_best() -> None:
 )
 @pytest.mark.usefixtures("wire")
 def test_e8_header_and_metadata_never_differ(changed: Any, modes: Modes) -> None:
-    header, metadata = told(Envoy(Epp(pool(), **changed), modes))
+    header, metadata = destinations(Envoy(Epp(pool(), **changed), modes))
     assert header == metadata
     assert header.startswith(BEST)
 

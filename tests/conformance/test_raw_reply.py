@@ -29,7 +29,7 @@ async def test_case_14_header_and_metadata_say_the_same_and_the_route_is_looked_
         assert response.header_mutation is not None
         (header,) = response.header_mutation.set_headers
         assert header.header is not None
-        told = (header.header.key, header.header.raw_value.decode())
-        assert told == (DESTINATION, address)
+        destination = (header.header.key, header.header.raw_value.decode())
+        assert destination == (DESTINATION, address)
         assert reply.dynamic_metadata is not None
         assert reply.dynamic_metadata.to_dict() == {"envoy.lb": {DESTINATION: address}}

@@ -99,7 +99,9 @@ async def test_pages_and_loads_of_a_pool_are_swapped(start_server: StartServer) 
     assert first.connections == 1
 
 
-async def test_each_fault_keeps_the_last_page_and_is_told_once(start_server: StartServer) -> None:
+async def test_each_fault_keeps_the_last_page_and_is_logged_once(
+    start_server: StartServer,
+) -> None:
     server = await start_server(page_response(b"3 2 0.25"))
     store, observer = make_store(server.address), Observer()
     with capture_logs() as logs:
@@ -140,7 +142,9 @@ async def test_each_fault_keeps_the_last_page_and_is_told_once(start_server: Sta
 
 
 @pytest.mark.usefixtures("debug_level")
-async def test_at_level_debug_repeated_faults_are_told_as_well(start_server: StartServer) -> None:
+async def test_at_level_debug_repeated_faults_are_reported_as_well(
+    start_server: StartServer,
+) -> None:
     server = await start_server(page_response(status=b"500 Oops"))
     store, observer = make_store(server.address), Observer()
     with capture_logs() as logs:
@@ -150,15 +154,15 @@ async def test_at_level_debug_repeated_faults_are_told_as_well(start_server: Sta
             server.respond = page_response(b"garbled")
             await observer.until("extract page")
             await observer.until("extract page")
-    told = [
+    logged = [
         (log["event"], log["log_level"], log["plugin"], log.get("failures"))
         for log in logs
         if log["event"].startswith("endpoint ") and log["event"] != "endpoint scrape recovered"
     ]
-    assert ("endpoint scrape failed", "warning", "socket", None) in told
-    assert ("endpoint scrape failed again", "debug", "socket", 2) in told
-    assert ("endpoint page not understood", "warning", "load", None) in told
-    assert ("endpoint page not understood again", "debug", "load", 2) in told
+    assert ("endpoint scrape failed", "warning", "socket", None) in logged
+    assert ("endpoint scrape failed again", "debug", "socket", 2) in logged
+    assert ("endpoint page not understood", "warning", "load", None) in logged
+    assert ("endpoint page not understood again", "debug", "load", 2) in logged
 
 
 async def test_a_server_that_refuses_is_counted() -> None:
@@ -433,8 +437,8 @@ async def test_slow_scrapes_do_not_overlap_and_are_no_reason_for_doubt(
             await asyncio.sleep(0.05)
             assert store.snapshot[0].load.waiting_requests == 100
         assert scraper.ages["ns/0"].interval_seconds == pytest.approx(0.3)
-    told = [entry for entry in logs.entries if entry["event"] == "endpoint page not understood"]
-    assert len(told) == len(others)
+    logged = [entry for entry in logs.entries if entry["event"] == "endpoint page not understood"]
+    assert len(logged) == len(others)
 
 
 @pytest.mark.looptime
@@ -505,7 +509,7 @@ async def raising() -> bytes:
 
 
 @pytest.mark.looptime
-async def test_the_bugs_of_plugins_stay_with_them_and_are_told_once() -> None:
+async def test_the_bugs_of_plugins_stay_with_them_and_are_reported_once() -> None:
     store, observer = make_store("a", "b"), Observer()
     good = {"a": serving(page(3)), "b": serving(page(4))}
     bad: dict[str, Get] = {"a": raising, "b": raising}
@@ -571,8 +575,11 @@ async def test_metrics_that_cannot_be_reckoned_with_are_their_extractors_fault(
             assert store.snapshot[0].metrics.waiting_requests == 3
             assert load_estimates(store.snapshot) == [3]
     assert set(observer.extract_errors) == {("fake-source", "writing-extractor", "plugin")}
-    (told,) = logs
-    assert (told["plugin"], told["error"]) == ("writing", f"it wrote {value!r} to endpoint.metrics")
+    (entry,) = logs
+    assert (entry["plugin"], entry["error"]) == (
+        "writing",
+        f"it wrote {value!r} to endpoint.metrics",
+    )
 
 
 class WrongClient(FakeClient):
@@ -620,15 +627,17 @@ async def test_a_client_that_gives_no_page_and_fails_to_close_harms_nobody_else(
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("interval", [None, "1s", float("inf"), float("nan"), -1.0])
-async def test_an_interval_that_is_none_is_told_and_the_processs_own_holds(interval: Any) -> None:
+async def test_an_interval_that_is_none_is_reported_and_the_processs_own_holds(
+    interval: Any,
+) -> None:
     store = make_store("a")
     source = FakeSource({"a": serving(page(3))}, interval_seconds=interval)
     with capture_logs() as logs:
         async with running(make_scraper(store, Binding(source, [LoadExtractor()]))):
             await asyncio.sleep(1.01)
     assert len(source.asked_at) in (21, 22)  # every 0.05 s, and once at the start
-    (told,) = logs
-    assert (told["event"], told["source"]) == (
+    (entry,) = logs
+    assert (entry["event"], entry["source"]) == (
         "source interval ignored, not a number of seconds",
         "fake",
     )

@@ -23,9 +23,9 @@ from epp.app import App, Ports, ServeSettings
 from epp.config import DEFAULT_CONFIG, load_text
 from epp.lab.envoy import (
     EXT_PROC_STATS,
+    CheckedHosts,
     EnvoyProcess,
     GatewayConfig,
-    HealthCheck,
     Mode,
     ModelServerProtocol,
     access_log,
@@ -264,7 +264,7 @@ async def test_the_access_log_has_the_decision(made: Made, fleet: Fleet, tmp_pat
 
 @of_each
 async def test_the_endpoint_picker_passes_its_health_check(made: Made, fleet: Fleet) -> None:
-    config = GatewayConfig(health_checks=frozenset({HealthCheck.ENDPOINT_PICKER}))
+    config = GatewayConfig(health_checks=frozenset({CheckedHosts.ENDPOINT_PICKER}))
     async with (
         serving(fleet.addresses, health_checking=True) as ports,
         running(made(config, fleet, ports)) as gateway,

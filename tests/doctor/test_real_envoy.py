@@ -22,13 +22,13 @@ from epp.doctor.names import (
 )
 from epp.ext_proc.control_headers import CONTROL_HEADERS
 from epp.lab.envoy import (
+    CheckedHosts,
     ClientHeaders,
     Destination,
     EnvoyConfigError,
     EnvoyProcess,
     GatewayConfig,
     HeaderRules,
-    HealthCheck,
     Mode,
     client_headers,
     names,
@@ -72,7 +72,7 @@ def test_there_is_nothing_to_mend_in_the_health_checks_that_it_writes(*, fail_op
         endpoints=ENDPOINTS,
         epp_host="epp.example.org",
         fail_open=fail_open,
-        health_checks=frozenset(HealthCheck),
+        health_checks=frozenset(CheckedHosts),
     )
     found = to_mend(report(yaml.safe_load(render_yaml(config))))
     assert [check for _, check in found if check.startswith("epp-health")] == []

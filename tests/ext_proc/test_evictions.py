@@ -33,10 +33,10 @@ def test_an_eviction_before_the_response_is_answered_and_released_once(
         evict(wire, envoy)
         evict(wire, envoy)
     (reply,) = envoy.replies
-    told = reply.immediate_response
-    headers = error_headers(told)
-    assert (told.status.code, headers["x-llm-d-request-dropped-reason"]) == (429, "evicted")
-    assert json.loads(told.body)["error"]["message"] == "request evicted by flow control"
+    error = reply.immediate_response
+    headers = error_headers(error)
+    assert (error.status.code, headers["x-llm-d-request-dropped-reason"]) == (429, "evicted")
+    assert json.loads(error.body)["error"]["message"] == "request evicted by flow control"
     assert envoy.finished == [(0, "")]
     assert [(line["event"], line["outcome"]) for line in lines] == [("request finished", "evicted")]
     assert [cause for _, cause in noting.ends] == [EndCause.EVICTED]

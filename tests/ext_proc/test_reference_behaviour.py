@@ -109,8 +109,10 @@ def test_6_a_body_that_comes_without_its_length_goes_on_without_it() -> None:
     body = b'{"model":"llama","prompt":"x"}'
     rewritten = set_on(answered(body, x_llm_d_model_name_rewrite="other"))
     assert "content-length" not in rewritten
-    told = set_on(answered(body, x_llm_d_model_name_rewrite="other", content_length=str(len(body))))
-    assert told["content-length"] == str(len(body))
+    resent = set_on(
+        answered(body, x_llm_d_model_name_rewrite="other", content_length=str(len(body)))
+    )
+    assert resent["content-length"] == str(len(body))
 
 
 def test_8_a_trace_begins_here_when_it_is_asked_for() -> None:

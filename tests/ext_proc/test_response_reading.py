@@ -46,7 +46,7 @@ class Reader:
 
     def __init__(self, usage: Usage | None = None, fails_in: str = "") -> None:
         self.fed: list[bytes] = []
-        self.told: Usage | None = usage
+        self.reported: Usage | None = usage
         self.asked = 0
         self.fails_in = fails_in
         self.headers: Mapping[str, str] = {}
@@ -64,7 +64,7 @@ class Reader:
         self.asked += 1
         if self.fails_in == "usage":
             raise RuntimeError("a bug in usage")
-        return self.told
+        return self.reported
 
 
 def reading(
@@ -227,14 +227,14 @@ def test_a_response_that_is_not_streamed_has_no_time_between_tokens() -> None:
     assert epp.total("request_streaming_tpot_seconds_count") == 0
 
 
-@pytest.mark.parametrize("told", [None, Usage()])
-def test_a_response_without_tokens_has_no_times_per_token(told: Usage | None) -> None:
-    envoy = reading(Reader(told), FULL_DUPLEX)
+@pytest.mark.parametrize("usage", [None, Usage()])
+def test_a_response_without_tokens_has_no_times_per_token(usage: Usage | None) -> None:
+    envoy = reading(Reader(usage), FULL_DUPLEX)
     envoy.post(STREAM)
     respond(envoy, b"one")
     assert envoy.epp.total("request_ntpot_seconds_count") == 0
     assert envoy.epp.total("request_streaming_tpot_seconds_count") == 0
-    assert envoy.epp.total("request_output_tokens_count") == (told is not None)
+    assert envoy.epp.total("request_output_tokens_count") == (usage is not None)
 
 
 def test_without_a_reader_size_and_first_byte_are_still_observed() -> None:

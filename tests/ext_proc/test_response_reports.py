@@ -32,19 +32,19 @@ class Reporter(ResponseReporter):
 
     type: ClassVar[str] = "reporter"
 
-    def __init__(self, name: str = "reporter", told: object = None) -> None:
+    def __init__(self, name: str = "reporter", reported: object = None) -> None:
         self.name = name
-        self.told = told
+        self.reported = reported
         self.asked: list[tuple[Usage | None, str]] = []
 
     def report_response(
         self, request: LLMRequest, usage: Usage | None, served_by: Endpoint, state: CycleState
     ) -> ResponseFacts:
         self.asked.append((usage, served_by.name))
-        if isinstance(self.told, Exception):
-            raise self.told
-        if self.told is not None:
-            return cast("ResponseFacts", self.told)
+        if isinstance(self.reported, Exception):
+            raise self.reported
+        if self.reported is not None:
+            return cast("ResponseFacts", self.reported)
         return {} if usage is None else {"envoy.lb": {"tokens": usage.completion_tokens}}
 
 
@@ -141,9 +141,9 @@ FAULTY: Mapping[str, object] = {
 }
 
 
-@pytest.mark.parametrize("told", FAULTY.values(), ids=FAULTY)
-def test_a_failed_reporter_is_logged_and_the_response_continues(told: object) -> None:
-    bad = Reporter("bad", told)
+@pytest.mark.parametrize("reported", FAULTY.values(), ids=FAULTY)
+def test_a_failed_reporter_is_logged_and_the_response_continues(reported: object) -> None:
+    bad = Reporter("bad", reported)
     envoy, (reply,) = answered([bad, Reporter("good")])
     assert facts(reply) == {"envoy.lb": {"tokens": 10.0}}
     assert echoed([reply], "response_body")[0] == USAGE

@@ -220,7 +220,7 @@ def test_garbage_is_a_fault_until_the_response_has_begun(data: bytes, steps: int
 
 def test_an_empty_message_is_out_of_order() -> None:
     envoy = Envoy(Epp(make_pool()))
-    (reply,) = envoy.tell(pb.ProcessingRequest())
+    (reply,) = envoy.send(pb.ProcessingRequest())
     assert refusal(reply)[0] == 500
 
 

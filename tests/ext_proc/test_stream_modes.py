@@ -152,7 +152,7 @@ def test_headers_reach_the_request_in_lower_case_and_survive_bad_bytes() -> None
         ]
     )
     config = pb.ProtocolConfiguration(request_body_mode=Mode.BUFFERED)
-    envoy.tell(
+    envoy.send(
         pb.ProcessingRequest(
             request_headers=pb.HttpHeaders(headers=headers), protocol_config=config
         )

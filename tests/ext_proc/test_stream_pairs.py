@@ -67,7 +67,7 @@ MESSAGES: dict[str, Step] = {
     "response_body, the end": partial(Envoy.response_body, end=True),
     "response_body, empty": partial(Envoy.response_body, body=b""),
     "response_trailers": Envoy.response_trailers,
-    "no phase": lambda envoy: envoy.tell(pb.ProcessingRequest()),
+    "no phase": lambda envoy: envoy.send(pb.ProcessingRequest()),
     "no message": JudgingEnvoy.garble,
 }
 EVENTS: dict[str, Step] = {
@@ -130,7 +130,7 @@ def was_expected(name: str, state: ExtProcState, envoy: JudgingEnvoy) -> bool:
 )
 @pytest.mark.parametrize("state", ExtProcState, ids=lambda state: state.name)
 def test_message_in_state(state: ExtProcState, name: str, change: Change) -> None:
-    def tell(envoy: JudgingEnvoy) -> None:
+    def send_and_check(envoy: JudgingEnvoy) -> None:
         assert envoy.stream.state is state
         was_finished = envoy.finished
         MESSAGES[name](envoy)
@@ -149,7 +149,7 @@ def test_message_in_state(state: ExtProcState, name: str, change: Change) -> Non
             (reply,) = envoy.replies
             assert reply.immediate_response.status.code == 413
 
-    assert len(list(streams(state, tell, change))) >= len(PAIRS) - len(MODES)
+    assert len(list(streams(state, send_and_check, change))) >= len(PAIRS) - len(MODES)
 
 
 @pytest.mark.parametrize("name", EVENTS)
@@ -180,7 +180,7 @@ def test_modes_that_cannot_work_end_at_the_first_message(
     for other, name in product(MODES, MESSAGES):
         modes = (mode, other) if side == 0 else (other, mode)
 
-        def tell(envoy: JudgingEnvoy, name: str = name) -> None:
+        def send_and_check(envoy: JudgingEnvoy, name: str = name) -> None:
             assert envoy.kinds == ["immediate_response"]
             assert envoy.finished == [(0, "")]
             MESSAGES[name](envoy)
@@ -190,7 +190,7 @@ def test_modes_that_cannot_work_end_at_the_first_message(
             modes=modes,
             sends_ahead=True,
             settings=ExtProcSettings(),
-            steps=[Envoy.request_headers, tell],
+            steps=[Envoy.request_headers, send_and_check],
             fails_in=frozenset(),
             kind=HeldDecision,
             change=change_nothing,
@@ -210,4 +210,4 @@ def test_streamed_bodies_that_wait_for_a_reply_end_at_the_first_message() -> Non
         last="half_close",
     )
     assert envoy.immediate == 1
-    assert envoy.told["request_headers"] == 1
+    assert envoy.sent["request_headers"] == 1

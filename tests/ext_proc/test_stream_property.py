@@ -41,7 +41,7 @@ _MESSAGES: st.SearchStrategy[Step] = st.one_of(
     ),
     st.just(Envoy.response_trailers),
     st.just(JudgingEnvoy.garble),
-    st.just(lambda envoy: envoy.tell(pb.ProcessingRequest())),
+    st.just(lambda envoy: envoy.send(pb.ProcessingRequest())),
 )
 _ENDS: st.SearchStrategy[Step] = st.sampled_from(
     [

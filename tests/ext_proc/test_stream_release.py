@@ -179,12 +179,12 @@ def test_the_status_and_the_times_are_logged() -> None:
 @on_no_transport  # the service is the test's own
 def test_the_service_forgets_a_stream_once() -> None:
     epp = Epp(make_pool())
-    told: list[object] = []
+    forgotten: list[object] = []
     stream = ExtProcStream(
         Recorder(),
         epp.director,
         epp.clock,
-        told.append,
+        forgotten.append,
         settings=ExtProcSettings(),
         refusals=Refusals(epp.metrics, epp.clock),
         held=HeldBytes(1 << 20, list, epp.clock),
@@ -192,4 +192,4 @@ def test_the_service_forgets_a_stream_once() -> None:
     stream.reset()
     stream.half_closed()
     stream.close(EndCause.ERROR)
-    assert told == [stream]
+    assert forgotten == [stream]

@@ -169,7 +169,7 @@ async def test_accounts_of_handlers_are_exact_after_an_eviction() -> None:
 
 
 async def test_a_commit_that_cannot_evict_does_nothing_and_says_why() -> None:
-    told: list[str] = []
+    errors: list[str] = []
     victims: list[Client] = []
 
     def evict(ssn: Session) -> None:
@@ -179,14 +179,14 @@ async def test_a_commit_that_cannot_evict_does_nothing_and_says_why() -> None:
             try:
                 statement.commit()
             except CommitError as error:
-                told.append(str(error))
+                errors.append(str(error))
 
     pool = Pool(slots=1, plugins=[Plugin(evict, NAME)], is_on=False)
     victims.append(pool.send("victim", -1))
     pool.send("critical")
     pool.detector.slots = 2
     await asyncio.sleep(0.1)
-    (text,) = told
+    (text,) = errors
     assert text == (
         "nothing of the statement was done: victim#1 may not be evicted: the response has begun,"
         " the eviction filter spares the request, or flowControl.enableEviction is off"

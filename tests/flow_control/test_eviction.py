@@ -199,7 +199,7 @@ async def test_a_victim_that_ends_late_is_confirmed_with_its_time() -> None:
     assert pool.value("revocations_total", outcome="timed_out") == 0
 
 
-async def test_one_that_cannot_be_told_holds_up_no_other() -> None:
+async def test_one_that_cannot_be_notified_holds_up_no_other() -> None:
     class Broken(Client):
         def revoke(self) -> None:
             raise OSError("no stream")

@@ -99,8 +99,8 @@ class Epp:
         headers = {each.header.key: each.header.raw_value.decode() for each in mutation.set_headers}
         headers.pop("x-request-id")
         destination = headers.pop(DESTINATION)
-        told = reply.dynamic_metadata.fields["envoy.lb"].struct_value.fields[DESTINATION]
-        assert told.string_value == destination
+        field = reply.dynamic_metadata.fields["envoy.lb"].struct_value.fields[DESTINATION]
+        assert field.string_value == destination
         return Decision(0, self.name_of(destination), headers, list(mutation.remove_headers))
 
     async def change(self, name: str, **fields: Any) -> None:

@@ -46,7 +46,7 @@ async def gateway() -> AsyncIterator[Gateway]:
         yield made
 
 
-async def test_a_request_is_held_for_a_while_then_told_to_come_again(gateway: Gateway) -> None:
+async def test_a_request_is_held_for_a_while_then_asked_to_come_again(gateway: Gateway) -> None:
     pool = await asyncio.to_thread(Pool, gateway)
     await pool.empty()
     response = await ask(gateway)

@@ -76,8 +76,8 @@ async def test_it_is_served_there_also_by_a_drained_endpoint(key_file: Path, mod
                 for wanted in (name, f"default/{name}", address):
                     response = await sent(gateway, forcing(wanted) | {"x-kept": "yes"})
                     assert (response.status_code, response.headers["x-served-by"]) == (200, name)
-                    told = f"default/{name};forced;queued=0.000"
-                    assert response.headers["x-epp-decision"] == told
+                    expected = f"default/{name};forced;queued=0.000"
+                    assert response.headers["x-epp-decision"] == expected
                     assert response.headers["seen-x-kept"] == "yes"
                     assert f"seen-{FORCE_HEADER}" not in response.headers
             others = [await gateway.completion(prompt=f"{number}") for number in range(8)]
@@ -144,8 +144,8 @@ async def test_where_it_is_off_the_header_changes_nothing(
                 response = await sent(gateway, headers)
                 assert response.status_code == 200
                 assert response.headers["x-served-by"] != "endpoint-2"
-    told = [each for each in logs if "--force-endpoint-key-file" in each["event"]]
-    assert [each["reason"].startswith(reason) for each in told] == [True] * bool(reason)
+    logged = [each for each in logs if "--force-endpoint-key-file" in each["event"]]
+    assert [each["reason"].startswith(reason) for each in logged] == [True] * bool(reason)
 
 
 async def test_it_does_not_wait_behind_others(key_file: Path) -> None:

@@ -128,7 +128,7 @@ async def test_envoys_health_check_is_answered_on_the_ext_proc_port(
         assert gateway.open_streams() == 0
 
 
-async def test_without_health_checking_envoy_is_told_that_there_is_none() -> None:
+async def test_without_health_checking_envoy_learns_that_there_is_none() -> None:
     async with running(edit=ask_for_health) as gateway:
         found = await stats_when(gateway, lambda found: found["health_check.failure"] > 0)
         assert found["health_check.success"] == 0

@@ -230,7 +230,9 @@ async def test_requests_above_envoys_own_limits_eject_no_server(mode: Mode) -> N
 
 
 @pytest.mark.parametrize("mode", Mode)
-async def test_with_all_servers_gone_clients_are_told_and_asked_to_retry(mode: Mode) -> None:
+async def test_with_all_servers_gone_clients_get_an_error_and_are_asked_to_retry(
+    mode: Mode,
+) -> None:
     async with running(mode, fleet=FLEET, serve=EJECTING) as gateway:
         outliers = gateway.app.pool.outliers
         assert outliers is not None

@@ -168,8 +168,8 @@ async def test_reload_that_fails_requests_is_taken_back_by_itself(tmp_path: Path
             assert {response.status_code for response in responses} == {200}
             await gateway.settled()
             gateway.assert_untouched()
-    told = [each["event"] for each in logs.entries if each["log_level"] == "error"]
-    assert "configuration taken back because requests failed with it" in told
+    errors = [each["event"] for each in logs.entries if each["log_level"] == "error"]
+    assert "configuration taken back because requests failed with it" in errors
 
 
 HANGING = '''\
@@ -280,10 +280,10 @@ async def test_reload_that_refuses_requests_served_before_is_taken_back(
             assert {response.status_code for response in responses} == {200}
             await gateway.settled()
             gateway.assert_untouched()
-    told = only_error(logs.entries, "configuration taken back because requests failed with it")
+    entry = only_error(logs.entries, "configuration taken back because requests failed with it")
     expected = {"regressions": 10, "requests": 10, "status": status, "reason": reason}
-    assert expected.items() <= told.items()
-    assert told["first_error"]
+    assert expected.items() <= entry.items()
+    assert entry["first_error"]
 
 
 async def test_reload_while_the_pool_is_full_is_not_taken_back(tmp_path: Path) -> None:

@@ -30,10 +30,10 @@ async def test_a_response_names_its_endpoint_and_its_id(mode: Mode) -> None:
             ]
             await gateway.settled()
         for response in responses:
-            told = DECISION.fullmatch(response.headers["x-epp-decision"])
-            assert told is not None, response.headers["x-epp-decision"]
-            assert told["endpoint"] == response.headers["x-served-by"]
-            assert float(told["score"]) > 0
+            decision = DECISION.fullmatch(response.headers["x-epp-decision"])
+            assert decision is not None, response.headers["x-epp-decision"]
+            assert decision["endpoint"] == response.headers["x-served-by"]
+            assert float(decision["score"]) > 0
         ids = [each["request_id"] for each in logs if each["event"] == "request finished"]
         assert [response.headers["x-request-id"] for response in responses] == ids
         assert len(set(ids)) == 4
@@ -52,11 +52,13 @@ async def test_a_response_tells_how_long_its_request_has_waited() -> None:
         async with occupied(gateway):
             patient = ask(gateway)
             await waiting(gateway, 1)
-        told = (await patient).headers["x-epp-decision"]
-        assert re.fullmatch(r"default/endpoint-0;score=1;queued=\d+\.\d{3}", told)
+        decision = (await patient).headers["x-epp-decision"]
+        assert re.fullmatch(r"default/endpoint-0;score=1;queued=\d+\.\d{3}", decision)
         page = f"http://127.0.0.1:{gateway.ports.metrics}/debug/decisions?limit=1"
         (line,) = (await gateway.client.get(page)).json()["decisions"]
-        assert float(told.rpartition("=")[2]) == pytest.approx(line["queued_seconds"], abs=0.001)
+        assert float(decision.rpartition("=")[2]) == pytest.approx(
+            line["queued_seconds"], abs=0.001
+        )
 
 
 async def test_it_is_off_by_default() -> None:

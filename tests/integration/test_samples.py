@@ -21,7 +21,7 @@ import pytest
 import pytest_asyncio
 
 from epp.admin.decision_pages import PATH as DECISIONS
-from epp.lab.fleet import FakeServer, Stage
+from epp.lab.fleet import FakeServer, WorkStage
 from epp_plugins.data_producers.predicted_time import PredictedTimeProducer
 from epp_plugins.state_keys import GPU_UTILIZATION
 from tools.harness.gateway import NO_FAULTS, Gateway, until
@@ -81,9 +81,9 @@ async def served_by(gateway: Gateway, *args: Any, **kwargs: Any) -> str:
 def stages_of(response: httpx.Response) -> list[tuple[str, str]]:
     """Return the stages of a request and who did them; decode alone leaves no header."""
     assert response.status_code == 200, response.text
-    told = response.headers.get("x-stages") or f"decode={response.headers['x-served-by']}"
+    stages = response.headers.get("x-stages") or f"decode={response.headers['x-served-by']}"
     return [
-        (stage, server) for stage, _, server in (each.partition("=") for each in told.split(","))
+        (stage, server) for stage, _, server in (each.partition("=") for each in stages.split(","))
     ]
 
 
@@ -100,7 +100,7 @@ def with_role(gateway: Gateway, role: str) -> set[str]:
     return labelled(gateway, "llm-d.ai/role", role)
 
 
-def done(gateway: Gateway, stage: Stage) -> int:
+def done(gateway: Gateway, stage: WorkStage) -> int:
     return sum(server.counters.stages[stage] for server in gateway.fleet.servers)
 
 
@@ -293,7 +293,7 @@ async def test_the_session_header_comes_before_that_of_an_agent(gateway: Gateway
 async def test_an_uncached_prompt_is_prefilled_elsewhere_and_a_cached_one_is_not(
     gateway: Gateway,
 ) -> None:
-    prefills = done(gateway, Stage.PREFILL)
+    prefills = done(gateway, WorkStage.PREFILL)
     first = await ask(gateway, text("the first of two"))
     (prefill, prefiller), (decode, decoder) = stages_of(first)
     assert (prefill, decode) == ("prefill", "decode")
@@ -304,8 +304,8 @@ async def test_an_uncached_prompt_is_prefilled_elsewhere_and_a_cached_one_is_not
     assert usage["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] - 1
     again = await ask(gateway, text("the first of two"))
     assert stages_of(again) == [("decode", decoder)]
-    assert done(gateway, Stage.PREFILL) == prefills + 1
-    assert server_of(gateway, prefiller).counters.stages[Stage.DECODE] == 0
+    assert done(gateway, WorkStage.PREFILL) == prefills + 1
+    assert server_of(gateway, prefiller).counters.stages[WorkStage.DECODE] == 0
 
 
 @runs("pd")
@@ -408,13 +408,13 @@ async def test_a_request_goes_through_the_stages_that_it_needs(
         "messages": [{"role": "user", "content": parts}],
         "max_tokens": 2,
     }
-    before = {stage: done(gateway, stage) for stage in Stage}
+    before = {stage: done(gateway, stage) for stage in WorkStage}
     response = await gateway.client.post(f"{gateway.url}/v1/chat/completions", json=body)
     stages = stages_of(response)
     assert [stage for stage, _ in stages] == wanted
     for stage, server in stages:
         assert server in with_role(gateway, stage)
-    asked = {stage.value: done(gateway, stage) - before[stage] for stage in Stage}
+    asked = {stage.value: done(gateway, stage) - before[stage] for stage in WorkStage}
     assert {stage: count for stage, count in asked.items() if count} == Counter(wanted)
     if picture:
         assert stages[0] != stages[1]

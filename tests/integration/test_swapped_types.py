@@ -101,8 +101,8 @@ def chat(*pictures: str) -> list[pb.ProcessingRequest]:
 
 
 def facts(reply: pb.ProcessingResponse) -> dict[str, Any]:
-    told: dict[str, Any] = json_format.MessageToDict(reply.dynamic_metadata)["envoy.lb"]
-    return told
+    metadata: dict[str, Any] = json_format.MessageToDict(reply.dynamic_metadata)["envoy.lb"]
+    return metadata
 
 
 def destination(replies: list[pb.ProcessingResponse]) -> str:

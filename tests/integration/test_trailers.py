@@ -62,7 +62,7 @@ class Way(NamedTuple):
         }
 
 
-CANNOT_TELL = {"STREAMED", "BUFFERED_PARTIAL"}
+TRAILERS_UNANNOUNCED = {"STREAMED", "BUFFERED_PARTIAL"}
 """Modes in which Envoy sends trailers when the body has been answered, and of that no end."""
 
 WAYS = [
@@ -115,9 +115,9 @@ async def post(gateway: PoolGateway, way: Way, *, trailers: bool) -> tuple[int, 
     async with asyncio.timeout(10):
         response = await reader.read()
     writer.close()
-    told, _, rest = response.partition(b"\r\n\r\n")
-    status = int(told.split()[1])
-    if b"transfer-encoding: chunked" not in told.lower():
+    response_head, _, rest = response.partition(b"\r\n\r\n")
+    status = int(response_head.split()[1])
+    if b"transfer-encoding: chunked" not in response_head.lower():
         return status, rest, b""
     body = b""
     while True:
@@ -138,7 +138,7 @@ async def test_a_message_without_trailers_arrives_whole(gateway: PoolGateway, wa
 
 
 @pytest.mark.parametrize(
-    "way", [way for way in WAYS if way.request not in CANNOT_TELL], ids="/".join
+    "way", [way for way in WAYS if way.request not in TRAILERS_UNANNOUNCED], ids="/".join
 )
 async def test_a_message_with_trailers_arrives_whole(gateway: PoolGateway, way: Way) -> None:
     status, body, end = await post(gateway, way, trailers=True)

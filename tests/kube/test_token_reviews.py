@@ -73,7 +73,7 @@ async def test_a_cluster_role_decides_who_may_read_what(
     }
 
 
-async def test_an_unknown_client_is_told_that_it_is(
+async def test_an_unknown_client_gets_an_error_that_says_so(
     api_server: ApiServer, picker: Account, port: httpx.AsyncClient
 ) -> None:
     stranger = Account(picker.namespace, "stranger", "no-uid")

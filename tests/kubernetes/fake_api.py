@@ -162,7 +162,7 @@ class FakeApi:
         self._pages: dict[str, tuple[int, list[Json]]] = {}
         self._connections: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
-        self.state.listeners.append(self._tell_watches)
+        self.state.listeners.append(self._notify_watches)
 
     # What a test does to the cluster, by a way that no fault concerns.
 
@@ -468,7 +468,7 @@ class FakeApi:
             events.append(bookmark)
         return events
 
-    def _tell_watches(self, change: Change) -> None:
+    def _notify_watches(self, change: Change) -> None:
         for watch, resource in tuple(self._watches.items()):
             event = change.event(watch.matches) if resource == change.resource else None
             if event is not None:

@@ -192,11 +192,11 @@ async def test_the_log_names_a_right_that_this_process_lacks(
     with capture_logs() as logs:
         verdict = await reviews.allows("good", "/metrics")
     assert verdict.status is HTTPStatus.SERVICE_UNAVAILABLE
-    (told,) = logs
+    (entry,) = logs
     assert (
         f'a rule of a ClusterRole: apiGroups: ["{resource.group}"], '
         f'resources: ["{resource.plural}"], verbs: ["create"]'
-    ) in told["error"]
+    ) in entry["error"]
 
 
 async def test_equal_requests_at_the_same_time_share_a_review(

@@ -93,9 +93,9 @@ async def test_an_unknown_page_lists_those_that_there_are(
 ) -> None:
     response = await ask(server, path)
     assert response.status_code == 404
-    told = response.json()
-    assert told["error"] == f"there is no page {named}"
-    assert told["pages"] == [
+    document = response.json()
+    assert document["error"] == f"there is no page {named}"
+    assert document["pages"] == [
         "/debug/a%20plugin%27s/%C3%9Cbersicht%3F%231",
         "/debug/broken",
         "/debug/broken/inside",
@@ -104,7 +104,7 @@ async def test_an_unknown_page_lists_those_that_there_are(
         "/debug/threads",
     ]
     with capture_logs():
-        for page in told["pages"]:
+        for page in document["pages"]:
             assert (await ask(server, page)).status_code != 404
 
 
@@ -236,7 +236,7 @@ async def test_without_pages_there_are_none() -> None:
     assert (response.status_code, response.json()["pages"]) == (404, [])
 
 
-async def test_a_loop_that_stands_still_is_told_of_while_metrics_are_served() -> None:
+async def test_a_loop_that_stands_still_is_reported_while_metrics_are_served() -> None:
     made: list[str] = []
     pages = {"made": DebugPage(lambda: made.append("made"))}
     async with MetricsServer(
@@ -255,7 +255,7 @@ async def test_a_loop_that_stands_still_is_told_of_while_metrics_are_served() ->
     assert made == [], "nobody waits for it any more"
 
 
-def test_a_loop_that_has_ended_is_told_of() -> None:
+def test_a_loop_that_has_ended_is_reported() -> None:
     server = MetricsServer(Metrics(), host="127.0.0.1", port=0)
     asyncio.run(server.__aenter__())
     try:

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from epp.observability.http_connection import HttpLimits, Request, Response
 from epp.observability.http_server import HttpServer
-from epp.observability.page_queue import QueueFullError
+from epp.observability.page_queue import PageQueueFullError
 from epp.sockets import listen_on
 
 from .raw_http import RawHttp, connected
@@ -163,7 +163,7 @@ async def test_repeated_headers_are_one() -> None:
         assert (await client.response()).body == b"a, b"
 
 
-async def test_a_page_that_fails_is_told_of_and_logged() -> None:
+async def test_a_page_that_fails_is_reported_and_logged() -> None:
     async def fail(request: Request) -> Response:
         raise LookupError("half \udc80 of a pair")
 
@@ -180,7 +180,7 @@ async def test_a_page_that_fails_is_told_of_and_logged() -> None:
 
 async def test_a_full_queue_is_a_503() -> None:
     async def refuse(request: Request) -> Response:
-        raise QueueFullError
+        raise PageQueueFullError
 
     async with serving(refuse) as (_, port), connected(port) as client:
         client.send(GET)

@@ -12,8 +12,8 @@ from epp.observability.page_budget import (
     IDLE_SECONDS,
     STEPS_AT_ONCE,
     SWEEP_SECONDS,
-    Claim,
     PageBudget,
+    SeriesClaim,
 )
 from epp.observability.request_metrics import MAX_CODES
 from epp.testing import make_endpoint, make_request
@@ -242,10 +242,10 @@ def test_one_request_looks_at_few_label_sets_of_a_full_page(
 ) -> None:
     for n in range(2000):
         send(metrics, f"junk-{n}")
-    looked_at: list[Claim] = []
+    looked_at: list[SeriesClaim] = []
     move = PageBudget.move
 
-    def moved(budget: PageBudget, claim: Claim, standing: Standing) -> None:
+    def moved(budget: PageBudget, claim: SeriesClaim, standing: Standing) -> None:
         looked_at.append(claim)
         move(budget, claim, standing)
 

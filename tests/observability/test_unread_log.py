@@ -127,9 +127,9 @@ async def test_lines_come_again_and_tell_how_many_were_dropped(tmp_path: Path) -
         assert await epp.ended() == 0
         lines = entries(written + await rest)
         counts = [line["count"] for line in lines if line["event"] == "log lines dropped"]
-        told = [line for line in lines if line["event"] == "request finished"]
+        finished = [line for line in lines if line["event"] == "request finished"]
         assert sum(counts) >= dropped
-        assert len(told) + sum(counts) >= REQUESTS
+        assert len(finished) + sum(counts) >= REQUESTS
         assert lines[-1]["event"] == "endpoint picker stopped"
 
 

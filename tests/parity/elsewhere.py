@@ -59,15 +59,15 @@ SHOWN_BY: Mapping[str, str] = {
         f"{_SCRAPER}::test_scrapes_start_at_once_keep_their_phase_and_start_a_few_together"
     ),
     "data layer: several extractors": (
-        f"{_SCRAPER}::test_the_bugs_of_plugins_stay_with_them_and_are_told_once"
+        f"{_SCRAPER}::test_the_bugs_of_plugins_stay_with_them_and_are_reported_once"
     ),
     "data layer: endpoints come and go": (
         f"{_SCRAPER}::test_endpoints_are_followed_as_they_come_and_go"
     ),
     "data layer: no extractors": f"{_SCRAPER}::test_every_source_has_its_interval",
-    "data layer: HTTP error": f"{_SCRAPER}::test_each_fault_keeps_the_last_page_and_is_told_once",
+    "data layer: HTTP error": f"{_SCRAPER}::test_each_fault_keeps_the_last_page_and_is_logged_once",
     "data layer: an extractor that fails": (
-        f"{_SCRAPER}::test_the_bugs_of_plugins_stay_with_them_and_are_told_once"
+        f"{_SCRAPER}::test_the_bugs_of_plugins_stay_with_them_and_are_reported_once"
     ),
     "data layer: notifications": f"{_WATCHES}::test_objects_and_their_changes_are_reported",
     "data layer: several extractors of notifications": (

@@ -109,60 +109,60 @@ async def exchange(
         await call.write(message(step, metadata))
     await call.done_writing()
     request_id = steps[0].headers.get("x-request-id", "")
-    told = Transcript()
+    transcript = Transcript()
     while (reply := await call.read()) is not grpc.aio.EOF:
         assert isinstance(reply, ProcessingResponse)
-        _note(told, reply, names, request_id)
-    told.grpc_status = (await call.code()).name
-    return told
+        _note(transcript, reply, names, request_id)
+    transcript.grpc_status = (await call.code()).name
+    return transcript
 
 
 def _note(
-    told: Transcript, reply: ProcessingResponse, names: Mapping[str, str], request_id: str
+    transcript: Transcript, reply: ProcessingResponse, names: Mapping[str, str], request_id: str
 ) -> None:
     if reply.dynamic_metadata is not None:
-        told.metadata = _named(reply.dynamic_metadata.to_dict(), names)
+        transcript.metadata = _named(reply.dynamic_metadata.to_dict(), names)
     if reply.immediate_response is not None:
-        _note_error(told, reply.immediate_response, request_id)
+        _note_error(transcript, reply.immediate_response, request_id)
     elif reply.request_headers is not None:
-        _note_route(told, reply.request_headers, names)
+        _note_route(transcript, reply.request_headers, names)
     elif reply.request_body is not None:
-        told.pieces += (_piece(reply.request_body),)
+        transcript.pieces += (_piece(reply.request_body),)
     elif reply.request_trailers is not None:
-        told.request_trailers = True
+        transcript.request_trailers = True
     elif reply.response_headers is not None:
         common = reply.response_headers.response
-        told.response_headers = _set(common.header_mutation if common else None)
+        transcript.response_headers = _set(common.header_mutation if common else None)
     elif reply.response_body is not None:
-        told.response_pieces += (_piece(reply.response_body),)
+        transcript.response_pieces += (_piece(reply.response_body),)
     else:
         assert reply.response_trailers is not None
-        told.response_trailers = True
+        transcript.response_trailers = True
 
 
-def _note_error(told: Transcript, reply: ImmediateResponse, request_id: str) -> None:
+def _note_error(transcript: Transcript, reply: ImmediateResponse, request_id: str) -> None:
     assert reply.status is not None
-    told.status = int(reply.status.code)
+    transcript.status = int(reply.status.code)
     headers = _set(reply.headers)
-    told.drop_reason = headers.pop(DROP_REASON, "")
-    told.content_type = headers.pop("content-type", "")
-    told.retry_after = headers.pop("retry-after", "")
+    transcript.drop_reason = headers.pop(DROP_REASON, "")
+    transcript.content_type = headers.pop("content-type", "")
+    transcript.retry_after = headers.pop("retry-after", "")
     named = headers.pop("x-request-id", "")
     assert named in {"", request_id} if request_id else len(named) in {0, 36}
-    told.names_request = bool(named)
+    transcript.names_request = bool(named)
     assert headers == {}
-    told.body = error_of(reply.body, request_id)
+    transcript.body = error_of(reply.body, request_id)
 
 
-def _note_route(told: Transcript, reply: HeadersResponse, names: Mapping[str, str]) -> None:
+def _note_route(transcript: Transcript, reply: HeadersResponse, names: Mapping[str, str]) -> None:
     common = reply.response
     assert common is not None
     assert common.header_mutation is not None
     headers = _set(common.header_mutation)
-    told.destination = names[headers.pop(DESTINATION)]
-    told.headers = headers
-    told.removed = tuple(sorted(common.header_mutation.remove_headers))
-    told.clears_route_cache = common.clear_route_cache
+    transcript.destination = names[headers.pop(DESTINATION)]
+    transcript.headers = headers
+    transcript.removed = tuple(sorted(common.header_mutation.remove_headers))
+    transcript.clears_route_cache = common.clear_route_cache
 
 
 def _piece(reply: BodyResponse) -> tuple[bytes, bool]:

@@ -123,8 +123,8 @@ def routed(address: str, steps: Sequence[Step], body: bytes | None = None) -> Fa
         "removed": (),
         "pieces": ((joined, True),),
     }
-    told = length if body is not None and length.keys() <= sent.keys() else {}
-    ours = {"headers": Ours(told, SETS_HEADERS)}
+    length_header = length if body is not None and length.keys() <= sent.keys() else {}
+    ours = {"headers": Ours(length_header, SETS_HEADERS)}
     if control:
         ours["removed"] = Ours(control, TAKES_OFF)
     return reference, ours
@@ -144,7 +144,7 @@ class Refusal:
 
 def refused(reference: Refusal, ours: Refusal, **rows: str) -> Facts:
     """Return what comes of a request that is refused; ``rows`` are by fact, for what is other."""
-    told: dict[str, object] = {
+    reference_facts: dict[str, object] = {
         "grpc_status": "OK",
         "status": reference.status,
         "drop_reason": reference.reason,
@@ -168,9 +168,9 @@ def refused(reference: Refusal, ours: Refusal, **rows: str) -> Facts:
     if ours.status in {429, 503}:
         others["retry_after"] = Ours("1", RETRY_AFTER)
     for fact, value in (("status", ours.status), ("drop_reason", ours.reason)):
-        if told[fact] != value:
+        if reference_facts[fact] != value:
             others[fact] = Ours(value, rows[fact])
-    return told, others
+    return reference_facts, others
 
 
 def no_candidates(message: str) -> Facts:
@@ -204,7 +204,7 @@ def merged(*facts: Facts) -> Facts:
     """Return several facts as one."""
     reference: dict[str, object] = {}
     ours: dict[str, Ours] = {}
-    for told, others in facts:
-        reference |= told
+    for reference_facts, others in facts:
+        reference |= reference_facts
         ours |= others
     return reference, ours

@@ -58,7 +58,7 @@ def error_of(body: bytes, request_id: str) -> str | Mapping[str, object]:
     if not body.startswith(b"{"):
         return body.decode()
     error: dict[str, object] = json.loads(body)["error"]
-    told = error.pop("request_id")
-    assert isinstance(told, str)
-    assert told == request_id if request_id else len(told) == 36
+    found = error.pop("request_id")
+    assert isinstance(found, str)
+    assert found == request_id if request_id else len(found) == 36
     return error

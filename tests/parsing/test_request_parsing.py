@@ -102,7 +102,7 @@ def test_a_parser_after_the_one_of_everything_is_never_asked() -> None:
     ],
     ids=["the path", "the original one", "the forwarded one", "none"],
 )
-def test_the_path_is_the_first_that_is_told(headers: dict[str, str], path: str) -> None:
+def test_the_path_is_the_first_that_is_given(headers: dict[str, str], path: str) -> None:
     parser = Stub("rest")
     make_parser(parser).parse("r", headers, BODY)
     assert [call.path for call in parser.calls] == [path]

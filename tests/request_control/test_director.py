@@ -331,7 +331,7 @@ def test_what_a_client_chooses_is_cut_in_the_lines_of_its_requests() -> None:
 
 
 @pytest.mark.parametrize(
-    ("objective", "tenant", "told"),
+    ("objective", "tenant", "logged"),
     [
         pytest.param("", "", {}, id="neither"),
         pytest.param("batch", "alice", {"priority": -1, "fairness_id": "alice"}, id="both"),
@@ -340,7 +340,7 @@ def test_what_a_client_chooses_is_cut_in_the_lines_of_its_requests() -> None:
     ],
 )
 def test_the_line_tells_priority_and_flow(
-    objective: str, tenant: str, told: dict[str, str | int]
+    objective: str, tenant: str, logged: dict[str, str | int]
 ) -> None:
     policies = Policies({"batch": -1, "standard": 0})
     served = Epp(make_pool(), policies=policies)
@@ -356,7 +356,7 @@ def test_the_line_tells_priority_and_flow(
     assert [line["event"] for line in lines] == ["request finished", "request refused"]
     for line in lines:
         flow = {key: line[key] for key in ("priority", "fairness_id") if key in line}
-        assert flow == told
+        assert flow == logged
 
 
 def test_a_line_below_the_level_is_not_made() -> None:

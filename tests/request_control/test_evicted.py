@@ -91,7 +91,7 @@ async def test_only_what_may_be_evicted_is_kept(headers: dict[str, str], is_on: 
     assert Flow(is_on=is_on).epp.handle(headers=headers).in_flight is None
 
 
-async def test_one_without_a_stream_is_not_told() -> None:
+async def test_one_without_a_stream_is_not_notified() -> None:
     flow = Flow()
     routed = flow.epp.handle(headers=BATCH)
     routed.revoke()

@@ -443,7 +443,7 @@ def test_headers_that_are_none_are_their_plugins_fault_and_leave_nothing_reserve
     assert epp.failures("PreRequest", plugin) == 2
 
 
-def test_what_raises_after_the_reservation_gives_it_back_and_tells_the_plugins() -> None:
+def test_what_raises_after_the_reservation_gives_it_back_and_notifies_the_plugins() -> None:
     plugin, recorder = NotingPlugin("noting", []), Mock()
     recorder.decided.side_effect = ZeroDivisionError("a bug of ours")
     epp = Epp(make_pool(), plugins=[plugin], recorder=recorder)

@@ -163,9 +163,9 @@ async def test_promtool_accepts_the_configuration(tmp_path: Path) -> None:
     checking = await asyncio.create_subprocess_exec(
         find("promtool"), "check", "config", file, stdout=asyncio.subprocess.PIPE
     )
-    told, _ = await checking.communicate()
-    assert checking.returncode == 0, told
-    assert b"SUCCESS: 1 rule files found" in told
+    output, _ = await checking.communicate()
+    assert checking.returncode == 0, output
+    assert b"SUCCESS: 1 rule files found" in output
 
 
 def test_grafana_asks_the_prometheus_of_this_file() -> None:

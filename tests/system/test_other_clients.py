@@ -171,7 +171,7 @@ async def test_nghttp_is_answered_on_streams_with_padding_and_priorities(
     assert (await counters(bare))["streams_answered"] == 10
 
 
-async def test_nghttp_is_told_431_for_headers_that_need_continuation_and_its_connection_stays(
+async def test_nghttp_gets_431_for_headers_that_need_continuation_and_its_connection_stays(
     bare: Running, make_body: MakeBody
 ) -> None:
     body = make_body(frames.completion("Hello"))

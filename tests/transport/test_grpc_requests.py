@@ -283,7 +283,7 @@ async def test_response_with_messages_has_its_status_in_trailers() -> None:
         ]
 
 
-class Teller(Echo):
+class RequestedStatus(Echo):
     """Ends with the status and text that the client sends, separated by a space."""
 
     def message(self, data: bytes) -> None:
@@ -295,7 +295,7 @@ class Teller(Echo):
 
 
 async def response_to(text: str) -> Response:
-    async with serving(Teller) as served, connected(served.port) as client:
+    async with serving(RequestedStatus) as served, connected(served.port) as client:
         client.send(call(1, text.encode()))
         return await client.response(1)
 

@@ -132,7 +132,7 @@ async def run(plan: Plan) -> Figures:
         cpu = CpuReading.of(made.picker.pid)
         await _last(plan, made, together)
         cpu_share = _cpu_share(made, cpu)
-        seen, *told = await asyncio.gather(*(each.result() for each in (honest, *attackers)))
+        seen, *printed = await asyncio.gather(*(each.result() for each in (honest, *attackers)))
         left, settle_seconds = await page.settled()
         for task in watching:
             task.cancel()
@@ -144,7 +144,7 @@ async def run(plan: Plan) -> Figures:
         status, stop_seconds = await _stopped(made)
         made.log.read_on()
         tallies: dict[str, Tally] = {}
-        for text in told:
+        for text in printed:
             tallies |= {name: Counter(tally) for name, tally in json.loads(text or "{}").items()}
         return Figures(
             honest=Honest.of(seen),

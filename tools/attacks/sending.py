@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from epp.lab.load.client import ConnectionPool, Receiver
+from epp.lab.load.client import ConnectionPool, ResponseReceiver
 from epp.lab.load.errors import RequestFailedError
 
 HOST = "127.0.0.1"
@@ -35,7 +35,7 @@ def post(body: bytes, path: str = CHAT, headers: Mapping[str, str] | None = None
 
 
 async def exchanged(
-    pool: ConnectionPool, request: bytes, response: Receiver, limit_seconds: float
+    pool: ConnectionPool, request: bytes, response: ResponseReceiver, limit_seconds: float
 ) -> str:
     """Send ``request`` and read its response; return the error, "" for none."""
     try:

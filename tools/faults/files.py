@@ -139,8 +139,8 @@ async def _ended(name: str, run: Run, *, refused: int = 0, **facts: float) -> Ou
     await run.end()
     await run.site.picker.until_idle()
     outcome = await judge(name, run, **facts)
-    told = [each for each in outcome.broken if CONFIG_REFUSED in each]
-    outcome.broken = [each for each in outcome.broken if each not in told]
-    outcome.expect(f"{refused} configurations are refused", holds=len(told) == refused)
+    refusals = [each for each in outcome.broken if CONFIG_REFUSED in each]
+    outcome.broken = [each for each in outcome.broken if each not in refusals]
+    outcome.expect(f"{refused} configurations are refused", holds=len(refusals) == refused)
     outcome.expect("no request fails", holds=set(outcome.verdicts) == {Verdict.WHOLE})
     return outcome

@@ -31,8 +31,8 @@ async def run(
         for setting in settings:
             outcome = await scenario(setting, pace)
             outcomes.append(outcome)
-            told = "; ".join(outcome.broken) or "all kept"
-            console.print(f"{outcome.scenario}, {outcome.setting}: {told}", highlight=False)
+            result = "; ".join(outcome.broken) or "all kept"
+            console.print(f"{outcome.scenario}, {outcome.setting}: {result}", highlight=False)
             console.print_json(json.dumps(outcome.facts))
     return outcomes
 

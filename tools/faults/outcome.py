@@ -47,12 +47,12 @@ class Outcome:
 
     def lines(self) -> list[str]:
         """Return the outcomes as lines of text."""
-        told = [f"right {self.right}"]
-        told += [f"{what} {count}" for what, count in sorted(self.broken.items())]
+        lines = [f"right {self.right}"]
+        lines += [f"{what} {count}" for what, count in sorted(self.broken.items())]
         for what, seconds in self.seconds.items():
             median, late = percentile(seconds, 50) * 1000, percentile(seconds, 99) * 1000
-            told.append(f"{what}: median {median:.1f} ms, 99th percentile {late:.1f} ms")
-        return told + self.notes + [f"WRONG: {each}" for each in self.wrong[:MAX_WRONG]]
+            lines.append(f"{what}: median {median:.1f} ms, 99th percentile {late:.1f} ms")
+        return lines + self.notes + [f"WRONG: {each}" for each in self.wrong[:MAX_WRONG]]
 
 
 def percentile(seconds: list[float], percent: int) -> float:

@@ -22,7 +22,7 @@ from epp.lab.results.record import ErrorKind
 CHARS_PER_TOKEN = 4
 _OK, _SERVER_ERROR = 200, 500
 _DONE = "data: [DONE]"
-_REFUSAL_BYTES = 160
+_FAILURE_BYTES = 160
 
 
 class Verdict(Enum):
@@ -129,8 +129,8 @@ class Sent:
     verdict: Verdict
     server: str
     """The model server that answered; "" if none did."""
-    refusal: str = ""
-    """Status and beginning of the body of a refusal."""
+    failure: str = ""
+    """What was received in place of a whole response, or what ended it; "" for a whole one."""
 
 
 def http_request(host: str, document: dict[str, object], *headers: str) -> bytes:
@@ -176,7 +176,7 @@ class Traffic:
                 await asyncio.sleep(max(0.0, start + number / rate - time.monotonic()))
                 tasks.create_task(self._send(number, kind), name=f"request-{number}")
                 self._begun += 1
-                await self._tell()
+                await self._notify()
 
     async def until_begun(self, requests: int) -> None:
         """Wait until ``requests`` requests have been sent."""
@@ -191,7 +191,7 @@ class Traffic:
         async with self._news:
             await self._news.wait_for(holds)
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._news:
             self._news.notify_all()
 
@@ -225,20 +225,21 @@ class Traffic:
                     await connection.exchange(request, response)
                 finally:
                     pool.release(connection)
-            is_complete = True
+            is_complete, cause = True, ""
         except TimeoutError:
-            is_complete = False
+            is_complete, cause = False, f"not complete within {self._timeout_seconds:g} s: "
         except RequestFailedError as error:
             if error.kind not in {ErrorKind.RESET, ErrorKind.MALFORMED}:
                 raise
-            is_complete = False
+            is_complete, cause = False, f"{error}: "
         verdict = response.verdict(kind, is_complete=is_complete)
         server = response.headers.get(b"x-served-by", b"").decode()
         ended_at = time.monotonic()
-        refusal = ""
-        if verdict is Verdict.REFUSED:
-            refusal = f"{response.status} {response.body[:_REFUSAL_BYTES].decode(errors='replace')}"
+        failure = ""
+        if verdict is not Verdict.WHOLE:
+            body = response.body[:_FAILURE_BYTES].decode(errors="replace")
+            failure = f"{verdict.value}: {cause}{response.status} {body}"
         self.sent.append(
-            Sent(number, kind, began_at, ended_at, response.status, verdict, server, refusal)
+            Sent(number, kind, began_at, ended_at, response.status, verdict, server, failure)
         )
-        await self._tell()
+        await self._notify()

@@ -81,16 +81,18 @@ async def stopped_while_undecided(setting: Setting, pace: Pace) -> Outcome:
             await made.picker.until("llm_d_epp_transport_streams", 2 * count)
             made.picker.signal(SIGTERM)
             status = await made.picker.wait()
-        told = [each.status == _UNDECIDED and _REASON in each.headers.items() for each in responses]
+        refused = [
+            each.status == _UNDECIDED and _REASON in each.headers.items() for each in responses
+        ]
         outcome = Outcome(
             "SIGTERM, undecided",
             setting.name,
-            Counter({Verdict.REFUSED: sum(told), Verdict.WRONG: told.count(False)}),
+            Counter({Verdict.REFUSED: sum(refused), Verdict.WRONG: refused.count(False)}),
             {"half_sent": count, "deciding": count},
         )
         await pool.aclose()
         await _finish(outcome, made, status)
-    outcome.expect("all are told that the picker stops", holds=all(told))
+    outcome.expect("all are told that the picker stops", holds=all(refused))
     return outcome
 
 

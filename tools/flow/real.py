@@ -39,22 +39,22 @@ class Figures:
     """Values for assertions."""
 
 
-def plan(gateway: Gateway, who: str, size: tuple[int, int], **told: Any) -> LoadPlan:
+def plan(gateway: Gateway, who: str, size: tuple[int, int], **options: Any) -> LoadPlan:
     """Return the load of one tenant."""
-    objective = told.pop("objective", "")
+    objective = options.pop("objective", "")
     headers = [("x-llm-d-inference-fairness-id", who)]
     if objective:
         headers.append(("x-llm-d-inference-objective", objective))
     chars, tokens = size
     return LoadPlan(
-        url=told.pop("url", gateway.url),
+        url=options.pop("url", gateway.url),
         model="tiny",
         prompt_chars=chars,
         max_tokens=tokens,
         stream=False,
         seed=len(who),
         headers=tuple(headers),
-        **told,
+        **options,
     )
 
 

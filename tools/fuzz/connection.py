@@ -303,9 +303,9 @@ class Conversation:
     def _feed(self, data: bytes) -> None:
         self.bytes_fed += len(data)
         for event in self.connection.receive(data):
-            self._told(event)
+            self._receive(event)
 
-    def _told(self, event: Event) -> None:
+    def _receive(self, event: Event) -> None:
         """Receive an event as the layer above, and check that it may occur."""
         if isinstance(event, ConnectionFailed):
             assert self.connection.is_closed

@@ -121,7 +121,7 @@ def connection(make: Callable[[int], Iterable[bytes]]) -> Case:
 _WIRE = DirectWire()
 
 
-def _told(**phase: Any) -> bytes:
+def _encoded(**phase: Any) -> bytes:
     return pb.ProcessingRequest(**phase).SerializeToString()
 
 
@@ -214,15 +214,15 @@ RESPONSES: dict[str, Case] = {
 
 STREAMS: dict[str, Case] = {
     "chunks of a request": stream(
-        FULL_DUPLEX, [Envoy.request_headers], _told(request_body=pb.HttpBody(body=b"x"))
+        FULL_DUPLEX, [Envoy.request_headers], _encoded(request_body=pb.HttpBody(body=b"x"))
     ),
     "empty chunks of a request": stream(
-        FULL_DUPLEX, [Envoy.request_headers], _told(request_body=pb.HttpBody())
+        FULL_DUPLEX, [Envoy.request_headers], _encoded(request_body=pb.HttpBody())
     ),
     "trailers while it is decided": stream(
         FULL_DUPLEX,
         [Envoy.request_headers, Envoy.request_body],
-        _told(request_trailers=pb.HttpTrailers()),
+        _encoded(request_trailers=pb.HttpTrailers()),
     ),
     "chunks of a response": stream(
         FULL_DUPLEX,
@@ -232,7 +232,7 @@ STREAMS: dict[str, Case] = {
             PatientEnvoy.decide,
             Envoy.response_headers,
         ],
-        _told(response_body=pb.HttpBody(body=b"x" * 100)),
+        _encoded(response_body=pb.HttpBody(body=b"x" * 100)),
     ),
 }
 
@@ -243,10 +243,10 @@ _heads = count()
 def _headers_messages(size: int) -> Work:
     # The decoder learns one in this many unknown heads, so each run contains one lesson. The names
     # differ from those of all other runs.
-    told = [_headers_message(size, next(_heads)) for _ in range(MISSES_PER_LESSON)]
+    messages = [_headers_message(size, next(_heads)) for _ in range(MISSES_PER_LESSON)]
 
     def work() -> None:
-        for each in told:
+        for each in messages:
             processing_request.decode(each)
 
     return work
@@ -254,7 +254,7 @@ def _headers_messages(size: int) -> Work:
 
 def _headers_message(size: int, head: int) -> bytes:
     headers = [pb.HeaderValue(key=f"{head}-{k}", raw_value=b"y") for k in range(size)]
-    return _told(request_headers=pb.HttpHeaders(headers=pb.HeaderMap(headers=headers)))
+    return _encoded(request_headers=pb.HttpHeaders(headers=pb.HeaderMap(headers=headers)))
 
 
 STREAMS["headers"] = _headers_messages

@@ -14,7 +14,7 @@ from epp.parsing.plugins import ResponseReader, Usage
 from epp.pb.vertexai.prediction_pb2 import HttpBody
 from epp.pb.vllm.grpc.engine.vllm_engine_pb2 import EmbedResponse, GenerateResponse
 from epp.testing import make_request
-from epp_plugins.parsers.grpc_frames import Frames
+from epp_plugins.parsers.grpc_frames import GrpcFrames
 from epp_plugins.parsers.usage import OpenAiResponse
 from tools.fuzz.json_text import JsonText
 from tools.fuzz.request_bodies import PARSERS, framed
@@ -33,7 +33,7 @@ PATHS = (
 )
 _MAX_COUNT = 1 << 63
 _ON_THE_WAY = ("response", "message", "choices")
-_hard_to_tell = re.compile(rb"\\|[0-9.][eE]|[0-9]{19}|[^\x20-\x7e\s]").search
+_is_ambiguous = re.compile(rb"\\|[0-9.][eE]|[0-9]{19}|[^\x20-\x7e\s]").search
 
 Pairs = list[tuple[str, Any]]
 """Keys and values of an object, in order."""
@@ -87,7 +87,7 @@ def _read(reader: ResponseReader, pieces: Sequence[bytes]) -> Usage | None:
 
 def check_usage(document: bytes) -> None:
     """Compare the usage that the reader finds in an OpenAI document with that of a full parse."""
-    if _hard_to_tell(document) or (parsed := _pairs(document)) is None:
+    if _is_ambiguous(document) or (parsed := _pairs(document)) is None:
         return
     *_, last = (None, *_usages(parsed))
     assert _read(OpenAiResponse(), [document]) == (None if last is None else _counted(last))
@@ -188,7 +188,7 @@ def check_frames(pieces: Sequence[bytes]) -> None:
         if end <= len(body) and end > at + 5 and not body[at]:
             expected.append(body[at + 5 : end])
         at = end
-    frames = Frames()
+    frames = GrpcFrames()
     assert [found for piece in pieces for found in frames.messages(piece)] == expected
 
 

@@ -87,7 +87,7 @@ class _Steps:
     def odd_message(self) -> Step:
         """Return a message of any kind, with any values that its fields can hold."""
         request = self._request()
-        return lambda envoy: envoy.tell(request)
+        return lambda envoy: envoy.send(request)
 
     def broken_message(self) -> Step:
         """Return a message with bytes changed, truncated, appended or inserted."""

@@ -112,7 +112,7 @@ class Envoy:
         self._taken += len(replies)
         return replies
 
-    def tell(self, request: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+    def send(self, request: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
         """Send one message and return the replies to it."""
         self.take()
         self.line.message(request.SerializeToString())
@@ -158,14 +158,14 @@ class Envoy:
         if subset is not None:
             hint = message.metadata_context.filter_metadata["envoy.lb.subset_hint"]
             hint.update({f"{DESTINATION}-subset": subset})
-        return self.tell(message)
+        return self.send(message)
 
     def request_body(self, body: bytes = BODY, *, end: bool = True) -> list[pb.ProcessingResponse]:
         message = pb.HttpBody(body=body, end_of_stream=end)
-        return self.tell(pb.ProcessingRequest(request_body=message))
+        return self.send(pb.ProcessingRequest(request_body=message))
 
     def request_trailers(self) -> list[pb.ProcessingResponse]:
-        return self.tell(pb.ProcessingRequest(request_trailers=pb.HttpTrailers()))
+        return self.send(pb.ProcessingRequest(request_trailers=pb.HttpTrailers()))
 
     def response_headers(
         self,
@@ -181,16 +181,16 @@ class Envoy:
         if served:
             metadata = message.metadata_context.filter_metadata["envoy.lb"]
             metadata.update({f"{DESTINATION}-served": served})
-        return self.tell(message)
+        return self.send(message)
 
     def response_body(
         self, body: bytes = b"data: x\n\n", *, end: bool = False
     ) -> list[pb.ProcessingResponse]:
         message = pb.HttpBody(body=body, end_of_stream=end)
-        return self.tell(pb.ProcessingRequest(response_body=message))
+        return self.send(pb.ProcessingRequest(response_body=message))
 
     def response_trailers(self) -> list[pb.ProcessingResponse]:
-        return self.tell(pb.ProcessingRequest(response_trailers=pb.HttpTrailers()))
+        return self.send(pb.ProcessingRequest(response_trailers=pb.HttpTrailers()))
 
     def post(self, body: bytes = BODY) -> list[pb.ProcessingResponse]:
         """Send a whole request; return the replies to its last message."""

@@ -44,18 +44,18 @@ class JudgingEnvoy(PatientEnvoy):
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
-        self.told: Counter[str] = Counter()
+        self.sent: Counter[str] = Counter()
         """How many messages of each kind were sent."""
         self.seen_response = False
         self.immediate = 0
 
-    def tell(self, request: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
-        return self.tell_bytes(request.SerializeToString())
+    def send(self, request: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+        return self.send_bytes(request.SerializeToString())
 
     def garble(self, data: bytes = b"\xff") -> None:
-        self.tell_bytes(data)
+        self.send_bytes(data)
 
-    def tell_bytes(self, data: bytes) -> list[pb.ProcessingResponse]:
+    def send_bytes(self, data: bytes) -> list[pb.ProcessingResponse]:
         """Send bytes, valid or not, and return the replies to them."""
         was = self.stream.state
         kind = self._note(data)
@@ -95,7 +95,7 @@ class JudgingEnvoy(PatientEnvoy):
             self.modes = None
             if request.HasField("protocol_config"):
                 self.modes = config.request_body_mode, config.response_body_mode
-        self.told[kind] += 1
+        self.sent[kind] += 1
         return kind
 
     def _judge_number(
@@ -135,7 +135,7 @@ class JudgingEnvoy(PatientEnvoy):
             for part in _ORDER:
                 # No message is answered twice, and no reply comes without a message.
                 if part != "body" or mode != _DUPLEX:
-                    assert kinds[f"{side}_{part}"] <= self.told[f"{side}_{part}"]
+                    assert kinds[f"{side}_{part}"] <= self.sent[f"{side}_{part}"]
         for reply in replies:
             if reply.HasField("mode_override"):
                 assert reply.WhichOneof("response") == "response_headers"

@@ -119,12 +119,12 @@ async def serve(ready_file: Path) -> None:
     def give(message: bytes) -> bytes:
         return bytes(int.from_bytes(message, "big"))
 
-    def tell(_: bytes) -> bytes:
+    def report(_: bytes) -> bytes:
         return json.dumps(statistics(server)).encode()
 
     server = Http2Server(
         {
-            STATISTICS: handlers(tell),
+            STATISTICS: handlers(report),
             GIVE: handlers(give),
             SILENT: silent,
             **{method(mode): handlers(replies(mode, repeat("10.0.0.1:8000"))) for mode in Mode},

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from epp.doctor.check import Check
 from epp.doctor.findings import Finding, error, set_to, warning
 from epp.doctor.gateway import Gateway
-from epp.doctor.routes import FULL_DUPLEX, Use
-from epp.doctor.tree import Node
+from epp.doctor.routes import FULL_DUPLEX, RouteUse
+from epp.doctor.tree import ConfigNode
 
 DEFAULT_BUFFER_BYTES = 2**20
 ENOUGH_BUFFER_BYTES = 2**25
@@ -185,7 +185,7 @@ def _buffer_limit(gateway: Gateway) -> Iterator[Finding]:
             )
 
 
-def _buffer_limit_of(use: Use) -> Node:
+def _buffer_limit_of(use: RouteUse) -> ConfigNode:
     """Return the effective buffer limit, or the listener's absent field."""
     if use.target is not None:
         for level in (use.target.route, use.target.host):
@@ -194,18 +194,18 @@ def _buffer_limit_of(use: Use) -> Node:
     return use.manager.listener.get("per_connection_buffer_limit_bytes")
 
 
-def _buffer_limit_to_set(use: Use, limit: Node) -> str:
+def _buffer_limit_to_set(use: RouteUse, limit: ConfigNode) -> str:
     """Return the path of the limit in effect, else of the route's, which affects requests only."""
     if limit or use.target is None:
         return limit.path
     return use.target.route.get("request_body_buffer_limit").path
 
 
-def _mode(use: Use, part: str) -> str:
+def _mode(use: RouteUse, part: str) -> str:
     return use.get("processing_mode", f"{part}_mode").path
 
 
-def _without_waiting(use: Use) -> bool:
+def _without_waiting(use: RouteUse) -> bool:
     return use.config.get("send_body_without_waiting_for_header_response").flag()
 
 

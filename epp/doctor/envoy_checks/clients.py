@@ -9,7 +9,7 @@ from epp.doctor.findings import Finding, note, set_to, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import POLICY_HEADERS
 from epp.doctor.routes import FULL_DUPLEX, Manager
-from epp.doctor.tree import Node
+from epp.doctor.tree import ConfigNode
 
 _LARGEST_BUFFER_BYTES = 2**20
 _DEFAULT_BUFFER_BYTES = 2**20
@@ -66,7 +66,7 @@ def _buffers(gateway: Gateway) -> Iterator[Finding]:
             )
 
 
-def _window(place: Node, why: str, enough: int) -> Iterator[Finding]:
+def _window(place: ConfigNode, why: str, enough: int) -> Iterator[Finding]:
     window = place.number(_DEFAULT_WINDOW_BYTES)
     if window > _LARGEST_BUFFER_BYTES:
         said = f"{_WINDOW}: {window}" if place else f"{_WINDOW} is not set, so 16 MiB"
@@ -89,7 +89,7 @@ def _connections(gateway: Gateway) -> Iterator[Finding]:
             )
 
 
-def _limits_connections(bootstrap: Node) -> bool:
+def _limits_connections(bootstrap: ConfigNode) -> bool:
     monitors = bootstrap.get("overload_manager", "resource_monitors").items()
     return any(each.typed_config().type_name() == _MAX_CONNECTIONS for each in monitors)
 

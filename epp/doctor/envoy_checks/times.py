@@ -8,7 +8,7 @@ from epp.doctor.clusters import protocol_options
 from epp.doctor.findings import Finding, error, set_to, taken_out, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.routes import FULL_DUPLEX
-from epp.doctor.tree import Node
+from epp.doctor.tree import ConfigNode
 
 LONG_RESPONSE_SECONDS = 600.0
 """Plausible duration of a reasoning model's response, or of queueing plus a long prompt."""
@@ -121,7 +121,7 @@ def _for(seconds: float) -> str:
     return "for ever" if seconds == inf else f"for {seconds:g} s"
 
 
-def _said(place: Node, seconds: float) -> str:
+def _said(place: ConfigNode, seconds: float) -> str:
     name = place.path.rpartition(".")[2]
     return f"{name}: {seconds:g}s" if place else f"{name} is not set, so {seconds:g} s"
 

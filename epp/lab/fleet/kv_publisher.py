@@ -16,7 +16,7 @@ from collections import deque
 import zmq
 
 from epp.lab.fleet.errors import PortTakenError
-from epp.lab.fleet.faults import Faults
+from epp.lab.fleet.faults import ServerFaults
 from epp.lab.fleet.faults.state import drawn
 from epp.lab.fleet.kv_events import KvEvent, KvEventEncoder
 
@@ -100,7 +100,7 @@ class KvPublisher:
         self._buffer.clear()
         self._held = None
 
-    def publish(self, events: list[KvEvent], faults: Faults) -> None:
+    def publish(self, events: list[KvEvent], faults: ServerFaults) -> None:
         """Send a message with these events, unless a fault delays or loses it."""
         if not events or self._encoder is None:
             return

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from secrets import token_hex
 from typing import Protocol
 
-from epp.lab.load.client import Receiver
+from epp.lab.load.client import ResponseReceiver
 from epp.lab.load.errors import RequestFailedError
 from epp.lab.load.http1 import Http1Transport
 from epp.lab.load.http2 import Http2Transport
@@ -21,7 +21,7 @@ class Transport(Protocol):
     """Connections to a gateway."""
 
     async def exchange(
-        self, headers: Iterable[tuple[str, str]], body: bytes, receiver: Receiver
+        self, headers: Iterable[tuple[str, str]], body: bytes, receiver: ResponseReceiver
     ) -> None:
         """Send a request with these headers in addition; pass the response to `receiver`.
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from epp.ext_proc.response_body import is_worth_requesting
 from epp.lab.envoy import Mode
 from epp.lab.results import EppChoice
-from epp.lab.simulation.routing import End, Refusal, Route, Tokens
+from epp.lab.simulation.routing import End, Route, RouterRefusal, Tokens
 from epp.parsing.plugins import Usage
 from epp.request_control import PREFIX_MATCHES, EndCause, RoutedRequest
 from epp.request_control.routed_request import ResponseSource
 
-_EVICTED = Refusal(429, "evicted by flow control")
+_EVICTED = RouterRefusal(429, "evicted by flow control")
 _RESPONSE_HEADERS = {"content-type": "text/event-stream; charset=utf-8"}
 _CAUSES: Mapping[End, EndCause] = {
     End.COMPLETED: EndCause.COMPLETED,

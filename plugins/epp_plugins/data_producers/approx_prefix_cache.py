@@ -91,7 +91,7 @@ from epp_plugins.data_producers.prefix_facts import (
 )
 from epp_plugins.data_producers.prefix_index import DEFAULT_MAX_BYTES, PrefixIndex
 from epp_plugins.data_producers.prefix_predictions import PrefixPredictions
-from epp_plugins.data_producers.prefix_record import PrefixRecord
+from epp_plugins.data_producers.prefix_record import EndpointPrefixes
 from epp_plugins.state_keys import (
     DEFAULT_PREFILL_PROFILE,
     PREFILL_PROFILE,
@@ -165,7 +165,7 @@ class ApproxPrefixCacheProducer(
         self._matches = prefix_matches_of(name)
         # Set per instance, unlike the keys of most plugins: it depends on its name.
         self.writes: tuple[StateKey[Any], ...] = (self._matches,)  # type: ignore[misc]
-        self._record = PrefixRecord(
+        self._record = EndpointPrefixes(
             self.index,
             StateKey(f"hashed-prompt/{name}"),
             block_size=tokens,
@@ -253,7 +253,7 @@ class ApproxPrefixCacheProducer(
         self._by_key.pop(self._keys.pop(endpoint.name, 0), None)
         self._record.drop(endpoint.name)
 
-    def start_telling(self) -> None:
+    def start_sharing(self) -> None:
         self._facts = PrefixFacts()
 
     def new_facts(self, max_bytes: int) -> bytes:
@@ -280,7 +280,7 @@ class ApproxPrefixCacheProducer(
 
     def _parts(self, max_bytes: int) -> Iterator[bytes]:
         sizes = self._record.sizes()
-        most = self.max_told_bytes // BYTES_PER_HASH // max(1, len(sizes))
+        most = self.max_all_facts_bytes // BYTES_PER_HASH // max(1, len(sizes))
         for name, size in tuple(sizes.items()):
             if (key := self._keys.get(name)) is None:
                 continue

@@ -20,7 +20,7 @@ _NO_MARGIN: Final = 1.0
 """Margin of an index that evicts the same prompts as the server."""
 
 
-class PrefixRecord:
+class EndpointPrefixes:
     """The index of one producer, with the block size and the capacity of each endpoint.
 
     Args:

@@ -34,7 +34,7 @@ from epp.parsing.plugins import H2C, HttpCall, ParseError, Parser, ResponseReade
 from epp.pb.vertexai.prediction_pb2 import HttpBody, PredictRequest
 from epp.scheduling import LLMRequest
 from epp_plugins.parsers import openai
-from epp_plugins.parsers.grpc_frames import Frames, message_of
+from epp_plugins.parsers.grpc_frames import GrpcFrames, message_of
 from epp_plugins.parsers.usage import OpenAiResponse
 
 _CHAT: Final = "/chat/completions"
@@ -102,7 +102,7 @@ class _Response:
     __slots__ = ("_bodies", "_frames")
 
     def __init__(self) -> None:
-        self._frames = Frames()
+        self._frames = GrpcFrames()
         self._bodies = OpenAiResponse()
 
     def feed(self, chunk: bytes) -> None:

@@ -39,7 +39,7 @@ from epp.pb.vllm.grpc.engine.vllm_engine_pb2 import (
     TokenizedInput,
 )
 from epp.scheduling import LLMRequest
-from epp_plugins.parsers.grpc_frames import Frames, message_of
+from epp_plugins.parsers.grpc_frames import GrpcFrames, message_of
 
 _MAX_IDS: Final = 1024 * 1024
 """Limit of token ids read of a prompt: they take 50 ms, and no served model reads more."""
@@ -120,7 +120,7 @@ class _EmbedReader:
     __slots__ = ("_frames", "_last")
 
     def __init__(self) -> None:
-        self._frames = Frames()
+        self._frames = GrpcFrames()
         self._last = b""
 
     def feed(self, chunk: bytes) -> None:
@@ -138,7 +138,7 @@ class _GenerateReader:
     __slots__ = ("_chunk", "_complete", "_frames")
 
     def __init__(self) -> None:
-        self._frames = Frames()
+        self._frames = GrpcFrames()
         self._chunk = b""
         self._complete = b""
 

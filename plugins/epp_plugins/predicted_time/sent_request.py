@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from epp.request_control.plugins import EndCause
 from epp.scheduling import Endpoint
-from epp_plugins.predicted_time.endpoint import InFlight
+from epp_plugins.predicted_time.endpoint import PredictedRequest
 from epp_plugins.predicted_time.forecast import RequestForecast
 from epp_plugins.predicted_time.tracked import TrackedEndpoint
 
@@ -35,7 +35,7 @@ class SentRequest:
     ) -> None:
         self.tracked = tracked
         self.target_model = forecast.target_model
-        self.request: InFlight = tracked.sent(
+        self.request: PredictedRequest = tracked.sent(
             forecast.tokens_of(tracked.endpoint),
             now,
             total_tokens=forecast.total_tokens,
@@ -77,12 +77,12 @@ class SentRequest:
     def first_token(self, now: float) -> None:
         """Record the first token; does nothing the second time."""
         if self.request.is_pending:
-            self.tracked.counted.told()
+            self.tracked.counted.reported()
             self.tracked.model.first_token(self.request, now)
 
     def ended(self, cause: EndCause, now: float) -> None:
         """Record the end of the request."""
         if self.is_ok and cause in _WHOLE and self.request.is_pending:
             # Its first token came after the last page, so the next one will count it.
-            self.tracked.counted.told()
+            self.tracked.counted.reported()
         self.tracked.model.ended(self.request, now)

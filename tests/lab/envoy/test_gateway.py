@@ -175,9 +175,9 @@ class Picker:
 
     def _picked(self) -> ProcessingResponse:
         if self.in_metadata_only:
-            told = {DESTINATION_NAMESPACE: {DESTINATION_HEADER: self.destination}}
+            metadata = {DESTINATION_NAMESPACE: {DESTINATION_HEADER: self.destination}}
             return ProcessingResponse(
-                request_headers=HeadersResponse(), dynamic_metadata=Struct.from_dict(told)
+                request_headers=HeadersResponse(), dynamic_metadata=Struct.from_dict(metadata)
             )
         header = HeaderValue(key=DESTINATION_HEADER, raw_value=self.destination.encode())
         mutation = HeaderMutation(set_headers=[HeaderValueOption(header=header)])
@@ -195,8 +195,8 @@ class Picker:
 
 def _metadata(message: ProcessingRequest) -> dict[str, Any]:
     context = message.metadata_context
-    told: dict[str, Any] = context.to_dict().get("filterMetadata", {}) if context else {}
-    return told
+    metadata: dict[str, Any] = context.to_dict().get("filterMetadata", {}) if context else {}
+    return metadata
 
 
 def _streamed(body: bytes, *, end: bool) -> Iterator[BodyResponse]:

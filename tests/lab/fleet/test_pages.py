@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epp.lab.fleet import EngineConfig, Faults, Fleet
+from epp.lab.fleet import EngineConfig, Fleet, ServerFaults
 from epp.lab.fleet.tokenizer import token_ids, token_text
 
 DATA = Path(__file__).parent / "data"
@@ -114,6 +114,6 @@ async def test_a_restart_forgets_the_adapters_loaded_at_run_time(
     fleet = await make_fleet(engine=EngineConfig(adapters=("ad1",)))
     adapter = {"lora_name": "ad9", "lora_path": "/adapters/ad9"}
     await make_client(fleet).post("/v1/load_lora_adapter", json=adapter)
-    await fleet.servers[0].inject(Faults(restarts=1))
+    await fleet.servers[0].inject(ServerFaults(restarts=1))
     models = (await make_client(fleet).get("/v1/models")).json()["data"]
     assert [each["id"] for each in models] == ["tiny", "ad1"]

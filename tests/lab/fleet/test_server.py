@@ -89,7 +89,7 @@ async def test_a_completion_defaults_to_16_tokens_and_reports_cached_ones(
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "expected"),
     [
         pytest.param(
             "TEXT",
@@ -105,15 +105,15 @@ async def test_a_completion_defaults_to_16_tokens_and_reports_cached_ones(
         pytest.param("", None, id="no format"),
     ],
 )
-async def test_a_client_that_asks_for_the_load_is_told(
-    make_fleet: MakeFleet, make_client: MakeClient, path: str, asked: str, told: str | None
+async def test_a_client_that_asks_for_the_load_gets_it(
+    make_fleet: MakeFleet, make_client: MakeClient, path: str, asked: str, expected: str | None
 ) -> None:
     client = make_client(await make_fleet(busy={0: 7}))
     body = chat() if "chat" in path else {"model": "tiny", "prompt": "a"}
     headers = {"endpoint-load-metrics-format": asked} if asked else {}
     response = await client.post(path, json=body, headers=headers)
     assert response.status_code == 200
-    assert response.headers.get("endpoint-load-metrics") == told
+    assert response.headers.get("endpoint-load-metrics") == expected
 
 
 @pytest.mark.parametrize(

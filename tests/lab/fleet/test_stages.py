@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from epp.lab.fleet import Counters, EngineConfig, FakeServer, Fleet, GenerationRequest, Stage
+from epp.lab.fleet import Counters, EngineConfig, FakeServer, Fleet, GenerationRequest, WorkStage
 from epp.lab.fleet.driver import EngineDriver
 from epp.lab.fleet.engine import Engine
 
@@ -339,10 +339,10 @@ async def test_what_the_sender_says_of_the_stage_is_counted(
     for stage in ("prefill", "encode", "nonsense"):
         await client.post(CHAT, json=chat(), headers={"x-fake-stage": stage})
     assert fleet.servers[0].counters.stages == {
-        Stage.PREFILL: 1,
-        Stage.DECODE: 1,
-        Stage.ENCODE: 1,
-        Stage.FORWARDED: 0,
+        WorkStage.PREFILL: 1,
+        WorkStage.DECODE: 1,
+        WorkStage.ENCODE: 1,
+        WorkStage.FORWARDED: 0,
     }
     page = (await client.get("/metrics")).text
     assert 'fake_stage_requests_total{stage="encode"} 1\n' in page

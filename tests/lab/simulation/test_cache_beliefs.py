@@ -4,7 +4,7 @@ from pathlib import Path
 
 from epp.lab.results import Record
 from epp.lab.results.predictions import real_cached_tokens
-from epp.lab.simulation import Contender, Run, RunSettings, run
+from epp.lab.simulation import Contender, FinishedRun, RunSettings, run
 from tools.study.cases import Case
 
 CONFIG = Path("deploy/config/predicted-time.yaml")
@@ -13,7 +13,7 @@ RATE, REQUESTS = 15.0, 800
 PREFIX_TOKENS = 3000
 
 
-def outcome(*, tracks: bool) -> Run:
+def outcome(*, tracks: bool) -> FinishedRun:
     """Run predicted times with an index that follows prompts in flight, or one that does not."""
     text = CONFIG.read_text(encoding="utf-8")
     assert "tracksInFlight: true" in text
@@ -23,7 +23,7 @@ def outcome(*, tracks: bool) -> Run:
     return run(RunSettings(scenario=scenario), Contender.of_text("given", text), 1)
 
 
-def unnoticed(ended: Run) -> float:
+def unnoticed(ended: FinishedRun) -> float:
     """Return the share of requests of whose prefix more than a tenth was evicted unnoticed."""
     return sum(map(is_believed, ended.records)) / len(ended.records)
 

@@ -88,8 +88,8 @@ def answered_with_trailers(headers: dict[str, str], *chunks: bytes, is_streamed:
     pieces = tuple((each, False) for each in chunks)
     reference["response_trailers"] = True
     reference["response_pieces"] = pieces if is_streamed else ((b"".join(chunks), False),)
-    if (told := ours.get("response_pieces")) is not None:
-        ours["response_pieces"] = type(told)(pieces, told.row)
+    if (held := ours.get("response_pieces")) is not None:
+        ours["response_pieces"] = type(held)(pieces, held.row)
     return reference, ours
 
 

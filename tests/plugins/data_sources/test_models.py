@@ -34,7 +34,7 @@ def test_models_become_an_attribute(body: bytes, expected: tuple[ModelRecord, ..
     assert MODELS.name == "/v1/models/models-data-extractor"
 
 
-def test_the_names_are_told_to_the_metrics() -> None:
+def test_the_names_are_passed_to_the_metrics() -> None:
     assert extract(RESPONSE).attribute(SERVED_MODELS) == frozenset({"llama", "llama-lora"})
 
 

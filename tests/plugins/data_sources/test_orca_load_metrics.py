@@ -194,7 +194,7 @@ def test_custom_metrics_become_attributes_while_reports_have_them() -> None:
         ),
     ],
 )
-def test_an_unusable_report_is_ignored_and_told_once_for_each_endpoint(
+def test_an_unusable_report_is_ignored_and_reported_once_for_each_endpoint(
     report: str, outcome: str, error: str, logs: Logs
 ) -> None:
     reader = Reader()

@@ -175,7 +175,9 @@ def test_the_prompt_is_the_raw_json_of_its_field(path: str, body: bytes, prompt:
         ),
     ],
 )
-def test_a_body_that_breaks_its_promise_is_told_why(path: str, body: bytes, text: str) -> None:
+def test_the_error_for_a_body_that_breaks_its_promise_says_why(
+    path: str, body: bytes, text: str
+) -> None:
     with pytest.raises(ParseError, match=text):
         parsed(body, path)
 
