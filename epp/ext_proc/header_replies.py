@@ -7,7 +7,7 @@ from epp.ext_proc import control_headers, processing_response
 from epp.ext_proc.gateway_metadata import DEFAULT, GatewayAbilities
 from epp.ext_proc.plugin_headers import sendable
 from epp.ext_proc.response_body import ResponseBody
-from epp.ext_proc.response_head import ResponseHead
+from epp.ext_proc.response_head import LazyResponseHead
 from epp.ext_proc.settings import ExtProcSettings
 from epp.request_control import ResponseSource, RoutedRequest, fallbacks
 from epp.tracing import TRACEPARENT, UNCHANGED, Propagated
@@ -85,7 +85,7 @@ def routing_reply(
 def response_headers_reply(
     routed: RoutedRequest,
     body: ResponseBody | None,
-    head: ResponseHead,
+    head: LazyResponseHead,
     served: str,
     request_id: str,
 ) -> bytes:

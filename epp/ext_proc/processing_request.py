@@ -70,9 +70,10 @@ class MessageContext(NamedTuple):
 
 
 Message = tuple[str | None, Any, MessageContext]
-"""Kind (name of the ``request`` field), content (Head, ResponseHead, Chunk, HttpTrailers), context.
+"""Kind (name of the ``request`` field), content, context.
 
-The content is Any because its type depends on the kind.
+The content is a Head, LazyResponseHead, Chunk or HttpTrailers. It is Any because its type depends
+on the kind.
 """
 
 

@@ -42,7 +42,7 @@ from epp.ext_proc.request_body import RequestBody
 from epp.ext_proc.request_ids import new_request_id
 from epp.ext_proc.request_limits import rejection
 from epp.ext_proc.response_body import ResponseBody, is_worth_requesting, report
-from epp.ext_proc.response_head import ResponseHead
+from epp.ext_proc.response_head import LazyResponseHead
 from epp.ext_proc.settings import ExtProcSettings
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import (
@@ -398,7 +398,7 @@ class ExtProcStream:
 
     # --- the response ---------------------------------------------------------------------------
 
-    def _response_headers(self, head: ResponseHead, context: MessageContext) -> None:
+    def _response_headers(self, head: LazyResponseHead, context: MessageContext) -> None:
         routed = self._routed
         has_body = not head.end_of_stream and self._gets_response_body(routed)
         if routed is not None:
@@ -443,11 +443,11 @@ class ExtProcStream:
             and is_worth_requesting(routed, self._request_id, self._settings.sample_usage)
         )
 
-    def _unsent_response_headers(self, _head: ResponseHead, _context: MessageContext) -> None:
+    def _unsent_response_headers(self, _head: LazyResponseHead, _context: MessageContext) -> None:
         """Pass Envoy's own response to a request that it never sent here, such as a 400."""
         self._detach(_COMPLETED)
 
-    def _early_response_headers(self, head: ResponseHead, context: MessageContext) -> None:
+    def _early_response_headers(self, head: LazyResponseHead, context: MessageContext) -> None:
         """Pass Envoy's own response to an undecided request, such as 413 to a long body."""
         self.request_body.drop()
         pending, self._pending = self._pending, None

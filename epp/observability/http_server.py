@@ -105,7 +105,7 @@ class HttpServer:
             self._acceptor.drop_oldest()
         return True
 
-    # what connections tell
+    # what connections report
 
     async def handle(self, request: Request) -> Response:
         try:

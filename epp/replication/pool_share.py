@@ -223,7 +223,7 @@ class PoolShare:
                 self._facts_at = now
                 self._has_more_facts = True
 
-    # --- what others tell -------------------------------------------------------------------------
+    # --- what others send -------------------------------------------------------------------------
 
     def apply(self, replica: str, state: PoolState, changed_at: float | None) -> None:
         """Apply the state that a replica has sent.

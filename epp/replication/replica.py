@@ -130,7 +130,7 @@ class Replica(Inbox):
                 _log.exception("the exchange with other replicas failed, it is started again")
             await asyncio.sleep(_RESTART_SECONDS)
 
-    # --- telling ----------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------
 
     def tick(self) -> float:
         """Send the changes; forget replicas that are silent.

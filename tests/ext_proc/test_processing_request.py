@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from epp.ext_proc import processing_request
 from epp.ext_proc.modes import BodyModes
 from epp.ext_proc.request_ids import new_request_id
-from epp.ext_proc.response_head import OVERLOADED, ResponseHead, status_of
+from epp.ext_proc.response_head import OVERLOADED, LazyResponseHead, status_of
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import ResponseSource
 
@@ -86,7 +86,7 @@ def by_protobuf(data: bytes) -> processing_request.Message | None:
 def by_hand(data: bytes) -> processing_request.Message | None:
     try:
         kind, content, context = processing_request.decode(data)
-        if isinstance(content, ResponseHead):
+        if isinstance(content, LazyResponseHead):
             content.read(whole=False)
             content = (
                 content.headers,
@@ -238,12 +238,12 @@ def test_long_or_unusual_metadata_is_read(served: str) -> None:
     )
 
 
-def head_of(sent: list[tuple[str, str, bytes]], *, whole: bool = False) -> ResponseHead:
+def head_of(sent: list[tuple[str, str, bytes]], *, whole: bool = False) -> LazyResponseHead:
     headers = [pb.HeaderValue(key=k, value=v, raw_value=raw) for k, v, raw in sent]
     message = pb.HttpHeaders(headers=pb.HeaderMap(headers=headers))
     request = pb.ProcessingRequest(response_headers=message)
     head = processing_request.decode(request.SerializeToString())[1]
-    assert isinstance(head, ResponseHead)
+    assert isinstance(head, LazyResponseHead)
     head.read(whole=whole)
     return head
 

@@ -9,7 +9,7 @@ from epp.lab.envoy import Mode
 from tools.faults import changes, files, frozen, lifecycle, waiting, workers
 from tools.faults.processes import Setting
 from tools.faults.traffic import Kind, Response, Verdict
-from tools.faults.trial import Outcome, Pace, Scenario
+from tools.faults.trial import Pace, Scenario, TrialOutcome
 
 FULL_DUPLEX, LEAN = Setting(Mode.FULL_DUPLEX), Setting(Mode.LEAN)
 FAIL_OPEN = Setting(Mode.ADAPTIVE, fail_open=True)
@@ -43,7 +43,7 @@ SMALL = Pace(requests=60, rate=40.0, long_tokens=60, drain="0.2s", changes=4)
 async def test_every_promise_is_kept_while_requests_are_under_way(
     scenario: Scenario, setting: Setting
 ) -> None:
-    outcome: Outcome = await scenario(setting, SMALL)
+    outcome: TrialOutcome = await scenario(setting, SMALL)
     assert outcome.broken == []
     assert sum(outcome.verdicts.values()) > 0
 

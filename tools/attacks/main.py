@@ -24,7 +24,7 @@ from tools.attacks.honest import TIMEOUT_SECONDS, Honest
 from tools.attacks.honest import __name__ as honest_module
 from tools.attacks.scorecard import STOP_SECONDS, Figures, details, missed, short_table, table
 from tools.attacks.site import Site, site
-from tools.attacks.watching import Memory, Page, Probes, value_of
+from tools.attacks.watching import Memory, PageWatch, Probes, value_of
 from tools.bench.cpu_time import CpuReading
 
 HONEST_RATE = 50.0
@@ -118,7 +118,7 @@ async def run(plan: Plan) -> Figures:
             for some in _shares(names)
         ]
         memory, envoy = Memory(made.picker.pid), Memory(made.envoy.pid)
-        probes, page = Probes(target.health), Page(target.metrics)
+        probes, page = Probes(target.health), PageWatch(target.metrics)
         watching = [
             asyncio.create_task(_guarded(memory, made), name="memory"),
             asyncio.create_task(envoy.watch(), name="memory of Envoy"),

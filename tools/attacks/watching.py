@@ -93,7 +93,7 @@ class Probes:
 
 
 @dataclass(slots=True)
-class Page:
+class PageWatch:
     """The metrics page over time."""
 
     port: int

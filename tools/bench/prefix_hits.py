@@ -69,7 +69,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class HitRates:
     """Results of one run."""
 
     hit_rate: float
@@ -85,7 +85,7 @@ def simulate(
     with_usage: bool = False,
     seed: int = SEED,
     factor: float | None = None,
-) -> Outcome:
+) -> HitRates:
     """Send all turns of all conversations, some at a time, each with what came before it.
 
     Args:
@@ -146,7 +146,7 @@ def simulate(
         if with_usage:
             state.write(RESPONSE_USAGE, Usage(prompt_tokens=tokens))
         producer.response_complete(request, endpoint, EndCause.COMPLETED, state)
-    return Outcome(found / asked, producer.scale_of(pool[0]))
+    return HitRates(found / asked, producer.scale_of(pool[0]))
 
 
 def _keys(prompt: bytes, bytes_per_token: int) -> list[int]:
@@ -176,7 +176,7 @@ def _prompts(bytes_per_token: int, rng: random.Random) -> Iterator[bytes]:
             del under_way[n]
 
 
-def fixed(factor: float, bytes_per_token: int, seed: int) -> Outcome:
+def fixed(factor: float, bytes_per_token: int, seed: int) -> HitRates:
     """Simulate with a scale that nothing changes."""
     return simulate(bytes_per_token, with_counters=False, seed=seed, factor=factor)
 

@@ -6,7 +6,7 @@ from random import Random
 
 from tools.faults.asking import BROKEN, Connection, Request, asked, at_most, connected, make_request
 from tools.faults.gateway import FaultGateway
-from tools.faults.outcome import Outcome
+from tools.faults.outcome import RunOutcome
 
 AT_ONCE = 64
 STAYING = 1 / 4
@@ -27,9 +27,9 @@ class Point(StrEnum):
 POINTS = tuple(Point)
 
 
-async def aborts(gateway: FaultGateway, requests: int) -> Outcome:
+async def aborts(gateway: FaultGateway, requests: int) -> RunOutcome:
     """Three of four clients disconnect; the others must not be affected."""
-    chooser, outcome = Random(1), Outcome()
+    chooser, outcome = Random(1), RunOutcome()
 
     async def one(number: int) -> None:
         if chooser.random() < STAYING:

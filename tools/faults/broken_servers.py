@@ -5,7 +5,7 @@ from random import Random
 
 from tools.faults.asking import BROKEN, Request, ask, at_most, connected, judged, make_request
 from tools.faults.gateway import FaultGateway
-from tools.faults.outcome import Outcome
+from tools.faults.outcome import RunOutcome
 from tools.faults.upstream import REFUSAL, Fault
 
 AT_ONCE = 32
@@ -36,9 +36,9 @@ _MID_UPLOAD = frozenset({Fault.RESET_MID_UPLOAD, Fault.RESPONSE_MID_UPLOAD})
 _MID_BODY = frozenset({Fault.RESET_MID_BODY, Fault.CLOSE_MID_BODY, Fault.CUT_SHORT})
 
 
-async def broken_servers(gateway: FaultGateway, requests: int) -> Outcome:
+async def broken_servers(gateway: FaultGateway, requests: int) -> RunOutcome:
     """Three of four requests meet a fault; the others must not be affected."""
-    chooser, outcome = Random(2), Outcome()
+    chooser, outcome = Random(2), RunOutcome()
 
     async def one(number: int) -> None:
         fault = Fault.NONE if chooser.random() < SOUND else FAULTS[number % len(FAULTS)]

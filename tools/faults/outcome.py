@@ -10,12 +10,12 @@ MAX_WRONG = 20
 """Maximum number of faults of a run that are listed one by one."""
 
 G = TypeVar("G")
-Scenario = Callable[[G, int], Awaitable["Outcome"]]
+Scenario = Callable[[G, int], Awaitable["RunOutcome"]]
 """Makes a number of requests to a gateway, some of them faulty."""
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     """Outcomes of the requests of one run."""
 
     right: int = 0

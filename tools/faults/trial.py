@@ -37,7 +37,7 @@ def _counts(verdicts: Counter[Verdict]) -> str:
 
 
 @dataclass(slots=True)
-class Outcome:
+class TrialOutcome:
     """Outcomes of the requests of a scenario."""
 
     scenario: str
@@ -110,10 +110,10 @@ async def running(
         await traffic.aclose()
 
 
-async def judge(name: str, run: Run, **facts: Number) -> Outcome:
+async def judge(name: str, run: Run, **facts: Number) -> TrialOutcome:
     """Return the outcome of a run, checked against the promises of every scenario."""
     made = run.site
-    outcome = Outcome(name, made.setting.name, run.traffic.verdicts(), facts)
+    outcome = TrialOutcome(name, made.setting.name, run.traffic.verdicts(), facts)
     outcome.expect("every request has an end", holds=len(run.traffic.sent) >= run.pace.requests)
     outcome.expect("no wrong response", holds=not outcome.verdicts[Verdict.WRONG])
     for picker in made.pickers:
@@ -133,4 +133,4 @@ def after(moment: float) -> Callable[[Sent], bool]:
     return lambda each: each.began_at >= moment
 
 
-Scenario = Callable[[Setting, Pace], Awaitable[Outcome]]
+Scenario = Callable[[Setting, Pace], Awaitable[TrialOutcome]]

@@ -14,7 +14,7 @@ from epp.lab.fleet import EngineConfig, FleetConfig
 from epp.lab.load.client import ConnectionPool
 from tools.faults.processes import Setting, Site, site
 from tools.faults.traffic import Kind, Response, Verdict, http_request
-from tools.faults.trial import Outcome, Pace
+from tools.faults.trial import Pace, TrialOutcome
 
 _UNDECIDED = 503
 _REASON = (b"x-llm-d-request-dropped-reason", b"rejected-shutting-down")
@@ -59,7 +59,7 @@ def _prepare(folder: Path) -> tuple[str, ...]:
     return ("--config-file", str(config))
 
 
-async def stopped_while_undecided(setting: Setting, pace: Pace) -> Outcome:
+async def stopped_while_undecided(setting: Setting, pace: Pace) -> TrialOutcome:
     """SIGTERM while bodies are half sent and decisions wait: every client gets the reason."""
     count = max(1, min(pace.requests // 4, 500))
     options = ("--drain-delay-seconds", "0", "--drain-timeout", pace.drain)
@@ -84,7 +84,7 @@ async def stopped_while_undecided(setting: Setting, pace: Pace) -> Outcome:
         refused = [
             each.status == _UNDECIDED and _REASON in each.headers.items() for each in responses
         ]
-        outcome = Outcome(
+        outcome = TrialOutcome(
             "SIGTERM, undecided",
             setting.name,
             Counter({Verdict.REFUSED: sum(refused), Verdict.WRONG: refused.count(False)}),
@@ -96,13 +96,13 @@ async def stopped_while_undecided(setting: Setting, pace: Pace) -> Outcome:
     return outcome
 
 
-async def _finish(outcome: Outcome, made: Site, status: int) -> None:
+async def _finish(outcome: TrialOutcome, made: Site, status: int) -> None:
     outcome.expect("exit status 0", holds=status == 0)
     for line in await made.picker.errors():
         outcome.broken.append(f"the log tells of no fault: {line}")
 
 
-async def stopped_amid_slow_readers(setting: Setting, pace: Pace) -> Outcome:
+async def stopped_amid_slow_readers(setting: Setting, pace: Pace) -> TrialOutcome:
     """SIGTERM while clients do not read; they continue to read after the picker has ended."""
     count = max(1, min(pace.requests // 50, 16))
     # With the default number of KV blocks, long responses would preempt each other.
@@ -133,7 +133,7 @@ async def stopped_amid_slow_readers(setting: Setting, pace: Pace) -> Outcome:
         made.picker.signal(SIGTERM)
         status = await made.picker.wait()
         verdicts = Counter([await _read_on(*each) for each in zip(responses, bodies, strict=True)])
-        outcome = Outcome("SIGTERM, slow readers", setting.name, verdicts, {"readers": count})
+        outcome = TrialOutcome("SIGTERM, slow readers", setting.name, verdicts, {"readers": count})
         await _finish(outcome, made, status)
     outcome.expect("no response truncated", holds=set(verdicts) == {Verdict.WHOLE})
     return outcome

@@ -14,7 +14,7 @@ from signal import SIGKILL, SIGTERM
 
 from tools.faults.processes import PickerProcess, Setting
 from tools.faults.traffic import Verdict
-from tools.faults.trial import Outcome, Pace, Scenario, after, judge, running, under_way
+from tools.faults.trial import Pace, Scenario, TrialOutcome, after, judge, running, under_way
 from tools.harness.worker_processes import worker_places
 
 _WORKERS = 2
@@ -34,12 +34,12 @@ flowControl:
 """Flow control over three servers."""
 
 
-async def each_worker_killed(setting: Setting, pace: Pace) -> Outcome:
+async def each_worker_killed(setting: Setting, pace: Pace) -> TrialOutcome:
     """SIGKILL to each worker, after the previous one has been restarted."""
     return await _each_killed("each worker killed", setting, pace)
 
 
-async def each_worker_killed_with_queues(setting: Setting, pace: Pace) -> Outcome:
+async def each_worker_killed_with_queues(setting: Setting, pace: Pace) -> TrialOutcome:
     """The same while requests wait in flow control, whose queues worker 0 owns at first."""
 
     def prepared(folder: Path) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ async def _each_killed(
     setting: Setting,
     pace: Pace,
     prepare: Callable[[Path], tuple[str, ...]] = lambda _: (),
-) -> Outcome:
+) -> TrialOutcome:
     several = replace(setting, workers=_WORKERS)
     async with running(several, pace, goes_on=True, prepare=prepare) as run:
         picker = run.site.picker
@@ -98,7 +98,7 @@ async def _each_killed(
     return outcome
 
 
-async def workers_stopped(setting: Setting, pace: Pace) -> Outcome:
+async def workers_stopped(setting: Setting, pace: Pace) -> TrialOutcome:
     """SIGTERM to the supervisor, which drains the workers."""
     async with running(replace(setting, workers=_WORKERS), pace) as run:
         await run.until_share(0.5)
@@ -113,7 +113,7 @@ async def workers_stopped(setting: Setting, pace: Pace) -> Outcome:
     return outcome
 
 
-async def supervisor_killed(setting: Setting, pace: Pace) -> Outcome:
+async def supervisor_killed(setting: Setting, pace: Pace) -> TrialOutcome:
     """SIGKILL to the supervisor: the workers drain and end, so that another one can start.
 
     The other one removes the sockets of the first one's workers.

@@ -250,10 +250,10 @@ def test_between_changes_nothing_changes(
     )
     assert [time for time, _ in changes] == sorted(time for time, _ in changes)
     for worker in range(3):
-        times = [0.0, *(time for time, concerned in changes if worker in concerned)]
+        change_times = [0.0, *(time for time, concerned in changes if worker in concerned)]
         for moment in moments:
             # Two schedules: what was asked before does not matter.
-            last = max(time for time in times if time <= moment + 1e-9)
+            last = max(time for time in change_times if time <= moment + 1e-9)
             expected = plan.schedule(workers=3, seed=seed).state_at(worker, last)
             assert plan.schedule(workers=3, seed=seed).state_at(worker, moment) == expected
 
