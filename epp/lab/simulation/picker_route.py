@@ -57,7 +57,7 @@ class PickerRoute(Route):
         self._routed = routed
         self._began_at: float | None = None
         self._sees_body = False
-        self.choice = _choice(routed)
+        self.choice = _choice(routed, None if prefiller is None else view.addresses[prefiller])
         self.prefiller = prefiller
         if routed.in_flight is not None:
             routed.on_revoked = self._revoke
@@ -120,15 +120,17 @@ class PickerRoute(Route):
             self.on_revoked(_EVICTED)
 
 
-def _choice(routed: RoutedRequest) -> EppChoice:
+def _choice(routed: RoutedRequest, prefiller: str | None) -> EppChoice:
+    """Return the choice; the prompt is computed at the address `prefiller`, if there is one."""
     matches = routed.state.read(PREFIX_MATCHES)
     decision = routed.decision
-    name = decision.endpoint.name
+    stages = decision.stages.values()
+    computes = next((each for each in stages if each.address == prefiller), decision.endpoint)
     queued = routed.queued
     return EppChoice(
-        endpoint=name,
+        endpoint=decision.endpoint.name,
         predicted_cached_tokens=(
-            None if matches is None else matches.blocks.get(name, 0) * matches.block_size
+            None if matches is None else matches.blocks.get(computes.name, 0) * matches.block_size
         ),
         queue_seconds=None if queued is None else decision.decided_at - decision.received_at,
     )

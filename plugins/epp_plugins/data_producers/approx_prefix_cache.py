@@ -32,7 +32,8 @@ Eviction: the blocks sent longest ago are evicted first, and of each prompt its 
 ``tracksInFlight``, a prompt stays until its request has ended and is the youngest then, as engines
 keep the blocks of running sequences. The index then follows what the engine evicts, so a learned
 ratio gets no margin; see [the study](../predicted-time-study.md#what-servers-have-evicted). Prompts
-of a prefill stage, and those that other replicas have sent, age from when they are sent.
+of a prefill stage age from when they are sent, because prefill servers compute them in that order
+and release each one when it is computed. Prompts that other replicas have sent age likewise.
 ``maxIndexBytes`` limits all endpoints together. Above it, the endpoint that just got a prompt loses
 its oldest blocks; if that endpoint has less than the average share, one with more loses them
 instead.
@@ -132,7 +133,8 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Blocks kept for an endpoint whose engine does not report the size of its cache."""
     tracks_in_flight: bool = False
     """Whether a prompt is kept until its request has ended, and ages from then on; the gateway must
-    report every end. Otherwise a prompt ages from the time at which it is sent."""
+    report every end. Otherwise, and at the server of a prefill stage, a prompt ages from the time
+    at which it is sent."""
     max_index_bytes: AtLeastOneMiB = DEFAULT_MAX_BYTES
     """Estimated memory for all endpoints together, at least 1 MiB. A block takes about 10 bytes in
     prompts of 256 blocks, 120 in prompts of 4."""
