@@ -90,9 +90,8 @@ def decode(data: bytes) -> Message:
     """
     first = data[0] if data else 0
     decoder = _DECODERS.get(first)
-    found = wire.content(data) if decoder else None
-    if decoder and found and len(data) - found[1] <= _MAX_CACHED_BYTES:
-        start, end = found
+    start, end = wire.content(data) if decoder else (0, 0)
+    if decoder and start and len(data) - end <= _MAX_CACHED_BYTES:
         after = data[end:]
         latest = _latest.get(first)
         context: MessageContext | None
@@ -110,8 +109,8 @@ def decode(data: bytes) -> Message:
 
 def context_bytes(data: bytes) -> bytes:
     """Return the fields after ``request`` of a message, if they can be decoded alone; else b""."""
-    found = wire.content(data) if data else None
-    after = data[found[1] :] if found else b""
+    start, end = wire.content(data)
+    after = data[end:] if start else b""
     if len(after) > _MAX_CACHED_BYTES or _context(after) is None:
         return b""
     return after
