@@ -14,6 +14,7 @@ from blockbuster import blockbuster_ctx
 from grpc import aio
 from hypothesis import is_hypothesis_test, settings
 from log_watch import Logs, watched_logs
+from looptime._internal import plugin
 
 from epp.observability.log_levels import LEVELS
 
@@ -56,6 +57,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(90))
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.path not in first)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _remember_fixtures_of_event_loops() -> Iterator[None]:
+    """Let looptime decide once for each fixture whether it makes an event loop.
+
+    It searches pytest-asyncio for that in the setup of every fixture: 2 ms a test.
+    """
+    search = plugin._should_patch
+    known: dict[tuple[str, str], bool] = {}
+
+    def remembered(fixture: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> bool:
+        key = fixture.func.__module__, fixture.argname  # all that the search depends on
+        if key not in known:
+            known[key] = search(fixture, request)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plugin, "_should_patch", remembered)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
