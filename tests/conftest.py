@@ -34,8 +34,7 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
-        gc.collect()
-        gc.freeze()
+        gc.freeze()  # the garbage, too: to collect it takes a second
 
 
 @pytest.hookimpl(trylast=True)
