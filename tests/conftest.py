@@ -2,7 +2,9 @@
 
 import gc
 import inspect
+import signal
 import ssl
+import sys
 from collections.abc import Generator, Iterator
 from functools import cache
 from typing import Any
@@ -17,6 +19,9 @@ from log_watch import Logs, watched_logs
 from looptime._internal import plugin
 
 from epp.observability.log_levels import LEVELS
+
+_HANDLED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+"""The signals that commands handle."""
 
 settings.register_profile("reproducible", derandomize=True, deadline=None)
 settings.load_profile("reproducible")
@@ -107,12 +112,23 @@ def _keep_grpc_aio() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _keep_the_logging_configuration() -> Iterator[None]:
+def _keep_the_configuration_of_the_process() -> Iterator[None]:
     """Undo what a command that runs in the test's process has configured."""
-    before = structlog.get_config()
+    logging, seconds, thresholds = (
+        structlog.get_config(),
+        sys.getswitchinterval(),
+        gc.get_threshold(),
+    )
+    handlers = [(number, signal.getsignal(number)) for number in _HANDLED]
     yield
-    if structlog.get_config() != before:
-        structlog.configure(**before)
+    if structlog.get_config() != logging:
+        structlog.configure(**logging)
+    sys.setswitchinterval(seconds)
+    gc.set_threshold(*thresholds)
+    for number, handler in handlers:
+        # A closed uvloop leaves its own handler there.
+        if signal.getsignal(number) != handler:
+            signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)
