@@ -102,7 +102,7 @@ async def installed(fleet: Fleet) -> AsyncIterator[tuple[Processes, socket.socke
 
 async def notification(systemd: socket.socket) -> dict[str, str]:
     """Return the next message but for those of the watchdog."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             data = await asyncio.get_running_loop().sock_recv(systemd, 4096)
             facts = dict(line.split("=", 1) for line in data.decode().split("\n"))

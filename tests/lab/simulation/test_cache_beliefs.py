@@ -16,7 +16,7 @@ PREFIX_TOKENS = 3000
 
 
 def outcome(scenario: LabScenario, config: Path, *, tracks: bool) -> FinishedRun:
-    """FinishedRun predicted times with an index that follows prompts in flight, or one that does not."""
+    """Run predicted times with an index that follows prompts in flight, or one that does not."""
     text = config.read_text(encoding="utf-8")
     assert "tracksInFlight: true" in text
     if not tracks:
