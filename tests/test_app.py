@@ -72,8 +72,8 @@ class Running:
     async def health(self, service: str = "") -> int:
         async with aio.insecure_channel(f"127.0.0.1:{self.ports.health}") as channel:
             stub = health_pb2_grpc.HealthStub(channel)
-            answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
-            return int(answer.status)
+            response = await stub.Check(health_pb2.HealthCheckRequest(service=service))
+            return int(response.status)
 
     async def until_ready(self) -> None:
         async with asyncio.timeout(10):
@@ -128,9 +128,9 @@ async def test_app_serves_health_and_metrics_of_its_pool() -> None:
         async with client, asyncio.timeout(10):
             page = ""
             while 'ready_endpoints{name="gpus"} 2.0' not in page:  # until both are scraped
-                answer = await client.get(f"http://127.0.0.1:{epp.ports.metrics}/metrics")
-                assert answer.status_code == 200
-                page = answer.text
+                response = await client.get(f"http://127.0.0.1:{epp.ports.metrics}/metrics")
+                assert response.status_code == 200
+                page = response.text
         assert 'average_queue_size{name="gpus"} 0.0' in page
 
 
@@ -181,8 +181,8 @@ async def test_health_goes_off_while_the_loop_stands_still(
             f"127.0.0.1:{epp.ports.health}",
         )
         async with aio.insecure_channel(address) as channel:
-            answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=10)
-            assert answer.status == Status.SERVING
+            response = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=10)
+            assert response.status == Status.SERVING
         with grpc.insecure_channel(address) as channel:
             # Blocking calls on the loop's own thread: as in a plugin that never returns.
             stub = health_pb2_grpc.HealthStub(channel)
@@ -220,9 +220,9 @@ async def test_a_stream_in_its_response_is_ended_well_when_the_drain_time_is_ove
         await epp.until_ready()
         async with stream_to(epp.ports) as call:
             await routed(call)
-            answer = pb.ProcessingRequest()
-            answer.response_headers.headers.headers.add(key=":status", raw_value=b"200")
-            await call.write(answer)
+            response = pb.ProcessingRequest()
+            response.response_headers.headers.headers.add(key=":status", raw_value=b"200")
+            await call.write(response)
             assert (await call.read()).WhichOneof("response") == "response_headers"
             assert sum(e.load.in_flight for e in epp.app.pool.store.snapshot) == 1
 

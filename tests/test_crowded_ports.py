@@ -79,8 +79,8 @@ class Gateway:
 
     async def metrics(self) -> dict[str, float]:
         async with httpx.AsyncClient(trust_env=False) as client:
-            answer = await client.get(f"http://127.0.0.1:{self.ports['metrics']}/metrics")
-        lines = (line.rsplit(" ", 1) for line in answer.text.splitlines() if line[0] != "#")
+            response = await client.get(f"http://127.0.0.1:{self.ports['metrics']}/metrics")
+        lines = (line.rsplit(" ", 1) for line in response.text.splitlines() if line[0] != "#")
         return {name: float(value) for name, value in lines}
 
     def log_lines(self, event: str) -> list[str]:
@@ -89,8 +89,8 @@ class Gateway:
 
 async def check(channel: aio.Channel) -> int:
     question = health_pb2.HealthCheckRequest(service="liveness")
-    answer = await health_pb2_grpc.HealthStub(channel).Check(question, timeout=20)
-    return int(answer.status)
+    response = await health_pb2_grpc.HealthStub(channel).Check(question, timeout=20)
+    return int(response.status)
 
 
 @asynccontextmanager

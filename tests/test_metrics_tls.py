@@ -27,14 +27,14 @@ def client(authority: Authority, pair: tuple[Path, Path] | None = None) -> httpx
 
 
 async def status(port: int, authority: Authority, pair: tuple[Path, Path] | None = None) -> int:
-    """Return the status of the page's answer; 0 if there was none."""
+    """Return the status of the page's response; 0 if there was none."""
     made = await asyncio.to_thread(client, authority, pair)
     async with made:
         try:
-            answer = await made.get(f"https://127.0.0.1:{port}/metrics")
+            response = await made.get(f"https://127.0.0.1:{port}/metrics")
         except httpx.TransportError:
             return 0
-        return answer.status_code
+        return response.status_code
 
 
 async def own_pair(pki: Pki, authority: Authority) -> tuple[Path, Path]:

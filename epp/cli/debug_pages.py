@@ -123,13 +123,13 @@ class DebugClient:
                 httpx.Client(
                     timeout=TIMEOUT_SECONDS, trust_env=False, verify=self._verify
                 ) as client,
-                client.stream("GET", url, headers=self._headers) as answer,
+                client.stream("GET", url, headers=self._headers) as response,
             ):
-                if answer.status_code != httpx.codes.OK:
-                    answer.read()
-                    raise self._error(answer, shown)
+                if response.status_code != httpx.codes.OK:
+                    response.read()
+                    raise self._error(response, shown)
                 kind = ""
-                for line in answer.iter_lines():
+                for line in response.iter_lines():
                     if line.startswith("event: "):
                         kind = line.removeprefix("event: ")
                     elif line.startswith("data: "):
@@ -179,12 +179,14 @@ class DebugClient:
             with httpx.Client(
                 timeout=TIMEOUT_SECONDS, trust_env=False, verify=self._verify
             ) as client:
-                answer = client.request(method, target, params=parameters or None, headers=headers)
+                response = client.request(
+                    method, target, params=parameters or None, headers=headers
+                )
         except httpx.HTTPError as error:
             raise _unreachable(shown, error) from None
-        if answer.status_code == httpx.codes.OK:
-            return answer
-        raise self._error(answer, shown)
+        if response.status_code == httpx.codes.OK:
+            return response
+        raise self._error(response, shown)
 
     def _target(self, page: str) -> tuple[httpx.URL, str]:
         """Return the URL of a page, and its form for messages."""
@@ -192,17 +194,17 @@ class DebugClient:
         raw_path = self._base.raw_path.rstrip(b"/") + path.encode()
         return self._base.copy_with(raw_path=raw_path), self.shown + path
 
-    def _error(self, answer: httpx.Response, shown: str) -> DebugPageError:
+    def _error(self, response: httpx.Response, shown: str) -> DebugPageError:
         """Return the error of a response that is not the page."""
         try:
-            document = msgspec.json.decode(answer.content, type=_ErrorDocument)
+            document = msgspec.json.decode(response.content, type=_ErrorDocument)
         except msgspec.MsgspecError:
             return DebugPageError(
-                f"{shown}: answered {answer.status_code}; is this the --metrics-port of an endpoint"
-                " picker, in a version that has this page?"
+                f"{shown}: answered {response.status_code}; is this the --metrics-port of an"
+                " endpoint picker, in a version that has this page?"
             )
         if document.pages is None:
-            status = answer.status_code
+            status = response.status_code
             return DebugPageError(
                 f"{shown}: answered {status}: {plain(document.error)}", status=status
             )

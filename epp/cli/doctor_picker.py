@@ -58,12 +58,12 @@ def read_picker(
             option="--epp",
         )
         asked_at = time.time()
-        answer = client.metrics()
-        answered_at = time.time()
+        response = client.metrics()
+        responded_at = time.time()
     except DebugPageError as error:
         raise DoctorError(str(error)) from None
     try:
-        samples = samples_of(answer.text)
+        samples = samples_of(response.text)
     except ValueError:
         raise UnreadableError(f"{client.shown}/metrics: no metrics page") from None
     if "llm_d_epp_info" not in samples:
@@ -76,7 +76,7 @@ def read_picker(
     return RunningPicker(
         url=client.shown,
         samples=samples,
-        skew=ClockSkew.of(answer.headers.get("date", ""), asked_at, answered_at),
+        skew=ClockSkew.of(response.headers.get("date", ""), asked_at, responded_at),
         endpoints=pages.read(endpoints_page.PATH, EndpointsPage),
         plugins=pages.read(plugin_page.PATH, PluginsPage),
         config=pages.read(config_page.PATH, ConfigPage),

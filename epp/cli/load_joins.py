@@ -100,15 +100,15 @@ def _whole_lines(text: bytes) -> list[bytes]:
 
 def _page(url: str) -> bytes:
     try:
-        answer = httpx.get(url, timeout=TIMEOUT_SECONDS, trust_env=False)
+        response = httpx.get(url, timeout=TIMEOUT_SECONDS, trust_env=False)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise JoinError(f"{url}: {str(error) or type(error).__name__}") from None
-    if answer.status_code != httpx.codes.OK:
+    if response.status_code != httpx.codes.OK:
         raise JoinError(
-            f"{url}: answered {answer.status_code}; give the page of the fleet's --control-port,"
+            f"{url}: answered {response.status_code}; give the page of the fleet's --control-port,"
             " such as http://127.0.0.1:8099/lab/requests"
         )
-    return answer.content
+    return response.content
 
 
 def _decision_pages(admin: str, wanted: Iterable[str]) -> Iterable[bytes]:

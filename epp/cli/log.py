@@ -72,7 +72,7 @@ def log_level(
     try:
         client = connect()
         if level is None and not undo:
-            answer = client.get(PATH)
+            response = client.get(PATH)
         else:
             parameters = {"package": package} if package else {}
             if level is None:
@@ -82,11 +82,11 @@ def log_level(
                 parameters["seconds"] = str(from_flag("--for", _limited, time_limit))
             if token_file is None:
                 fail("a change needs --token-file with the --admin-token-file of epp serve")
-            answer = client.post(PATH, parameters, admin_token(token_file))
+            response = client.post(PATH, parameters, admin_token(token_file))
     except (DebugPageError, ValueError) as error:
         fail(str(error))
     try:
-        page = msgspec.json.decode(answer, type=LogLevelPage)
+        page = msgspec.json.decode(response, type=LogLevelPage)
     except msgspec.MsgspecError:
         fail(f"{client.shown}: the response cannot be read")
     _print(page)

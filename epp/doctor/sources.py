@@ -88,13 +88,13 @@ def read_admin(url: str) -> Source:
         def get(path: str) -> str:
             target = base.copy_with(raw_path=(base.path.rstrip("/") + path).encode())
             try:
-                answer = client.get(target)
+                response = client.get(target)
             except httpx.HTTPError as error:
                 reason = str(error) or type(error).__name__
                 raise UnreadableError(f"{shown}{path}: {reason}") from None
-            if answer.status_code != httpx.codes.OK:
-                raise UnreadableError(f"{shown}{path}: answered {answer.status_code}")
-            return answer.text
+            if response.status_code != httpx.codes.OK:
+                raise UnreadableError(f"{shown}{path}: answered {response.status_code}")
+            return response.text
 
         # EDS adds the endpoints; nothing else of the dump depends on it.
         found = source(_parsed(get("/config_dump?include_eds"), shown), shown)

@@ -62,7 +62,7 @@ class WatchRelay:
         """Number of watches at the API server."""
         return len(self._watches)
 
-    async def answer(self, request: Request) -> Response:
+    async def respond(self, request: Request) -> Response:
         """Return the response to a list or a watch."""
         path, _, raw_query = request.target.decode("latin-1").partition("?")
         query = dict(parse_qsl(raw_query))

@@ -2,7 +2,7 @@
 
 from epp.observability.admin_calls import AdminAction, AdminCalls, AdminError
 from epp.observability.authorization import AccessVerdict, Authorizer
-from epp.observability.bounded_text import MAX_ANSWER_CHARS, MAX_CHARS, bounded, cut, printable
+from epp.observability.bounded_text import MAX_CHARS, MAX_RESPONSE_CHARS, bounded, cut, printable
 from epp.observability.config_metrics import ConfigMetrics, ReloadResult
 from epp.observability.debug_line import DebugLine
 from epp.observability.debug_pages import DebugPage, DebugPagesCallback
@@ -42,8 +42,8 @@ from epp.observability.watchdog import LoopWatchdog
 
 __all__ = [
     "DEFAULT_PAGE_BYTES",
-    "MAX_ANSWER_CHARS",
     "MAX_CHARS",
+    "MAX_RESPONSE_CHARS",
     "NO_PLUGIN_METRICS",
     "POOL_LABEL",
     "AccessVerdict",

@@ -15,7 +15,7 @@ import msgspec
 
 MAX_CHARS: Final = 256
 """Maximum length of one string; the rest is cut off."""
-MAX_ANSWER_CHARS: Final = 1024
+MAX_RESPONSE_CHARS: Final = 1024
 """Maximum length of an error response: its own text plus what it quotes."""
 MAX_TRACEBACK_CHARS: Final = 8192
 MAX_FRAMES: Final = 40

@@ -60,7 +60,7 @@ class DebugPages:
         self._pages = pages
         self._calls = calls
 
-    async def answer(self, path: str, given: Mapping[str, str] = NO_PARAMETERS) -> Response:
+    async def respond(self, path: str, given: Mapping[str, str] = NO_PARAMETERS) -> Response:
         """Return the page at ``path``; runs on the loop of the HTTP server.
 
         Args:
@@ -75,9 +75,9 @@ class DebugPages:
         """Make a change and return its result; runs on the loop of the HTTP server."""
         return await self._on_loop(lambda: _acted(name, action, given, client))
 
-    async def _on_loop(self, answer: Callable[[], Response]) -> Response:
+    async def _on_loop(self, respond: Callable[[], Response]) -> Response:
         try:
-            return await self._calls.call(answer)
+            return await self._calls.call(respond)
         except (LoopStoppedError, LoopStalledError) as error:
             return _error_response(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 

@@ -76,7 +76,7 @@ class EventFeeds:
         self._interval_seconds = interval_seconds
         self._feeds: dict[str, _Feed] = {}
 
-    def answer(self, name: str) -> Response | None:
+    def respond(self, name: str) -> Response | None:
         """Return the feed at a path as a response; None if there is none."""
         if name not in self._sources():
             return None

@@ -153,7 +153,7 @@ class MetricsServer:
         self._server = HttpServer(
             "metrics",
             listening,
-            self._answer,
+            self._respond,
             self._limits,
             tls=tls,
             methods=("GET", "HEAD", "POST"),
@@ -186,7 +186,7 @@ class MetricsServer:
     def _close(self) -> None:
         self._server.close()
 
-    async def _answer(self, request: Request) -> Response:
+    async def _respond(self, request: Request) -> Response:
         raw, _, query = request.target.partition(b"?")
         path = unquote_to_bytes(raw).decode("utf-8", "replace")
         is_post = request.method == "POST"
@@ -213,11 +213,11 @@ class MetricsServer:
         debug, feeds = self._debug, self._feeds
         if debug is None or feeds is None:
             return self._not_found(path)
-        feed = feeds.answer(name_of(path))
+        feed = feeds.respond(name_of(path))
         if feed is not None:
             return feed
         given = parameters(query)
-        return await self._debug_queue.page((path, query), lambda: debug.answer(path, given))
+        return await self._debug_queue.page((path, query), lambda: debug.respond(path, given))
 
     def _not_found(self, path: str) -> Response:
         if path == "/favicon.ico":  # a browser asks for it beside every page

@@ -25,7 +25,7 @@ from epp.flow_control import (
 from epp.parsing.plugins import Usage
 from epp.replication.plugins import CrossReplicaContributor
 from epp.request_control.forced_endpoint import forced_result
-from epp.request_control.plugins import ANSWER_USAGE, EndCause, PreRequest, ResponseComplete
+from epp.request_control.plugins import RESPONSE_USAGE, EndCause, PreRequest, ResponseComplete
 from epp.scheduling import CycleState, Endpoint, Guard, GuardRails, LLMRequest, Plugin, call_each
 
 _log = structlog.get_logger(__name__)
@@ -108,7 +108,7 @@ class FlowAccounts:
             usage: The tokens of its response; None if unknown.
         """
         if usage is not None:
-            grant.state.write(ANSWER_USAGE, usage)
+            grant.state.write(RESPONSE_USAGE, usage)
         self._completed(self._counting_complete, grant, cause)
 
     def _completed(

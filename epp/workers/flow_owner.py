@@ -153,7 +153,7 @@ class FlowOwner:
             if worker not in self._reporting and self._links.send(worker, WAITS, True):
                 self._reporting.add(worker)
 
-    # --- answers ----------------------------------------------------------------------------------
+    # --- replies ----------------------------------------------------------------------------------
 
     def grant(self, remote: RemoteRequest, endpoint: Endpoint | None, *, has_waited: bool) -> None:
         """Allow a worker to send its request.

@@ -110,13 +110,13 @@ class Front:
         self._server = HttpServer(
             "metrics",
             listening,
-            self._answer,
+            self._respond,
             HttpLimits(max_connections=settings.max_metrics_connections),
             tls=tls,
             methods=("GET", "HEAD", "POST"),
         )
 
-    async def _answer(self, request: Request) -> Response:
+    async def _respond(self, request: Request) -> Response:
         raw, _, query = request.target.partition(b"?")
         path = unquote_to_bytes(raw).decode("utf-8", "replace")
         given = parse_qsl(query.decode("latin-1"), keep_blank_values=True)

@@ -13,7 +13,7 @@ from epp.workers.flow_messages import Asked, request_of
 
 
 class RequestOwner(Protocol):
-    """Answers the worker that has a request."""
+    """Replies to the worker that has a request."""
 
     def grant(
         self, remote: "RemoteRequest", endpoint: Endpoint | None, *, has_waited: bool
@@ -33,7 +33,7 @@ class RemoteRequest(Candidate):
     """A request of another worker.
 
     Args:
-        owner: Sends the answers.
+        owner: Sends the replies.
         worker: Number of that worker.
         asked: Its message about the request.
     """

@@ -85,12 +85,12 @@ class Supervisor:
                     self._worker(each, folder, rows, ports, has_relay=has_relay)
                     for each in range(settings.workers)
                 ]
-                await self._answer_for_all(stop, ready, ports.numbers[0])
+                await self._serve_for_all(stop, ready, ports.numbers[0])
         finally:
             ports.close()
             await asyncio.to_thread(sockets.close)
 
-    async def _answer_for_all(
+    async def _serve_for_all(
         self, stop: asyncio.Event, ready: Callable[[Ports], None], grpc_port: int
     ) -> None:
         """Run the workers behind the metrics and the health port."""

@@ -39,9 +39,9 @@ async def events(response: httpx.Response) -> AsyncIterator[tuple[str, Any]]:
 @pytest.mark.parametrize("path", ["/", "/ui"])
 async def test_short_ways_lead_to_the_page(path: str) -> None:
     async with serving() as (_, client):
-        answer = await client.get(path)
-        assert (answer.status_code, answer.headers["location"]) == (302, "ui/")
-        page = await client.get(answer.next_request.url if answer.next_request else "")
+        response = await client.get(path)
+        assert (response.status_code, response.headers["location"]) == (302, "ui/")
+        page = await client.get(response.next_request.url if response.next_request else "")
         assert page.headers["content-type"] == "text/html; charset=utf-8"
         assert page.headers["x-content-type-options"] == "nosniff"
         assert page.headers["referrer-policy"] == "no-referrer"
@@ -57,9 +57,9 @@ async def test_every_file_that_a_file_names_is_served() -> None:
             text = file.read_text()
             named = re.findall(r'(?:from|src=|href=)\s?"\.?/?([\w.]+\.(?:js|css|svg))"', text)
             for name in named:
-                answer = await client.get(f"/ui/{name}")
-                assert answer.status_code == 200, f"{file.name} names {name}"
-                assert answer.text == (FILES / name).read_text()
+                response = await client.get(f"/ui/{name}")
+                assert response.status_code == 200, f"{file.name} names {name}"
+                assert response.text == (FILES / name).read_text()
 
 
 class Inline(HTMLParser):

@@ -62,7 +62,7 @@ def picker(token_file: Path, request: pytest.FixtureRequest) -> Iterator[Picker]
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    assert started.wait(timeout=10)
+    assert started.wait(timeout=60)
     yield made
     stops[0]()
     thread.join()

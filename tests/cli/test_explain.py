@@ -57,7 +57,7 @@ def running() -> Iterator[Picker]:
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    assert started.wait(timeout=10)
+    assert started.wait(timeout=60)
     yield pickers[0]
     stops[0]()
     thread.join()

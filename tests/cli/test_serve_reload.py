@@ -77,7 +77,7 @@ def test_every_problem_of_a_configuration_is_reported_at_the_start(tmp_path: Pat
     text = DEFAULT_CONFIG.replace("type: queue-scorer", "type: queue-scorrer")
     file.write_text(text.replace("weight: 3", "weight: -3") + "other: 1\n")
     command = [sys.executable, "-m", "epp", *ARGS, "--config-file", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=80, check=False)
     assert done.returncode == 1
     assert "plugins[0].type: unknown plugin type `queue-scorrer`" in done.stderr
     assert "schedulingProfiles[0].plugins[2].weight" in done.stderr
@@ -89,7 +89,7 @@ def test_objects_are_followed_and_a_faulty_folder_is_named(tmp_path: Path) -> No
     objects.mkdir()
     (objects / "a.yaml").write_text("kind: InferenceObjective\n")
     command = [sys.executable, "-m", "epp", *ARGS, "--objects", str(objects)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=80, check=False)
     assert done.returncode == 1
     assert f"{objects}/a.yaml" in done.stderr
     assert "Traceback" not in done.stderr

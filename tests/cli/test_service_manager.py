@@ -31,7 +31,7 @@ def receiver(address: str) -> Iterator[socket.socket]:
 
 
 async def message(of: socket.socket) -> dict[str, str]:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         data = await asyncio.get_running_loop().sock_recv(of, 4096)
     return dict(line.split("=", 1) for line in data.decode().split("\n"))
 

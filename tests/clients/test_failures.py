@@ -185,8 +185,8 @@ async def test_a_client_waits_as_long_as_retry_after_says_and_asks_again(
 
     monkeypatch.setattr("anyio.sleep", sleep)
     turnstile.errors = [error("not yet"), error("not yet")]
-    answer = await ask(client.with_options(max_retries=2))
-    assert answer.model
+    response = await ask(client.with_options(max_retries=2))
+    assert response.model
     # Their own guess would be at most a second.
     assert slept == [RETRY_AFTER, RETRY_AFTER]
 

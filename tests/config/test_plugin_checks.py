@@ -190,7 +190,7 @@ def test_these_are_fine(tmp_path: Path, text: str) -> None:
                 pass
             """,
             0,
-            "X: it implements no extension point; inherit from one of Admitter, AnswerReporter,",
+            "X: it implements no extension point; inherit from one of Admitter, AsyncDataProducer,",
             id="no extension point",
         ),
         pytest.param(

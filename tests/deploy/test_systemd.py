@@ -102,7 +102,7 @@ async def installed(fleet: Fleet) -> AsyncIterator[tuple[Processes, socket.socke
 
 async def notification(systemd: socket.socket) -> dict[str, str]:
     """Return the next message but for those of the watchdog."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             data = await asyncio.get_running_loop().sock_recv(systemd, 4096)
             facts = dict(line.split("=", 1) for line in data.decode().split("\n"))
@@ -154,9 +154,9 @@ async def test_the_two_units_serve_a_request_and_stop_in_order(fleet: Fleet) -> 
         admin.base_url = httpx.URL(f"http://{address}")
         url = await gateway_url(admin)
         body = {"model": "tiny", "prompt": "Hello"}
-        answer = await client.post(f"{url}/v1/completions", json=body)
-        assert answer.status_code == 200
-        assert answer.json()["choices"]
+        response = await client.post(f"{url}/v1/completions", json=body)
+        assert response.status_code == 200
+        assert response.json()["choices"]
 
         (stopping,) = lines("endpoint-picker-gateway.service", "ExecStop")
         shell, script, admin_port, *_ = stopping

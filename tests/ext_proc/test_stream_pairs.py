@@ -15,9 +15,9 @@ from tools.harness.judge import (
     UNKNOWN_MODE,
     JudgingEnvoy,
     Step,
-    answer_legally_and_release,
     change_nothing,
     rename,
+    reply_legally_and_release,
 )
 
 # A few thousand streams.
@@ -39,7 +39,7 @@ _IN_ORDER: list[tuple[ExtProcState, Step]] = [
 
 EXPECTED: dict[ExtProcState, set[str]] = {
     ExtProcState.REQUEST_HEADERS: {"request_headers"},
-    # Envoy's own answer to the client, such as 413, may come at any time.
+    # Envoy's own reply to the client, such as 413, may come at any time.
     ExtProcState.REQUEST_BODY: {"request_body", "request_trailers", "response_headers"},
     # The end of a body over 1 MB may be reported twice (envoy#46237).
     ExtProcState.DECIDING: {"request_body", "request_trailers", "response_headers"},
@@ -100,7 +100,7 @@ def streams(
     for modes in PAIRS:
         steps = reaching(state, modes)
         if steps is not None:
-            yield answer_legally_and_release(
+            yield reply_legally_and_release(
                 modes=modes,
                 sends_ahead=True,
                 settings=ExtProcSettings(),
@@ -146,8 +146,8 @@ def test_message_in_state(state: ExtProcState, name: str, change: Change) -> Non
         elif envoy.finished:
             # Understood and turned down: a body that Envoy has cut off.
             assert envoy.request_mode == Mode.BUFFERED_PARTIAL
-            (answer,) = envoy.answers
-            assert answer.immediate_response.status.code == 413
+            (reply,) = envoy.replies
+            assert reply.immediate_response.status.code == 413
 
     assert len(list(streams(state, send_and_check, change))) >= len(PAIRS) - len(MODES)
 
@@ -186,7 +186,7 @@ def test_modes_that_cannot_work_end_at_the_first_message(
             MESSAGES[name](envoy)
             assert envoy.kinds == []
 
-        answer_legally_and_release(
+        reply_legally_and_release(
             modes=modes,
             sends_ahead=True,
             settings=ExtProcSettings(),
@@ -198,8 +198,8 @@ def test_modes_that_cannot_work_end_at_the_first_message(
         )
 
 
-def test_streamed_bodies_that_wait_for_an_answer_end_at_the_first_message() -> None:
-    envoy = answer_legally_and_release(
+def test_streamed_bodies_that_wait_for_a_reply_end_at_the_first_message() -> None:
+    envoy = reply_legally_and_release(
         modes=(Mode.STREAMED, Mode.NONE),
         sends_ahead=False,
         settings=ExtProcSettings(),

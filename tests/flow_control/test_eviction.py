@@ -75,7 +75,7 @@ async def test_what_has_begun_without_evictions_is_left_alone_and_so_is_all_once
 async def test_who_has_begun_to_answer_is_left_alone() -> None:
     pool = Pool()
     old, new = await pool.fill(-1, -1)
-    new.answer()
+    new.begin_response()
     pool.send("critical")
     await asyncio.sleep(0.1)
     assert evicted([old, new]) == [0]

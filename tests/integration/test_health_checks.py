@@ -47,7 +47,7 @@ class Checked:
     async def until_healthy(self, hosts: int, cluster: str = EPP_CLUSTER) -> None:
         """Wait until so many hosts are healthy in Envoy's eyes."""
         name = f"cluster.{cluster}."
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 if (await self.envoy.stats(name))[f"{name}membership_healthy"] == hosts:
                     return

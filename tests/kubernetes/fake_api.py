@@ -73,7 +73,7 @@ class Faults:
     denied_groups: set[str] = field(default_factory=set)
     """API groups of which the client's role has nothing."""
     refusals: list[RefusedError] = field(default_factory=list)
-    """Each is the answer to one of the next requests."""
+    """Each is the response to one of the next requests."""
     watch_list: Literal["served", "refused", "ignored"] = "served"
     """What happens to ``sendInitialEvents``."""
     expired_as: Literal["event", "status"] = "event"
@@ -256,7 +256,7 @@ class FakeApi:
                 request = await _read_request(reader)
                 self.requests.append(request)
                 self._news.set()
-                await self._answer(request, reader, writer)
+                await self._serve(request, reader, writer)
                 await writer.drain()
         except (asyncio.IncompleteReadError, OSError):
             pass  # the client has closed the connection
@@ -273,7 +273,7 @@ class FakeApi:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _answer(
+    async def _serve(
         self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:

@@ -47,7 +47,7 @@ class Calls:
 
     async def get(self, path: str = PATH, **query: str) -> Response:
         target = f"{path}?{urlencode(query)}" if query else path
-        return await self.relay.answer(Request("GET", target.encode(), {}))
+        return await self.relay.respond(Request("GET", target.encode(), {}))
 
     async def error(self, **query: str) -> KubernetesApiError:
         response = await self.get(**query)

@@ -53,10 +53,10 @@ class Source:
 async def streaming(
     stream: Stream, limits: HttpLimits | None = None
 ) -> AsyncIterator[tuple[HttpServer, int]]:
-    async def answer(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         return Response(HTTPStatus.OK, "text/event-stream", b"", stream=stream)
 
-    async with serving(answer, limits) as served:
+    async with serving(respond, limits) as served:
         yield served
 
 

@@ -1,4 +1,4 @@
-"""A case of the reference's tests: the request, the reference's answer, and our answer."""
+"""A case of the reference's tests: the request, the reference's response, and our response."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -9,7 +9,7 @@ import pytest
 
 from epp.observability import Metrics, PluginWatch
 from epp.parsing import NoParserError, ParseError, ParserFailedError, RequestParser, reader_finder
-from epp.parsing.plugins import AnswerReader, HttpCall, Parser
+from epp.parsing.plugins import HttpCall, Parser, ResponseReader
 from epp.scheduling import GuardRails, LLMRequest
 
 
@@ -33,12 +33,14 @@ class Stub(Parser):
 
 
 class Answering(Stub):
-    """Fails to read an answer and to rewrite a body."""
+    """Fails to read a response and to rewrite a body."""
 
     def rewrite(self, request: LLMRequest, body: bytes, model: str) -> bytes | None:
         raise ValueError(model)
 
-    def answer_reader(self, request: LLMRequest, headers: Mapping[str, str]) -> AnswerReader | None:
+    def response_reader(
+        self, request: LLMRequest, headers: Mapping[str, str]
+    ) -> ResponseReader | None:
         raise ValueError(headers)
 
 
@@ -233,7 +235,7 @@ def test_a_parser_that_cannot_rewrite_has_failed() -> None:
     assert errors(metrics) == 1
 
 
-def test_an_answer_that_cannot_be_read_passes_unread() -> None:
+def test_a_response_that_cannot_be_read_passes_unread() -> None:
     metrics = Metrics()
     parsed = make_parser(Answering("p"), metrics=metrics).parse("r", {}, BODY)
     assert parsed.parser is not None
@@ -243,7 +245,7 @@ def test_an_answer_that_cannot_be_read_passes_unread() -> None:
     assert errors(metrics) == 1
 
 
-def test_a_parser_without_answers_is_not_asked_for_any() -> None:
+def test_a_parser_without_responses_is_not_asked_for_any() -> None:
     parsed = make_parser(Stub("p")).parse("r", {}, BODY)
     assert parsed.parser is not None
     assert reader_finder(parsed.parser, parsed.request) is None

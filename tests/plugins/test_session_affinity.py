@@ -109,7 +109,7 @@ class Epp:
         return exchange
 
     def send(self, headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-        """Return where each profile went, and the headers that the answer gets."""
+        """Return where each profile went, and the headers that the response gets."""
         exchange = self.begin(headers)
         changes = exchange.response_started(200, {}).items()
         answered = {name: value for name, value in changes if value is not None}

@@ -193,7 +193,7 @@ def test_an_ignored_token_is_counted_and_the_request_goes_anywhere(
     assert ignored.reasons == reasons
 
 
-def test_the_answer_has_a_token_that_expires(key_file: Path) -> None:
+def test_the_response_has_a_token_that_expires(key_file: Path) -> None:
     plugin = filter_with(Ignored(), keyFile=str(key_file), ttlSeconds=60)
     head = ResponseHead(200, {})
     plugin.response_headers(make_request(), head, ENDPOINTS[1], make_state())

@@ -127,7 +127,7 @@ def test_a_plugin_that_fails_costs_no_request(method: str, point: str) -> None:
     assert epp.value("request_total", **LABELS) == 1
     assert epp.in_flight == epp.director.in_flight == epp.director.pipeline.open_requests == 0
     assert [line["event"] for line in lines] == [
-        "plugin failed, the request goes on without its answer",
+        "plugin failed, the request goes on without its result",
         "request finished",
     ]
 
@@ -232,7 +232,7 @@ def test_a_refusal_is_counted_and_logged_once(
 
 
 @pytest.mark.parametrize(("status", "is_proven"), [(200, True), (404, False), (None, False)])
-def test_an_answer_with_success_vouches_for_the_model(
+def test_a_response_with_success_vouches_for_the_model(
     status: int | None, *, is_proven: bool
 ) -> None:
     epp = Epp(make_pool())
@@ -490,17 +490,17 @@ def test_a_header_processor_may_name_the_flow(headers: dict[str, str], expected:
         pytest.param(ValueError("x"), InternalError, "r-1", id="a bug"),
     ],
 )
-def test_what_the_profile_handler_raises_has_its_answer(
+def test_what_the_profile_handler_raises_has_its_response(
     raised: Exception, error: type[RequestError], text: str
 ) -> None:
     epp = Epp(make_pool(), handler=FailingHandler(raised))
-    with capture_logs() as lines, pytest.raises(error, match=text) as answer:
+    with capture_logs() as lines, pytest.raises(error, match=text) as response:
         epp.handle()
     is_fault = error is InternalError
     dropped = error in {AllFilteredError, RequestDroppedError}
     failed = is_fault or error is PluginFailedError
-    assert answer.value.status == (500 if failed else 429 if dropped else 400)
-    assert answer.value.drop_reason == ("rejected-saturated" if dropped else "")
+    assert response.value.status == (500 if failed else 429 if dropped else 400)
+    assert response.value.drop_reason == ("rejected-saturated" if dropped else "")
     assert epp.value("internal_faults_total") == is_fault
     faults = [line for line in lines if line["event"] == "request failed inside the EPP"]
     assert len(faults) == is_fault

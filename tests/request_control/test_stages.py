@@ -77,7 +77,7 @@ def staged(endpoints: Mapping[str, Endpoint], **stages: list[str]) -> Staged:
     return Staged({name: [endpoints[each] for each in names] for name, names in stages.items()})
 
 
-def test_every_stage_is_reserved_and_the_earlier_ones_until_the_answer_begins() -> None:
+def test_every_stage_is_reserved_and_the_earlier_ones_until_the_response_begins() -> None:
     endpoints = pool()
     handler = staged(endpoints, decode=["decode"], prefill=["prefill"], encode=["encode"])
     routed = Epp(list(endpoints.values()), handler=handler).handle()
@@ -89,7 +89,7 @@ def test_every_stage_is_reserved_and_the_earlier_ones_until_the_answer_begins() 
     assert in_flight(endpoints) == {}
 
 
-def test_a_request_that_ends_without_an_answer_gives_every_stage_back() -> None:
+def test_a_request_that_ends_without_a_response_gives_every_stage_back() -> None:
     endpoints = pool()
     handler = staged(endpoints, decode=["decode"], prefill=["prefill"])
     routed = Epp(list(endpoints.values()), handler=handler).handle()

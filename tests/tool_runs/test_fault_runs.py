@@ -80,10 +80,10 @@ async def test_a_request_that_stays_open_is_reported(gateway: FaultGateway) -> N
     ("fault", "expected"),
     [
         pytest.param(Fault.CLOSE_BEFORE_HEADERS, "answered 503", id="another status"),
-        pytest.param(Fault.ANSWER_MID_UPLOAD, "answered 413", id="another body"),
+        pytest.param(Fault.RESPONSE_MID_UPLOAD, "answered 413", id="another body"),
     ],
 )
-async def test_an_answer_that_is_not_the_right_one_is_reported(
+async def test_a_response_that_is_not_the_right_one_is_reported(
     gateway: FaultGateway, fault: Fault, expected: str
 ) -> None:
     assert expected in await asked(gateway.port, make_request(2, Random(2), fault=fault))

@@ -27,8 +27,8 @@ def run(inputs: Iterator[bytes]) -> Iterator[JudgingEnvoy]:
 def test_nothing_that_envoy_sends_breaks_a_stream(seed: int) -> None:
     answered = Counter[str]()
     for envoy in run(stream.inputs(seed, INPUTS)):
-        answers = map(pb.ProcessingResponse.FromString, envoy.line.received)
-        answered.update(str(answer.WhichOneof("response")) for answer in answers)
+        responses = map(pb.ProcessingResponse.FromString, envoy.line.received)
+        answered.update(str(response.WhichOneof("response")) for response in responses)
     for side in ("request", "response"):
         for part in ("headers", "body", "trailers"):
             assert answered[f"{side}_{part}"]

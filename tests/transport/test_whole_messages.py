@@ -157,7 +157,7 @@ def test_a_message_read_at_once_does_what_one_read_in_pieces_does(
 def test_a_message_that_is_too_long_to_be_sent_ends_its_stream_on_either_path() -> None:
     side = make_side()
     side.client.send(raw(DATA, 0, 1, message(b"t" + b"x" * 300)))
-    answer = side.client.streams[1]
-    assert answer.status == StatusCode.RESOURCE_EXHAUSTED
-    assert answer.messages == []
-    assert side.client.server.counters.grpc.answers_refused == 1
+    response = side.client.streams[1]
+    assert response.status == StatusCode.RESOURCE_EXHAUSTED
+    assert response.messages == []
+    assert side.client.server.counters.grpc.responses_refused == 1

@@ -80,11 +80,11 @@ async def test_what_plugins_count_at_an_endpoint_stays_at_its_worker(tmp_path: P
 
 
 async def test_failures_are_reported_to_the_others_and_end_with_a_page(tmp_path: Path) -> None:
-    answers = serving(page(1), then_fail=True)
+    responses = serving(page(1), then_fail=True)
     is_well = asyncio.Event()
 
     async def get() -> bytes:
-        return page(5) if is_well.is_set() else await answers()
+        return page(5) if is_well.is_set() else await responses()
 
     async with two_workers(tmp_path, get, serving(page(99))) as (_, other):
         await other.observer.until("connect")

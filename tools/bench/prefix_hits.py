@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from epp.parsing.plugins import Usage
-from epp.request_control.plugins import ANSWER_USAGE, EndCause
+from epp.request_control.plugins import RESPONSE_USAGE, EndCause
 from epp.scheduling import CycleState, Endpoint, Scheduler, SchedulerProfile, WeightedScorer
 from epp.testing import make_endpoint, make_request
 from epp_plugins.data_producers.approx_prefix_cache import ApproxPrefixCacheProducer, Params
@@ -144,7 +144,7 @@ def simulate(
         if not with_counters:
             endpoint.metrics = page
         if with_usage:
-            state.write(ANSWER_USAGE, Usage(prompt_tokens=tokens))
+            state.write(RESPONSE_USAGE, Usage(prompt_tokens=tokens))
         producer.response_complete(request, endpoint, EndCause.COMPLETED, state)
     return HitRates(found / asked, producer.scale_of(pool[0]))
 

@@ -36,7 +36,7 @@ async def endpoints_emptied(setting: Setting, pace: Pace) -> TrialOutcome:
             seconds_until_first_success=traffic.seconds_until_whole(filled_at),
         )
     outcome.expect("what was under way ends well", holds=set(before) == {Verdict.WHOLE})
-    outcome.expect("no answer truncated", holds=not outcome.verdicts[Verdict.TRUNCATED])
+    outcome.expect("no response truncated", holds=not outcome.verdicts[Verdict.TRUNCATED])
     return outcome
 
 

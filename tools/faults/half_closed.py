@@ -11,7 +11,7 @@ STAYING = 1 / 4
 
 
 async def half_closed(gateway: FaultGateway, requests: int) -> RunOutcome:
-    """Envoy takes the FIN for a disconnection: an answer arrives complete and correct, or none."""
+    """Envoy takes the FIN for a disconnection: a response arrives complete and correct, or none."""
     chooser, outcome = Random(5), RunOutcome()
 
     async def one(number: int) -> None:
@@ -23,7 +23,7 @@ async def half_closed(gateway: FaultGateway, requests: int) -> RunOutcome:
             await connection.send(request.head + request.body)
             connection.writer.write_eof()
             try:
-                coming = await connection.answer()
+                coming = await connection.response()
                 problem = judged(request, coming.status, await coming.body())
             except BROKEN:
                 outcome.broken["closed by Envoy"] += 1

@@ -16,7 +16,7 @@ STREAMS = 20
 STAYING = 1 / 2
 DROPPED = 1 / 5
 """Share of connections that are closed with open requests."""
-POINTS = (Point.BEFORE_THE_BODY, Point.MID_BODY, Point.BEFORE_THE_ANSWER, Point.MID_ANSWER)
+POINTS = (Point.BEFORE_THE_BODY, Point.MID_BODY, Point.BEFORE_THE_RESPONSE, Point.MID_RESPONSE)
 
 
 async def http2_clients(gateway: FaultGateway, requests: int) -> RunOutcome:
@@ -52,7 +52,7 @@ async def _whole(client: Http2Client, request: Request, outcome: RunOutcome) -> 
 async def _abandoned(
     client: Http2Client, number: int, chooser: Random, outcome: RunOutcome
 ) -> None:
-    """Open a stream, and return before or during its answer; the connection's end will end it."""
+    """Open a stream, and return before or during its response; the connection's end will end it."""
     request = make_request(number, chooser, hold=chooser.choice(("headers", "body")))
     await client.send(client.begin(request), request.body, end=True)
     await asyncio.sleep(chooser.uniform(0.0, HESITATION_SECONDS))
@@ -62,17 +62,17 @@ async def _abandoned(
 async def _reset(
     client: Http2Client, number: int, point: Point, chooser: Random, outcome: RunOutcome
 ) -> None:
-    hold = {Point.BEFORE_THE_ANSWER: "headers", Point.MID_ANSWER: "body"}.get(point, "")
+    hold = {Point.BEFORE_THE_RESPONSE: "headers", Point.MID_RESPONSE: "body"}.get(point, "")
     request = make_request(number, chooser, hold=hold)
     stream = client.begin(request)
     match point:
         case Point.MID_BODY:
             part = request.body[: chooser.randrange(1, len(request.body))]
             await client.send(stream, part, end=False)
-        case Point.BEFORE_THE_ANSWER:
+        case Point.BEFORE_THE_RESPONSE:
             await client.send(stream, request.body, end=True)
             await asyncio.sleep(chooser.uniform(0.0, HESITATION_SECONDS))
-        case Point.MID_ANSWER:
+        case Point.MID_RESPONSE:
             await client.send(stream, request.body, end=True)
             await stream.began
     if stream.ended.done():

@@ -19,7 +19,7 @@ _ROLLOUT = "12s"
 
 
 async def stopped(setting: Setting, pace: Pace, *, signals: int = 1) -> TrialOutcome:
-    """SIGTERM, once or repeatedly, with a drain time shorter than the longest answers."""
+    """SIGTERM, once or repeatedly, with a drain time shorter than the longest responses."""
     async with running(setting, pace) as run:
         await run.until_share(0.5)
         picker, signalled_at = run.site.picker, time.monotonic()
@@ -40,8 +40,8 @@ async def stopped(setting: Setting, pace: Pace, *, signals: int = 1) -> TrialOut
             seconds_to_exit=gone_at - signalled_at,
         )
     outcome.expect("exit status 0", holds=status == 0)
-    outcome.expect("some answers outlast the picker", holds=cut_short[Verdict.WHOLE] > 0)
-    outcome.expect("no answer truncated", holds=not outcome.verdicts[Verdict.TRUNCATED])
+    outcome.expect("some responses outlast the picker", holds=cut_short[Verdict.WHOLE] > 0)
+    outcome.expect("no response truncated", holds=not outcome.verdicts[Verdict.TRUNCATED])
     outcome.expect("what was under way ends well", holds=set(before) == {Verdict.WHOLE})
     expected = {Verdict.WHOLE} if setting.fail_open else {Verdict.REFUSED}
     outcome.expect(f"afterwards only {expected}: {later}", holds=set(later) == expected)
@@ -112,7 +112,7 @@ async def _replaced(
         seconds_until_last_refusal=_last_failure(traffic, signalled_at),
     )
     outcome.expect("exit status 0", holds=status == 0)
-    outcome.expect("no answer truncated", holds=not outcome.verdicts[Verdict.TRUNCATED])
+    outcome.expect("no response truncated", holds=not outcome.verdicts[Verdict.TRUNCATED])
     outcome.expect("what was under way ends well", holds=set(before) == {Verdict.WHOLE})
     outcome.expect(
         "the last requests succeed",
@@ -156,7 +156,7 @@ async def killed(setting: Setting, pace: Pace) -> TrialOutcome:
     if setting.fail_open:
         outcome.expect("no request fails", holds=set(outcome.verdicts) == {Verdict.WHOLE})
     else:
-        outcome.expect("answers under way are cut off", holds=before[Verdict.TRUNCATED] > 0)
+        outcome.expect("responses under way are cut off", holds=before[Verdict.TRUNCATED] > 0)
     outcome.expect("the last requests succeed", holds=set(later) <= {Verdict.WHOLE})
     return outcome
 

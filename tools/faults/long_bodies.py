@@ -41,7 +41,7 @@ async def _together(
             await almost_whole.wait()
             try:
                 await connection.send(request.body[-REST_BYTES:])
-                coming = await connection.answer()
+                coming = await connection.response()
                 outcome.answered(judged(request, coming.status, await coming.body()))
             except BROKEN as error:
                 outcome.wrong.append(f"{request.request_id} was broken off: {error!r}")

@@ -12,7 +12,7 @@ BODY_CUT = 40
 
 
 async def many_streams(gateway: FaultGateway, requests: int) -> RunOutcome:
-    """All requests stop mid-body, then before or during their answers, and then all succeed."""
+    """All requests stop mid-body, then before or during their responses, and then all succeed."""
     chooser, outcome = Random(6), RunOutcome()
     connecting = asyncio.Semaphore(CONNECTING_AT_ONCE)
     may_go_on = asyncio.Event()
@@ -25,7 +25,7 @@ async def many_streams(gateway: FaultGateway, requests: int) -> RunOutcome:
             await may_go_on.wait()
             await connection.send(request.body[BODY_CUT:])
             try:
-                coming = await connection.answer()
+                coming = await connection.response()
                 outcome.answered(judged(request, coming.status, await coming.body()))
             except BROKEN as error:
                 outcome.wrong.append(f"{request.request_id} was broken off: {error!r}")

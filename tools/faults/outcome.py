@@ -19,7 +19,7 @@ class RunOutcome:
     """Outcomes of the requests of one run."""
 
     right: int = 0
-    """Proper requests to a healthy model server whose answer was correct."""
+    """Proper requests to a healthy model server whose response was correct."""
     broken: Counter[str] = field(default_factory=Counter)
     """Number of faulty requests by fault and outcome."""
     wrong: list[str] = field(default_factory=list)

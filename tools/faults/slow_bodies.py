@@ -64,10 +64,10 @@ async def _round(
 
 
 async def _end(request: Request, connection: Connection, outcome: RunOutcome) -> None:
-    """Send the rest of a slow body; its answer must be correct."""
+    """Send the rest of a slow body; its response must be correct."""
     try:
         await connection.send(request.body[PIECES:])
-        coming = await connection.answer()
+        coming = await connection.response()
         outcome.answered(judged(request, coming.status, await coming.body()))
     except BROKEN as error:
         outcome.wrong.append(f"slow {request.request_id} was broken off: {error!r}")

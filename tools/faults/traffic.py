@@ -1,7 +1,7 @@
-"""Mixed traffic through a gateway; each answer is compared with the expected one.
+"""Mixed traffic through a gateway; each response is compared with the expected one.
 
-The requests are for streams and whole answers, short and long ones, and are sent on schedule
-however slow the answers are. The fake servers write four characters per token, so a lost chunk
+The requests are for streams and whole responses, short and long ones, and are sent on schedule
+however slow the responses are. The fake servers write four characters per token, so a lost chunk
 shows even in the middle of a stream.
 """
 
@@ -30,9 +30,9 @@ class Verdict(Enum):
 
     WHOLE = "whole"
     TRUNCATED = "truncated"
-    """A 200 with an incomplete answer."""
+    """A 200 with an incomplete response."""
     REFUSED = "refused"
-    """A 5xx instead of an answer."""
+    """A 5xx instead of a response."""
     WRONG = "wrong"
     """Anything else: another status, another text, no status at all."""
 
@@ -64,8 +64,8 @@ def kinds(short: int, long: int) -> tuple[Kind, ...]:
 
 
 @dataclass(slots=True)
-class Answer:
-    """Collects an answer; a receiver of :class:`epp.lab.load.client.LoadConnection`."""
+class Response:
+    """Collects a response; a receiver of :class:`epp.lab.load.client.LoadConnection`."""
 
     status: int = 0
     headers: Mapping[bytes, bytes] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Answer:
         return True
 
     def verdict(self, kind: Kind, *, is_complete: bool) -> Verdict:
-        """Return the verdict on the answer.
+        """Return the verdict on the response.
 
         Args:
             kind: The kind of the request.
@@ -103,10 +103,10 @@ class Answer:
 
 
 def _text(body: str, stream: bool) -> str:
-    """Return the text of an answer.
+    """Return the text of a response.
 
     Raises:
-        ValueError: The body is not an answer, or lacks its end.
+        ValueError: The body is not a response, or lacks its end.
     """
     documents = [body]
     if stream:
@@ -130,7 +130,7 @@ class Sent:
     server: str
     """The model server that answered; "" if none did."""
     failure: str = ""
-    """What was received in place of a whole answer, or what ended it; "" for a whole one."""
+    """What was received in place of a whole response, or what ended it; "" for a whole one."""
 
 
 def http_request(host: str, document: dict[str, object], *headers: str) -> bytes:
@@ -217,12 +217,12 @@ class Traffic:
     async def _send(self, number: int, kind: Kind) -> None:
         host, pool = self._gateways[number % len(self._gateways)]
         request = http_request(host, kind.document(f"{number} {kind.name}"))
-        answer, began_at = Answer(), time.monotonic()
+        response, began_at = Response(), time.monotonic()
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 connection = await pool.acquire()
                 try:
-                    await connection.exchange(request, answer)
+                    await connection.exchange(request, response)
                 finally:
                     pool.release(connection)
             is_complete, cause = True, ""
@@ -232,14 +232,14 @@ class Traffic:
             if error.kind not in {ErrorKind.RESET, ErrorKind.MALFORMED}:
                 raise
             is_complete, cause = False, f"{error}: "
-        verdict = answer.verdict(kind, is_complete=is_complete)
-        server = answer.headers.get(b"x-served-by", b"").decode()
+        verdict = response.verdict(kind, is_complete=is_complete)
+        server = response.headers.get(b"x-served-by", b"").decode()
         ended_at = time.monotonic()
         failure = ""
         if verdict is not Verdict.WHOLE:
-            body = answer.body[:_FAILURE_BYTES].decode(errors="replace")
-            failure = f"{verdict.value}: {cause}{answer.status} {body}"
+            body = response.body[:_FAILURE_BYTES].decode(errors="replace")
+            failure = f"{verdict.value}: {cause}{response.status} {body}"
         self.sent.append(
-            Sent(number, kind, began_at, ended_at, answer.status, verdict, server, failure)
+            Sent(number, kind, began_at, ended_at, response.status, verdict, server, failure)
         )
         await self._notify()

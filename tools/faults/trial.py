@@ -18,7 +18,7 @@ _SUCCESSES = 20
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Amount of traffic, and length of its answers."""
+    """Amount of traffic, and length of its responses."""
 
     requests: int = 2000
     rate: float = 80.0
@@ -27,7 +27,7 @@ class Pace:
     long_tokens: int = 80
     """A token takes about 50 ms."""
     drain: str = "1s"
-    """Shorter than the long answers take."""
+    """Shorter than the long responses take."""
     changes: int = 200
     """Number of times a file is rewritten, in scenarios that do."""
 
@@ -115,7 +115,7 @@ async def judge(name: str, run: Run, **facts: Number) -> TrialOutcome:
     made = run.site
     outcome = TrialOutcome(name, made.setting.name, run.traffic.verdicts(), facts)
     outcome.expect("every request has an end", holds=len(run.traffic.sent) >= run.pace.requests)
-    outcome.expect("no wrong answer", holds=not outcome.verdicts[Verdict.WRONG])
+    outcome.expect("no wrong response", holds=not outcome.verdicts[Verdict.WRONG])
     for picker in made.pickers:
         for line in await picker.errors():
             outcome.broken.append(f"the log tells of no fault: {line}")

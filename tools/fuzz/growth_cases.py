@@ -56,10 +56,10 @@ def request(make: Callable[[int], bytes], path: str = TEXT, encoding: str = "") 
     return case
 
 
-def answer(
+def response(
     make: Callable[[int], bytes], path: str = TEXT, kind: str = "text/event-stream", cut: int = 0
 ) -> Case:
-    """Return a case: an answer is read in pieces of ``cut`` bytes, and its model is restored."""
+    """Return a case: a response is read in pieces of ``cut`` bytes, and its model is restored."""
 
     def case(size: int) -> Work:
         body = make(size)
@@ -69,7 +69,7 @@ def answer(
         is_lines = "event" in kind
 
         def work() -> None:
-            reader = parser.answer_reader(make_request(path=path), {"content-type": kind})
+            reader = parser.response_reader(make_request(path=path), {"content-type": kind})
             names = ModelNames("served", "asked", is_event_stream=is_lines)
             assert reader is not None
             for piece in pieces:
@@ -200,8 +200,8 @@ BODIES: dict[str, Callable[[int], bytes]] = {
     "messages of gRPC": lambda n: framed(b"x") * n,
     "empty messages of gRPC": lambda n: bytes(5) * n,
 }
-ANSWERS: dict[str, Case] = {
-    f"{name}, {path.rpartition('/')[2]}, {'in one' if not cut else f'by {cut}'}": answer(
+RESPONSES: dict[str, Case] = {
+    f"{name}, {path.rpartition('/')[2]}, {'in one' if not cut else f'by {cut}'}": response(
         make, path, kind, cut
     )
     for name, make in BODIES.items()
@@ -224,7 +224,7 @@ STREAMS: dict[str, Case] = {
         [Envoy.request_headers, Envoy.request_body],
         _encoded(request_trailers=pb.HttpTrailers()),
     ),
-    "chunks of an answer": stream(
+    "chunks of a response": stream(
         FULL_DUPLEX,
         [
             Envoy.request_headers,
@@ -273,7 +273,7 @@ CONNECTIONS: dict[str, Case] = {
 }
 CASES: dict[str, Case] = {
     **{f"request: {name}": case for name, case in REQUESTS.items()},
-    **{f"answer: {name}": case for name, case in ANSWERS.items()},
+    **{f"response: {name}": case for name, case in RESPONSES.items()},
     **{f"stream: {name}": case for name, case in STREAMS.items()},
     **{f"connection: {name}": case for name, case in CONNECTIONS.items()},
 }

@@ -47,13 +47,13 @@ def _buffers(gateway: Gateway) -> Iterator[Finding]:
             yield warning(
                 limit.path,
                 f"per_connection_buffer_limit_bytes: {limit.number(0)}",
-                "Envoy keeps as much of an answer for each client that does not read",
+                "Envoy keeps as much of a response for each client that does not read",
                 "Set it to 65536, and request_body_buffer_limit of the route for request bodies",
                 set_to(limit.path, 65_536),
             )
         yield from _window(
             use.manager.node.get("http2_protocol_options", _WINDOW),
-            "Envoy keeps as much of an answer for each HTTP/2 stream that is not read",
+            "Envoy keeps as much of a response for each HTTP/2 stream that is not read",
             262_144,
         )
         cluster = gateway.epp_clusters.get(use.epp_cluster)
@@ -61,7 +61,7 @@ def _buffers(gateway: Gateway) -> Iterator[Finding]:
             options = protocol_options(cluster).get("explicit_http_config")
             yield from _window(
                 options.get("http2_protocol_options", _WINDOW),
-                "Envoy keeps as much of an echoed answer for a client that does not read",
+                "Envoy keeps as much of an echoed response for a client that does not read",
                 1_048_576,
             )
 

@@ -58,7 +58,7 @@ class ModelServer:
     """The extracted metrics."""
 
     @property
-    def answers(self) -> bool:
+    def responds(self) -> bool:
         """Whether it speaks HTTP, with or without TLS."""
         return self.speaks in {Speaks.HTTP, Speaks.TLS}
 

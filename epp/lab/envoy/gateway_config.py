@@ -40,7 +40,7 @@ class Mode(Enum):
 
     ADAPTIVE = "adaptive"
     """The buffered request body; of the response, headers and trailers only. Three messages. The
-    endpoint picker may request the response body in its answer to the response headers."""
+    endpoint picker may request the response body in its reply to the response headers."""
 
 
 _LENGTHS = {
@@ -147,7 +147,7 @@ class GatewayConfig:
     sent as gRPC metadata."""
 
     message_timeout_seconds: float = 1000.0
-    """Maximum time for an answer of the endpoint picker, where a request may wait in a queue."""
+    """Maximum time for a reply of the endpoint picker, where a request may wait in a queue."""
 
     keep_content_length: bool = False
     """Lean mode only: keep `content-length`, which the endpoint picker updates if it changes the

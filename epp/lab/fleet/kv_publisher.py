@@ -128,9 +128,9 @@ class KvPublisher:
         while self._replay is not None and int(self._replay.get(zmq.EVENTS)) & zmq.POLLIN:
             frames = self._replay.recv_multipart(zmq.NOBLOCK)
             if len(frames) == _REPLAY_FRAMES and len(frames[2]) == len(_END):
-                self._answer(self._replay, frames[0], int.from_bytes(frames[2], "big"))
+                self._reply(self._replay, frames[0], int.from_bytes(frames[2], "big"))
 
-    def _answer(self, replay: zmq.Socket[bytes], client: bytes, start: int) -> None:
+    def _reply(self, replay: zmq.Socket[bytes], client: bytes, start: int) -> None:
         for number, payload in self._buffer:
             if number >= start:
                 replay.send_multipart((client, b"", number.to_bytes(8, "big"), payload))

@@ -139,8 +139,8 @@ def _respond(
 ) -> None:
     """Respond with a body, or with the error that it raises."""
     try:
-        answer = body()
+        response = body()
     except VllmApiError as error:
         refuse(exchange, error)
     else:
-        exchange.respond(200, answer, content_type)
+        exchange.respond(200, response, content_type)

@@ -62,7 +62,7 @@ class GenerateFormat(StreamFormat):
         self._sequence: Sequence | None = None
 
     def whole(self, sequence: Sequence) -> bytes:
-        return self._answer(sequence, sequence.text(), sequence.finish_reason)
+        return self._response(sequence, sequence.text(), sequence.finish_reason)
 
     def first(self, sequence: Sequence) -> bytes:
         self._sequence = sequence
@@ -72,12 +72,12 @@ class GenerateFormat(StreamFormat):
         self._text += text
         sequence = self._sequence
         assert sequence is not None  # noqa: S101 - `first` comes before
-        return b"data: %b\n\n" % self._answer(sequence, self._text, reason)
+        return b"data: %b\n\n" % self._response(sequence, self._text, reason)
 
     def last(self, sequence: Sequence) -> bytes:
         return DONE
 
-    def _answer(self, sequence: Sequence, text: str, reason: FinishReason | None) -> bytes:
+    def _response(self, sequence: Sequence, text: str, reason: FinishReason | None) -> bytes:
         ids = token_ids(text.encode())
         return _encode(
             {

@@ -21,7 +21,7 @@ import msgspec
 
 from epp.lab.fleet.errors import VllmApiError
 from epp.lab.fleet.exchange import Exchange
-from epp.lab.fleet.upstream import UpstreamAnswer, post
+from epp.lab.fleet.upstream import UpstreamResponse, post
 
 DATA_PARALLEL = b"x-data-parallel-host-port"
 ENCODERS = b"x-encoder-hosts-ports"
@@ -97,11 +97,11 @@ async def run_stages(exchange: Exchange) -> list[tuple[WorkStage, str]]:
 
     async def ask(stage: WorkStage, address: str) -> tuple[WorkStage, str]:
         tagged = {**headers, STAGE: stage.value.encode()}
-        async with post(address, exchange.path, tagged, body) as answer:
-            text = await answer.body()
-            if answer.status != HTTPStatus.OK:
-                raise StageRefusedError(answer.status, text)
-            return stage, answer.served_by
+        async with post(address, exchange.path, tagged, body) as response:
+            text = await response.body()
+            if response.status != HTTPStatus.OK:
+                raise StageRefusedError(response.status, text)
+            return stage, response.served_by
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -131,26 +131,26 @@ async def forward(exchange: Exchange, rank: str, own_name: str) -> StageOutcome:
         StageError: The server cannot be reached or closes the connection early.
     """
     headers = {name: value for name, value in exchange.headers.items() if name != DATA_PARALLEL}
-    async with post(rank, exchange.path, headers, exchange.body) as answer:
-        served_by = answer.served_by
-        later = answer.headers.get(STAGES, b"")
+    async with post(rank, exchange.path, headers, exchange.body) as response:
+        served_by = response.served_by
+        later = response.headers.get(STAGES, b"")
         own = [(WorkStage.FORWARDED, own_name)]
         exchange.common_headers = (
             b"server: fake-vllm\r\nx-served-by: %b\r\n" % served_by.encode("latin-1")
         ) + stages_header(own if later else [*own, (WorkStage.DECODE, served_by)], later)
-        content_type = answer.headers.get(b"content-type", b"application/json")
-        if answer.status == HTTPStatus.OK and b"content-length" not in answer.headers:
-            await _stream(exchange, answer, content_type)
+        content_type = response.headers.get(b"content-type", b"application/json")
+        if response.status == HTTPStatus.OK and b"content-length" not in response.headers:
+            await _stream(exchange, response, content_type)
         else:
-            exchange.respond(answer.status, await answer.body(), content_type)
-        return StageOutcome.COMPLETED if answer.status == HTTPStatus.OK else StageOutcome.REFUSED
+            exchange.respond(response.status, await response.body(), content_type)
+        return StageOutcome.COMPLETED if response.status == HTTPStatus.OK else StageOutcome.REFUSED
 
 
-async def _stream(exchange: Exchange, answer: UpstreamAnswer, content_type: bytes) -> None:
+async def _stream(exchange: Exchange, response: UpstreamResponse, content_type: bytes) -> None:
     writable = asyncio.Event()
     exchange.on_writable = writable.set
     exchange.start_stream(content_type)
-    async for part in answer.parts():
+    async for part in response.parts():
         exchange.write(part)
         while not exchange.writable:  # the client is slower than the other server
             writable.clear()

@@ -12,7 +12,7 @@ from epp.lab.traffic import Conversation, TrafficRequest, Workload
 class ConversationDriver:
     """Sends conversations in an open or a closed loop.
 
-    A conversation ends with its first failed request: later requests would contain its answer.
+    A conversation ends with its first failed request: later requests would contain its response.
 
     Args:
         workload: The conversations to send.

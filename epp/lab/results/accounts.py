@@ -50,7 +50,8 @@ class EppChoice(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: str = ""
     """The endpoint that it chose."""
     predicted_cached_tokens: int | None = None
-    """Prompt tokens that it expected in the endpoint's prefix cache."""
+    """Prompt tokens that it expected in the endpoint's prefix cache; in simulations, in that of the
+    server that computes the prompt."""
     score: float | None = None
     """Score of the endpoint."""
     decision_seconds: float | None = None

@@ -12,7 +12,7 @@ from epp.lab.results import EppChoice
 from epp.lab.simulation.routing import End, Route, RouterRefusal, Tokens
 from epp.parsing.plugins import Usage
 from epp.request_control import PREFIX_MATCHES, EndCause, RoutedRequest
-from epp.request_control.routed_request import AnsweredBy
+from epp.request_control.routed_request import ResponseSource
 
 _EVICTED = RouterRefusal(429, "evicted by flow control")
 _RESPONSE_HEADERS = {"content-type": "text/event-stream; charset=utf-8"}
@@ -57,7 +57,7 @@ class PickerRoute(Route):
         self._routed = routed
         self._began_at: float | None = None
         self._sees_body = False
-        self.choice = _choice(routed)
+        self.choice = _choice(routed, None if prefiller is None else view.addresses[prefiller])
         self.prefiller = prefiller
         if routed.in_flight is not None:
             routed.on_revoked = self._revoke
@@ -70,7 +70,7 @@ class PickerRoute(Route):
         routed, view = self._routed, self._view
         view.catch_up()
         if from_gateway:
-            routed.answered_by = AnsweredBy.GATEWAY_FOR_SERVER
+            routed.response_source = ResponseSource.GATEWAY_FOR_SERVER
         mode = view.mode
         self._sees_body = mode is Mode.FULL_DUPLEX or (
             mode is Mode.ADAPTIVE
@@ -103,7 +103,7 @@ class PickerRoute(Route):
         if self._sees_body and self._began_at is not None:
             reads = tokens is not None and routed.find_reader is not None
             usage = Usage(tokens.prompt, tokens.output, tokens.cached) if tokens and reads else None
-            routed.answer_seen(
+            routed.response_seen(
                 usage,
                 body_bytes=1 if tokens is None else tokens.output,
                 began_at=self._began_at,
@@ -120,15 +120,17 @@ class PickerRoute(Route):
             self.on_revoked(_EVICTED)
 
 
-def _choice(routed: RoutedRequest) -> EppChoice:
+def _choice(routed: RoutedRequest, prefiller: str | None) -> EppChoice:
+    """Return the choice; the prompt is computed at the address `prefiller`, if there is one."""
     matches = routed.state.read(PREFIX_MATCHES)
     decision = routed.decision
-    name = decision.endpoint.name
+    stages = decision.stages.values()
+    computes = next((each for each in stages if each.address == prefiller), decision.endpoint)
     queued = routed.queued
     return EppChoice(
-        endpoint=name,
+        endpoint=decision.endpoint.name,
         predicted_cached_tokens=(
-            None if matches is None else matches.blocks.get(name, 0) * matches.block_size
+            None if matches is None else matches.blocks.get(computes.name, 0) * matches.block_size
         ),
         queue_seconds=None if queued is None else decision.decided_at - decision.received_at,
     )

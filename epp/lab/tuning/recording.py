@@ -144,4 +144,4 @@ class Recording:
             yield f"{missing} of {count} requests were refused: they are sent like the others"
         yield "which prompts share a text: one for each tenant and model, as long as a cache held"
         yield "speed and size of the servers: those of --engine or --scenario"
-        yield "sessions, priorities and other headers: none; clients do not wait for their answers"
+        yield "sessions, priorities and other headers: none; clients do not wait for responses"

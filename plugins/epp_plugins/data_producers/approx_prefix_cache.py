@@ -32,7 +32,8 @@ Eviction: the blocks sent longest ago are evicted first, and of each prompt its 
 ``tracksInFlight``, a prompt stays until its request has ended and is the youngest then, as engines
 keep the blocks of running sequences. The index then follows what the engine evicts, so a learned
 ratio gets no margin; see [the study](../predicted-time-study.md#what-servers-have-evicted). Prompts
-of a prefill stage, and those that other replicas have sent, age from when they are sent.
+of a prefill stage age from when they are sent, because prefill servers compute them in that order
+and release each one when it is computed. Prompts that other replicas have sent age likewise.
 ``maxIndexBytes`` limits all endpoints together. Above it, the endpoint that just got a prompt loses
 its oldest blocks; if that endpoint has less than the average share, one with more loses them
 instead.
@@ -49,7 +50,7 @@ Counters of responses that report their usage, without those with a prefill else
 at the endpoint according to the index) and ``prefix_indexer_observed_tokens_total`` (cached
 according to the endpoint).
 
-Reads:  ``TOKENIZED_PROMPT``; ``PREFILL_PROFILE``; ``ANSWER_USAGE``; ``cache_block_size``,
+Reads:  ``TOKENIZED_PROMPT``; ``PREFILL_PROFILE``; ``RESPONSE_USAGE``; ``cache_block_size``,
 ``cache_blocks``, ``prompt_tokens`` and ``prompts`` of ``endpoint.metrics``.
 Writes: ``PREFIX_MATCHES``; an instance with a name other than its type writes its own key instead,
         for plugins that name it in ``prefixMatchInfoProducerName``.
@@ -69,7 +70,7 @@ from epp.data_layer.plugins import EndpointListener
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
 from epp.replication.plugins import FactSharer, replica_key
 from epp.request_control.plugins import (
-    ANSWER_USAGE,
+    RESPONSE_USAGE,
     DataProducer,
     EndCause,
     ResponseComplete,
@@ -132,7 +133,8 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Blocks kept for an endpoint whose engine does not report the size of its cache."""
     tracks_in_flight: bool = False
     """Whether a prompt is kept until its request has ended, and ages from then on; the gateway must
-    report every end. Otherwise a prompt ages from the time at which it is sent."""
+    report every end. Otherwise, and at the server of a prefill stage, a prompt ages from the time
+    at which it is sent."""
     max_index_bytes: AtLeastOneMiB = DEFAULT_MAX_BYTES
     """Estimated memory for all endpoints together, at least 1 MiB. A block takes about 10 bytes in
     prompts of 256 blocks, 120 in prompts of 4."""
@@ -220,14 +222,14 @@ class ApproxPrefixCacheProducer(
         if prefill is not None and prefill.endpoints:
             endpoint = prefill.endpoints[0].endpoint
             if endpoint is not primary:
-                self._enter(endpoint, request, state, serves_answer=False)
+                self._enter(endpoint, request, state, serves_response=False)
                 state.write(self._prefilled_by, endpoint)
 
     def response_complete(
         self, request: LLMRequest, served_by: Endpoint, cause: EndCause, state: CycleState
     ) -> None:
         self._record.ended(state)
-        usage = state.read(ANSWER_USAGE)
+        usage = state.read(RESPONSE_USAGE)
         if usage is None or usage.prompt_tokens <= 0:
             return
         matches = state.read(self._matches)
@@ -301,9 +303,9 @@ class ApproxPrefixCacheProducer(
         request: LLMRequest,
         state: CycleState,
         *,
-        serves_answer: bool = True,
+        serves_response: bool = True,
     ) -> None:
-        entered = self._record.enter(endpoint, request, state, serves_answer=serves_answer)
+        entered = self._record.enter(endpoint, request, state, serves_response=serves_response)
         if entered is None or self._facts is None:
             return
         if (key := self._keys.get(endpoint.name)) is not None:

@@ -103,7 +103,7 @@ class EndpointPrefixes:
         request: LLMRequest,
         state: CycleState,
         *,
-        serves_answer: bool = True,
+        serves_response: bool = True,
     ) -> tuple[int, Sequence[int]] | None:
         """Record that the prompt was sent to ``endpoint``.
 
@@ -111,7 +111,7 @@ class EndpointPrefixes:
             endpoint: The endpoint.
             request: Has the prompt.
             state: State of the request.
-            serves_answer: Whether the endpoint keeps the prompt until the end of the request.
+            serves_response: Whether the endpoint keeps the prompt until the end of the request.
 
         Returns:
             The block size and the hashes; None if nothing was hashed, or there is no prompt.
@@ -123,7 +123,7 @@ class EndpointPrefixes:
         if not hashes:
             return None
         capacity = self._capacity_for(endpoint, hashes, size)
-        if self._in_use is None or not serves_answer:
+        if self._in_use is None or not serves_response:
             self.index.add(endpoint.name, hashes, capacity)
         else:
             self.ended(state)  # of an earlier choice

@@ -20,10 +20,10 @@ class SentRequest:
         tracked: The endpoint to which it was sent.
         forecast: Its predictions.
         now: Seconds of the model's clock.
-        serves_answer: Whether the endpoint that computes the prompt also sends the response.
+        serves_response: Whether the endpoint that computes the prompt also sends the response.
     """
 
-    __slots__ = ("is_ok", "request", "serves_answer", "target_model", "tracked")
+    __slots__ = ("is_ok", "request", "serves_response", "target_model", "tracked")
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class SentRequest:
         forecast: RequestForecast,
         now: float,
         *,
-        serves_answer: bool,
+        serves_response: bool,
     ) -> None:
         self.tracked = tracked
         self.target_model = forecast.target_model
@@ -41,7 +41,7 @@ class SentRequest:
             total_tokens=forecast.total_tokens,
             target_model=forecast.target_model,
         )
-        self.serves_answer = serves_answer
+        self.serves_response = serves_response
         self.is_ok = False
         """Whether the status of its response is a success."""
 
@@ -55,7 +55,7 @@ class SentRequest:
             find: Returns the tracked endpoint; None if it is not tracked.
             now: Seconds of the model's clock.
         """
-        if endpoint is self.tracked.endpoint or not self.serves_answer:
+        if endpoint is self.tracked.endpoint or not self.serves_response:
             return
         other = find(endpoint)
         if other is None:

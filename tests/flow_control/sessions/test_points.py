@@ -250,7 +250,7 @@ def test_a_check_that_fails_refuses(point: str) -> None:
         ),
     ],
 )
-def test_an_answer_of_another_kind_refuses_and_says_so(register: Register, what: str) -> None:
+def test_a_result_of_another_kind_refuses_and_says_so(register: Register, what: str) -> None:
     made = bench(register)
     job = made.job("job")
     assert made.run() == {}

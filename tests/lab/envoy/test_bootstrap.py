@@ -251,7 +251,7 @@ def test_one_client_is_bounded_in_time_and_memory(mode: Mode, destination: Desti
     assert servers["per_connection_buffer_limit_bytes"] == 64 * 1024
 
 
-def test_answers_of_servers_that_speak_http2_are_bounded_too() -> None:
+def test_responses_of_servers_that_speak_http2_are_bounded_too() -> None:
     *_, servers = make_clusters(endpoint_protocol=ModelServerProtocol.H2C)
     (options,) = servers["typed_extension_protocol_options"].values()
     http2 = options["explicit_http_config"]["http2_protocol_options"]

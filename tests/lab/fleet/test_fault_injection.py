@@ -98,8 +98,8 @@ async def test_a_hang_stalls_a_stream_which_goes_on_afterwards(
     assert server.engine.running[0].generated == generated
     hung.cancel()
     await server.inject(ServerFaults())
-    answer = (await request).json()
-    assert answer["usage"]["completion_tokens"] == 20
+    response = (await request).json()
+    assert response["usage"]["completion_tokens"] == 20
     entry = await logged(fleet)
     # The log has the time of clients, in which 17 of 20 steps of 20 ms follow the hang of 0.3 s.
     assert entry["finished_at"] - entry["first_token_at"] > 0.3 + 17 * 0.02
@@ -148,8 +148,8 @@ async def test_a_cold_start_answers_503_until_the_model_is_loaded(
     fleet = await make_fleet()
     server, client = fleet.servers[0], make_client(fleet)
     await server.inject(ServerFaults(loading=True, restarts=1))
-    answers = [await client.get("/health"), await client.get("/metrics"), await complete(client)]
-    assert [answer.status_code for answer in answers] == [503, 503, 503]
+    responses = [await client.get("/health"), await client.get("/metrics"), await complete(client)]
+    assert [response.status_code for response in responses] == [503, 503, 503]
     await server.inject(ServerFaults(restarts=1))
     assert (await client.get("/health")).status_code == 200
     assert (await complete(client)).status_code == 200
@@ -165,13 +165,13 @@ async def test_another_server_at_the_address_has_its_own_model_and_name(
     client = make_client(fleet)
     models = (await client.get("/v1/models")).json()["data"]
     assert [model["id"] for model in models] == ["other"]
-    answer = await complete(client, model="tiny")
-    assert answer.status_code == 404
-    assert answer.headers["x-served-by"] == "successor-of-endpoint-0"
+    response = await complete(client, model="tiny")
+    assert response.status_code == 404
+    assert response.headers["x-served-by"] == "successor-of-endpoint-0"
     assert 'model_name="other"' in (await client.get("/metrics")).text
     await server.inject(ServerFaults(restarts=2))
-    answer = await complete(make_client(fleet), model="ad1")
-    assert (answer.status_code, answer.headers["x-served-by"]) == (200, "endpoint-0")
+    response = await complete(make_client(fleet), model="ad1")
+    assert (response.status_code, response.headers["x-served-by"]) == (200, "endpoint-0")
 
 
 async def test_faults_of_the_metrics_page(make_fleet: MakeFleet, make_client: MakeClient) -> None:

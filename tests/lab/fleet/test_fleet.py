@@ -64,7 +64,7 @@ async def test_a_taken_port_is_named_and_nothing_keeps_running() -> None:
     assert not any(server.listening for server in fleet.servers)
 
 
-async def test_all_servers_give_the_same_answer_to_a_prompt(
+async def test_all_servers_give_the_same_response_to_a_prompt(
     make_fleet: MakeFleet, make_client: MakeClient
 ) -> None:
     fleet = await make_fleet(endpoints=2, speed={1: 0.3})

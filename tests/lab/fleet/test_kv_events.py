@@ -116,8 +116,8 @@ def tokens_of(event: Any) -> list[int]:
 
 
 async def complete(client: httpx.AsyncClient, prompt: str = PROMPT, **fields: Any) -> None:
-    answer = await client.post("/v1/completions", json={"prompt": prompt, **fields})
-    assert answer.status_code == 200
+    response = await client.post("/v1/completions", json={"prompt": prompt, **fields})
+    assert response.status_code == 200
 
 
 def recorded_events() -> dict[str, dict[str, Any]]:
@@ -152,16 +152,16 @@ async def test_maps_have_the_fields_of_the_recording(
     assert list(removed) == list(recorded["BlockRemoved"])
 
 
-async def test_the_next_turn_continues_the_blocks_of_the_answer(
+async def test_the_next_turn_continues_the_blocks_of_the_response(
     make_fleet: MakeFleet, make_client: MakeClient, sockets: Sockets
 ) -> None:
     fleet = await make_fleet(kv_events=EVENTS, engine=EngineConfig(adapters=("ad1",)))
     client = make_client(fleet)
     subscriber = await subscribed(sockets, fleet, client)
-    answer = await client.post(
+    response = await client.post(
         "/v1/completions", json={"model": "ad1", "prompt": PROMPT, "max_tokens": 29}
     )
-    text = PROMPT + answer.json()["choices"][0]["text"]
+    text = PROMPT + response.json()["choices"][0]["text"]
     tokens: list[int] = []
     hashes: list[int] = []
     while len(hashes) < 8:  # 128 tokens are computed, the last one is not
@@ -253,7 +253,7 @@ async def test_a_request_goes_on_while_the_publisher_restarts(
             await asyncio.sleep(0)
     await server.inject(ServerFaults(kv_events_restarts=1))
     await request
-    # The block of the prompt's end and of the answer, after a restart without the prompt's others.
+    # The block of the prompt's end and the response, after a restart without the prompt's others.
     assert await Subscriber(sockets, server).replayed(0) == [0]
 
 

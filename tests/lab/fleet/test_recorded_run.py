@@ -101,7 +101,7 @@ def test_the_queues_are_as_long_as_recorded(run: Run) -> None:
     _, seen = run
     values = page("load_a").values
     running, waiting, usage = (sum(column) / len(seen) for column in zip(*seen, strict=True))
-    # The pages were saved at a moment when one of 40 clients had just got its answer.
+    # The pages were saved at a moment when one of 40 clients had just got its response.
     assert running == pytest.approx(values["num_requests_running"], abs=1)
     assert waiting == pytest.approx(values["num_requests_waiting"], abs=1)
     assert usage == pytest.approx(values["kv_cache_usage_perc"], rel=0.1)

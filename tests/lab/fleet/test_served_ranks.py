@@ -64,9 +64,9 @@ async def test_without_it_the_least_loaded_rank_is_chosen(
 async def test_a_rank_that_does_not_exist_is_refused(
     make_fleet: MakeFleet, make_client: MakeClient, rank: str
 ) -> None:
-    answer = await complete(make_client(await make_fleet(ranks=2)), rank)
-    assert answer.status_code == 400
-    assert "is out of range [0, 2)" in answer.json()["error"]["message"]
+    response = await complete(make_client(await make_fleet(ranks=2)), rank)
+    assert response.status_code == 400
+    assert "is out of range [0, 2)" in response.json()["error"]["message"]
 
 
 async def test_series_without_a_rank_are_there_once(

@@ -30,7 +30,7 @@ from epp.lab.results import ErrorKind, Slo, summarise
 from epp.lab.traffic import TrafficError, load_traffic
 from epp.lab.traffic.workload import at_rate
 
-from .model_server import StartServer, http_answer, sends
+from .model_server import StartServer, http_response, sends
 
 SLO = Slo(ttft_seconds=0.5)
 PLAN = LoadPlan(url="http://127.0.0.1:1", model="m", rate=1.0, requests=1, slo=SLO)
@@ -152,7 +152,7 @@ def test_failures_are_reported_with_the_answer() -> None:
 
 
 async def test_a_run_that_can_only_miss_is_cut_short(start_server: StartServer) -> None:
-    server = await start_server(sends(http_answer(b"busy", status="503 Busy")))
+    server = await start_server(sends(http_response(b"busy", status="503 Busy")))
     plan = LoadPlan(
         url=server.url, model="m", rate=1.0, duration_seconds=1.0, slo=Slo(latency_seconds=9.0)
     )

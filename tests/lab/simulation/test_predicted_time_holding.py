@@ -118,7 +118,7 @@ def test_requests_held_for_a_server_that_dies_go_elsewhere() -> None:
     crash = [{"kind": "crash", "at": 10, "for": 30, "worker": 1}]
     ended = outcome(faults=crash, traffic=TRAFFIC | {"arrivals": {"rate": 6}})
     lost = [each for each in ended.records if not each.succeeded]
-    assert len(lost) < 10  # those whose answers it cut off
+    assert len(lost) < 10  # those whose responses it cut off
     later = [each for each in ended.records if 11 < each.started_at < 35]
     assert later
     assert all(each.succeeded and each.worker != "worker-1" for each in later)
