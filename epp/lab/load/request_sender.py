@@ -13,7 +13,7 @@ from epp.lab.load.http2 import Http2Transport
 from epp.lab.load.outgoing import RequestSource
 from epp.lab.load.plan import LoadPlan
 from epp.lab.load.request_headers import FAIRNESS_ID, OBJECTIVE, REQUEST_ID
-from epp.lab.load.response import Response
+from epp.lab.load.response import LoadResponse
 from epp.lab.results.record import ErrorKind, Record
 
 
@@ -63,7 +63,7 @@ class HttpRequestSender:
         if request_id is None:
             request_id = f"{self._run_id}-{index}"
             headers = (*headers, (REQUEST_ID, request_id))
-        response = Response(
+        response = LoadResponse(
             clock,
             origin=run_started_at,
             leaves_early=outgoing.leaves_early,

@@ -62,8 +62,8 @@ class _Event(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Event).decode
 
 
-class Response:
-    """Receives and decodes the response of an OpenAI API (a `client.Receiver`).
+class LoadResponse:
+    """Receives and decodes the response of an OpenAI API (a `client.ResponseReceiver`).
 
     Times are seconds after `origin`, a time of `clock`.
     """
