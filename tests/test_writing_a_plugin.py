@@ -174,7 +174,7 @@ def reading(folder: Path) -> Iterator[Reader]:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)  # needs 13 s of CPU time
 def test_a_reader_who_follows_the_page_sees_what_it_says(tmp_path: Path) -> None:
     with reading(tmp_path) as reader:
         for block in blocks():

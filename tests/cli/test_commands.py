@@ -314,7 +314,8 @@ def test_fleet_serves_and_load_runs_against_it(tmp_path: Path) -> None:
         assert len(lengths) > 1
 
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        # 3: on a busy machine, the fleet itself was the bottleneck.
+        assert process.wait(60) in {0, 3}
     lines = (tmp_path / "record.jsonl").read_text().splitlines()
     assert [json.loads(line)["outcome"] for line in lines] == ["completed"] * 40
 

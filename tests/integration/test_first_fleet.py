@@ -30,7 +30,7 @@ OPTIONS = {
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),  # needs 12 s of CPU time
     pytest.mark.skipif(shutil.which("curl") is None, reason="the page's commands need curl"),
 ]
 

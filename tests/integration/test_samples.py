@@ -6,12 +6,11 @@ has prompts of its own, so what others left in prefix indexes does not matter.
 
 import asyncio
 import signal
-import socket
 import sys
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +24,7 @@ from epp.lab.fleet import FakeServer, WorkStage
 from epp_plugins.data_producers.predicted_time import PredictedTimeProducer
 from epp_plugins.state_keys import GPU_UTILIZATION
 from tools.harness.gateway import NO_FAULTS, Gateway, until
+from tools.harness.kube.server import free_ports
 
 from .samples import FOLDER, ROOT, read_sample, running_sample
 
@@ -423,7 +423,7 @@ async def test_a_request_goes_through_the_stages_that_it_needs(
 async def test_ranks_behind_one_port_are_told_apart(stranger: Stranger) -> None:
     sample = await asyncio.to_thread(read_sample, "data-parallel")
     assert "--first-port=8000" in " ".join(sample.words)
-    ports = free_ports(sample.fleet_size)
+    ports = tuple(await asyncio.to_thread(free_ports, sample.fleet_size))
 
     def change(config: str) -> str:
         assert "primaryPort: 8000" in config
@@ -447,12 +447,6 @@ async def test_ranks_behind_one_port_are_told_apart(stranger: Stranger) -> None:
         assert stranger.connections == 0
         gateway.assert_untouched()
         assert await gateway.faults() == NO_FAULTS
-
-
-def free_ports(count: int) -> tuple[int, ...]:
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return tuple(probe.getsockname()[1] for probe in probes)
 
 
 # --- labels and headers -----------------------------------------------------------------------

@@ -26,7 +26,7 @@ ENVIRONMENT = os.environ | {
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),  # needs 6 s of CPU time
     pytest.mark.skipif(shutil.which("curl") is None, reason="the page's commands need curl"),
 ]
 

@@ -1,5 +1,6 @@
 """The cost target, for a few seconds, counting calls and bytes instead of seconds."""
 
+import gc
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -25,18 +26,23 @@ def _quiet() -> Iterator[None]:
 
 
 def most_calls(made: cost.Call) -> int:
-    """Return how many functions the longest step calls, those written in C among them."""
+    """Return how many functions the longest step calls, those written in C among them.
+
+    Garbage is not collected meanwhile: finalizers of unrelated objects would count.
+    """
     counts = [0]
 
     def profile(_frame: FrameType, event: str, _argument: Any) -> None:
         counts[-1] += event in {"call", "c_call"}
 
+    gc.disable()
     sys.setprofile(profile)
     try:
         for _ in made.steps():
             counts.append(0)  # noqa: PERF401 - the last of them is counted in meanwhile
     finally:
         sys.setprofile(None)
+        gc.enable()
     return max(counts)
 
 

@@ -133,8 +133,8 @@ async def test_stop_ends_silent_connections_at_once() -> None:
 # --- connections that end otherwise ---------------------------------------------------------------
 
 
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+def open_descriptors() -> set[str]:
+    return {each.name for each in Path("/proc/self/fd").iterdir()}
 
 
 def half_close(raw: socket.socket) -> None:
@@ -181,7 +181,8 @@ def test_dropped_connection_leaves_nothing_behind(
             for raw in sockets:
                 raw.close()
             await asyncio.sleep(0)
-            assert await loop.run_in_executor(None, open_descriptors) == before
+            # Meanwhile, the garbage collector may have closed some of other tests.
+            assert await loop.run_in_executor(None, open_descriptors) <= before
             assert [handler.resets for handler in served.handlers] == [1] * len(served.handlers)
             assert served.server.open_streams == 0
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from epp.observability import TransportCollector
 from epp.observability.deprecated_metrics import MirroredCollector
 from epp.outlier_detection import OutlierSettings
 from epp.transport import TlsSettings
+from tools.harness.kube.server import free_ports
 
 MODES = tuple(Mode)
 TRANSPORTS: tuple[Transport, ...] = ("http2", "grpcio")
@@ -230,6 +231,10 @@ async def running(
     changes the bootstrap of Envoy, and ``listener`` is Envoy's listener in the gateway's URL.
     """
     fleet = fleet or FleetConfig(endpoints=3, time_scale=0.05)
+    if not (fleet.ports or fleet.first_port):
+        # No connection takes the port of a server that refuses connections for a time.
+        ports = await asyncio.to_thread(free_ports, fleet.endpoints)
+        fleet = replace(fleet, ports=tuple(ports))
     async with (
         Fleet(fleet) as servers,
         _endpoints_file(servers, labels) as endpoints_file,
