@@ -54,7 +54,7 @@ from epp.tracing import ProcessTracing, Tracer
 from epp.transport import OpenStream, Server, observed
 
 if TYPE_CHECKING:
-    from epp.kubernetes.cluster import Cluster
+    from epp.kubernetes.cluster import KubernetesCluster
 
 __all__ = ["App", "Ports", "ServeSettings", "Transport"]
 
@@ -148,7 +148,7 @@ class App:
             self.metrics.registry.register(ReplicaCollector(replica))
         return replica
 
-    def _join_cluster(self) -> "Cluster | None":
+    def _join_cluster(self) -> "KubernetesCluster | None":
         """Return the cluster with the endpoints; None if they come from elsewhere.
 
         Raises:
@@ -165,11 +165,11 @@ class App:
             )
             return None
         try:
-            from epp.kubernetes.cluster import Cluster  # noqa: PLC0415 - of an extra
+            from epp.kubernetes.cluster import KubernetesCluster  # noqa: PLC0415 - of an extra
         except ImportError as error:
             raise DiscoveryError(str(error)) from error
         several = source if isinstance(source, PoolsSource) else None
-        return Cluster(
+        return KubernetesCluster(
             source.namespace,
             self.metrics.registry,
             lease_of=settings.pool_name if several is None else several.title,

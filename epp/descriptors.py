@@ -9,7 +9,7 @@ from epp.data_layer import EndpointStore
 from epp.health import MAX_CONNECTIONS as MAX_HEALTH_CONNECTIONS
 from epp.scheduling import Endpoint
 from epp.settings import ServeSettings
-from epp.sockets import Demand, Shares, descriptor_limit, share_out
+from epp.sockets import DescriptorDemand, Shares, descriptor_limit, share_out
 from epp.transport.eviction import connections_for, descriptors_for
 
 LEAST_SCRAPES = 256
@@ -35,7 +35,7 @@ def share_descriptors(settings: ServeSettings, *, sources: int) -> tuple[Shares,
         settings: Configured connection limits of the ports.
         sources: Number of data sources that scrape every endpoint.
     """
-    demand = Demand(
+    demand = DescriptorDemand(
         ext_proc=descriptors_for(settings.transport_settings.max_connections),
         health=descriptors_for(MAX_HEALTH_CONNECTIONS),
         metrics=settings.max_metrics_connections,
@@ -47,8 +47,8 @@ def share_descriptors(settings: ServeSettings, *, sources: int) -> tuple[Shares,
         health=connections_for(shares.health),
         metrics=shares.metrics,
     )
-    tell = log.info if shares.is_enough else log.warning
-    tell(
+    write = log.info if shares.is_enough else log.warning
+    write(
         "descriptors shared out" if shares.is_enough else "too few descriptors, ports have fewer",
         limit=shares.limit,
         needed=shares.needed,

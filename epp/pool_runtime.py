@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from epp.admin import DecisionFile, Explanations
+from epp.admin import DecisionFile, PoolDecisions
 from epp.admin.config_page import PATH as CONFIG_PAGE
 from epp.admin.config_page import RELOAD_PATH, ConfigView
 from epp.admin.live import ConfigReading, LiveSource, PoolReader
@@ -259,7 +259,7 @@ class PoolRuntime:
         self._drain_calls = DrainCalls(self.store, line=self._endpoints_view.line, clock=clock)
         self.store.add_listener(self._drain_calls)
         self._learn_names(metrics)
-        self.explanations = Explanations(
+        self.explanations = PoolDecisions(
             settings.explain,
             clock,
             doubted=None if self.outliers is None else self.outliers.doubted,

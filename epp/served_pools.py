@@ -5,7 +5,7 @@ from typing import Final, Protocol
 
 from epp.descriptors import PoolDescriptors
 from epp.ext_proc import OneHandler, RequestHandlers
-from epp.observability import AdminAction, DebugPage, EventSource, Registry
+from epp.observability import AdminAction, DebugPage, EventSource, MetricsRegistry
 from epp.pool_runtime import PoolRuntime
 from epp.sockets import Shares
 
@@ -35,7 +35,7 @@ class ServedPools(RequestHandlers, Protocol):
     def use_descriptors(self, shares: Shares) -> None:
         """Warn if scraping needs more descriptors than ``shares`` has for it."""
 
-    def registries(self) -> Mapping[str, Registry]:
+    def registries(self) -> Mapping[str, MetricsRegistry]:
         """Return the metrics of each pool; none if they are among those of the process."""
 
     def debug_pages(self) -> Mapping[str, DebugPage]:
@@ -101,7 +101,7 @@ class OnePool(OneHandler):
         pool = self.pool
         pool.store.add_listener(PoolDescriptors(pool.store, shares, lambda: pool.scrapes))
 
-    def registries(self) -> Mapping[str, Registry]:
+    def registries(self) -> Mapping[str, MetricsRegistry]:
         return {}
 
     def debug_pages(self) -> Mapping[str, DebugPage]:

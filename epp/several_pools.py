@@ -27,7 +27,7 @@ from epp.data_layer import DataLayerError
 from epp.descriptors import PoolDescriptors
 from epp.ext_proc import MatchedPool, PoolMatcher, RequestHandler
 from epp.kubernetes.source import PodSource, PoolRef, PoolsSource
-from epp.observability import AdminAction, DebugPage, EventSource, Metrics, Registry
+from epp.observability import AdminAction, DebugPage, EventSource, Metrics, MetricsRegistry
 from epp.pool_runtime import PoolRuntime
 from epp.replication import Replica
 from epp.request_control import BodyLanes, Refusals
@@ -39,7 +39,7 @@ from epp.timetable import Timetable
 from epp.tracing import Tracer
 
 if TYPE_CHECKING:
-    from epp.kubernetes.cluster import Cluster
+    from epp.kubernetes.cluster import KubernetesCluster
     from epp.kubernetes.namespace_objects import NamespaceObjects
 
 _log = structlog.get_logger(__name__)
@@ -108,7 +108,7 @@ class SeveralPools:
         self,
         settings: ServeSettings,
         source: PoolsSource,
-        cluster: "Cluster",
+        cluster: "KubernetesCluster",
         *,
         metrics: Metrics,
         installed: InstalledPlugins,
@@ -165,7 +165,7 @@ class SeveralPools:
     def use_descriptors(self, shares: Shares) -> None:
         self._shares = shares
 
-    def registries(self) -> Mapping[str, Registry]:
+    def registries(self) -> Mapping[str, MetricsRegistry]:
         return {name: pool.metrics.registry for name, pool in self.pools.items()}
 
     def debug_pages(self) -> Mapping[str, DebugPage]:

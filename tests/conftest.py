@@ -2,7 +2,9 @@
 
 import gc
 import inspect
+import signal
 import ssl
+import sys
 from collections.abc import Generator, Iterator
 from functools import cache
 from typing import Any
@@ -13,12 +15,20 @@ import structlog
 from blockbuster import blockbuster_ctx
 from grpc import aio
 from hypothesis import is_hypothesis_test, settings
+from hypothesis.internal.conjecture import providers
 from log_watch import Logs, watched_logs
+from looptime._internal import plugin
 
 from epp.observability.log_levels import LEVELS
 
+_HANDLED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+"""The signals that commands handle."""
+
 settings.register_profile("reproducible", derandomize=True, deadline=None)
 settings.load_profile("reproducible")
+# Hypothesis also draws the constants of all modules that are loaded: examples would depend on what
+# ran before them in the process, and a failure could not be reproduced alone.
+providers._get_local_constants = lambda: providers._local_constants
 
 
 @pytest.hookimpl(wrapper=True)
@@ -33,8 +43,7 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
-        gc.collect()
-        gc.freeze()
+        gc.freeze()  # the garbage, too: to collect it takes a second
 
 
 @pytest.hookimpl(trylast=True)
@@ -56,6 +65,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(90))
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.path not in first)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _remember_fixtures_of_event_loops() -> Iterator[None]:
+    """Let looptime decide once for each fixture whether it makes an event loop.
+
+    It searches pytest-asyncio for that in the setup of every fixture: 2 ms a test.
+    """
+    search = plugin._should_patch
+    known: dict[tuple[str, str], bool] = {}
+
+    def remembered(fixture: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> bool:
+        key = fixture.func.__module__, fixture.argname  # all that the search depends on
+        if key not in known:
+            known[key] = search(fixture, request)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plugin, "_should_patch", remembered)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -87,12 +116,23 @@ def _keep_grpc_aio() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _keep_the_logging_configuration() -> Iterator[None]:
+def _keep_the_configuration_of_the_process() -> Iterator[None]:
     """Undo what a command that runs in the test's process has configured."""
-    before = structlog.get_config()
+    logging, seconds, thresholds = (
+        structlog.get_config(),
+        sys.getswitchinterval(),
+        gc.get_threshold(),
+    )
+    handlers = [(number, signal.getsignal(number)) for number in _HANDLED]
     yield
-    if structlog.get_config() != before:
-        structlog.configure(**before)
+    if structlog.get_config() != logging:
+        structlog.configure(**logging)
+    sys.setswitchinterval(seconds)
+    gc.set_threshold(*thresholds)
+    for number, handler in handlers:
+        # A closed uvloop leaves its own handler there.
+        if signal.getsignal(number) != handler:
+            signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

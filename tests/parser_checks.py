@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from epp.parsing.plugins import AnswerReader, HttpCall, ParseError, Parser, Usage
+from epp.parsing.plugins import HttpCall, ParseError, Parser, ResponseReader, Usage
 from epp.scheduling import LLMRequest
 
 JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -54,15 +54,17 @@ def request_or_refusal(parser: Parser, body: bytes, *, path: str = "") -> LLMReq
     return request
 
 
-def usage_of(reader: AnswerReader | None, *pieces: bytes) -> Usage | None:
-    """What ``reader`` finds in an answer that comes in ``pieces``."""
+def usage_of(reader: ResponseReader | None, *pieces: bytes) -> Usage | None:
+    """What ``reader`` finds in a response that comes in ``pieces``."""
     assert reader is not None
     for piece in pieces:
         reader.feed(piece)
     return reader.usage()
 
 
-def usages_by_cut(reader: Callable[[], AnswerReader | None], answer: bytes) -> set[Usage | None]:
-    """What is found in ``answer`` cut in two at every place, and in its single bytes."""
-    found = {usage_of(reader(), answer[:cut], answer[cut:]) for cut in range(len(answer) + 1)}
-    return found | {usage_of(reader(), *(answer[at : at + 1] for at in range(len(answer))))}
+def usages_by_cut(
+    reader: Callable[[], ResponseReader | None], response: bytes
+) -> set[Usage | None]:
+    """What is found in ``response`` cut in two at every place, and in its single bytes."""
+    found = {usage_of(reader(), response[:cut], response[cut:]) for cut in range(len(response) + 1)}
+    return found | {usage_of(reader(), *(response[at : at + 1] for at in range(len(response))))}

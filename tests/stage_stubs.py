@@ -139,8 +139,8 @@ class Stages:
             for place, each in enumerate(endpoints, 1)
         ]
         result = Scheduler(self.handler, profiles).schedule(asked, pool, state)
-        told = [self.handler] if isinstance(self.handler, PreRequest) else []
-        for plugin in [*told, *self.after]:
+        hooks = [self.handler] if isinstance(self.handler, PreRequest) else []
+        for plugin in [*hooks, *self.after]:
             plugin.pre_request(asked, result, state)
         headers_to_set = state.read(REQUEST_HEADERS_TO_SET)
         return Outcome(list(self.runs), result, headers_to_set or {}, state)

@@ -72,8 +72,8 @@ class Running:
     async def health(self, service: str = "") -> int:
         async with aio.insecure_channel(f"127.0.0.1:{self.ports.health}") as channel:
             stub = health_pb2_grpc.HealthStub(channel)
-            answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
-            return int(answer.status)
+            response = await stub.Check(health_pb2.HealthCheckRequest(service=service))
+            return int(response.status)
 
     async def until_ready(self) -> None:
         async with asyncio.timeout(10):
@@ -128,9 +128,9 @@ async def test_app_serves_health_and_metrics_of_its_pool() -> None:
         async with client, asyncio.timeout(10):
             page = ""
             while 'ready_endpoints{name="gpus"} 2.0' not in page:  # until both are scraped
-                answer = await client.get(f"http://127.0.0.1:{epp.ports.metrics}/metrics")
-                assert answer.status_code == 200
-                page = answer.text
+                response = await client.get(f"http://127.0.0.1:{epp.ports.metrics}/metrics")
+                assert response.status_code == 200
+                page = response.text
         assert 'average_queue_size{name="gpus"} 0.0' in page
 
 
@@ -181,8 +181,8 @@ async def test_health_goes_off_while_the_loop_stands_still(
             f"127.0.0.1:{epp.ports.health}",
         )
         async with aio.insecure_channel(address) as channel:
-            answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=10)
-            assert answer.status == Status.SERVING
+            response = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=10)
+            assert response.status == Status.SERVING
         with grpc.insecure_channel(address) as channel:
             # Blocking calls on the loop's own thread: as in a plugin that never returns.
             stub = health_pb2_grpc.HealthStub(channel)
@@ -220,9 +220,9 @@ async def test_a_stream_in_its_response_is_ended_well_when_the_drain_time_is_ove
         await epp.until_ready()
         async with stream_to(epp.ports) as call:
             await routed(call)
-            answer = pb.ProcessingRequest()
-            answer.response_headers.headers.headers.add(key=":status", raw_value=b"200")
-            await call.write(answer)
+            response = pb.ProcessingRequest()
+            response.response_headers.headers.headers.add(key=":status", raw_value=b"200")
+            await call.write(response)
             assert (await call.read()).WhichOneof("response") == "response_headers"
             assert sum(e.load.in_flight for e in epp.app.pool.store.snapshot) == 1
 
@@ -252,12 +252,12 @@ async def test_the_drain_begins_when_its_delay_is_over(logs: Logs) -> None:
     async with running(drain_delay_seconds=0.01) as epp:
         epp.stop.set()
         await epp.task
-    told = [line["event"] for line in logs.entries]
-    assert told[-3:] == ["not ready any more", "draining", "endpoint picker stopped"]
+    events = [line["event"] for line in logs.entries]
+    assert events[-3:] == ["not ready any more", "draining", "endpoint picker stopped"]
 
 
 @pytest.mark.parametrize("transport", ["http2", "grpcio"])
-async def test_health_is_answered_on_the_ext_proc_port_if_so_told(transport: str) -> None:
+async def test_health_is_answered_on_the_ext_proc_port_if_so_configured(transport: str) -> None:
     Status = health_pb2.HealthCheckResponse  # noqa: N806 - a class
     request = health_pb2.HealthCheckRequest(service=EXT_PROC_SERVICE)
     async with running(transport=transport, health_checking=True, drain_timeout_seconds=60) as epp:
@@ -646,7 +646,7 @@ import msgspec
 
 from epp.data_layer.plugins import EndpointDiscovery, EndpointSpec
 
-told = []
+calls = []
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -664,10 +664,10 @@ class Clashing(EndpointDiscovery):
         try:
             await asyncio.Event().wait()
         finally:
-            told.append("ended")
+            calls.append("ended")
 
     def close(self) -> None:
-        told.append("closed")
+        calls.append("closed")
 '''
 
 
@@ -688,8 +688,8 @@ async def test_discovery_that_is_given_up_is_closed_after_it_has_ended(
             await asyncio.to_thread(config.path.write_text, text)
             await logs.until("configuration refused")
         plugin = (await asyncio.to_thread(load_plugin_file, file, "Clashing")).plugin
-        told = vars(sys.modules[plugin.__module__])["told"]
-        assert told == ["ended", "closed"]
+        calls = vars(sys.modules[plugin.__module__])["calls"]
+        assert calls == ["ended", "closed"]
         assert epp.app.pool.graph is graph
         assert epp.app.pool.director.pipeline is pipeline
         assert epp.app.pool.store.snapshot is endpoints
@@ -769,12 +769,12 @@ async def test_replicas_with_different_plugin_files_are_told_apart(
     assert len(labels(one)["version"]) == 12
 
 
-async def test_what_is_odd_about_a_configuration_is_told_at_the_start() -> None:
+async def test_what_is_odd_about_a_configuration_is_reported_at_the_start() -> None:
     text = DEFAULT_CONFIG.replace("llm-d.ai/", "inference.networking.x-k8s.io/")
     with watched_logs() as logs:
         await asyncio.to_thread(App, make_settings(config=load_text(text, "test")))
-    (told,) = [each for each in logs.entries if each["log_level"] == "warning"]
-    assert "apiVersion: is deprecated" in told["problem"]
+    (entry,) = [each for each in logs.entries if each["log_level"] == "warning"]
+    assert "apiVersion: is deprecated" in entry["problem"]
 
 
 READERS_OF_OBJECTS = """
@@ -793,7 +793,7 @@ dataLayer:
 """
 
 
-async def test_without_a_cluster_plugins_that_read_objects_are_told_of_and_get_none() -> None:
+async def test_without_a_cluster_plugins_that_read_objects_are_reported_and_get_none() -> None:
     with watched_logs() as logs:
         async with (
             Fleet(FleetConfig(endpoints=2)) as fleet,
@@ -802,15 +802,15 @@ async def test_without_a_cluster_plugins_that_read_objects_are_told_of_and_get_n
             await epp.until_ready()
             assert len(epp.app.pool.store.snapshot) == 2
     event = "plugin gets no Kubernetes objects, as the endpoints are not from that API"
-    told = [each for each in logs.entries if each["event"] == event]
-    assert sorted((each["plugin"], each["log_level"]) for each in told) == [
+    logged = [each for each in logs.entries if each["event"] == event]
+    assert sorted((each["plugin"], each["log_level"]) for each in logged) == [
         ("disaggregatedset-rollout-screener", "warning"),
         ("k8s-notification-source", "warning"),
         ("topology-extractor", "info"),
     ]
 
 
-async def test_asking_for_a_reload_without_a_file_is_told_to_be_in_vain() -> None:
+async def test_asking_for_a_reload_without_a_file_is_reported_to_be_in_vain() -> None:
     app = await asyncio.to_thread(App, make_settings())
     with watched_logs() as logs:
         assert list(await app.reload_now()) == [""]

@@ -79,8 +79,8 @@ class Gateway:
 
     async def metrics(self) -> dict[str, float]:
         async with httpx.AsyncClient(trust_env=False) as client:
-            answer = await client.get(f"http://127.0.0.1:{self.ports['metrics']}/metrics")
-        lines = (line.rsplit(" ", 1) for line in answer.text.splitlines() if line[0] != "#")
+            response = await client.get(f"http://127.0.0.1:{self.ports['metrics']}/metrics")
+        lines = (line.rsplit(" ", 1) for line in response.text.splitlines() if line[0] != "#")
         return {name: float(value) for name, value in lines}
 
     def log_lines(self, event: str) -> list[str]:
@@ -89,8 +89,8 @@ class Gateway:
 
 async def check(channel: aio.Channel) -> int:
     question = health_pb2.HealthCheckRequest(service="liveness")
-    answer = await health_pb2_grpc.HealthStub(channel).Check(question, timeout=20)
-    return int(answer.status)
+    response = await health_pb2_grpc.HealthStub(channel).Check(question, timeout=20)
+    return int(response.status)
 
 
 @asynccontextmanager
@@ -150,13 +150,13 @@ async def test_idle_connections_at_every_port_take_nothing_from_envoy_and_probes
                 stack.enter_context(crowd(port, UNFINISHED[name] if is_slow else b""))
             assert await served.probe() == SERVING
             assert await check(envoy) == SERVING
-            told = await served.metrics()
+            metrics = await served.metrics()
             assert served.descriptors <= 512 - 64, "the reserve is left alone"
             assert served.threads <= threads + 4, "a default executor may have grown"
         for name in served.ports:
             labels = f'{{port="{name}",reason="evicted"}}'
-            assert told[f"llm_d_epp_port_connections_closed_total{labels}"] > 0
-            assert told[f'llm_d_epp_port_accept_pauses_total{{port="{name}"}}'] == 0
+            assert metrics[f"llm_d_epp_port_connections_closed_total{labels}"] > 0
+            assert metrics[f'llm_d_epp_port_accept_pauses_total{{port="{name}"}}'] == 0
         (line,) = served.log_lines("too few descriptors, ports have fewer")
         assert json.loads(line)["limit"] == 512
 
@@ -179,9 +179,9 @@ async def test_a_process_without_descriptors_serves_those_who_are_connected_and_
             # Spinning takes all of a core; the rest is for 21 questions on a busy machine.
             assert used < 0.5 * passed + 1
         served.limit_descriptors(LIMIT)
-        told = await served.metrics()
+        metrics = await served.metrics()
         pauses = [
-            told[f'llm_d_epp_port_accept_pauses_total{{port="{name}"}}'] for name in served.ports
+            metrics[f'llm_d_epp_port_accept_pauses_total{{port="{name}"}}'] for name in served.ports
         ]
         assert sum(pauses) > 0
         # One line a minute and port.

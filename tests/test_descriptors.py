@@ -9,7 +9,7 @@ from epp.data_layer import EndpointStore
 from epp.data_layer.plugins import EndpointSpec
 from epp.descriptors import PoolDescriptors, PortLimits, share_descriptors
 from epp.settings import ServeSettings
-from epp.sockets import Demand, DescriptorLimit, share_out
+from epp.sockets import DescriptorDemand, DescriptorLimit, share_out
 from epp.transport import TransportSettings
 
 
@@ -63,7 +63,7 @@ def test_a_large_pool_of_the_command_line_is_provided_for(monkeypatch: pytest.Mo
 
 def test_a_pool_that_outgrows_its_share_is_warned_of_once() -> None:
     store = EndpointStore()
-    shares = share_out(200, Demand(ext_proc=20, health=10, metrics=10, scrapes=10))
+    shares = share_out(200, DescriptorDemand(ext_proc=20, health=10, metrics=10, scrapes=10))
     assert shares.scrapes == 32
     store.add_listener(PoolDescriptors(store, shares, lambda: 2 * len(store.snapshot)))
 

@@ -63,8 +63,8 @@ def request_for(service: str) -> health_pb2.HealthCheckRequest:
 
 
 async def asked(stub: health_pb2_grpc.HealthStub, service: str) -> int:
-    answer = await stub.Check(request_for(service), timeout=10)
-    return int(answer.status)
+    response = await stub.Check(request_for(service), timeout=10)
+    return int(response.status)
 
 
 # --- Check and List -------------------------------------------------------------------------------
@@ -119,8 +119,8 @@ async def test_list_has_every_service() -> None:
     async with health(ready) as stub:
         for status in (Status.SERVING, Status.NOT_SERVING):
             ready.is_ready = status == Status.SERVING
-            answer = await stub.List(health_pb2.HealthListRequest(), timeout=10)
-            assert {name: each.status for name, each in answer.statuses.items()} == {
+            response = await stub.List(health_pb2.HealthListRequest(), timeout=10)
+            assert {name: each.status for name, each in response.statuses.items()} == {
                 "liveness": Status.SERVING,
                 **dict.fromkeys(FOLLOW_READINESS, status),
             }
@@ -151,8 +151,8 @@ async def test_invalid_requests_are_refused(method: str, sent: list[bytes], deta
 
 async def following(call: Any) -> int:
     async with asyncio.timeout(10):
-        answer = await call.read()
-    return int(answer.status)
+        response = await call.read()
+    return int(response.status)
 
 
 async def test_a_watch_gets_every_change_until_it_ends() -> None:

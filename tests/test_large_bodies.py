@@ -15,7 +15,7 @@ from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import Director
 from epp.transport import Http2Server
 from tools.harness.ext_proc import FULL_DUPLEX, POST, echoed, http_headers
-from tools.harness.raw_client import Answer, RawClient, connected, data, fields, headers, message
+from tools.harness.raw_client import RawClient, Response, connected, data, fields, headers, message
 
 CHUNK = b"x" * 400_000
 CHUNKS = 3
@@ -24,9 +24,9 @@ STREAMS = range(1, 13, 2)
 FRAME_BYTES = 16_384
 
 
-def frames(stream_id: int, told: pb.ProcessingRequest) -> bytes:
+def frames(stream_id: int, request: pb.ProcessingRequest) -> bytes:
     """Return the frames that a message takes."""
-    sent = message(told.SerializeToString())
+    sent = message(request.SerializeToString())
     cuts = range(0, len(sent), FRAME_BYTES)
     return b"".join(data(stream_id, sent[at : at + FRAME_BYTES]) for at in cuts)
 
@@ -49,15 +49,15 @@ async def begin(client: RawClient) -> None:
             await client.round_trip()  # the windows are open again
 
 
-def assert_routed(answer: Answer) -> None:
+def assert_routed(response: Response) -> None:
     """It says where the request goes, and gives all of its body back."""
-    routed, *echoes = map(pb.ProcessingResponse.FromString, answer.messages)
+    routed, *echoes = map(pb.ProcessingResponse.FromString, response.messages)
     (destination,) = destinations([routed])
     assert destination.startswith("10.0.0.")
     given_back, ends = echoed(echoes, "request_body")
     assert given_back == b'{"model":"m","prompt":"' + CHUNK * CHUNKS + b'"}'
     assert ends == [False] * (len(echoes) - 1) + [True]
-    assert answer.status == 0
+    assert response.status == 0
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_large_bodies_that_end_at_once_take_turns(
             await client.until(lambda: len(decided_in) == len(STREAMS))
             for stream_id in STREAMS:
                 client.send(data(stream_id, end=True))
-                assert_routed(await client.answer(stream_id))
+                assert_routed(await client.response(stream_id))
         await server.stop(0)
 
     monkeypatch.setattr(Director, "handle", noted)

@@ -159,7 +159,7 @@ async def test_a_new_certificate_is_for_new_connections(
             assert await old.read() == b"after"
 
 
-async def test_a_broken_pair_is_told_of_once_and_the_last_good_one_stays(
+async def test_a_broken_pair_is_reported_once_and_the_last_good_one_stays(
     transport: Transport, pki: Pki
 ) -> None:
     with capture_logs() as lines:
@@ -178,13 +178,13 @@ async def test_a_broken_pair_is_told_of_once_and_the_last_good_one_stays(
             async with asyncio.timeout(10):
                 while server.listener.follower.reloads != {"success": 1, "failure": 1}:
                     await server.ask(pki.second)
-    told = [line for line in lines if line["event"] in {REFUSED, RENEWED}]
-    assert [line["event"] for line in told] == [REFUSED, RENEWED]
-    assert told[0]["log_level"] == "error"
-    assert told[0]["problem"].startswith(f"{pki.directory / 'tls.key'}: the key does not match")
+    logged = [line for line in lines if line["event"] in {REFUSED, RENEWED}]
+    assert [line["event"] for line in logged] == [REFUSED, RENEWED]
+    assert logged[0]["log_level"] == "error"
+    assert logged[0]["problem"].startswith(f"{pki.directory / 'tls.key'}: the key does not match")
 
 
-async def test_a_pair_that_is_taken_back_is_told_of(pki: Pki) -> None:
+async def test_a_pair_that_is_taken_back_is_reported(pki: Pki) -> None:
     with capture_logs() as lines:
         async with served("http2", TlsSettings(certificate_directory=pki.directory)) as server:
             good = [(pki.directory / name).read_bytes() for name in ("tls.crt", "tls.key")]
@@ -197,7 +197,7 @@ async def test_a_pair_that_is_taken_back_is_told_of(pki: Pki) -> None:
                         assert await server.ask(pki.first) is grpc.StatusCode.OK
 
 
-async def test_files_are_left_alone_if_so_told(transport: Transport, pki: Pki) -> None:
+async def test_files_are_left_alone_if_so_configured(transport: Transport, pki: Pki) -> None:
     tls = TlsSettings(certificate_directory=pki.directory)
     async with served(transport, tls, reload_certificates=False) as server:
         assert server.listener.follower is None

@@ -96,7 +96,7 @@ class Exposed:
 
 
 class Sink:
-    """A stream whose answers nobody reads."""
+    """A stream whose responses nobody reads."""
 
     is_writable = True
 
@@ -142,14 +142,14 @@ async def exposed() -> AsyncIterator[Exposed]:
             handler.message(message)
         client = await asyncio.to_thread(httpx.AsyncClient, trust_env=False)
         async with client:
-            answer = await client.get(f"http://127.0.0.1:{epp.ports.metrics}/metrics")
+            response = await client.get(f"http://127.0.0.1:{epp.ports.metrics}/metrics")
         families = {
             each.name + ("_total" if each.kind == "counter" else ""): each.label_names
             for each in epp.app.metrics.registry.collectors
             if isinstance(each, Family)
         }
         handler.reset()
-        yield Exposed(answer.text, families)
+        yield Exposed(response.text, families)
 
 
 async def test_every_metric_of_the_reference_has_its_type_and_labels(exposed: Exposed) -> None:
@@ -185,12 +185,12 @@ async def test_the_queries_of_dashboards_and_autoscalers_find_series(exposed: Ex
         names = re.findall(r"\b((?:llm_d_epp|inference)_\w+)", re.sub(r"\{[^}]*\}", "", query))
         names = [name for name in names if name not in exposed.labels.get(name, ())]
         assert names, query
-        # A histogram of answers has no sample before the first answer's end.
+        # A histogram of responses has no sample before the first response's end.
         for name in names:
             assert name in exposed.samples or name.removesuffix("_bucket") in exposed.kinds, query
 
 
-async def test_no_created_series_and_the_process_is_told_of(exposed: Exposed) -> None:
+async def test_no_created_series_and_the_process_is_reported(exposed: Exposed) -> None:
     assert not [name for name in exposed.samples if name.endswith("_created")]
     assert {
         "process_resident_memory_bytes",

@@ -12,7 +12,7 @@ from test_app import make_settings, running
 from test_listening import Pki, pki, write_mounted
 
 from epp.app import App
-from epp.cli.debug_pages import DebugClient, PageError
+from epp.cli.debug_pages import DebugClient, DebugPageError
 from epp.transport import TlsError, TlsSettings
 
 __all__ = ["pki"]  # a fixture
@@ -27,14 +27,14 @@ def client(authority: Authority, pair: tuple[Path, Path] | None = None) -> httpx
 
 
 async def status(port: int, authority: Authority, pair: tuple[Path, Path] | None = None) -> int:
-    """Return the status of the page's answer; 0 if there was none."""
+    """Return the status of the page's response; 0 if there was none."""
     made = await asyncio.to_thread(client, authority, pair)
     async with made:
         try:
-            answer = await made.get(f"https://127.0.0.1:{port}/metrics")
+            response = await made.get(f"https://127.0.0.1:{port}/metrics")
         except httpx.TransportError:
             return 0
-        return answer.status_code
+        return response.status_code
 
 
 async def own_pair(pki: Pki, authority: Authority) -> tuple[Path, Path]:
@@ -91,7 +91,7 @@ async def test_the_client_of_debug_pages_has_a_certificate_and_trusts_an_authori
         trusted = {"ca_file": str(authorities), "cert_file": str(own)}
         assert b'"endpoints"' in await asyncio.to_thread(fetch, admin, **trusted)
         for files in ({}, {"cert_file": str(own)}, {"ca_file": str(authorities)}):
-            with pytest.raises(PageError, match="/debug/endpoints: "):
+            with pytest.raises(DebugPageError, match="/debug/endpoints: "):
                 await asyncio.to_thread(fetch, admin, **files)
 
 
@@ -105,7 +105,7 @@ async def test_the_client_of_debug_pages_has_a_certificate_and_trusts_an_authori
 def test_a_certificate_of_the_client_that_is_missing_is_named(
     option: str, files: dict[str, Any]
 ) -> None:
-    with pytest.raises(PageError, match=f"{option}: missing.pem: no such file or directory"):
+    with pytest.raises(DebugPageError, match=f"{option}: missing.pem: no such file or directory"):
         DebugClient("https://127.0.0.1:9090", **files)
 
 

@@ -131,7 +131,7 @@ def test_nothing_is_ready_before_the_pods_are_known() -> None:
     assert statuses(app, *FOLLOW_READINESS) == [NOT_SERVING] * 4
 
 
-def test_a_protocol_that_does_not_suit_is_told_once() -> None:
+def test_a_protocol_that_does_not_suit_is_reported_once() -> None:
     app = make_app("vllmgrpc-parser")
     with capture_logs() as logs:
         for pool in (make_pool(), make_pool("http"), make_pool(H2C), make_pool("http")):
@@ -142,5 +142,5 @@ def test_a_protocol_that_does_not_suit_is_told_once() -> None:
         "the pool's appProtocol is http, and vllmgrpc-parser is for kubernetes.io/h2c: change the"
         " pool, or take the parser out of requestHandler.parsers"
     )
-    told = [each for each in logs if each["event"].startswith("not ready")]
-    assert [each["problem"] for each in told] == [problem] * 2
+    logged = [each for each in logs if each["event"].startswith("not ready")]
+    assert [each["problem"] for each in logged] == [problem] * 2

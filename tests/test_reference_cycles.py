@@ -12,7 +12,7 @@ from time import monotonic
 
 import pytest
 import uvloop
-from data_layer.metrics_server import MetricsServer, answer_bytes
+from data_layer.metrics_server import MetricsServer, raw_response
 from observability.raw_http import connected as http_connected
 
 from epp.data_layer import HttpClient
@@ -53,29 +53,29 @@ async def ext_proc_connections() -> None:
         for _ in range(CONNECTIONS):
             async with connected(served.port) as client:
                 client.send(call(1, b"hello"))
-                await client.answer(1)
+                await client.response(1)
         served.handlers.clear()
 
 
 async def metrics_connections() -> None:
-    async def answer(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         return Response(HTTPStatus.OK, "text/plain", request.target)
 
     address = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", 0))
     listening = listen_on([address])
     port = listening[0].getsockname()[1]
-    server = HttpServer("test", listening, answer, HttpLimits())
+    server = HttpServer("test", listening, respond, HttpLimits())
     try:
         for _ in range(CONNECTIONS):
             async with http_connected(port) as client:
                 client.send(b"GET /page HTTP/1.1\r\nHost: here\r\n\r\n")
-                assert (await client.answer()).body == b"/page"
+                assert (await client.response()).body == b"/page"
     finally:
         await asyncio.to_thread(server.close)
 
 
 async def scraping_connections() -> None:
-    page = answer_bytes(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nx 1\n", then_close=True)
+    page = raw_response(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nx 1\n", then_close=True)
     answering = MetricsServer(page)
     server = await asyncio.start_server(answering.serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()

@@ -1,6 +1,6 @@
 """A request without waits needs no task, no future and no further turn of the loop.
 
-That is the whole path with the default configuration: bytes of HTTP/2 in, the director's answers
+That is the whole path with the default configuration: bytes of HTTP/2 in, the director's replies
 out.
 """
 
@@ -82,16 +82,16 @@ def conversation(number: int, modes: Modes) -> list[pb.ProcessingRequest]:
     ]
 
 
-def answers(client: InMemory, stream_id: int) -> Sequence[pb.ProcessingResponse]:
+def replies(client: InMemory, stream_id: int) -> Sequence[pb.ProcessingResponse]:
     return [pb.ProcessingResponse.FromString(each) for each in client.streams[stream_id].messages]
 
 
 def destinations(given: Sequence[pb.ProcessingResponse]) -> list[str]:
-    """The endpoints that answers route to."""
+    """The endpoints that replies route to."""
     found = []
-    for answer in given:
-        kind = answer.WhichOneof("response") or ""
-        mutation: Mapping[str, str] = set_headers(getattr(answer, kind).response)
+    for reply in given:
+        kind = reply.WhichOneof("response") or ""
+        mutation: Mapping[str, str] = set_headers(getattr(reply, kind).response)
         if DESTINATION in mutation:
             found.append(mutation[DESTINATION])
     return found
@@ -123,7 +123,7 @@ def test_requests_with_the_default_configuration_ask_the_loop_for_nothing(modes:
         assert service.open_streams == set()
         assert client.server.open_streams == 0
         for stream_id in ids:
-            got = answers(client, stream_id)
+            got = replies(client, stream_id)
             (destination,) = destinations(got)
             assert destination.startswith("10.0.0.")
             assert got[-1].WhichOneof("response") == "response_body"

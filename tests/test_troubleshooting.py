@@ -57,16 +57,27 @@ def texts() -> frozenset[str]:
     )
 
 
+@cache
+def patterns() -> tuple[tuple[str, re.Pattern[str] | None], ...]:
+    """Return each text of the code, with a pattern for it if it contains values."""
+    return tuple(
+        (
+            text,
+            re.compile(".+".join(map(re.escape, text.split(VALUE))), re.S)
+            if VALUE in text
+            else None,
+        )
+        for text in texts()
+    )
+
+
 def is_said(message: str) -> bool:
     """Return whether the code has the message, or a text with values that fits it whole."""
-    part = ".*".join(map(re.escape, message.split("…")))
-    for text in texts():
-        if re.search(part, text, re.S):
-            return True
-        whole = ".+".join(map(re.escape, text.split(VALUE)))
-        if VALUE in text and re.fullmatch(whole, message, re.S):
-            return True
-    return False
+    part = re.compile(".*".join(map(re.escape, message.split("…"))), re.S)
+    return any(
+        part.search(text) or (whole is not None and whole.fullmatch(message))
+        for text, whole in patterns()
+    )
 
 
 def test_messages_are_found_on_the_page() -> None:

@@ -144,9 +144,9 @@ class Reader:
         url = command[2].replace("http://127.0.0.1:8080", found[1])
         options = list(zip(command[3::2], command[4::2], strict=True))
         headers = dict(value.split(": ", 1) for option, value in options if option == "-H")
-        answer = httpx.post(url, headers=headers, content=dict(options)["-d"])
-        assert answer.status_code == 200, answer.text
-        return "\n".join(f"{name}: {value}" for name, value in answer.headers.items())
+        response = httpx.post(url, headers=headers, content=dict(options)["-d"])
+        assert response.status_code == 200, response.text
+        return "\n".join(f"{name}: {value}" for name, value in response.headers.items())
 
     def expect(self, lines: list[str]) -> None:
         """Wait until all of ``lines`` have been printed."""

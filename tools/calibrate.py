@@ -33,14 +33,14 @@ class CalibrationError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PageSamples:
     """The samples of a page, summed over the labels that a fit does not use."""
 
     values: dict[str, float]
     buckets: dict[str, dict[float, float]]
 
     @classmethod
-    def parse(cls, text: str) -> Page:
+    def parse(cls, text: str) -> PageSamples:
         """Parse a page of vLLM."""
         values: dict[str, float] = {}
         buckets: dict[str, dict[float, float]] = {}
@@ -68,7 +68,7 @@ class Fit:
     """Share of steps with a prefill."""
 
 
-def fit(before: Page, after: Page, *, max_num_seqs: int, single: float) -> Fit:
+def fit(before: PageSamples, after: PageSamples, *, max_num_seqs: int, single: float) -> Fit:
     """Fit the model to the load between two pages.
 
     Args:
@@ -125,7 +125,7 @@ def fit(before: Page, after: Page, *, max_num_seqs: int, single: float) -> Fit:
     return Fit(base, per_sequence, 1 / token, alone, prefill_steps / steps)
 
 
-def _up_to(page: Page, tokens: float) -> float:
+def _up_to(page: PageSamples, tokens: float) -> float:
     """Return the steps of up to `tokens` tokens, from the buckets of the histogram."""
     counts = page.buckets.get("iteration_tokens_total", {})
     bounds = [bound for bound in counts if bound <= tokens]
@@ -146,7 +146,7 @@ def main(
 ) -> None:
     """Print the engine settings that fit the load between two pages of /metrics of a vLLM."""
     try:
-        pages = [Page.parse(path.read_text()) for path in (before, after)]
+        pages = [PageSamples.parse(path.read_text()) for path in (before, after)]
         found = fit(pages[0], pages[1], max_num_seqs=max_num_seqs, single=single)
     except (CalibrationError, OSError, UnicodeDecodeError) as error:
         print(f"{_PREFIX_COMMAND}: {error}", file=sys.stderr)

@@ -2,7 +2,7 @@
 # drain.sh ADMIN_PORT ACCEPT_SECONDS LONGEST_SECONDS
 #
 # Drains the Envoy of this container, and ends when its last request has: run it before SIGTERM, at
-# which Envoy would cut what is in flight. From now on answers tell their clients to come no more on
+# which Envoy would cut what is in flight. From now on responses tell their clients to come no more on
 # this connection. For ACCEPT_SECONDS, Envoy's --drain-time-s, new connections are still let in:
 # who sends them learns only by and by that this Envoy is going away. Requests get LONGEST_SECONDS
 # in all. Status 1 if Envoy cannot be told, 2 if requests were left.

@@ -2,7 +2,7 @@
 
 from epp.admin.decision_file import DecisionFile, DecisionFileCollector
 from epp.admin.decision_record import DecisionLine, DecisionRecord, DecisionsPage
-from epp.admin.explanations import Explanations
+from epp.admin.explanations import PoolDecisions
 from epp.admin.settings import ExplainSettings
 
 __all__ = [
@@ -12,5 +12,5 @@ __all__ = [
     "DecisionRecord",
     "DecisionsPage",
     "ExplainSettings",
-    "Explanations",
+    "PoolDecisions",
 ]

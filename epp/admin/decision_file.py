@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from epp.admin.captured import CapturedDecision
-from epp.admin.rendering import Renderer
+from epp.admin.rendering import DecisionRenderer
 from epp.admin.settings import ExplainSettings
 from epp.inputs import why_unreadable
 from epp.observability import cut
@@ -126,7 +126,7 @@ class DecisionFile:
 
     def _write(self, entry: CapturedDecision, pool: str) -> None:
         try:
-            line = json_line(Renderer(self._wall_offset(), pool).record(entry)) + b"\n"
+            line = json_line(DecisionRenderer(self._wall_offset(), pool).record(entry)) + b"\n"
         except Exception:
             self.dropped_failed += 1
             _log.exception("decision cannot be written", request_id=cut(entry.request_id))

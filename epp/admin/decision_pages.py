@@ -8,7 +8,7 @@ from typing import Final
 from epp.admin.captured import CapturedDecision
 from epp.admin.decision_record import DecisionRecord, DecisionsPage
 from epp.admin.decision_ring import DecisionRing
-from epp.admin.rendering import Renderer
+from epp.admin.rendering import DecisionRenderer
 from epp.observability import AdminError, DebugPage, cut
 
 PATH: Final = "decisions"
@@ -99,8 +99,8 @@ class DecisionPages:
             found = begun[0]
         return self._renderer().record(found)
 
-    def _renderer(self) -> Renderer:
-        return Renderer(self._wall_clock() - self._clock(), self._pool)
+    def _renderer(self) -> DecisionRenderer:
+        return DecisionRenderer(self._wall_clock() - self._clock(), self._pool)
 
     def _why_missing(self, request_id: str) -> str:
         ring = self._ring

@@ -11,7 +11,7 @@ from epp.admin.settings import ExplainSettings
 from epp.observability import DebugPage
 
 
-class Explanations:
+class PoolDecisions:
     """The decisions of one pool.
 
     Args:

@@ -27,7 +27,7 @@ from epp.scheduling import NEVER_SCRAPED, EndpointMetrics, ShadowPick
 _PAGE_FIELDS: Final = tuple(each.name for each in fields(EndpointMetrics))
 
 
-class Renderer:
+class DecisionRenderer:
     """Creates the records of one pool.
 
     Args:

@@ -22,7 +22,7 @@ from epp.admin.captured_results import (
 )
 from epp.admin.decision_record import DecisionRecord, EndpointInputs, ProfileRecord
 from epp.admin.reasons import PREFERENCE
-from epp.admin.rendering import Renderer
+from epp.admin.rendering import DecisionRenderer
 from epp.admin.replayed_plugins import ReplayedFilter, ReplayedHandler, ReplayedScorer
 from epp.config import PluginGraph
 from epp.data_layer import UNWATCHED
@@ -274,7 +274,9 @@ class _Rerun:
         )
 
     def _rendered(self, entry: CapturedDecision) -> DecisionRecord:
-        return Renderer(self._record.decided_at - self._now, self._record.pool).record(entry)
+        return DecisionRenderer(self._record.decided_at - self._now, self._record.pool).record(
+            entry
+        )
 
 
 def _endpoint(given: EndpointInputs, now: float) -> Endpoint:

@@ -26,7 +26,7 @@ _ACCESS_HINTS: Final[Mapping[int, str]] = {
 """Hints for ports that check bearer tokens, by HTTP status."""
 
 
-class PageError(Exception):
+class DebugPageError(Exception):
     """A page could not be fetched, or a call failed; the text gives the URL and the reason.
 
     Attributes:
@@ -38,11 +38,11 @@ class PageError(Exception):
         self.status = status
 
 
-class NoSuchPageError(PageError):
+class NoSuchPageError(DebugPageError):
     """The endpoint picker does not have the page."""
 
 
-class _Told(msgspec.Struct):
+class _ErrorDocument(msgspec.Struct):
     """The document of an error response."""
 
     error: str
@@ -82,10 +82,10 @@ class DebugClient:
             try:
                 self._headers["authorization"] = f"Bearer {token_file.read_text().strip()}"
             except (OSError, UnicodeDecodeError) as error:
-                raise PageError(f"--page-token-file: {error}") from None
+                raise DebugPageError(f"--page-token-file: {error}") from None
         base = _parsed(admin)
         if base is None:
-            raise PageError(
+            raise DebugPageError(
                 f"{option}: give a URL such as http://127.0.0.1:9090, where /metrics is served"
             )
         self._base = base.copy_with(query=None, fragment=None)
@@ -106,10 +106,10 @@ class DebugClient:
         """
         try:
             return self._call("GET", page, query, self._headers)
-        except PageError as error:
+        except DebugPageError as error:
             if (hint := _ACCESS_HINTS.get(error.status)) is None:
                 raise
-            raise PageError(f"{error}; {hint}", status=error.status) from None
+            raise DebugPageError(f"{error}; {hint}", status=error.status) from None
 
     def events(self, page: str) -> Iterator[tuple[str, bytes]]:
         """Yield the events of the feed at this path as kind and JSON; blocks.
@@ -123,20 +123,20 @@ class DebugClient:
                 httpx.Client(
                     timeout=TIMEOUT_SECONDS, trust_env=False, verify=self._verify
                 ) as client,
-                client.stream("GET", url, headers=self._headers) as answer,
+                client.stream("GET", url, headers=self._headers) as response,
             ):
-                if answer.status_code != httpx.codes.OK:
-                    answer.read()
-                    raise self._error(answer, shown)
+                if response.status_code != httpx.codes.OK:
+                    response.read()
+                    raise self._error(response, shown)
                 kind = ""
-                for line in answer.iter_lines():
+                for line in response.iter_lines():
                     if line.startswith("event: "):
                         kind = line.removeprefix("event: ")
                     elif line.startswith("data: "):
                         yield kind, line.removeprefix("data: ").encode()
         except httpx.HTTPError as error:
             raise _unreachable(shown, error) from None
-        raise PageError(f"{shown}: the endpoint picker has closed the connection")
+        raise DebugPageError(f"{shown}: the endpoint picker has closed the connection")
 
     def metrics(self) -> httpx.Response:
         """Return the response with the metrics page; blocks.
@@ -179,12 +179,14 @@ class DebugClient:
             with httpx.Client(
                 timeout=TIMEOUT_SECONDS, trust_env=False, verify=self._verify
             ) as client:
-                answer = client.request(method, target, params=parameters or None, headers=headers)
+                response = client.request(
+                    method, target, params=parameters or None, headers=headers
+                )
         except httpx.HTTPError as error:
             raise _unreachable(shown, error) from None
-        if answer.status_code == httpx.codes.OK:
-            return answer
-        raise self._error(answer, shown)
+        if response.status_code == httpx.codes.OK:
+            return response
+        raise self._error(response, shown)
 
     def _target(self, page: str) -> tuple[httpx.URL, str]:
         """Return the URL of a page, and its form for messages."""
@@ -192,43 +194,45 @@ class DebugClient:
         raw_path = self._base.raw_path.rstrip(b"/") + path.encode()
         return self._base.copy_with(raw_path=raw_path), self.shown + path
 
-    def _error(self, answer: httpx.Response, shown: str) -> PageError:
+    def _error(self, response: httpx.Response, shown: str) -> DebugPageError:
         """Return the error of a response that is not the page."""
         try:
-            told = msgspec.json.decode(answer.content, type=_Told)
+            document = msgspec.json.decode(response.content, type=_ErrorDocument)
         except msgspec.MsgspecError:
-            return PageError(
-                f"{shown}: answered {answer.status_code}; is this the --metrics-port of an endpoint"
-                " picker, in a version that has this page?"
+            return DebugPageError(
+                f"{shown}: answered {response.status_code}; is this the --metrics-port of an"
+                " endpoint picker, in a version that has this page?"
             )
-        if told.pages is None:
-            status = answer.status_code
-            return PageError(f"{shown}: answered {status}: {plain(told.error)}", status=status)
-        if "/metrics" in told.pages:
-            return PageError(
-                f"{shown}: {plain(told.error)}; an endpoint picker has its debug pages at /debug/"
-                " of its --metrics-port"
+        if document.pages is None:
+            status = response.status_code
+            return DebugPageError(
+                f"{shown}: answered {status}: {plain(document.error)}", status=status
             )
-        pools = _pools(told.pages)
+        if "/metrics" in document.pages:
+            return DebugPageError(
+                f"{shown}: {plain(document.error)}; an endpoint picker has its debug pages at"
+                " /debug/ of its --metrics-port"
+            )
+        pools = _pools(document.pages)
         if pools and self._pool not in pools:
             but = f", but not {plain(self._pool)}" if self._pool else ""
-            return PageError(
+            return DebugPageError(
                 f"{self.shown}: this endpoint picker serves several pools{but}: give --pool with"
                 f" one of {', '.join(map(plain, pools))}"
             )
         if self._pool and not pools:
-            return PageError(
+            return DebugPageError(
                 f"{self.shown}: this endpoint picker serves one pool: leave out --pool"
             )
-        return NoSuchPageError(f"{shown}: {plain(told.error)}")
+        return NoSuchPageError(f"{shown}: {plain(document.error)}")
 
 
-def _unreachable(shown: str, error: httpx.HTTPError) -> PageError:
+def _unreachable(shown: str, error: httpx.HTTPError) -> DebugPageError:
     if isinstance(error, httpx.ConnectError):
-        return PageError(
+        return DebugPageError(
             f"{shown}: {error}; is an endpoint picker running, and is this its --metrics-port?"
         )
-    return PageError(f"{shown}: {str(error) or type(error).__name__}")
+    return DebugPageError(f"{shown}: {str(error) or type(error).__name__}")
 
 
 def decoded(
@@ -246,11 +250,11 @@ def decoded(
     try:
         text = client.get(path, query)
     except NoSuchPageError as error:
-        raise PageError(f"{error}: {why_missing}") from None
+        raise DebugPageError(f"{error}: {why_missing}") from None
     try:
         return msgspec.json.decode(text, type=page)
     except msgspec.MsgspecError:
-        raise PageError(
+        raise DebugPageError(
             f"{client.shown}: the response for /debug/{path} is not that page; is this the"
             " --metrics-port of an endpoint picker of this version?"
         ) from None
@@ -273,7 +277,7 @@ def _tls_context(ca_file: str, cert_file: str, prefix: str) -> ssl.SSLContext:
             option, file = f"{prefix}-cert-file", cert_file
             context.load_cert_chain(cert_file)
     except OSError as error:  # including ssl.SSLError
-        raise PageError(f"{option}: {file}: {why_unreadable(error)}") from None
+        raise DebugPageError(f"{option}: {file}: {why_unreadable(error)}") from None
     return context
 
 

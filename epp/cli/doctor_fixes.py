@@ -77,13 +77,13 @@ def print_fixed(files: list[FixableFile], diagnosis: Diagnosis, *, as_diff: bool
         elif not place:
             sys.stdout.write(fixed.text)
         elif fixed.mended:
-            _tell(f"not printed: the changes of {file.name}; give --diff, or leave --file out")
+            _report(f"not printed: the changes of {file.name}; give --diff, or leave --file out")
     done = {row.finding.fix for _, fixed in results for row in fixed.mended}
     for file, fixed in results:
         for row in fixed.mended:
-            _tell(f"mended   {file.name}  {row.check}  {row.finding.where}  {row.finding.mend}")
+            _report(f"mended   {file.name}  {row.check}  {row.finding.where}  {row.finding.mend}")
         for path, reason in fixed.refused.items():
-            _tell(f"left     {file.name}  {path} cannot be changed mechanically: {reason}")
+            _report(f"left     {file.name}  {path} cannot be changed mechanically: {reason}")
     left = [
         row
         for row in diagnosis.rows
@@ -91,7 +91,7 @@ def print_fixed(files: list[FixableFile], diagnosis: Diagnosis, *, as_diff: bool
     ]
     width = max((len(row.check) for row in left), default=0)
     for row in left:
-        _tell(row.line(width))
+        _report(row.line(width))
     return any(row.finding.level is Level.ERROR for row in left)
 
 
@@ -103,5 +103,5 @@ def _diff(file: FixableFile, fixed: Fixed) -> list[str]:
     ]
 
 
-def _tell(text: str) -> None:
+def _report(text: str) -> None:
     print(text, file=sys.stderr)  # noqa: T201 - the command's output

@@ -10,7 +10,7 @@ import msgspec
 from epp.admin import config_page, plugin_page
 from epp.admin.config_page import ConfigPage
 from epp.admin.plugin_page import PluginsPage
-from epp.cli.debug_pages import DebugClient, NoSuchPageError, PageError
+from epp.cli.debug_pages import DebugClient, DebugPageError, NoSuchPageError
 from epp.data_layer import endpoints_page
 from epp.data_layer.endpoints_page import EndpointsPage
 from epp.doctor import DoctorError, UnreadableError
@@ -58,12 +58,12 @@ def read_picker(
             option="--epp",
         )
         asked_at = time.time()
-        answer = client.metrics()
-        answered_at = time.time()
-    except PageError as error:
+        response = client.metrics()
+        responded_at = time.time()
+    except DebugPageError as error:
         raise DoctorError(str(error)) from None
     try:
-        samples = samples_of(answer.text)
+        samples = samples_of(response.text)
     except ValueError:
         raise UnreadableError(f"{client.shown}/metrics: no metrics page") from None
     if "llm_d_epp_info" not in samples:
@@ -76,7 +76,7 @@ def read_picker(
     return RunningPicker(
         url=client.shown,
         samples=samples,
-        skew=ClockSkew.of(answer.headers.get("date", ""), asked_at, answered_at),
+        skew=ClockSkew.of(response.headers.get("date", ""), asked_at, responded_at),
         endpoints=pages.read(endpoints_page.PATH, EndpointsPage),
         plugins=pages.read(plugin_page.PATH, PluginsPage),
         config=pages.read(config_page.PATH, ConfigPage),
@@ -99,7 +99,7 @@ class _Pages:
         except NoSuchPageError as error:
             if not is_optional:
                 self.faults.append(str(error))
-        except PageError as error:
+        except DebugPageError as error:
             self.faults.append(str(error))
         except msgspec.MsgspecError:
             self.faults.append(f"/debug/{path} is not the page of this version")

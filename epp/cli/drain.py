@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from epp.cli.admin_options import Connect, admin_token, with_client
-from epp.cli.debug_pages import DebugClient, PageError
+from epp.cli.debug_pages import DebugClient, DebugPageError
 from epp.cli.explain import endpoints_of
 from epp.cli.running import fail, from_flag
 from epp.cli.units import duration
@@ -53,7 +53,7 @@ def drain(
             parameters["seconds"] = str(from_flag("--for", _positive, time_limit))
         client = connect()
         done = _called(client, parameters, token)
-    except PageError as error:
+    except DebugPageError as error:
         fail(str(error), status=1 if error.status == _NOT_FOUND else 2)
     except ValueError as error:
         fail(str(error))
@@ -72,12 +72,12 @@ def drain(
 def _called(client: DebugClient, parameters: dict[str, str], token: str) -> Drained:
     try:
         return msgspec.json.decode(client.post(PATH, parameters, token), type=Drained)
-    except PageError as error:
+    except DebugPageError as error:
         if error.status == _NO_SUCH_CALL:
             endpoints_of(client)  # its error explains what is wrong with --pool
         raise
     except msgspec.MsgspecError:
-        raise PageError(f"{client.shown}: the response to the call cannot be read") from None
+        raise DebugPageError(f"{client.shown}: the response to the call cannot be read") from None
 
 
 def _wait(client: DebugClient, line: EndpointLine) -> None:
@@ -87,7 +87,7 @@ def _wait(client: DebugClient, line: EndpointLine) -> None:
         time.sleep(_POLL_SECONDS)
         try:
             page = endpoints_of(client)
-        except PageError as error:  # possibly temporary
+        except DebugPageError as error:  # possibly temporary
             typer.echo(f"epp: {error}", err=True)
             continue
         now = next((each for each in page.endpoints if each.name == name), None)

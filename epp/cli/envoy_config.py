@@ -16,11 +16,11 @@ from epp.cli.envoy_options import (
 from epp.cli.running import fail, from_flag, write_whole
 from epp.cli.units import size
 from epp.lab.envoy import (
+    CheckedHosts,
     ClientHeaders,
     Destination,
     EnvoyError,
     GatewayConfig,
-    HealthCheck,
     Mode,
     ModelServerProtocol,
     Product,
@@ -57,7 +57,7 @@ def envoy_config(
         ),
     ] = False,
     health_check: Annotated[
-        list[HealthCheck] | None,
+        list[CheckedHosts] | None,
         groups.gateway(
             "--health-check",
             help="Have Envoy check the endpoint picker (epp serve --health-checking) or the model"

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from epp.cli.admin_options import Connect, with_client
-from epp.cli.debug_pages import DebugClient, PageError, decoded
+from epp.cli.debug_pages import DebugClient, DebugPageError, decoded
 from epp.cli.explain_console import explain_console
 from epp.cli.explain_decisions import AsJson, decisions, request
 from epp.cli.options import finite
@@ -44,7 +44,7 @@ def endpoint(
     try:
         client = connect()
         page = endpoints_of(client)
-    except PageError as error:
+    except DebugPageError as error:
         fail(str(error))
     shown_ones = [
         each
@@ -122,7 +122,7 @@ def queue(
     try:
         client = connect()
         page = _page(client)
-    except PageError as error:
+    except DebugPageError as error:
         fail(str(error))
     with suppress(KeyboardInterrupt):
         while True:
@@ -138,7 +138,7 @@ def _next_page(client: DebugClient, interval: float) -> SessionPage:
         time.sleep(interval)
         try:
             return _page(client)
-        except PageError as error:
+        except DebugPageError as error:
             typer.echo(f"epp: {error}", err=True)
 
 

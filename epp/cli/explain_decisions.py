@@ -12,7 +12,7 @@ from epp.admin import DecisionRecord, DecisionsPage
 from epp.admin.decision_pages import MAX_LINES, PATH
 from epp.admin.decision_search import DecisionSearchError, find_decision
 from epp.cli.admin_options import Connect, with_client
-from epp.cli.debug_pages import DebugClient, PageError, decoded
+from epp.cli.debug_pages import DebugClient, DebugPageError, decoded
 from epp.cli.decision_tables import explained, line_table
 from epp.cli.explain_console import explain_console
 from epp.cli.running import fail
@@ -53,7 +53,7 @@ def request(
             file,
             connect,
         )
-    except (PageError, DecisionSearchError) as error:
+    except (DebugPageError, DecisionSearchError) as error:
         fail(str(error))
     if as_json:
         typer.echo(msgspec.json.encode(record))
@@ -110,7 +110,7 @@ def decisions(
     try:
         client = connect()
         page = decoded(client, PATH, DecisionsPage, query=query)
-    except PageError as error:
+    except DebugPageError as error:
         fail(str(error))
     if as_json:
         typer.echo(msgspec.json.encode(page))

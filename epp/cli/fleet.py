@@ -193,7 +193,7 @@ def fleet(
             log=fake.RequestLog(record),
             control_port=control_port,
         )
-    except fake.ConfigError as error:
+    except fake.FleetConfigError as error:
         fail(str(error))
     except OSError as error:
         fail(f"--record {record}: {error.strerror}")

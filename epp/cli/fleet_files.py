@@ -4,8 +4,8 @@ from pathlib import Path
 
 from epp.cli.running import fail
 from epp.inputs import why_unreadable
-from epp.lab.fleet import ConfigError, FaultPlan
-from epp.lab.scenarios import Scenario, ScenarioError, load_scenario
+from epp.lab.fleet import FaultPlan, FleetConfigError
+from epp.lab.scenarios import LabScenario, ScenarioError, load_scenario
 from epp.lab.yaml_text import parse_yaml
 
 
@@ -24,12 +24,12 @@ def fault_plan(path: Path, endpoints: int) -> FaultPlan:
     try:
         plan = FaultPlan.from_list(document)
         plan.schedule(workers=endpoints)
-    except ConfigError as error:
+    except FleetConfigError as error:
         fail(f"--faults {path}: {error}")
     return plan
 
 
-def scenario(path: Path, endpoints: int | None) -> Scenario:
+def scenario(path: Path, endpoints: int | None) -> LabScenario:
     """Read --scenario; exits with an error if the file is invalid.
 
     Args:
@@ -39,6 +39,6 @@ def scenario(path: Path, endpoints: int | None) -> Scenario:
     try:
         read = load_scenario(path).changed(workers=endpoints)
         read.faults.schedule(workers=len(read.engines))
-    except (ScenarioError, ConfigError) as error:
+    except (ScenarioError, FleetConfigError) as error:
         fail(f"--scenario {path}: {error}")
     return read

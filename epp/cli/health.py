@@ -46,12 +46,12 @@ def health_status(address: str, service: str) -> str:
     request = health_pb2.HealthCheckRequest(service=service)
     with grpc.insecure_channel(address) as channel:
         try:
-            answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=_TIMEOUT_SECONDS)
+            response = health_pb2_grpc.HealthStub(channel).Check(request, timeout=_TIMEOUT_SECONDS)
         except grpc.RpcError as error:
             unreachable = error.code() is grpc.StatusCode.UNAVAILABLE
             hint = "; is an endpoint picker running, and is this its --grpc-health-port?"
             raise HealthError(
                 f"{address}: {error.code().name}: {error.details()}{hint if unreachable else ''}"
             ) from None
-    name: str = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+    name: str = health_pb2.HealthCheckResponse.ServingStatus.Name(response.status)
     return name

@@ -210,7 +210,7 @@ def _joined(report: generator.Report, fleet: str | None, decisions: str | None) 
             report.records,
             fleet=fleet,
             decisions=decisions,
-            tell=lambda text: console.print(Text(text)),
+            notify=lambda text: console.print(Text(text)),
         )
     except JoinError as error:
         # A failed join must not lose the results of the run.

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import httpx
 
-from epp.cli.debug_pages import TIMEOUT_SECONDS, DebugClient, PageError
+from epp.cli.debug_pages import TIMEOUT_SECONDS, DebugClient, DebugPageError
 from epp.inputs import why_unreadable
 from epp.lab.results import JoinError, Record, epp_choices, joined_records, server_accounts
 
@@ -27,7 +27,7 @@ def join(
     *,
     fleet: str | None = None,
     decisions: str | None = None,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> list[Record]:
     """Return the records, joined with those of the fleet and the endpoint picker; blocks.
 
@@ -35,7 +35,7 @@ def join(
         records: Finished requests.
         fleet: File of `epp fleet --record`, or URL of its page; None for none.
         decisions: File of `epp serve --explain-file`, or URL of the metrics port; None for none.
-        tell: Called with a message about the number of joined requests.
+        notify: Called with a message about the number of joined requests.
 
     Raises:
         JoinError: A source cannot be read, or one of its lines is invalid.
@@ -44,13 +44,13 @@ def join(
     servers, choices = {}, {}
     if fleet is not None:
         servers = _awaited(wanted, lambda: server_accounts(_lines(fleet), fleet))
-        tell(_found("the fleet's record", fleet, wanted, servers))
+        notify(_found("the fleet's record", fleet, wanted, servers))
     if decisions is not None:
         if _is_url(decisions):
             choices = epp_choices(_decision_pages(decisions, wanted), decisions)
         else:
             choices = _awaited(wanted, lambda: epp_choices(_lines(decisions), decisions))
-        tell(_found("the decisions", decisions, wanted, choices))
+        notify(_found("the decisions", decisions, wanted, choices))
     return joined_records(records, servers=servers, choices=choices)
 
 
@@ -100,26 +100,26 @@ def _whole_lines(text: bytes) -> list[bytes]:
 
 def _page(url: str) -> bytes:
     try:
-        answer = httpx.get(url, timeout=TIMEOUT_SECONDS, trust_env=False)
+        response = httpx.get(url, timeout=TIMEOUT_SECONDS, trust_env=False)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise JoinError(f"{url}: {str(error) or type(error).__name__}") from None
-    if answer.status_code != httpx.codes.OK:
+    if response.status_code != httpx.codes.OK:
         raise JoinError(
-            f"{url}: answered {answer.status_code}; give the page of the fleet's --control-port,"
+            f"{url}: answered {response.status_code}; give the page of the fleet's --control-port,"
             " such as http://127.0.0.1:8099/lab/requests"
         )
-    return answer.content
+    return response.content
 
 
 def _decision_pages(admin: str, wanted: Iterable[str]) -> Iterable[bytes]:
     try:
         client = DebugClient(admin)
-    except PageError as error:
+    except DebugPageError as error:
         raise JoinError(f"{admin}: {error}") from None
     for request_id in wanted:
         try:
             yield client.get(f"decisions/{quote(request_id, safe='')}")
-        except PageError as error:
+        except DebugPageError as error:
             if error.status != httpx.codes.NOT_FOUND:  # 404: this decision is missing, not the page
                 raise JoinError(str(error)) from None
 

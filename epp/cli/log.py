@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from epp.cli.admin_options import Connect, admin_token, with_client
-from epp.cli.debug_pages import PageError
+from epp.cli.debug_pages import DebugPageError
 from epp.cli.running import fail, from_flag
 from epp.cli.units import duration
 from epp.observability.log_level_calls import MAX_SECONDS, PATH, LevelChange, LogLevelPage
@@ -72,7 +72,7 @@ def log_level(
     try:
         client = connect()
         if level is None and not undo:
-            answer = client.get(PATH)
+            response = client.get(PATH)
         else:
             parameters = {"package": package} if package else {}
             if level is None:
@@ -82,11 +82,11 @@ def log_level(
                 parameters["seconds"] = str(from_flag("--for", _limited, time_limit))
             if token_file is None:
                 fail("a change needs --token-file with the --admin-token-file of epp serve")
-            answer = client.post(PATH, parameters, admin_token(token_file))
-    except (PageError, ValueError) as error:
+            response = client.post(PATH, parameters, admin_token(token_file))
+    except (DebugPageError, ValueError) as error:
         fail(str(error))
     try:
-        page = msgspec.json.decode(answer, type=LogLevelPage)
+        page = msgspec.json.decode(response, type=LogLevelPage)
     except msgspec.MsgspecError:
         fail(f"{client.shown}: the response cannot be read")
     _print(page)

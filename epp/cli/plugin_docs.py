@@ -36,13 +36,13 @@ from epp.flow_control.plugins import (
 from epp.parsing.plugins import Parser
 from epp.request_control.plugins import (
     Admitter,
-    AnswerReporter,
     PreRequest,
     Producer,
     RequestHeaderProcessor,
     ResponseBodyStart,
     ResponseComplete,
     ResponseHeader,
+    ResponseReporter,
     Screener,
 )
 from epp.scheduling import (
@@ -87,7 +87,7 @@ ROLES: Final[Mapping[str, tuple[type[Plugin], ...]]] = {
         PreRequest,
         ResponseHeader,
         ResponseBodyStart,
-        AnswerReporter,
+        ResponseReporter,
         ResponseComplete,
     ),
 }

@@ -9,9 +9,9 @@ from epp.cli.debug_pages import plain
 from epp.flow_control.views.session_page import (
     BandLine,
     FlowLine,
-    PluginLine,
     RequestLine,
     SessionPage,
+    SessionPluginLine,
 )
 
 
@@ -118,7 +118,7 @@ def _parked(lines: Iterable[RequestLine]) -> Table:
     return table
 
 
-def _plugins(lines: Iterable[PluginLine]) -> Table:
+def _plugins(lines: Iterable[SessionPluginLine]) -> Table:
     table = titled_table("Session plugins", "name", "pages")
     for line in lines:
         table.add_row(

@@ -247,7 +247,7 @@ def serve(  # noqa: PLR0915 - one after the other, nothing nested
             served = Supervisor(settings, memory)
         else:
             served = _made(settings)
-        async with manager.told(stop, served.reload_now):
+        async with manager.notified(stop, served.reload_now):
             await served.run(stop, partial(_announce, ready_file, tls_of_metrics, manager))
 
     run_until_signalled(main, expected=(*EXPECTED, WorkerError))

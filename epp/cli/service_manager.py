@@ -55,7 +55,7 @@ class ServiceManager:
         self._send(READY="1", STATUS=status)
 
     @asynccontextmanager
-    async def told(self, stop: asyncio.Event, reload: Reload) -> AsyncIterator[None]:
+    async def notified(self, stop: asyncio.Event, reload: Reload) -> AsyncIterator[None]:
         """Reload on SIGHUP; notify of reloads, of ``stop``, and that the event loop is alive.
 
         The messages are sent by the event loop, so that a blocked loop sends none.
@@ -63,16 +63,16 @@ class ServiceManager:
         asked = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, asked.set)
         async with asyncio.TaskGroup() as tasks:
-            telling = [
+            notifiers = [
                 tasks.create_task(self._reload_when(asked, reload), name="reload"),
-                tasks.create_task(self._tell_of_stop(stop), name="tell-of-stop"),
+                tasks.create_task(self._notify_stop(stop), name="notify-stop"),
             ]
             if self._watchdog_seconds:
-                telling.append(tasks.create_task(self._tell_of_life(), name="tell-of-life"))
+                notifiers.append(tasks.create_task(self._notify_alive(), name="notify-alive"))
             try:
                 yield
             finally:
-                for task in telling:
+                for task in notifiers:
                     task.cancel()
 
     async def _reload_when(self, asked: asyncio.Event, reload: Reload) -> None:
@@ -85,11 +85,11 @@ class ServiceManager:
             status = f"new configuration refused: {faults[0]}" if faults else "serving"
             self._send(READY="1", STATUS=status)
 
-    async def _tell_of_stop(self, stop: asyncio.Event) -> None:
+    async def _notify_stop(self, stop: asyncio.Event) -> None:
         await stop.wait()
         self._send(STOPPING="1", STATUS="draining")
 
-    async def _tell_of_life(self) -> None:
+    async def _notify_alive(self) -> None:
         while True:
             self._send(WATCHDOG="1")
             await asyncio.sleep(self._watchdog_seconds / 2)

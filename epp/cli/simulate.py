@@ -32,12 +32,12 @@ from epp.lab.envoy import Mode
 from epp.lab.fleet import FleetError
 from epp.lab.results import Comparison, compare, comparison_table, to_json_lines
 from epp.lab.results.page import comparison_page
-from epp.lab.scenarios import Scenario, ScenarioError, load_scenario
+from epp.lab.scenarios import LabScenario, ScenarioError, load_scenario
 from epp.lab.simulation import (
     NAMES,
     ORACLES,
     Contender,
-    Run,
+    FinishedRun,
     RunSettings,
     SimulationError,
     profiled,
@@ -157,9 +157,9 @@ def simulate(
             swept = sweep(settings, contenders, numbers, rates, jobs=processes, notes=notes)
             show_sweep(swept, chosen, html=html, as_json=as_json)
             return
-        done: list[Run] = []
+        done: list[FinishedRun] = []
 
-        def finished(each: Run) -> None:
+        def finished(each: FinishedRun) -> None:
             done.append(each)
             notes.print(
                 f"{len(done)}/{len(contenders) * seeds}  {each.contender.name}, seed {each.seed}:"
@@ -203,7 +203,7 @@ def _check_outputs(records: Path | None, rates: Sequence[float], *, needs_one_ra
         fail("--records, --regret and --profile are about one rate; give one --rate, or none")
 
 
-def _page(comparison: Comparison, runs: Sequence[Run], scenario: Scenario) -> str:
+def _page(comparison: Comparison, runs: Sequence[FinishedRun], scenario: LabScenario) -> str:
     first = runs[0].seed
     return comparison_page(
         comparison,
@@ -214,7 +214,7 @@ def _page(comparison: Comparison, runs: Sequence[Run], scenario: Scenario) -> st
 
 
 def _chosen(
-    configs: Sequence[Path], policies: Sequence[str], scenario: Scenario
+    configs: Sequence[Path], policies: Sequence[str], scenario: LabScenario
 ) -> list[Contender]:
     names = policies or (() if configs else scenario.policies or _DEFAULT_POLICIES)
     contenders = [Contender.of_config(path) for path in configs]

@@ -11,8 +11,8 @@ from rich.console import Console
 from epp.cli.running import write_whole
 from epp.lab.results import Sweep, compare, sweep_table
 from epp.lab.results.page import sweep_page
-from epp.lab.scenarios import Scenario
-from epp.lab.simulation import ORACLES, Contender, Run, RunSettings, run_all, summaries
+from epp.lab.scenarios import LabScenario
+from epp.lab.simulation import ORACLES, Contender, FinishedRun, RunSettings, run_all, summaries
 
 
 def sweep(
@@ -44,7 +44,7 @@ def sweep(
     total, done = len(rates) * len(contenders) * len(seeds), 0
     for rate in rates:
 
-        def finished(run: Run, rate: float = rate) -> None:
+        def finished(run: FinishedRun, rate: float = rate) -> None:
             nonlocal done
             done += 1
             notes.print(
@@ -58,7 +58,7 @@ def sweep(
     return Sweep(comparisons)
 
 
-def show_sweep(swept: Sweep, scenario: Scenario, *, html: Path | None, as_json: bool) -> None:
+def show_sweep(swept: Sweep, scenario: LabScenario, *, html: Path | None, as_json: bool) -> None:
     """Print a sweep, and write its page."""
     if html is not None:
         page = sweep_page(
@@ -74,7 +74,7 @@ def show_sweep(swept: Sweep, scenario: Scenario, *, html: Path | None, as_json: 
         Console(highlight=False).print(sweep_table(swept))
 
 
-def scenario_settings(scenario: Scenario) -> dict[str, Any]:
+def scenario_settings(scenario: LabScenario) -> dict[str, Any]:
     """Return the description of a scenario for a page."""
     return {
         "what it shows": scenario.description.strip(),
@@ -84,7 +84,7 @@ def scenario_settings(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def pace_text(each: Run) -> str:
+def pace_text(each: FinishedRun) -> str:
     """Return the size and the speed of a run in words."""
     factor = each.virtual_seconds / each.cpu_seconds if each.cpu_seconds else 0.0
     return (

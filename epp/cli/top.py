@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from epp.cli.admin_options import Connect, with_client
-from epp.cli.debug_pages import DebugClient, NoSuchPageError, PageError
+from epp.cli.debug_pages import DebugClient, DebugPageError, NoSuchPageError
 from epp.cli.running import fail
 from epp.cli.top_frame import LiveState, frame
 
@@ -38,7 +38,7 @@ def top(
     try:
         client = connect()
         _follow(client, once=once)
-    except PageError as error:
+    except DebugPageError as error:
         fail(str(error))
     except BrokenPipeError:  # `epp top | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from epp.cli.debug_pages import PageError, plain
+from epp.cli.debug_pages import DebugPageError, plain
 from epp.cli.queue_tables import titled_table
 
 NONE: Final = "-"
@@ -44,7 +44,7 @@ class LiveState:
         try:
             self._take(kind, msgspec.json.decode(data))
         except (msgspec.DecodeError, LookupError, ValueError, TypeError) as error:
-            raise PageError(
+            raise DebugPageError(
                 f"an event cannot be read ({error}); is the endpoint picker of another version?"
             ) from None
 

@@ -36,14 +36,14 @@ from epp.lab.envoy import Mode
 from epp.lab.fleet import FleetError
 from epp.lab.results import comparison_table
 from epp.lab.scenarios import ScenarioError, load_scenario
-from epp.lab.simulation import Run, SimulationError, VirtualLoopError, quiet_logs
+from epp.lab.simulation import FinishedRun, SimulationError, VirtualLoopError, quiet_logs
 from epp.lab.traffic import TrafficError
 from epp.lab.tuning import (
     OBJECTIVES,
-    Found,
     Parameter,
     Search,
     TuningError,
+    TuningResult,
     check_distinct,
     count_combinations,
     default_parameters,
@@ -213,13 +213,15 @@ def _parameters(config: LoadedConfig, variations: Sequence[str]) -> Sequence[Par
     return parameters
 
 
-def _show_progress(notes: Console, step: str, done: int, total: int, last: Run) -> None:
+def _show_progress(notes: Console, step: str, done: int, total: int, last: FinishedRun) -> None:
     if done == total or done % max(1, total // _LINES_PER_STEP) == 0:
         pace = last.virtual_seconds / last.cpu_seconds if last.cpu_seconds else 0.0
         notes.print(f"{step}: {done}/{total} runs; {pace:.0f} times real time")
 
 
-def _again(scenario: Path, config: Path | None, output: Path | None, found: Found) -> Iterator[str]:
+def _again(
+    scenario: Path, config: Path | None, output: Path | None, found: TuningResult
+) -> Iterator[str]:
     """Yield the commands that repeat the search and, given ``config`` and ``output``, the check."""
     yield f"again: {shlex.join(['epp', *sys.argv[1:]])}"
     if config is not None and output is not None:

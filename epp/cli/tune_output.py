@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from epp.lab.results import Ratio, Verdict
+from epp.lab.results import Ratio, RatioVerdict
 from epp.lab.results.comparison_table import number_text
 from epp.lab.results.page import (
     Markup,
@@ -20,9 +20,9 @@ from epp.lab.results.page import (
     table,
 )
 from epp.lab.results.table import plain_table
-from epp.lab.tuning import Finalist, Found, Objective, Parameter, Rung, Value
+from epp.lab.tuning import Finalist, Parameter, Rung, TuningObjective, TuningResult, Value
 
-_STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
+_STYLES = {RatioVerdict.BETTER: "green", RatioVerdict.WORSE: "red"}
 
 
 def plan_lines(parameters: Sequence[Parameter], rungs: Sequence[Rung], found: int) -> Iterator[str]:
@@ -48,8 +48,8 @@ class TuneReport:
 
     def __init__(
         self,
-        found: Found,
-        objective: Objective,
+        found: TuningResult,
+        objective: TuningObjective,
         parameters: Sequence[Parameter],
         scenario: str,
     ) -> None:
@@ -67,15 +67,15 @@ class TuneReport:
         unseen = f"{seeds}, which the search has not used"
         ratio = first.checked
         if ratio is None:
-            if first.verdict is Verdict.BETTER:
+            if first.verdict is RatioVerdict.BETTER:
                 value = f"{number_text(first.median)} {self._objective.unit}"
                 return f"{label} is {value} (median of {unseen}), that of {base} is 0"
             return f"no difference is known: {label} has no value above 0 in a run of the check"
         interval = f"{_interval(ratio)}, {seeds}"
         times = f"{label} is {number_text(ratio.mean)} times that of {base}"
-        if first.verdict is Verdict.BETTER:
+        if first.verdict is RatioVerdict.BETTER:
             return f"{times} (95 % interval {_interval(ratio)}, {unseen})"
-        if first.verdict is Verdict.WORSE:
+        if first.verdict is RatioVerdict.WORSE:
             return f"no gain: with fresh traffic {times} ({interval})"
         if ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high:
             return f"no difference: the interval of the ratio contains 1 ({interval})"

@@ -21,7 +21,7 @@ from epp.cli.running import EXPECTED, fail, own_command, run_until_signalled
 from epp.cli.settings_options import read_options, with_options_of
 from epp.inputs import MAX_PORT
 from epp.lab.envoy import ClientHeaders, EnvoyError, Mode
-from epp.lab.up import Gateway, UpError, UpSettings, default_config
+from epp.lab.up import RunningGateway, UpError, UpSettings, default_config
 from epp.lab.up import up as run_gateway
 
 _EXPECTED = (*EXPECTED, EnvoyError, UpError)
@@ -126,7 +126,7 @@ def up(
     def say(text: str) -> None:
         console.print(Text(f"» {text}", style="bold green"))
 
-    def ready(gateway: Gateway) -> None:
+    def ready(gateway: RunningGateway) -> None:
         console.print(Text("\nGet a completion, in a second terminal:\n", style="bold"))
         # Plain print: rich would wrap the lines that are meant to be copied.
         for stream in (False, True):

@@ -13,7 +13,7 @@ from epp.admin.what_if import WhatIf, WhatIfError, what_if
 from epp.building import make_builder
 from epp.cli.admin_options import Connect, with_client
 from epp.cli.config_options import load_config
-from epp.cli.debug_pages import PageError, plain
+from epp.cli.debug_pages import DebugPageError, plain
 from epp.cli.decision_tables import profile_heading, profile_table
 from epp.cli.explain_console import explain_console
 from epp.cli.explain_decisions import AsJson, DecisionsFile, RequestId, recorded_decision
@@ -46,7 +46,7 @@ def what_if_command(
             connect,
         )
         graph = make_builder().build(load_config(config, None))
-    except (PageError, DecisionSearchError, ConfigError) as error:
+    except (DebugPageError, DecisionSearchError, ConfigError) as error:
         fail(str(error))
     try:
         outcome = what_if(record, graph)

@@ -32,17 +32,17 @@ def changes(previous: PluginGraph, following: PluginGraph) -> tuple[Change, ...]
     built with ``previous`` as its predecessor.
     """
     before, after = previous.instances, following.instances
-    told = []
+    present = []
     for name, instance in after.items():
         old = before.get(name)
         if old is None:
-            told.append(Change(name, Fate.ADDED, "not there before"))
+            present.append(Change(name, Fate.ADDED, "not there before"))
         elif old.plugin is instance.plugin:
-            told.append(Change(name, Fate.KEPT, "nothing that makes it up has changed"))
+            present.append(Change(name, Fate.KEPT, "nothing that makes it up has changed"))
         else:
-            told.append(Change(name, Fate.REBUILT, _reason(old, instance)))
+            present.append(Change(name, Fate.REBUILT, _reason(old, instance)))
     gone = [name for name in before if name not in after]
-    return (*told, *(Change(name, Fate.REMOVED, "not there any more") for name in gone))
+    return (*present, *(Change(name, Fate.REMOVED, "not there any more") for name in gone))
 
 
 def _reason(old: Instance, new: Instance) -> str:

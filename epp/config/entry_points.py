@@ -11,7 +11,7 @@ T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 
-class InstalledPlugins(NamedTuple, Generic[T]):
+class EntryPointPlugins(NamedTuple, Generic[T]):
     """The plugins of one entry point."""
 
     package: str
@@ -21,7 +21,7 @@ class InstalledPlugins(NamedTuple, Generic[T]):
     plugins: T
 
 
-def installed_plugins(group: str, read: Callable[[Any], T]) -> Iterator[InstalledPlugins[T]]:
+def installed_plugins(group: str, read: Callable[[Any], T]) -> Iterator[EntryPointPlugins[T]]:
     """Load the entry points of ``group``; blocks.
 
     A package that cannot be imported is logged and left out.
@@ -42,4 +42,4 @@ def installed_plugins(group: str, read: Callable[[Any], T]) -> Iterator[Installe
                 entry_point=each.value,
             )
             continue
-        yield InstalledPlugins(package, each.value, plugins)
+        yield EntryPointPlugins(package, each.value, plugins)

@@ -21,7 +21,7 @@ _NO_STATE: Final = "plugin does not support state collection"
 _log = structlog.get_logger(__name__)
 
 
-class SessionPlugin(Protocol):
+class SessionPluginView(Protocol):
     """The part of a session plugin that the page uses."""
 
     name: str
@@ -31,7 +31,7 @@ class SessionPlugin(Protocol):
 
 
 def plugin_states(
-    plugins: Mapping[str, Plugin], sessions: Iterable[SessionPlugin] = ()
+    plugins: Mapping[str, Plugin], sessions: Iterable[SessionPluginView] = ()
 ) -> dict[str, object]:
     """Return the page.
 
@@ -48,7 +48,7 @@ def plugin_states(
     }
 
 
-def _line(plugin: Plugin | SessionPlugin, type_name: str) -> dict[str, object]:
+def _line(plugin: Plugin | SessionPluginView, type_name: str) -> dict[str, object]:
     line: dict[str, object] = {"name": plugin.name, "type": type_name}
     try:
         state = plugin.dump_state()

@@ -131,7 +131,7 @@ class ConfigReloader:
         try:
             await self._follow()
         finally:
-            self._answer(self._asked)
+            self._settle(self._asked)
 
     async def _follow(self) -> None:
         while True:
@@ -145,10 +145,10 @@ class ConfigReloader:
                 if self._path is not None and (asked is not None or is_change):
                     await self._reload(is_asked=asked is not None)
             finally:
-                self._answer(asked)
+                self._settle(asked)
             await self._tick()
 
-    def _answer(self, asked: "asyncio.Future[str] | None") -> None:
+    def _settle(self, asked: "asyncio.Future[str] | None") -> None:
         if asked is not None and not asked.done():
             asked.set_result(self._last_fault)
 

@@ -133,7 +133,7 @@ class RollbackWatch:
         Args:
             is_regression: The previous configuration would have routed the request.
             status: HTTP status with which the request was refused.
-            reason: Drop reason or code of that answer.
+            reason: Drop reason or code of that error.
             error: The error that it reports.
         """
         watched, settings = self._watched, self._settings

@@ -47,7 +47,7 @@ from epp.data_layer.runtime import DataLayerRuntime, polled
 from epp.data_layer.scrape_observers import NullScrapeObserver, ScrapeObserver, ScrapeObservers
 from epp.data_layer.scrape_pace import DEFAULT_SHARE
 from epp.data_layer.scrape_state import MetricsAge, ScrapeState
-from epp.data_layer.scraper import Binding, Scraper
+from epp.data_layer.scraper import DataBinding, Scraper
 from epp.data_layer.shared_connections import SharedConnections
 from epp.data_layer.shared_labels import share_labels
 from epp.data_layer.sharing import Alone, PoolSharing
@@ -60,7 +60,7 @@ __all__ = [
     "MAX_PAGE_BYTES",
     "UNWATCHED",
     "Alone",
-    "Binding",
+    "DataBinding",
     "DataLayerError",
     "DataLayerRuntime",
     "DataSource",

@@ -25,7 +25,7 @@ _PARAMETERS: Final = frozenset({"endpoint", "seconds", "undo"})
 
 
 class Drained(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to the call."""
+    """The response to the call."""
 
     endpoint: EndpointLine
     """Its line of ``/debug/endpoints``."""

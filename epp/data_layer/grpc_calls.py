@@ -32,15 +32,15 @@ class GrpcCalls:
         target: ``unix:PATH`` or ``host:port``.
         max_calls: Concurrent calls.
         max_waiting: Calls that may wait for a slot; more are refused.
-        max_answer_bytes: Longer responses are refused.
+        max_response_bytes: Longer responses are refused.
     """
 
     def __init__(
-        self, target: str, *, max_calls: int, max_waiting: int, max_answer_bytes: int
+        self, target: str, *, max_calls: int, max_waiting: int, max_response_bytes: int
     ) -> None:
         self._target = target
         self._slots = Slots(target, max_calls, max_waiting)
-        self._max_answer_bytes = max_answer_bytes
+        self._max_response_bytes = max_response_bytes
         self._channel: grpc.aio.Channel | None = None
         self._closing: asyncio.Task[None] | None = None
 
@@ -57,7 +57,7 @@ class GrpcCalls:
 
         async with self._slots:
             try:
-                answer: bytes = await self._open().unary_unary(method)(message)
+                response: bytes = await self._open().unary_unary(method)(message)
             except grpc.aio.AioRpcError as error:
                 text = f"{self._target}: {error.code().name}{_own_details(error)}"
                 if error.code() is grpc.StatusCode.UNAVAILABLE:
@@ -65,7 +65,7 @@ class GrpcCalls:
                 if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
                     raise PageTooLargeError(text) from None
                 raise ScrapeProtocolError(text) from None
-            return answer
+            return response
 
     def close(self) -> None:
         """Close the connection; calls in flight fail. Idempotent."""
@@ -87,7 +87,7 @@ class GrpcCalls:
             self._channel = grpc.aio.insecure_channel(
                 self._target,
                 options=(
-                    ("grpc.max_receive_message_length", self._max_answer_bytes),
+                    ("grpc.max_receive_message_length", self._max_response_bytes),
                     ("grpc.max_send_message_length", -1),
                     ("grpc.enable_http_proxy", 0),
                     *_BACKOFF,

@@ -76,7 +76,7 @@ class HttpCalls:
         self._idle: list[HttpClientConnection] = []
         self._is_closed = False
 
-    async def post(self, path: str, body: bytes, *, max_answer_bytes: int) -> bytes:
+    async def post(self, path: str, body: bytes, *, max_response_bytes: int) -> bytes:
         """Send the JSON ``body`` and return the response body; for idempotent calls only.
 
         The call is retried if the server has meanwhile closed the idle connection. The caller sets
@@ -93,7 +93,7 @@ class HttpCalls:
                 "content-type: application/json\r\naccept: application/json\r\n"
                 f"user-agent: endpoint-picker\r\ncontent-length: {len(body)}\r\n\r\n"
             )
-            return await self._answer(b"".join((head.encode("ascii"), body)), max_answer_bytes)
+            return await self._send(b"".join((head.encode("ascii"), body)), max_response_bytes)
 
     def close(self) -> None:
         """Close all connections; calls in flight fail."""
@@ -103,23 +103,23 @@ class HttpCalls:
         self._open.clear()
         self._idle.clear()
 
-    async def _answer(self, request: bytes, max_answer_bytes: int) -> bytes:
+    async def _send(self, request: bytes, max_response_bytes: int) -> bytes:
         while self._idle:
             connection = self._idle.pop()
             if not connection.reusable:
                 self._open.discard(connection)
                 continue
             try:
-                return await self._exchange(connection, request, max_answer_bytes)
+                return await self._exchange(connection, request, max_response_bytes)
             except ScrapeResetError:
-                if connection.answering:
+                if connection.is_responding:
                     raise
-        return await self._exchange(await self._connect(), request, max_answer_bytes)
+        return await self._exchange(await self._connect(), request, max_response_bytes)
 
     async def _exchange(
-        self, connection: HttpClientConnection, request: bytes, max_answer_bytes: int
+        self, connection: HttpClientConnection, request: bytes, max_response_bytes: int
     ) -> bytes:
-        connection.max_page_bytes = max_answer_bytes
+        connection.max_page_bytes = max_response_bytes
         try:
             return await connection.exchange(request)
         finally:

@@ -88,7 +88,7 @@ class HttpClient:
             except ScrapeResetError:
                 # The server may close an idle connection just as we write. If no byte of a response
                 # has arrived, a retry is safe (RFC 9110 §9.2.2: GET is idempotent).
-                if connection.answering:
+                if connection.is_responding:
                     raise
         return await self._exchange(server, await server.connect())
 

@@ -35,16 +35,16 @@ class HttpClientConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_answer",
         "_body",
         "_body_bytes",
         "_framed",
         "_parser",
         "_received_bytes",
         "_remedy",
+        "_response",
         "_transport",
         "_until_close",
-        "answering",
+        "is_responding",
         "max_page_bytes",
         "reusable",
         "spent_seconds",
@@ -61,13 +61,13 @@ class HttpClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpResponseParser
         """Exists only during an exchange: it takes 1.2 KB, and 0.3 us to make."""
-        self._answer: asyncio.Future[bytes] | None = None
+        self._response: asyncio.Future[bytes] | None = None
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._received_bytes = 0
         self._framed = False
         self._until_close = False
-        self.answering = False
+        self.is_responding = False
         """Whether part of the current response has arrived."""
         self.reusable = True
         """Whether another request may be sent."""
@@ -83,18 +83,18 @@ class HttpClientConnection(asyncio.Protocol):
         """
         if self._transport is None:
             raise ScrapeResetError("the connection was closed")
-        self.answering = False
+        self.is_responding = False
         self._received_bytes = 0
         self._parser = httptools.HttpResponseParser(self)
-        self._answer = asyncio.get_running_loop().create_future()
+        self._response = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         try:
-            return await self._answer
+            return await self._response
         except asyncio.CancelledError:
             self.abort()
             raise
         finally:
-            self._answer = None
+            self._response = None
             # It refers to this object; only the garbage collector would free the two.
             del self._parser
 
@@ -111,7 +111,7 @@ class HttpClientConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._answer is None or self._answer.done():
+        if self._response is None or self._response.done():
             self.abort()  # data on an idle connection is a protocol error
             return
         # The thread's CPU time, not wall time: a busy machine does not make a page expensive.
@@ -120,7 +120,7 @@ class HttpClientConnection(asyncio.Protocol):
         self.spent_seconds += thread_time() - began
 
     def _receive(self, data: bytes) -> None:
-        self.answering = True
+        self.is_responding = True
         self._received_bytes += len(data)
         if self._received_bytes > 2 * self.max_page_bytes + _MAX_HEAD_BYTES:
             self._refuse_size()  # endless headers, or endless tiny chunks
@@ -128,7 +128,7 @@ class HttpClientConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(ScrapeProtocolError(f"the answer is not HTTP/1.1: {error}"))
+            self._fail(ScrapeProtocolError(f"the response is not HTTP/1.1: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -143,7 +143,7 @@ class HttpClientConnection(asyncio.Protocol):
     # httptools callbacks
 
     def on_message_begin(self) -> None:
-        if self._answer is None or self._answer.done():
+        if self._response is None or self._response.done():
             self.abort()  # a second response to one request would be taken for the next one
         self._body = []
         self._body_bytes = 0
@@ -182,16 +182,16 @@ class HttpClientConnection(asyncio.Protocol):
         )
 
     def _complete(self) -> None:
-        if self._answer is None or self._answer.done():
+        if self._response is None or self._response.done():
             return
         status = self._parser.get_status_code()
         if status == _OK:
-            self._answer.set_result(b"".join(self._body))
+            self._response.set_result(b"".join(self._body))
         else:
-            self._answer.set_exception(ScrapeStatusError(status))
+            self._response.set_exception(ScrapeStatusError(status))
         self._body = []
 
     def _fail(self, error: ScrapeError) -> None:
         self.abort()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error)
+        if self._response is not None and not self._response.done():
+            self._response.set_exception(error)

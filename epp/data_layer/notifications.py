@@ -14,7 +14,7 @@ from epp.data_layer.plugins import (
     EndpointListener,
     EndpointSource,
 )
-from epp.data_layer.scraper import Binding
+from epp.data_layer.scraper import DataBinding
 from epp.data_layer.store import EndpointStore
 from epp.scheduling import Endpoint
 
@@ -65,7 +65,7 @@ class Notifications:
         self._ways: dict[int, _Way] = {}
         """By identity of the listener: plugins may compare equal or be unhashable."""
 
-    def use(self, listeners: Iterable[EndpointListener], bindings: Iterable[Binding]) -> None:
+    def use(self, listeners: Iterable[EndpointListener], bindings: Iterable[DataBinding]) -> None:
         """Replace the listeners; a new one is notified of every endpoint in the pool.
 
         A listener that stays is not notified again, even if its source has changed.
@@ -75,14 +75,14 @@ class Notifications:
         for listener in listeners:
             source, known = sources.get(id(listener)), before.pop(id(listener), None)
             if known is None or known.source is not source:
-                told = listener if source is None else Notified(source, listener)
+                registered = listener if source is None else Notified(source, listener)
                 if known is not None:
-                    self._store.remove_listener(known.told)
-                self._store.add_listener(told, tells_present=known is None)
-                known = _Way(listener, source, told)
+                    self._store.remove_listener(known.registered)
+                self._store.add_listener(registered, notify_present=known is None)
+                known = _Way(listener, source, registered)
             self._ways[id(listener)] = known
         for dropped in before.values():
-            self._store.remove_listener(dropped.told)
+            self._store.remove_listener(dropped.registered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +92,11 @@ class _Way:
     listener: EndpointListener
     source: EndpointSource | None
     """None if it receives the events of the pool directly."""
-    told: EndpointListener
+    registered: EndpointListener
     """The object registered with the store: the listener or its :class:`Notified`."""
 
 
-def sources_by_listener(bindings: Iterable[Binding], kind: type[S]) -> dict[int, S]:
+def sources_by_listener(bindings: Iterable[DataBinding], kind: type[S]) -> dict[int, S]:
     """Return the first source of a kind that lists each listener, by the listener's identity."""
     found: dict[int, S] = {}
     for binding in bindings:

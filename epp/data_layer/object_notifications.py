@@ -13,24 +13,24 @@ import structlog
 
 from epp.data_layer.notifications import sources_by_listener
 from epp.data_layer.plugins import ObjectEvent, ObjectKind, ObjectListener, ObjectSource
-from epp.data_layer.scraper import Binding
+from epp.data_layer.scraper import DataBinding
 
 _log = structlog.get_logger(__name__)
 
-TellOfObject = Callable[[ObjectEvent], None]
+ObjectReceiver = Callable[[ObjectEvent], None]
 """Receives each event of a feed; does not raise."""
 
 
 class ObjectFeed(Protocol):
     """Follows Kubernetes objects of any kind."""
 
-    def follow(self, wanted: Mapping[ObjectKind, frozenset[str]], tell: TellOfObject) -> None:
+    def follow(self, wanted: Mapping[ObjectKind, frozenset[str]], receive: ObjectReceiver) -> None:
         """Follow these kinds from now on, and no others.
 
         Args:
             wanted: The fields of each kind, see ``ObjectListener.object_fields``. If a kind gets
                 new fields, all its objects are reported again.
-            tell: Receives the events.
+            receive: Receives the events.
         """
 
     def present(self, kind: ObjectKind) -> Iterable[ObjectEvent]:
@@ -54,11 +54,11 @@ class ObjectNotifications:
         self._without: dict[int, ObjectListener | ObjectSource] = {}
         """The plugins of the current graph that get no objects, by identity."""
 
-    def use(self, listeners: Iterable[ObjectListener], bindings: Iterable[Binding]) -> None:
+    def use(self, listeners: Iterable[ObjectListener], bindings: Iterable[DataBinding]) -> None:
         """Replace the listeners; a new one is notified of every object of its kind."""
         listeners, bindings = tuple(listeners), tuple(bindings)
         if self._feed is None:
-            self._tell_of_no_objects(listeners, bindings)
+            self._log_no_objects(listeners, bindings)
             return
         sources = sources_by_listener(bindings, ObjectSource)
         before, self._ways = self._ways, {}
@@ -69,18 +69,18 @@ class ObjectNotifications:
                 self._ways[id(listener)] = _ObjectWay(kind, listener, sources.get(id(listener)))
                 wanted[kind] = wanted.get(kind, frozenset()).union(listener.object_fields)
         new = [way for key, way in self._ways.items() if key not in before]
-        self._feed.follow(wanted, self._tell)
+        self._feed.follow(wanted, self._notify)
         for way in new:
             for event in self._feed.present(way.kind):
                 way.notify(event)
 
-    def _tell(self, event: ObjectEvent) -> None:
+    def _notify(self, event: ObjectEvent) -> None:
         for way in tuple(self._ways.values()):
             if way.kind == event.kind:
                 way.notify(event)
 
-    def _tell_of_no_objects(
-        self, listeners: Iterable[ObjectListener], bindings: Iterable[Binding]
+    def _log_no_objects(
+        self, listeners: Iterable[ObjectListener], bindings: Iterable[DataBinding]
     ) -> None:
         """Log each plugin that gets no objects, once."""
         plugins = [*(each.source for each in bindings), *listeners]
@@ -90,8 +90,8 @@ class ObjectNotifications:
         }
         for key, plugin in self._without.items():
             if key not in before and plugin.object_kind is not None:
-                tell = _log.warning if plugin.needs_objects else _log.info
-                tell(
+                write = _log.warning if plugin.needs_objects else _log.info
+                write(
                     "plugin gets no Kubernetes objects, as the endpoints are not from that API",
                     plugin=plugin.name,
                     kind=str(plugin.object_kind),

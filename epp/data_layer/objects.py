@@ -102,7 +102,7 @@ class ObjectStore:
         self._priorities: dict[str, int] = {}
         self._exact: dict[str, _Draw] = {}
         self._generic: _Draw | None = None
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def priority_of(self, objective: str) -> int:
         """Return the priority of the objective of that name, 0 if there is none."""
@@ -159,20 +159,21 @@ class ObjectStore:
 
     def _sorted_out(self, objects: Iterable[Objective | Rewrite]) -> Sequence[Objective | Rewrite]:
         wanted: dict[tuple[str, str], Objective | Rewrite] = {}
-        told, self._told = self._told, set()  # warn again if a fixed object breaks again
+        # Warn again if a fixed object breaks again.
+        before, self._logged = self._logged, set()
         for found in objects:
             meta = found.meta
             first = wanted.get((meta.kind, meta.name))
             if meta.pool not in {"", self._pool_name}:
                 self._warn(
-                    told,
+                    before,
                     found,
                     f"spec.poolRef.name is {meta.pool!r}, but this endpoint picker's pool is"
                     f" {self._pool_name!r} (--pool-name)",
                 )
             elif first is not None:
                 self._warn(
-                    told,
+                    before,
                     found,
                     f"{first.meta.origin} has one of the same name: rename or remove one",
                 )
@@ -180,9 +181,9 @@ class ObjectStore:
                 wanted[meta.kind, meta.name] = found
         return list(wanted.values())
 
-    def _warn(self, told: Collection[str], left_out: Objective | Rewrite, reason: str) -> None:
+    def _warn(self, before: Collection[str], left_out: Objective | Rewrite, reason: str) -> None:
         meta = left_out.meta
         text = f"{meta.origin}: {meta.kind} {meta.name!r} is left out: {reason}"
-        self._told.add(text)
-        if text not in told:
+        self._logged.add(text)
+        if text not in before:
             _log.warning("object left out", reason=text)

@@ -290,11 +290,11 @@ class OpenPage(Protocol):
 class HttpCaller(Protocol):
     """Sends JSON with POST to one HTTP server over persistent connections."""
 
-    async def post(self, path: str, body: bytes, *, max_answer_bytes: int) -> bytes:
+    async def post(self, path: str, body: bytes, *, max_response_bytes: int) -> bytes:
         """Return the response body; the request may be sent twice.
 
         Raises:
-            ScrapeError: The call failed, or the response is longer than ``max_answer_bytes``.
+            ScrapeError: The call failed, or the response is longer than ``max_response_bytes``.
             CallerBusyError: Too many calls are waiting; this one was not made.
         """
 
@@ -343,7 +343,7 @@ class OpenGrpcCaller(Protocol):
     """Creates gRPC callers: the service ``open_grpc_caller`` of a plugin's constructor."""
 
     def __call__(
-        self, target: str, /, *, max_calls: int, max_waiting: int, max_answer_bytes: int
+        self, target: str, /, *, max_calls: int, max_waiting: int, max_response_bytes: int
     ) -> GrpcCaller:
         """Return a client for ``unix:PATH`` or ``host:port``; it connects when first used.
 
@@ -351,7 +351,7 @@ class OpenGrpcCaller(Protocol):
             target: ``unix:PATH`` or ``host:port``.
             max_calls: Concurrent calls.
             max_waiting: Calls that may wait for a slot.
-            max_answer_bytes: Longer responses are refused.
+            max_response_bytes: Longer responses are refused.
         """
 
 

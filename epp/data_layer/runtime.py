@@ -19,7 +19,7 @@ from epp.data_layer.plugins import (
     EndpointListener,
     ObjectListener,
 )
-from epp.data_layer.scraper import Binding, Scraper
+from epp.data_layer.scraper import DataBinding, Scraper
 from epp.data_layer.store import EndpointStore
 
 
@@ -100,6 +100,6 @@ class DataLayerRuntime:
         return chosen
 
 
-def polled(bindings: Iterable[Binding]) -> list[Binding]:
+def polled(bindings: Iterable[DataBinding]) -> list[DataBinding]:
     """Return the bindings whose source polls endpoints; an ``EndpointSource`` does not."""
     return [each for each in bindings if isinstance(each.source, DataSource)]

@@ -43,7 +43,7 @@ class ScrapeSettings:
     load_estimates: LoadEstimates
     pool_pace: PoolPace
     polls: Polls
-    told_bugs: set[tuple[str, str]] = field(default_factory=set)
+    logged_bugs: set[tuple[str, str]] = field(default_factory=set)
     """Plugin and exception class of each bug that was logged with its traceback."""
 
 
@@ -63,11 +63,11 @@ class Scrape:
         "_counts_cost",
         "_extractors",
         "_has_written",
+        "_logged_costly",
         "_page_bytes",
         "_settings",
         "_source",
         "_spent_seconds",
-        "_told_costly",
         "_unbroken",
         "endpoint",
         "pace",
@@ -93,7 +93,7 @@ class Scrape:
         ]
         self._settings = settings
         self._client: PageClient | None = None
-        self._told_costly = False
+        self._logged_costly = False
         self._counts_cost = False
         """Whether the client is a :class:`CostlyClient`."""
         self._spent_seconds = 0.0
@@ -160,8 +160,8 @@ class Scrape:
         pace.note(self._spent_seconds + max(0.0, self._spent_by(client) - before))
         if wrote and pace.interval_seconds > pace.configured_seconds:
             self._settings.load_estimates.slow_down(endpoint, pace.interval_seconds)
-        if pace.is_costly and not self._told_costly:
-            self._told_costly = True
+        if pace.is_costly and not self._logged_costly:
+            self._logged_costly = True
             _log.warning(
                 "endpoint is scraped less often, its page costs too much CPU",
                 endpoint=endpoint.name,
@@ -246,7 +246,7 @@ class Scrape:
         self._unbroken = False
         self._settings.observer.poll_failed(self._source, self.endpoint, fault.kind)
         if self._is_news(self.state.polls.note(fault), self._source, error):
-            self._tell("endpoint scrape failed", self._source, fault, error)
+            self._warn("endpoint scrape failed", self._source, fault, error)
         elif _failed_again.enabled:
             _failed_again.write(self._facts, self._source, fault, self.state.polls)
 
@@ -254,7 +254,7 @@ class Scrape:
         fault = _fault(error)
         self._settings.observer.extract_failed(self._source, extractor, self.endpoint, fault.kind)
         if self._is_news(faults.note(fault), extractor, error):
-            self._tell("endpoint page not understood", extractor, fault, error)
+            self._warn("endpoint page not understood", extractor, fault, error)
         elif _not_understood_again.enabled:
             _not_understood_again.write(self._facts, extractor, fault, faults)
 
@@ -262,12 +262,12 @@ class Scrape:
         if isinstance(error, ScrapeError):
             return is_first
         bug = (plugin.name, type(error).__name__)
-        if bug in self._settings.told_bugs:
+        if bug in self._settings.logged_bugs:
             return False  # one traceback, not one for each endpoint
-        self._settings.told_bugs.add(bug)
+        self._settings.logged_bugs.add(bug)
         return True
 
-    def _tell(self, event: str, plugin: Plugin, fault: ScrapeError, error: Exception) -> None:
+    def _warn(self, event: str, plugin: Plugin, fault: ScrapeError, error: Exception) -> None:
         exc_info = None if fault is error else error
         _log.warning(event, **self._facts(plugin, fault), exc_info=exc_info)
 

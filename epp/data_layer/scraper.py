@@ -53,7 +53,7 @@ _GOLDEN_RATIO: Final = 0.618033988749895
 """Its multiples modulo 1 spread the phases evenly for any number of endpoints."""
 
 
-class Binding(Protocol):
+class DataBinding(Protocol):
     """A source and its extractors, such as a ``SourceBinding`` of a plugin graph."""
 
     @property
@@ -68,7 +68,7 @@ class Binding(Protocol):
 class _Bound:
     """A typed binding; ``key`` identifies its plugin instances."""
 
-    def __init__(self, binding: Binding) -> None:
+    def __init__(self, binding: DataBinding) -> None:
         # The graph has checked the types; the configuration layer cannot name these classes.
         self.source = cast("DataSource", binding.source)
         self.extractors = cast("tuple[Extractor, ...]", tuple(binding.extractors))
@@ -96,7 +96,7 @@ class Scraper:
     def __init__(
         self,
         store: EndpointStore,
-        bindings: Iterable[Binding] = (),
+        bindings: Iterable[DataBinding] = (),
         *,
         interval_seconds: float = 0.05,
         timeout_seconds: float = 1.0,
@@ -114,7 +114,7 @@ class Scraper:
             interval_seconds=interval_seconds, staleness_seconds=staleness_seconds, clock=clock
         )
         self._pool_pace = PoolPace(cpu_share)
-        self._told_tight = False
+        self._logged_tight = False
         self._polls = Polls(timeout_seconds, clock)
         self._timetable = timetable or Timetable(clock)
         self._random = random
@@ -154,7 +154,7 @@ class Scraper:
         """Let all scrapes together use this share of one core; the limit of each scrape stays."""
         self._pool_pace.share = share
 
-    def use(self, bindings: Iterable[Binding]) -> None:
+    def use(self, bindings: Iterable[DataBinding]) -> None:
         """Replace the bindings.
 
         A binding with the same plugin instances keeps its loops. Those of dropped bindings stop,
@@ -165,7 +165,7 @@ class Scraper:
         kept = {bound.key for bound in before} & {bound.key for bound in self._bound}
         dropped = [bound for bound in before if bound.key not in kept]
         added = [bound for bound in self._bound if bound.key not in kept]
-        self._settings.told_bugs.clear()
+        self._settings.logged_bugs.clear()
         self.written = frozenset(_written(self._bound))
         orphans = _written(dropped) - self.written
         for endpoint in self._store.snapshot:
@@ -222,8 +222,8 @@ class Scraper:
     def _settle(self) -> None:
         """Divide the CPU budget among the scrapes."""
         self._pool_pace.settle(state.pace for state in self._states.values())
-        if self._pool_pace.is_tight and not self._told_tight:
-            self._told_tight = True
+        if self._pool_pace.is_tight and not self._logged_tight:
+            self._logged_tight = True
             _log.info(
                 "endpoints are scraped less often, together they cost too much CPU",
                 scrapes=len(self._states),

@@ -122,17 +122,17 @@ class EndpointStore:
         verb = "is" if count == 1 else "are"
         return f"{which} of the pool {verb} draining; {self.drains.remedy(self.snapshot)}"
 
-    def add_listener(self, listener: PoolListener, *, tells_present: bool = True) -> None:
+    def add_listener(self, listener: PoolListener, *, notify_present: bool = True) -> None:
         """Notify ``listener`` of every change from now on.
 
         Args:
             listener: The listener.
-            tells_present: Whether to notify it of the current endpoints first.
+            notify_present: Whether to notify it of the current endpoints first.
         """
         self._listeners.append(listener)
-        if tells_present:
+        if notify_present:
             for endpoint in self.snapshot:
-                _tell(listener, "added", endpoint)
+                _notify(listener, "added", endpoint)
 
     def remove_listener(self, listener: PoolListener) -> None:
         """Stop notifying ``listener``, which must have been added."""
@@ -269,11 +269,11 @@ class EndpointStore:
         # reuses the name.
         for listener in tuple(self._listeners):
             for endpoint in removed:
-                _tell(listener, "removed", endpoint)
+                _notify(listener, "removed", endpoint)
             for endpoint in changed:
-                _tell(listener, "changed", endpoint)
+                _notify(listener, "changed", endpoint)
             for endpoint in added:
-                _tell(listener, "added", endpoint)
+                _notify(listener, "added", endpoint)
         for event, endpoints in (
             ("endpoint left the pool", removed),
             ("endpoint joined the pool", added),
@@ -288,7 +288,7 @@ def _identity(server: Endpoint | EndpointSpec) -> _Identity:
     return server.name, server.address, server.incarnation
 
 
-def _tell(listener: PoolListener, event: str, endpoint: Endpoint) -> None:
+def _notify(listener: PoolListener, event: str, endpoint: Endpoint) -> None:
     try:
         if event == "added":
             listener.endpoint_added(endpoint)

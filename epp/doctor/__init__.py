@@ -10,7 +10,7 @@ are functions of this data and read nothing themselves.
 
 from epp.doctor.deployment import Deployment, ScrapeTimes
 from epp.doctor.deployment_checks import examine_deployment
-from epp.doctor.diagnosis import Diagnosis, Row
+from epp.doctor.diagnosis import Diagnosis, DiagnosisRow
 from epp.doctor.envoy_checks import examine_envoy, skip_envoy
 from epp.doctor.errors import DoctorError, UnreadableError
 from epp.doctor.findings import Finding, Level
@@ -24,11 +24,11 @@ __all__ = [
     "QUEUED_SECONDS",
     "Deployment",
     "Diagnosis",
+    "DiagnosisRow",
     "DoctorError",
     "Finding",
     "Gateway",
     "Level",
-    "Row",
     "RunningPicker",
     "ScrapeTimes",
     "Source",

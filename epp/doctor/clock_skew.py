@@ -15,20 +15,20 @@ class ClockSkew:
     """Maximum error of ``seconds``: a Date has whole seconds, and a response takes time."""
 
     @classmethod
-    def of(cls, date: str, asked_at: float, answered_at: float) -> Self | None:
+    def of(cls, date: str, asked_at: float, responded_at: float) -> Self | None:
         """Return the difference; None without a valid header.
 
         Args:
             date: The header.
             asked_at: When the request was sent, in Unix seconds of this machine.
-            answered_at: When the response arrived, likewise.
+            responded_at: When the response arrived, likewise.
         """
         try:
             other = parsedate_to_datetime(date).timestamp()
         except (TypeError, ValueError):
             return None
-        own = (asked_at + answered_at) / 2
-        return cls(other + 0.5 - own, 0.5 + (answered_at - asked_at) / 2)
+        own = (asked_at + responded_at) / 2
+        return cls(other + 0.5 - own, 0.5 + (responded_at - asked_at) / 2)
 
     @property
     def at_least(self) -> float:

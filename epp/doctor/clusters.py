@@ -1,7 +1,7 @@
 """Properties of Envoy clusters: how hosts are found, and which protocol is used."""
 
 from epp.doctor.names import DESTINATION
-from epp.doctor.tree import Node
+from epp.doctor.tree import ConfigNode
 
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _OVERRIDE_HOST = "envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost"
@@ -31,14 +31,14 @@ ROUND_ROBIN = {
 _CLUSTER_TYPES = ("STATIC", "STRICT_DNS", "LOGICAL_DNS", "EDS", "ORIGINAL_DST")
 
 
-def is_original_dst(cluster: Node) -> bool:
+def is_original_dst(cluster: ConfigNode) -> bool:
     """Whether the cluster has the type ORIGINAL_DST."""
     if cluster.get("cluster_type"):
         return cluster.get("cluster_type", "name").text() == "envoy.cluster.original_dst"
     return cluster.get("type").choice(*_CLUSTER_TYPES) == "ORIGINAL_DST"
 
 
-def original_dst_options(cluster: Node) -> Node:
+def original_dst_options(cluster: ConfigNode) -> ConfigNode:
     """Return an ORIGINAL_DST cluster's options, in the form of either API."""
     extension = cluster.get("cluster_type")
     if extension:
@@ -46,16 +46,16 @@ def original_dst_options(cluster: Node) -> Node:
     return cluster.get("original_dst_lb_config")
 
 
-def override_host(cluster: Node) -> Node:
+def override_host(cluster: ConfigNode) -> ConfigNode:
     """Return the cluster's override_host policy; absent if it has another policy."""
     for policy in cluster.get("load_balancing_policy", "policies").items():
         config = policy.get("typed_extension_config").typed_config()
         if config.type_name() == _OVERRIDE_HOST:
             return config.unwrapped()
-    return Node(None, cluster.get("load_balancing_policy").path)
+    return ConfigNode(None, cluster.get("load_balancing_policy").path)
 
 
-def reads_header(pool: Node) -> bool:
+def reads_header(pool: ConfigNode) -> bool:
     """Whether a cluster takes the destination from the request's header."""
     if is_original_dst(pool):
         options = original_dst_options(pool)
@@ -65,12 +65,12 @@ def reads_header(pool: Node) -> bool:
     return any(each.get("header").text().lower() == DESTINATION for each in sources)
 
 
-def protocol_options(cluster: Node) -> Node:
+def protocol_options(cluster: ConfigNode) -> ConfigNode:
     """Return the cluster's HttpProtocolOptions, possibly absent."""
     return cluster.get("typed_extension_protocol_options", _HTTP_OPTIONS).unwrapped()
 
 
-def speaks_http2(cluster: Node) -> bool:
+def speaks_http2(cluster: ConfigNode) -> bool:
     """Whether Envoy always uses HTTP/2 with the cluster, whatever the client uses."""
     options = protocol_options(cluster)
     if options.get("auto_config"):  # needs ALPN, which plaintext lacks
@@ -79,7 +79,7 @@ def speaks_http2(cluster: Node) -> bool:
     return bool(explicit.get("http2_protocol_options") or cluster.get("http2_protocol_options"))
 
 
-def is_tls(cluster: Node) -> bool:
+def is_tls(cluster: ConfigNode) -> bool:
     """Whether a cluster has a transport socket other than plaintext."""
     socket = cluster.get("transport_socket")
     name = socket.get("name").text() if socket else ""

@@ -43,9 +43,9 @@ class Deployment:
     ports: tuple[PortState, ...] | None = None
 
     @property
-    def servers_that_answer(self) -> tuple[ModelServer, ...]:
+    def responding_servers(self) -> tuple[ModelServer, ...]:
         """The model servers that speak HTTP."""
-        return tuple(each for each in self.servers or () if each.answers)
+        return tuple(each for each in self.servers or () if each.responds)
 
 
 def parameters_of(graph: PluginGraph) -> Mapping[str, Mapping[str, object]]:

@@ -16,7 +16,7 @@ _MAX_NAMES: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DiagnosisRow:
     """A finding with the name of its check."""
 
     check: str
@@ -42,7 +42,7 @@ class NotChecked:
 class Diagnosis:
     """The findings of checks."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[DiagnosisRow, ...]
     """Rows, errors first, then warnings; within a level in the order of the checks."""
 
     not_checked: tuple[NotChecked, ...]
@@ -106,7 +106,7 @@ class Diagnosis:
 
 def examine(subject: S, checks: Iterable[Check[S]]) -> Diagnosis:
     """Run ``checks`` on ``subject``; checks whose data is missing are skipped."""
-    rows: list[Row] = []
+    rows: list[DiagnosisRow] = []
     not_checked: list[NotChecked] = []
     for check in checks:
         if not check.can_see(subject):
@@ -115,7 +115,7 @@ def examine(subject: S, checks: Iterable[Check[S]]) -> Diagnosis:
         findings = tuple(dict.fromkeys(check.look(subject)))
         if not findings:
             findings = (Finding(Level.OK, "", check.fine),)
-        rows.extend(Row(check.name, each) for each in findings)
+        rows.extend(DiagnosisRow(check.name, each) for each in findings)
     return Diagnosis.joined(Diagnosis(tuple(rows), tuple(not_checked)))
 
 

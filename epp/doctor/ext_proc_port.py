@@ -28,20 +28,20 @@ def ask_port(host: str, port: int) -> ExtProcPort:
     """Return the protocol of the port; blocks."""
     address = f"{host}:{port}"
     try:
-        if _answers_http2(host, port, None):
+        if _responds_in_http2(host, port, None):
             return ExtProcPort(address, speaks_tls=False)
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE  # Envoy verifies the certificate
         context.set_alpn_protocols(["h2"])
-        if _answers_http2(host, port, context):
+        if _responds_in_http2(host, port, context):
             return ExtProcPort(address, speaks_tls=True)
     except OSError as error:  # including ssl.SSLError and TimeoutError
         return ExtProcPort(address, None, error.strerror or str(error))
     return ExtProcPort(address, None, "it does not speak HTTP/2")
 
 
-def _answers_http2(host: str, port: int, context: ssl.SSLContext | None) -> bool:
+def _responds_in_http2(host: str, port: int, context: ssl.SSLContext | None) -> bool:
     with socket.create_connection((host, port), _TIMEOUT_SECONDS) as plain:
         if context is None:
             try:

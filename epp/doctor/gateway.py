@@ -5,9 +5,9 @@ from dataclasses import replace
 from functools import cached_property
 
 from epp.doctor.clusters import is_tls
-from epp.doctor.routes import EXT_PROC, Manager, Target, Use, routes_through, targets_of
+from epp.doctor.routes import EXT_PROC, Manager, RouteUse, Target, routes_through, targets_of
 from epp.doctor.sources import Source, Version
-from epp.doctor.tree import Node
+from epp.doctor.tree import ConfigNode
 
 QUEUED_SECONDS = 60.0
 """Longest time in the EPP's queue unless configured otherwise: the default TTL of flow control."""
@@ -56,7 +56,7 @@ class Gateway:
         self.bootstraps = source.bootstraps
 
     @cached_property
-    def clusters(self) -> dict[str, Node]:
+    def clusters(self) -> dict[str, ConfigNode]:
         """All clusters, keyed by name."""
         return self._resources("clusters", _CLUSTER_LISTS)
 
@@ -67,7 +67,7 @@ class Gateway:
         return tuple(each for node in listeners.values() for each in self._managers_of(node))
 
     @cached_property
-    def uses(self) -> tuple[Use, ...]:
+    def uses(self) -> tuple[RouteUse, ...]:
         """The pairs to check: a route and an ext_proc filter that is enabled there."""
         return tuple(
             use for use, enabled in self._pairs if enabled and self._chosen in self._names_of(use)
@@ -88,13 +88,13 @@ class Gateway:
         )
 
     @cached_property
-    def pools(self) -> dict[str, Node]:
+    def pools(self) -> dict[str, ConfigNode]:
         """Clusters of model servers by name: the targets of routes on which the EPP is called."""
         names = {use.target.cluster for use in self.uses if use.target is not None}
         return {name: node for name, node in self.clusters.items() if name in names}
 
     @cached_property
-    def epp_clusters(self) -> dict[str, Node]:
+    def epp_clusters(self) -> dict[str, ConfigNode]:
         """Clusters of endpoint pickers, keyed by name."""
         names = {use.epp_cluster for use in self.uses}
         return {name: node for name, node in self.clusters.items() if name in names}
@@ -109,16 +109,16 @@ class Gateway:
         """Whether Envoy uses TLS to the endpoint picker; None if that is unknown, or mixed."""
         return _whether_tls(self.epp_clusters)
 
-    def pool_of(self, use: Use) -> Node:
+    def pool_of(self, use: RouteUse) -> ConfigNode:
         """Return the cluster to which ``use`` routes; an empty node if there is none."""
         name = use.target.cluster if use.target is not None else ""
-        return self.clusters.get(name, Node(None, f"clusters[{name}]"))
+        return self.clusters.get(name, ConfigNode(None, f"clusters[{name}]"))
 
-    def _names_of(self, use: Use) -> tuple[str | None, ...]:
+    def _names_of(self, use: RouteUse) -> tuple[str | None, ...]:
         return (None, use.filter.get("name").text(), use.epp_cluster)
 
     @cached_property
-    def _pairs(self) -> tuple[tuple[Use, bool], ...]:
+    def _pairs(self) -> tuple[tuple[RouteUse, bool], ...]:
         """Each pair of a route and an ext_proc filter, and whether the filter is enabled there."""
         return tuple(
             pair
@@ -128,9 +128,9 @@ class Gateway:
             for pair in routes_through(manager, item)
         )
 
-    def _resources(self, name: str, lists: Mapping[str, str]) -> dict[str, Node]:
+    def _resources(self, name: str, lists: Mapping[str, str]) -> dict[str, ConfigNode]:
         """Return resources by name; sections of the dump take precedence over bootstraps."""
-        found: dict[str, Node] = {}
+        found: dict[str, ConfigNode] = {}
         for root in self._source.roots:
             for field, path in lists.items():
                 for each in root.get(field).items():
@@ -140,21 +140,21 @@ class Gateway:
                 self._add(found, name, each)
         return found
 
-    def _add(self, found: dict[str, Node], kind: str, resource: Node) -> None:
+    def _add(self, found: dict[str, ConfigNode], kind: str, resource: ConfigNode) -> None:
         if resource:
             name = resource.get("name").text() or resource.get("cluster_name").text()
             shown = name or str(len(found))
             found.setdefault(shown, replace(resource, path=f"{kind}[{shown}]"))
 
     @cached_property
-    def _tables(self) -> dict[str, Node]:
+    def _tables(self) -> dict[str, ConfigNode]:
         return self._resources("route_configs", _TABLE_LISTS)
 
     @cached_property
-    def _discovered_filters(self) -> dict[str, Node]:
+    def _discovered_filters(self) -> dict[str, ConfigNode]:
         return self._resources("ecds_filters", {"ecds_filters": "ecds_filter"})
 
-    def _managers_of(self, listener: Node) -> Iterator[Manager]:
+    def _managers_of(self, listener: ConfigNode) -> Iterator[Manager]:
         chains = (*listener.get("filter_chains").items(), listener.get("default_filter_chain"))
         for chain in chains:
             for each in chain.get("filters").items():
@@ -162,7 +162,7 @@ class Gateway:
                 if config.type_name() == _MANAGER:
                     yield self._manager(config.unwrapped(), listener)
 
-    def _manager(self, node: Node, listener: Node) -> Manager:
+    def _manager(self, node: ConfigNode, listener: ConfigNode) -> Manager:
         filters = tuple(
             self._discovered_filters.get(each.get("name").text(), each)
             if each.get("config_discovery")
@@ -170,11 +170,11 @@ class Gateway:
             for each in node.get("http_filters").items()
         )
         name = node.get("rds", "route_config_name").text()
-        table = node.get("route_config") or self._tables.get(name, Node(None, ""))
+        table = node.get("route_config") or self._tables.get(name, ConfigNode(None, ""))
         missing = "" if table else name or "scoped routes"
         return Manager(node, listener, filters, tuple(targets_of(table)), missing)
 
 
-def _whether_tls(clusters: Mapping[str, Node]) -> bool | None:
+def _whether_tls(clusters: Mapping[str, ConfigNode]) -> bool | None:
     found = {is_tls(cluster) for cluster in clusters.values()}
     return found.pop() if len(found) == 1 else None

@@ -1,13 +1,13 @@
 """Routes through the endpoint picker.
 
-A `Use` is one such route: a connection manager, its ext_proc filter with the route's overrides, and
-the target cluster of the route.
+A `RouteUse` is one such route: a connection manager, its ext_proc filter with the route's
+overrides, and the target cluster of the route.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from epp.doctor.tree import Node
+from epp.doctor.tree import ConfigNode
 
 _FILTERS = "envoy.extensions.filters.http"
 EXT_PROC = f"{_FILTERS}.ext_proc.v3.ExternalProcessor"
@@ -23,18 +23,18 @@ FULL_DUPLEX = "FULL_DUPLEX_STREAMED"
 class Target:
     """A route to one cluster."""
 
-    table: Node
+    table: ConfigNode
     """The RouteConfiguration."""
 
-    host: Node
-    route: Node
+    host: ConfigNode
+    route: ConfigNode
     cluster: str
     """Name of the cluster; empty if a header or an extension selects it per request."""
 
-    levels: tuple[Node, ...]
+    levels: tuple[ConfigNode, ...]
     """Nodes with per-filter settings, the most specific last."""
 
-    def action(self, *keys: str) -> Node:
+    def action(self, *keys: str) -> ConfigNode:
         """Return the field of the route's action, possibly absent."""
         return self.route.get("route", *keys)
 
@@ -43,9 +43,9 @@ class Target:
 class Manager:
     """An HTTP connection manager."""
 
-    node: Node
-    listener: Node
-    filters: tuple[Node, ...]
+    node: ConfigNode
+    listener: ConfigNode
+    filters: tuple[ConfigNode, ...]
     """The http_filters; ECDS filters include their configuration if the dump has it."""
 
     targets: tuple[Target, ...]
@@ -54,22 +54,22 @@ class Manager:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class RouteUse:
     """One route through the endpoint picker."""
 
     manager: Manager
-    filter: Node
+    filter: ConfigNode
     """The item of http_filters."""
 
-    config: Node
+    config: ConfigNode
     """The filter's ExternalProcessor message."""
 
-    overrides: tuple[Node, ...] = ()
+    overrides: tuple[ConfigNode, ...] = ()
     """ExtProcOverrides, the most specific last."""
 
     target: Target | None = None
 
-    def get(self, field: str, *keys: str) -> Node:
+    def get(self, field: str, *keys: str) -> ConfigNode:
         """Return a field of the filter, with the overrides applied."""
         for override in reversed(self.overrides):
             if override.get(field):
@@ -101,7 +101,7 @@ class Use:
         return self.get("grpc_service", "envoy_grpc", "cluster_name").text()
 
 
-def targets_of(table: Node) -> Iterator[Target]:
+def targets_of(table: ConfigNode) -> Iterator[Target]:
     """Yield the targets of a table's routes, one per cluster."""
     for host in table.get("virtual_hosts").items():
         for route in host.get("routes").items():
@@ -116,10 +116,10 @@ def targets_of(table: Node) -> Iterator[Target]:
                 yield Target(table, host, route, action.get("cluster").text(), levels)
 
 
-def routes_through(manager: Manager, item: Node) -> Iterator[tuple[Use, bool]]:
+def routes_through(manager: Manager, item: ConfigNode) -> Iterator[tuple[RouteUse, bool]]:
     """Yield each route's use of an ext_proc filter, and whether the filter is enabled there."""
     on = not item.get("disabled").flag()
-    use = Use(manager, item, item.typed_config().unwrapped())
+    use = RouteUse(manager, item, item.typed_config().unwrapped())
     if not manager.targets:
         yield use, on
     for target in manager.targets:

@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from epp.doctor.errors import UnreadableError
-from epp.doctor.tree import MAX_LEVELS, Node, with_proto_names
+from epp.doctor.tree import MAX_LEVELS, ConfigNode, with_proto_names
 from epp.inputs.yaml_edits import YAML_LOADER
 
 TIMEOUT_SECONDS = 10.0
@@ -33,7 +33,7 @@ Version = tuple[int, int, int]
 class Source:
     """The configuration and state of one Envoy."""
 
-    roots: tuple[Node, ...]
+    roots: tuple[ConfigNode, ...]
     """Bootstraps and sections of a `/config_dump`."""
 
     version: Version | None = None
@@ -42,7 +42,7 @@ class Source:
     counters: Mapping[str, int] | None = None
     """Counters and gauges by name; None for a file."""
 
-    bootstraps: tuple[Node, ...] = field(default=())
+    bootstraps: tuple[ConfigNode, ...] = field(default=())
     """The roots that may contain the admin endpoint."""
 
 
@@ -88,19 +88,19 @@ def read_admin(url: str) -> Source:
         def get(path: str) -> str:
             target = base.copy_with(raw_path=(base.path.rstrip("/") + path).encode())
             try:
-                answer = client.get(target)
+                response = client.get(target)
             except httpx.HTTPError as error:
                 reason = str(error) or type(error).__name__
                 raise UnreadableError(f"{shown}{path}: {reason}") from None
-            if answer.status_code != httpx.codes.OK:
-                raise UnreadableError(f"{shown}{path}: answered {answer.status_code}")
-            return answer.text
+            if response.status_code != httpx.codes.OK:
+                raise UnreadableError(f"{shown}{path}: answered {response.status_code}")
+            return response.text
 
         # EDS adds the endpoints; nothing else of the dump depends on it.
         found = source(_parsed(get("/config_dump?include_eds"), shown), shown)
         server = _parsed(get("/server_info"), shown)
         counters = dict(_counters(get("/stats?usedonly")))
-    version = _version(Node(server, "").get("version").text()) or found.version
+    version = _version(ConfigNode(server, "").get("version").text()) or found.version
     return Source(found.roots, version, counters, found.bootstraps)
 
 
@@ -131,15 +131,15 @@ def source(document: object, name: str) -> Source:
     return Source(roots, next(filter(None, versions), None), None, bootstraps)
 
 
-def _envoys(value: object, deepest: int) -> Iterator[tuple[Node, ...]]:
+def _envoys(value: object, deepest: int) -> Iterator[tuple[ConfigNode, ...]]:
     """Yield each Envoy's bootstrap or the sections of its dump, at any depth up to ``deepest``."""
     if not isinstance(value, Mapping) or not deepest:
         return
     configs = value.get("configs")
     if isinstance(configs, list):
-        yield tuple(Node(each, "") for each in configs if isinstance(each, Mapping))
+        yield tuple(ConfigNode(each, "") for each in configs if isinstance(each, Mapping))
     elif any(isinstance(value.get(key), Mapping) for key in _OF_BOOTSTRAPS):
-        yield (Node(value, ""),)
+        yield (ConfigNode(value, ""),)
     else:
         for each in value.values():
             yield from _envoys(each, deepest - 1)
@@ -183,7 +183,7 @@ def _version(text: str) -> Version | None:
     return None if match is None else (int(match[1]), int(match[2]), int(match[3]))
 
 
-def _built(build: Node) -> Version | None:
+def _built(build: ConfigNode) -> Version | None:
     version = build.get("version")
     major = version.get("major_number").number(0)
     if not major:

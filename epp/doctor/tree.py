@@ -1,8 +1,8 @@
 """Envoy's configuration as a tree of nodes that know their path.
 
 Envoy accepts YAML and JSON, field names as in the .proto files or in camelCase, enums by name or
-number, durations as ``1.5s``, and wrapped messages with ``@type``. `Node` handles all forms. An
-absent field is a node, too, so that findings can name its path.
+number, durations as ``1.5s``, and wrapped messages with ``@type``. `ConfigNode` handles all forms.
+An absent field is a node, too, so that findings can name its path.
 """
 
 import re
@@ -43,7 +43,7 @@ def proto_name(key: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ConfigNode:
     """A value of the configuration and its path."""
 
     value: Any
@@ -53,22 +53,22 @@ class Node:
         """Whether the field is set, even to 0 or to an empty message."""
         return self.value is not None
 
-    def get(self, *keys: str) -> "Node":
+    def get(self, *keys: str) -> "ConfigNode":
         """Return the field at the path ``keys`` below this node, possibly absent."""
         node = self
         for key in keys:
             inside = node.value.get(key) if isinstance(node.value, Mapping) else None
             step = f"[{key}]" if "." in key or "/" in key else f".{key}"
-            node = Node(inside, f"{node.path}{step}" if node.path else key)
+            node = ConfigNode(inside, f"{node.path}{step}" if node.path else key)
         return node
 
-    def items(self) -> Iterator["Node"]:
+    def items(self) -> Iterator["ConfigNode"]:
         """Yield the items of a list; the path of a named item contains the name."""
         if isinstance(self.value, Sequence) and not isinstance(self.value, str):
             for index, each in enumerate(self.value):
                 name = each.get("name") if isinstance(each, Mapping) else None
                 shown = name if isinstance(name, str) and name else index
-                yield Node(each, f"{self.path}[{shown}]")
+                yield ConfigNode(each, f"{self.path}[{shown}]")
 
     def text(self, default: str = "") -> str:
         """Return a string; ``default`` if the value is not one."""
@@ -107,14 +107,14 @@ class Node:
         name = self._type()
         return self.get("type_url").text().rpartition("/")[2] if name in _STRUCTS else name
 
-    def unwrapped(self) -> "Node":
+    def unwrapped(self) -> "ConfigNode":
         """Return the message inside a wrapper, or the node itself if it is not wrapped."""
         name = self._type()
         if name in _STRUCTS:
             return self.get("value")
         return self
 
-    def typed_config(self) -> "Node":
+    def typed_config(self) -> "ConfigNode":
         """Return the wrapped message of an extension, even if a matcher wraps the extension."""
         config = self.get("typed_config")
         if config.type_name() == _WITH_MATCHER:

@@ -9,7 +9,7 @@ drop reason and message: the Go EPP has the same, or no such error.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from epp.observability import MAX_ANSWER_CHARS, printable
+from epp.observability import MAX_RESPONSE_CHARS, printable
 from epp.parsing import FieldMissingError, ModelMissingError, NotJsonError
 from epp.request_control import (
     AdmissionDeniedError,
@@ -32,7 +32,7 @@ MakeMessage = Callable[[RequestError, BaseException | None], str]
 
 
 @dataclass(frozen=True, slots=True)
-class ReferenceAnswer:
+class ReferenceResponse:
     """The Go EPP's response to a client."""
 
     status: int
@@ -107,7 +107,7 @@ _ROWS: Mapping[type, _Row] = {
 }
 
 
-def reference_answer(error: RequestError) -> ReferenceAnswer:
+def reference_response(error: RequestError) -> ReferenceResponse:
     """Return the Go EPP's response to the request that ``error`` refuses."""
     row = _row_of(error)
     message = row.message(error, error.__cause__) if callable(row.message) else row.message
@@ -115,10 +115,10 @@ def reference_answer(error: RequestError) -> ReferenceAnswer:
     text = str(error) if message is None else message
     if not row.is_bare:
         text = f"inference error: {code} - {text}"
-    return ReferenceAnswer(
+    return ReferenceResponse(
         error.status if row.status is None else row.status,
         error.drop_reason if row.drop_reason is None else row.drop_reason,
-        printable(text, MAX_ANSWER_CHARS).encode(),
+        printable(text, MAX_RESPONSE_CHARS).encode(),
     )
 
 

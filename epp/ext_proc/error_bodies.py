@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from epp.ext_proc.settings import ErrorBody
-from epp.observability import MAX_ANSWER_CHARS, printable
+from epp.observability import MAX_RESPONSE_CHARS, printable
 from epp.request_control import RequestError
 
 _ANTHROPIC_PATHS = ("/messages", "/messages/count_tokens")
@@ -26,7 +26,7 @@ _ANTHROPIC_KINDS = {
 _SERVER_ERROR = 500
 
 
-class ErrorAnswer(NamedTuple):
+class ErrorResponse(NamedTuple):
     """An error response."""
 
     body: bytes
@@ -35,18 +35,20 @@ class ErrorAnswer(NamedTuple):
     """Header in which the client's library looks for the request id; "" for none."""
 
 
-def error_answer(error: RequestError, request_id: str, path: str, form: ErrorBody) -> ErrorAnswer:
+def error_response(
+    error: RequestError, request_id: str, path: str, form: ErrorBody
+) -> ErrorResponse:
     """Return the error response to a request for ``path``, which may contain a query.
 
     Message and request id are cut to bounded lengths.
     """
-    message = printable(str(error), MAX_ANSWER_CHARS)
+    message = printable(str(error), MAX_RESPONSE_CHARS)
     shown_id = printable(request_id)
     if form == "text":
-        return ErrorAnswer(_text(error, message, shown_id), "text/plain", "")
+        return ErrorResponse(_text(error, message, shown_id), "text/plain", "")
     if path.partition("?")[0].endswith(_ANTHROPIC_PATHS):
-        return ErrorAnswer(_anthropic(error, message, shown_id), "application/json", "request-id")
-    return ErrorAnswer(_openai(error, message, shown_id), "application/json", "x-request-id")
+        return ErrorResponse(_anthropic(error, message, shown_id), "application/json", "request-id")
+    return ErrorResponse(_openai(error, message, shown_id), "application/json", "x-request-id")
 
 
 def _openai(error: RequestError, message: str, request_id: str) -> bytes:

@@ -2,7 +2,7 @@
 
 Every byte that is kept for a request until the request is sent on counts once: received parts of
 its body, the decoded or rewritten body, the prompt of a queued request, long headers while a body
-arrives, and the transport's buffers (partial messages, answers that Envoy has not read yet).
+arrives, and the transport's buffers (partial messages, replies that Envoy has not read yet).
 
 * Above three quarters of the limit, all but a few of the arriving bodies wait: their HTTP/2 windows
   close at the next chunk, and the rest of their bytes stays with Envoy. When memory is released
@@ -166,7 +166,7 @@ class HeldBytes:
         return self.used_bytes > self.high_bytes
 
     def has_room(self, size: int) -> bool:
-        """Return True: refusing an answer or a short message would end an accepted request."""
+        """Return True: refusing a reply or a short message would end an accepted request."""
         return True
 
     def has_room_for_long(self, size: int) -> bool:

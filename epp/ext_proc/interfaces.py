@@ -65,7 +65,7 @@ class RequestHandler(Protocol):
         """Record a request that ended before :meth:`handle` was called; it is counted already.
 
         Args:
-            why: The answer to it, or how its client left.
+            why: The error it ends with, or how its client left.
             request_id: Id of the HTTP request.
             headers: Its headers by lower-case name.
             received_at: When its headers arrived, in seconds of the clock.

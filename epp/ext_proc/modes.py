@@ -12,7 +12,7 @@ FULL_DUPLEX: Final = pb.ProcessingMode.FULL_DUPLEX_STREAMED
 """Body modes, by their numbers in ``ProcessingMode.BodySendMode``."""
 
 HELD: Final = frozenset({BUFFERED, BUFFERED_PARTIAL})
-"""Request modes in which the body comes in one message, after an answer to the headers."""
+"""Request modes in which the body comes in one message, after a reply to the headers."""
 
 _KNOWN: Final = frozenset({NONE, STREAMED, BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX})
 
@@ -35,7 +35,7 @@ def problem(modes: BodyModes) -> str:
     request, response, sends_ahead = modes
     if request == STREAMED and not sends_ahead:
         return (
-            "request bodies come in mode STREAMED, in which Envoy waits for an answer to the"
+            "request bodies come in mode STREAMED, in which Envoy waits for a reply to the"
             " headers that depends on the body; set processing_mode.request_body_mode to"
             " FULL_DUPLEX_STREAMED or BUFFERED, or send_body_without_waiting_for_header_response"
             " to true"

@@ -20,7 +20,7 @@ from epp.ext_proc.modes import BodyModes
 from epp.ext_proc.processing_response import METADATA_NAMESPACE
 from epp.ext_proc.response_head import by_name, read_response_head, response_head
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from epp.request_control import AnsweredBy
+from epp.request_control import ResponseSource
 
 SUBSET_NAMESPACE: Final = "envoy.lb.subset_hint"
 SUBSET_KEY: Final = "x-gateway-destination-endpoint-subset"
@@ -32,7 +32,7 @@ SERVED_ATTRIBUTE: Final = "upstream.address"
 DETAILS: Final = "response.code_details"
 """Attribute of a response: ``via_upstream``, or why Envoy made the response itself."""
 
-_ANSWERED_BY: Final = {"": AnsweredBy.UNKNOWN, "via_upstream": AnsweredBy.SERVER}
+_RESPONSE_SOURCES: Final = {"": ResponseSource.UNKNOWN, "via_upstream": ResponseSource.SERVER}
 _LIMITS: Final = frozenset({"overflow", "max_stream_duration"})
 """Parts of details that name limits of Envoy, though they begin like those of a failed server."""
 
@@ -65,14 +65,15 @@ class MessageContext(NamedTuple):
     """The ``ip:port`` that served the request, from the gateway; "" if unknown."""
     subset: tuple[str, ...] | None
     """Endpoints that the gateway allows, ``ip:port`` or ``ip``; None without a restriction."""
-    answered_by: AnsweredBy
+    response_source: ResponseSource
     """Who made a response; UNKNOWN if the gateway does not say."""
 
 
 Message = tuple[str | None, Any, MessageContext]
-"""Kind (name of the ``request`` field), content (Head, ResponseHead, Chunk, HttpTrailers), context.
+"""Kind (name of the ``request`` field), content, context.
 
-The content is Any because its type depends on the kind.
+The content is a Head, LazyResponseHead, Chunk or HttpTrailers. It is Any because its type depends
+on the kind.
 """
 
 
@@ -89,9 +90,8 @@ def decode(data: bytes) -> Message:
     """
     first = data[0] if data else 0
     decoder = _DECODERS.get(first)
-    found = wire.content(data) if decoder else None
-    if decoder and found and len(data) - found[1] <= _MAX_CACHED_BYTES:
-        start, end = found
+    start, end = wire.content(data) if decoder else (0, 0)
+    if decoder and start and len(data) - end <= _MAX_CACHED_BYTES:
         after = data[end:]
         latest = _latest.get(first)
         context: MessageContext | None
@@ -109,8 +109,8 @@ def decode(data: bytes) -> Message:
 
 def context_bytes(data: bytes) -> bytes:
     """Return the fields after ``request`` of a message, if they can be decoded alone; else b""."""
-    found = wire.content(data) if data else None
-    after = data[found[1] :] if found else b""
+    start, end = wire.content(data)
+    after = data[end:] if start else b""
     if len(after) > _MAX_CACHED_BYTES or _context(after) is None:
         return b""
     return after
@@ -154,7 +154,7 @@ def _read_context(request: pb.ProcessingRequest) -> MessageContext:
         modes,
         served,
         _subset(_metadata(request, SUBSET_NAMESPACE, SUBSET_KEY)),
-        _answered_by(_attribute(request, DETAILS)),
+        _response_source(_attribute(request, DETAILS)),
     )
 
 
@@ -168,13 +168,13 @@ def _attribute(request: pb.ProcessingRequest, name: str) -> str:
     return ""
 
 
-def _answered_by(details: str) -> AnsweredBy:
+def _response_source(details: str) -> ResponseSource:
     """Return who made the response, by Envoy's response code details."""
-    if details in _ANSWERED_BY:
-        return _ANSWERED_BY[details]
+    if details in _RESPONSE_SOURCES:
+        return _RESPONSE_SOURCES[details]
     is_limit = any(limit in details for limit in _LIMITS)
     is_for_server = details.startswith("upstream_") and not is_limit
-    return AnsweredBy.GATEWAY_FOR_SERVER if is_for_server else AnsweredBy.GATEWAY
+    return ResponseSource.GATEWAY_FOR_SERVER if is_for_server else ResponseSource.GATEWAY
 
 
 def _metadata(request: pb.ProcessingRequest, namespace: str, key: str) -> Value | None:

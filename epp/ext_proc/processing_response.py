@@ -1,4 +1,4 @@
-"""Encodes ProcessingResponses, the answers to Envoy.
+"""Encodes ProcessingResponses, the replies to Envoy.
 
 The bytes around the destination depend on its length, not on its value. They are cached, and the
 destination is inserted: 0.5 us instead of 6 us with protobuf.
@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from epp.ext_proc import wire
-from epp.ext_proc.compat import reference_answer
-from epp.ext_proc.error_bodies import error_answer
+from epp.ext_proc.compat import reference_response
+from epp.ext_proc.error_bodies import error_response
 from epp.ext_proc.settings import ExtProcSettings
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import RequestError
@@ -28,12 +28,12 @@ SET_COOKIE = "set-cookie"
 DROP_REASON = "x-llm-d-request-dropped-reason"
 
 MAX_BODY_CHUNK_BYTES: Final = 62_000
-"""Body bytes in one answer: Envoy's limit is 64 KB."""
+"""Body bytes in one reply: Envoy's limit is 64 KB."""
 
 DEFAULTS = ExtProcSettings()
 _RETRIED = frozenset({429, 503})
 
-_CACHED_ANSWERS = 1024
+_CACHED_REPLIES = 1024
 _UNSET_TRACE = NO_TRACE.encode()
 _CACHED_LENGTHS = 8192
 
@@ -94,32 +94,32 @@ CONTINUE_RESPONSE_TRAILERS: Final = pb.ProcessingResponse(
 def routed(
     destination: str, *, on_body: bool, removed: tuple[str, ...] = (), traceparent: str = ""
 ) -> bytes:
-    """Return the answer that sends the request to ``destination``.
+    """Return the reply that sends the request to ``destination``.
 
     Args:
         destination: ``ip:port``, or several separated by commas, best first.
-        on_body: Whether to answer the body message (a buffered body), not the headers message.
+        on_body: Whether to reply to the body message (a buffered body), not the headers message.
         removed: Headers to remove, by lower-case name, from a closed set.
         traceparent: Header to set, from :class:`epp.tracing.Propagated`; "" for none.
     """
     address = destination.encode()
     pieces = _around_destination(len(address), on_body, removed, bool(traceparent))
-    answer = address.join(pieces)
-    return answer.replace(_UNSET_TRACE, traceparent.encode()) if traceparent else answer
+    reply = address.join(pieces)
+    return reply.replace(_UNSET_TRACE, traceparent.encode()) if traceparent else reply
 
 
-@lru_cache(maxsize=_CACHED_ANSWERS)
+@lru_cache(maxsize=_CACHED_REPLIES)
 def _around_destination(
     length: int, on_body: bool, removed: tuple[str, ...], is_traced: bool
 ) -> list[bytes]:
-    """Return the bytes before, between and after the destinations of an answer."""
+    """Return the bytes before, between and after the destinations of a reply."""
     headers: dict[str, str | None] = dict.fromkeys(removed)
     if is_traced:
         headers[TRACEPARENT] = NO_TRACE
     # NUL occurs nowhere else twice in a row.
     placeholder = "\0" * length
-    answer = routed_anew(placeholder, on_body=on_body, headers=headers, body=None)
-    return answer.split(placeholder.encode())
+    reply = routed_anew(placeholder, on_body=on_body, headers=headers, body=None)
+    return reply.split(placeholder.encode())
 
 
 def routed_anew(
@@ -130,11 +130,11 @@ def routed_anew(
     body: bytes | None,
     scores: Mapping[str, float] | None = None,
 ) -> bytes:
-    """Return the answer, not cached, that routes and changes a request.
+    """Return the reply, not cached, that routes and changes a request.
 
     Args:
         destination: ``ip:port``, or several separated by commas.
-        on_body: Whether to answer the body message (a buffered body), not the headers message.
+        on_body: Whether to reply to the body message (a buffered body), not the headers message.
         headers: Other headers to set, by lower-case name; a value of None removes the header.
         body: Replacement of a buffered body; None leaves it unchanged.
         scores: Total scores by ``ip:port`` for the gateway; None for none.
@@ -142,7 +142,7 @@ def routed_anew(
     common = pb.CommonResponse(
         header_mutation=_mutation({**headers, DESTINATION: destination}), clear_route_cache=True
     )
-    answer = (
+    reply = (
         pb.ProcessingResponse(request_body=pb.BodyResponse(response=common))
         if on_body
         else pb.ProcessingResponse(request_headers=pb.HeadersResponse(response=common))
@@ -150,8 +150,8 @@ def routed_anew(
     facts: dict[str, str | Mapping[str, float]] = {DESTINATION: destination}
     if scores is not None:
         facts[DESTINATION_SCORES] = scores
-    answer.dynamic_metadata.update({METADATA_NAMESPACE: facts})
-    encoded = answer.SerializeToString()
+    reply.dynamic_metadata.update({METADATA_NAMESPACE: facts})
+    encoded = reply.SerializeToString()
     if not on_body or body is None:
         return encoded
     # As with dynamic_metadata(); protobuf would copy the body five times, 1.8 s for 60 MiB.
@@ -161,7 +161,7 @@ def routed_anew(
 def passed_response_headers(
     headers: Mapping[str, str | None], *, asks_for_body: bool = False
 ) -> bytes:
-    """Return the answer that lets response headers pass with ``headers`` set or removed.
+    """Return the reply that lets response headers pass with ``headers`` set or removed.
 
     Args:
         headers: By lower-case name; a value of None removes the header.
@@ -170,14 +170,14 @@ def passed_response_headers(
     if not headers:
         return CONTINUE_AND_ASK if asks_for_body else CONTINUE_RESPONSE_HEADERS
     common = pb.CommonResponse(header_mutation=_mutation(headers))
-    answer = pb.ProcessingResponse(response_headers=pb.HeadersResponse(response=common))
+    reply = pb.ProcessingResponse(response_headers=pb.HeadersResponse(response=common))
     if asks_for_body:
-        answer.mode_override.CopyFrom(_WITH_BODY)
-    return answer.SerializeToString()
+        reply.mode_override.CopyFrom(_WITH_BODY)
+    return reply.SerializeToString()
 
 
 def dynamic_metadata(values: Mapping[str, Mapping[str, Any]]) -> bytes:
-    """Return dynamic metadata (values by key by namespace) to append to any encoded answer.
+    """Return dynamic metadata (values by key by namespace) to append to any encoded reply.
 
     Protobuf defines the message of concatenated bytes as the merge of the messages of its parts.
     """
@@ -187,7 +187,7 @@ def dynamic_metadata(values: Mapping[str, Mapping[str, Any]]) -> bytes:
 
 
 def replaced_response(body: bytes, *, sets_length: bool) -> bytes:
-    """Return the answer that replaces a chunk of a response body.
+    """Return the reply that replaces a chunk of a response body.
 
     Args:
         body: The replacement; b"" removes the chunk.
@@ -201,7 +201,7 @@ def replaced_response(body: bytes, *, sets_length: bool) -> bytes:
 
 
 def streamed_request(body: bytes | None) -> bytes:
-    """Return the answer that replaces a chunk of a streamed request body.
+    """Return the reply that replaces a chunk of a streamed request body.
 
     Args:
         body: The replacement; b"" removes the chunk, None lets it pass unchanged.
@@ -214,24 +214,24 @@ def streamed_request(body: bytes | None) -> bytes:
 
 
 def echoed_request(body: bytes, *, end_of_stream: bool) -> Iterable[bytes]:
-    """Return the answers that send a full-duplex request body back, encoded one by one."""
+    """Return the replies that send a full-duplex request body back, encoded one by one."""
     return _echoed(_REQUEST_BODY, body, end_of_stream)
 
 
 def echoed_response(body: bytes, *, end_of_stream: bool) -> Iterable[bytes]:
-    """Return the answers that send a chunk of a full-duplex response body back."""
+    """Return the replies that send a chunk of a full-duplex response body back."""
     return _echoed(_RESPONSE_BODY, body, end_of_stream)
 
 
 def echoed_chunk(body: bytes, end_of_stream: bool) -> bytes:
-    """Return the answer that sends back a chunk of at most :data:`MAX_BODY_CHUNK_BYTES`."""
+    """Return the reply that sends back a chunk of at most :data:`MAX_BODY_CHUNK_BYTES`."""
     before, after = _around(_RESPONSE_BODY, len(body), end_of_stream)
     return before + body + after
 
 
 @lru_cache(maxsize=_CACHED_LENGTHS)
 def around_plain_chunk(size: int) -> tuple[bytes, bytes]:
-    """Return the bytes before a plain chunk of a response, in Envoy's message and in the answer.
+    """Return the bytes before a plain chunk of a response, in Envoy's message and in the reply.
 
     A plain chunk has at least one byte, at most :data:`MAX_BODY_CHUNK_BYTES`, and no other field:
     the bytes before it depend on its length alone.
@@ -240,7 +240,7 @@ def around_plain_chunk(size: int) -> tuple[bytes, bytes]:
         size: Bytes of the ``response_body`` field in Envoy's message, its head included.
 
     Returns:
-        The heads down to the bytes of the chunk in Envoy's message, and in the answer; both empty
+        The heads down to the bytes of the chunk in Envoy's message, and in the reply; both empty
         if no plain chunk has this size.
     """
     for heads_bytes in _HEADS_BYTES:
@@ -270,7 +270,7 @@ def _echoed_pieces(path: tuple[int, ...], body: bytes, end_of_stream: bool) -> I
 # Chunks of responses have few different lengths: a cache hit takes 0.1 us, encoding 3 us.
 @lru_cache(maxsize=_CACHED_LENGTHS)
 def _around(path: tuple[int, ...], body_bytes: int, end_of_stream: bool) -> tuple[bytes, bytes]:
-    """Return the bytes before and after a chunk in the answer that sends it back."""
+    """Return the bytes before and after a chunk in the reply that sends it back."""
     before = wire.head(_BODY, body_bytes) if body_bytes else b""
     after = wire.END_OF_STREAM if end_of_stream else b""
     return wire.heads(path, len(before) + body_bytes + len(after)) + before, after
@@ -290,14 +290,14 @@ def refused(
     status, drop_reason = error.status, error.drop_reason
     headers: dict[str, str | None] = {}
     if settings.compat == "reference":
-        restored = reference_answer(error)
+        restored = reference_response(error)
         status, drop_reason, body = restored.status, restored.drop_reason, restored.body
     else:
-        answer = error_answer(error, request_id, path, settings.error_body)
-        body = answer.body
-        headers["content-type"] = answer.content_type
-        if answer.id_header and request_id:
-            headers[answer.id_header] = request_id
+        response = error_response(error, request_id, path, settings.error_body)
+        body = response.body
+        headers["content-type"] = response.content_type
+        if response.id_header and request_id:
+            headers[response.id_header] = request_id
         if status in _RETRIED and settings.retry_after_seconds:
             headers["retry-after"] = str(settings.retry_after_seconds)
     if drop_reason:

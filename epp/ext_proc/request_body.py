@@ -4,8 +4,8 @@ Chunks are counted on the memory account, checked against the limits and joined 
 the request is routed, Envoy gets the body back as its mode requires:
 
 * FULL_DUPLEX_STREAMED: the body is sent back; a long one in pieces, as the transport takes them.
-* STREAMED: each chunk gets an answer of its own, which lets it pass or replaces it.
-* BUFFERED, BUFFERED_PARTIAL: nothing more; the answer that routes the request is also the answer to
+* STREAMED: each chunk gets a reply of its own, which lets it pass or replaces it.
+* BUFFERED, BUFFERED_PARTIAL: nothing more; the reply that routes the request is also the reply to
   the body.
 """
 
@@ -91,7 +91,7 @@ class RequestBody:
         self._progress_bytes = 0
         """Bytes of the body at that time."""
         self._echo: Iterator[bytes] | None = None
-        """Answers still to be sent, which return a long body."""
+        """Replies still to be sent, which return a long body."""
 
     # --- arrival --------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class RequestBody:
         """
         if self.chunks:
             if self.mode == STREAMED:
-                self._answer_chunks(rewritten)
+                self._reply_to_chunks(rewritten)
             elif self.mode == FULL_DUPLEX and (self._data or end_of_stream):
                 data = bytes(self._data) if rewritten is None else rewritten
                 self._send_back(data, end_of_stream)
@@ -192,20 +192,20 @@ class RequestBody:
         if self._echo is None:
             self.drop()
 
-    def _answer_chunks(self, rewritten: bytes | None) -> None:
-        """Answer every chunk; a rewritten body replaces the first, and the others are removed."""
+    def _reply_to_chunks(self, rewritten: bytes | None) -> None:
+        """Reply to every chunk; a rewritten body replaces the first, and the others are removed."""
         replacement = rewritten
         for _ in range(self.chunks):
             self._transport.send(processing_response.streamed_request(replacement))
             replacement = None if rewritten is None else b""
 
     def _send_back(self, data: bytes, end_of_stream: bool) -> None:
-        answers = processing_response.echoed_request(data, end_of_stream=end_of_stream)
+        replies = processing_response.echoed_request(data, end_of_stream=end_of_stream)
         if len(data) <= processing_response.MAX_BODY_CHUNK_BYTES:
-            for answer in answers:
-                self._transport.send(answer)
+            for reply in replies:
+                self._transport.send(reply)
             return
-        self._echo = iter(answers)
+        self._echo = iter(replies)
         surplus = self.held_bytes - len(data)
         self._size, self._extra_bytes = len(data), 0
         self._account.release(surplus)
@@ -219,8 +219,8 @@ class RequestBody:
     def continue_echo(self) -> bool:
         """Send back as much of a long body as the transport takes; return whether that is all."""
         transport = self._transport
-        for answer in self._echo or ():
-            transport.send(answer)
+        for reply in self._echo or ():
+            transport.send(reply)
             # From here the transport counts what it has to keep. Release after sending: a release
             # may call this method again.
             sent_bytes = min(self._size, processing_response.MAX_BODY_CHUNK_BYTES)
@@ -234,8 +234,8 @@ class RequestBody:
 
     def flush_echo(self) -> None:
         """Send back the rest of a long body, whether the transport has room or not."""
-        for answer in self._echo or ():
-            self._transport.send(answer)
+        for reply in self._echo or ():
+            self._transport.send(reply)
 
     def drop(self) -> None:
         """Forget the body and take it off the account."""

@@ -14,8 +14,8 @@ from epp.ext_proc import processing_response
 from epp.ext_proc.interfaces import TransportStream
 from epp.ext_proc.model_names import ModelNames
 from epp.ext_proc.modes import BUFFERED, FULL_DUPLEX, HELD, NONE, STREAMED
-from epp.parsing import DecodingReader, answer_decoder
-from epp.parsing.plugins import AnswerReader, Usage
+from epp.parsing import DecodingReader, response_decoder
+from epp.parsing.plugins import ResponseReader, Usage
 from epp.request_control import FindReader, RoutedRequest
 
 _CRC32_VALUES = 1 << 32
@@ -33,15 +33,15 @@ def is_worth_requesting(routed: RoutedRequest, request_id: str, share: float) ->
         request_id: Decides whether the response is in the sample; replicas agree on it.
         share: Share of the readable responses to request, 0.0 to 1.0.
     """
-    if routed.is_renamed or (routed.wants_report and routed.reads_answer):
+    if routed.is_renamed or (routed.wants_report and routed.reads_response):
         return True
-    if not share or not routed.reads_answer:
+    if not share or not routed.reads_response:
         return False
     return crc32(request_id.encode(errors="replace")) < share * _CRC32_VALUES
 
 
 def report(routed: RoutedRequest | None, usage: Usage | None) -> bytes:
-    """Return what plugins report to the gateway about a response, to append to an answer.
+    """Return what plugins report to the gateway about a response, to append to a reply.
 
     Args:
         routed: The request of the response; None if it was not scheduled.
@@ -57,7 +57,7 @@ class ResponseBody:
     """One response's body, as far as it has arrived.
 
     Args:
-        transport: Where answers to chunks are sent.
+        transport: Where replies to chunks are sent.
         mode: Envoy's body mode.
         routed: The request of the response; None if it was not scheduled.
         request_id: Id of the request, for the log.
@@ -90,7 +90,7 @@ class ResponseBody:
         self.is_duplex = mode == FULL_DUPLEX
         """Whether the client gets the body from here, so that an early end would lose chunks."""
         self.is_plain = False
-        """Whether chunks go back unchanged, one answer each, which :meth:`pass_plain` does."""
+        """Whether chunks go back unchanged, one reply each, which :meth:`pass_plain` does."""
         self.after_chunk = b""
         """The fields after a chunk in Envoy's latest message: the same ones need no decoding."""
         self._routed = routed
@@ -101,7 +101,7 @@ class ResponseBody:
         """When the latest chunk arrived, if intervals are observed."""
         self._observe_interval: Callable[[float], None] | None = None
         """Gets the seconds between two chunks of a streamed response; None for any other."""
-        self._reader: AnswerReader | None = None
+        self._reader: ResponseReader | None = None
         self._usage: Usage | None = None
         self._names: ModelNames | None = None
 
@@ -111,7 +111,7 @@ class ResponseBody:
     def is_needed(self) -> bool:
         """Whether the body should be read or changed, if its headers permit."""
         routed = self._routed
-        return routed is not None and (routed.reads_answer or routed.is_renamed)
+        return routed is not None and (routed.reads_response or routed.is_renamed)
 
     def watch(self, headers: Mapping[str, str]) -> None:
         """Choose the reader and the renaming for a response with these headers."""
@@ -141,7 +141,7 @@ class ResponseBody:
         return self._began_at is not None
 
     def pass_chunk(self, data: bytes, end_of_stream: bool, now: float) -> None:
-        """Answer a chunk, then read it."""
+        """Reply to a chunk, then read it."""
         if not self.size:
             self._begin(now)
             if data:
@@ -175,11 +175,11 @@ class ResponseBody:
             self._read(data, self._reader)
 
     def pass_plain(self, data: bytes, before: bytes, now: float) -> None:
-        """Answer and read a chunk that is not the last one, if :attr:`is_plain`.
+        """Reply to and read a chunk that is not the last one, if :attr:`is_plain`.
 
         Args:
             data: The chunk, not empty.
-            before: The bytes before it in the answer.
+            before: The bytes before it in the reply.
             now: Seconds of the clock.
         """
         if self._observe_interval is not None:
@@ -194,21 +194,21 @@ class ResponseBody:
         self._began_at = self._last_at = now
         routed = self._routed
         if routed is not None and routed.request.stream:
-            self._observe_interval = routed.metrics.answer.between_chunks.observe
+            self._observe_interval = routed.metrics.response.between_chunks.observe
 
     def _send_back(self, data: bytes, reported: bytes = b"", *, end_of_stream: bool) -> None:
         for piece in processing_response.echoed_response(data, end_of_stream=end_of_stream):
             self._transport.send(piece + reported)
             reported = b""
 
-    def _read(self, data: bytes, reader: AnswerReader) -> None:
+    def _read(self, data: bytes, reader: ResponseReader) -> None:
         try:
             reader.feed(data)
         except Exception as error:
             self._drop_reader(error)
 
     def report(self, last: bytes = b"") -> bytes:
-        """Return the report on the response, to append to the answer to its end.
+        """Return the report on the response, to append to the reply to its end.
 
         Args:
             last: A chunk that has not been read yet.
@@ -221,7 +221,7 @@ class ResponseBody:
         return report(routed, self._final_usage())
 
     def flush(self) -> None:
-        """Send back what renaming still holds; only full duplex takes unrequested answers."""
+        """Send back what renaming still holds; only full duplex takes unrequested replies."""
         if self.is_duplex and self._names is not None:
             names, self._names = self._names, None
             if held := names.flush():
@@ -236,7 +236,7 @@ class ResponseBody:
         """
         if self._routed is None or self._began_at is None or not self.size:
             return
-        self._routed.answer_seen(
+        self._routed.response_seen(
             self._final_usage(),
             body_bytes=self.size,
             began_at=self._began_at,
@@ -259,9 +259,9 @@ class ResponseBody:
         self._reader = None
 
 
-def _reader(find: FindReader, headers: Mapping[str, str]) -> AnswerReader | None:
+def _reader(find: FindReader, headers: Mapping[str, str]) -> ResponseReader | None:
     """Return the reader for a response; it gets the body without its content encoding."""
-    if "content-encoding" not in headers or (decode := answer_decoder(headers)) is None:
+    if "content-encoding" not in headers or (decode := response_decoder(headers)) is None:
         return find(headers)
     plain = {name: value for name, value in headers.items() if name != "content-encoding"}
     reader = find(plain)

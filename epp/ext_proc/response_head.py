@@ -36,7 +36,7 @@ _LEAST_HEADER_BYTES: Final = 6
 """Three tags and three lengths."""
 
 
-class ResponseHead:
+class LazyResponseHead:
     """The content of a ``response_headers`` message, decoded on demand.
 
     Args:
@@ -124,7 +124,7 @@ def _is_plain(block: bytes, at: int) -> bool:
     return at == end
 
 
-def read_response_head(data: bytes, start: int, end: int) -> ResponseHead:
+def read_response_head(data: bytes, start: int, end: int) -> LazyResponseHead:
     """Return the HttpHeaders in ``data[start:end]``.
 
     Raises:
@@ -134,12 +134,12 @@ def read_response_head(data: bytes, start: int, end: int) -> ResponseHead:
     if found is None:
         return response_head(pb.HttpHeaders.FromString(data[start:end]))
     block, end_of_stream = found
-    return ResponseHead(block, end_of_stream)
+    return LazyResponseHead(block, end_of_stream)
 
 
-def response_head(message: pb.HttpHeaders) -> ResponseHead:
+def response_head(message: pb.HttpHeaders) -> LazyResponseHead:
     """Return the content of ``message``."""
-    return ResponseHead(message.headers.SerializeToString(), message.end_of_stream)
+    return LazyResponseHead(message.headers.SerializeToString(), message.end_of_stream)
 
 
 def by_name(headers: pb.HeaderMap) -> dict[str, str]:

@@ -37,7 +37,7 @@ class ExtProcService:
         Args:
             handlers: Chooses the handler of each stream's requests.
             clock: Monotonic seconds.
-            settings: Limits, and the form of the answers; None for the defaults.
+            settings: Limits, and the form of the replies; None for the defaults.
             metrics: Where refused streams are counted; None to count them nowhere.
             tracer: Traces the requests; None without tracing.
         """

@@ -1,26 +1,26 @@
 """The ext_proc stream of one HTTP request: a state machine without I/O and without a clock.
 
-gRPC messages come in as bytes, and answers go out through the transport's stream at once. The first
+gRPC messages come in as bytes, and replies go out through the transport's stream at once. The first
 message carries ``protocol_config``: Envoy's body modes decide which message is answered when. What
 a message does depends on the state and on the kind of the message: ``transitions``, at the end,
 has every pair that Envoy may send. The stream holds the two bodies (:mod:`.request_body`,
-:mod:`.response_body`), which answer their own chunks.
+:mod:`.response_body`), which reply to their own chunks.
 
 The request, by the mode of its body:
 
 * FULL_DUPLEX_STREAMED: Envoy sends headers and body without waiting. Both are answered when the
   body is complete; then the body itself is sent back.
-* STREAMED, sent without waiting: the same, but every chunk gets an answer that lets it pass.
-  Without that flag Envoy waits for an answer to the headers: refused.
-* BUFFERED: Envoy waits for an answer to the headers before it sends the body in one message; the
-  answer to the body sets the destination. BUFFERED_PARTIAL is the same, but a body larger than
+* STREAMED, sent without waiting: the same, but every chunk gets a reply that lets it pass.
+  Without that flag Envoy waits for a reply to the headers: refused.
+* BUFFERED: Envoy waits for a reply to the headers before it sends the body in one message; the
+  reply to the body sets the destination. BUFFERED_PARTIAL is the same, but a body larger than
   Envoy's buffer comes without its end: refused.
-* No body, or mode NONE: the answer to the headers sets the destination.
+* No body, or mode NONE: the reply to the headers sets the destination.
 
 A decision may take a while. Nothing is answered until it is made; what Envoy sends meanwhile is
 answered after it. If the stream ends meanwhile, the decision is cancelled.
 
-From the response's headers on, no answer may replace the response: whatever goes wrong, it passes.
+From the response's headers on, no reply may replace the response: whatever goes wrong, it passes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ from google.protobuf.message import DecodeError
 
 from epp.ext_proc import client_headers, processing_request, processing_response, trace_facts
 from epp.ext_proc.gateway_metadata import DEFAULT, GatewayAbilities
-from epp.ext_proc.header_answers import response_headers_answer, routing_answer
+from epp.ext_proc.header_replies import response_headers_reply, routing_reply
 from epp.ext_proc.held_bytes import HeldBytes
 from epp.ext_proc.interfaces import RequestHandler, TransportStream
 from epp.ext_proc.modes import ASSUMED, BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, NONE
@@ -42,11 +42,10 @@ from epp.ext_proc.request_body import RequestBody
 from epp.ext_proc.request_ids import new_request_id
 from epp.ext_proc.request_limits import rejection
 from epp.ext_proc.response_body import ResponseBody, is_worth_requesting, report
-from epp.ext_proc.response_head import ResponseHead
+from epp.ext_proc.response_head import LazyResponseHead
 from epp.ext_proc.settings import ExtProcSettings
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import (
-    AnswerTimeoutError,
     BodyTimeoutError,
     EndCause,
     EvictedError,
@@ -54,6 +53,7 @@ from epp.request_control import (
     PendingDecision,
     Refusals,
     RequestError,
+    ResponseTimeoutError,
     RoutedRequest,
     ShuttingDownError,
     TooManyStreamsError,
@@ -92,7 +92,7 @@ _ENDED: Final = EndCause.ENDED
 _CLIENT_LEFT: Final = EndCause.CLIENT_DISCONNECT
 
 _UNDECIDED: Final = frozenset({_REQUEST_HEADERS, _REQUEST_BODY, _DECIDING})
-"""States in which Envoy holds the request until an answer names its destination."""
+"""States in which Envoy holds the request until a reply names its destination."""
 
 Transitions = dict[ExtProcState, dict[str | None, Callable[[Any, Any, Any], None]]]
 """What a stream does with each kind of message in each state.
@@ -108,11 +108,11 @@ class ExtProcStream:
     """One HTTP request, from its headers to the end of its stream.
 
     Args:
-        transport: Where answers are sent.
+        transport: Where replies are sent.
         handler: Decides the request.
         clock: Monotonic seconds.
         on_close: Called once, at the end.
-        settings: Limits, and the form of the answers.
+        settings: Limits, and the form of the replies.
         refusals: Counts and logs requests that the director never sees.
         held: The memory account.
         gateway: What the gateway can do.
@@ -189,7 +189,7 @@ class ExtProcStream:
         self._pending: PendingDecision | None = None
         self._routed: RoutedRequest | None = None
         self._after_body = b""
-        """The answer to the request's trailers, until all of the body has gone back."""
+        """The reply to the request's trailers, until all of the body has gone back."""
         self._response_body: ResponseBody | None = None
         """None before the response's headers, and if Envoy does not send the body."""
         self._end_in_pause: EndCause | None = None
@@ -315,19 +315,19 @@ class ExtProcStream:
         """Ignore the end of a body over 1 MB, which Envoy may repeat (envoy#46237)."""
 
     def _early_request_trailers(self, _message: pb.HttpTrailers, _: MessageContext) -> None:
-        """Keep the answer to trailers before the decision; it follows the answer to the body."""
+        """Keep the reply to trailers before the decision; it follows the reply to the body."""
         self._after_body = processing_response.CONTINUE_REQUEST_TRAILERS
 
     def _late_request_trailers(self, _message: pb.HttpTrailers, _: MessageContext) -> None:
-        """Answer trailers after a buffered body, or after one that Envoy does not send here."""
+        """Reply to trailers after a buffered body, or after one that Envoy does not send here."""
         self._after_body = processing_response.CONTINUE_REQUEST_TRAILERS
         if not self.request_body.is_echoing:
             self._send_after_body()
 
     def _send_after_body(self) -> None:
-        if answer := self._after_body:
+        if reply := self._after_body:
             self._after_body = b""
-            self._transport.send(answer)
+            self._transport.send(reply)
 
     # --- the decision ---------------------------------------------------------------------------
 
@@ -377,7 +377,7 @@ class ExtProcStream:
         body = self.request_body
         if self._trace is not None:
             trace_facts.take_decision(self._trace, routed)
-        answer = routing_answer(
+        reply = routing_reply(
             routed,
             self._headers,
             self._settings,
@@ -387,7 +387,7 @@ class ExtProcStream:
             gateway=self._gateway,
             propagated=self._propagated,
         )
-        self._transport.send(answer)
+        self._transport.send(reply)
         if has_trailers:
             self._after_body = processing_response.CONTINUE_REQUEST_TRAILERS
         body.give_back(routed.body, not has_trailers)
@@ -398,12 +398,12 @@ class ExtProcStream:
 
     # --- the response ---------------------------------------------------------------------------
 
-    def _response_headers(self, head: ResponseHead, context: MessageContext) -> None:
+    def _response_headers(self, head: LazyResponseHead, context: MessageContext) -> None:
         routed = self._routed
         has_body = not head.end_of_stream and self._gets_response_body(routed)
         if routed is not None:
             head.read(whole=has_body or routed.wants_response_headers)
-        # Before anything else happens: from here on no answer may replace the response.
+        # Before anything else happens: from here on no reply may replace the response.
         self.state = _RESPONSE_BODY
         began_at = self._clock()
         if self._trace is not None:
@@ -417,15 +417,15 @@ class ExtProcStream:
         else:
             if context.served:
                 routed.served_by(context.served)
-            routed.answered_by = context.answered_by
-            answer = response_headers_answer(
+            routed.response_source = context.response_source
+            reply = response_headers_reply(
                 routed, self._response_body, head, context.served, self._request_id
             )
             if error := routed.unserved():
                 routed.metrics.error(error.code)
                 self._send_error(error, EndCause.ERROR)
                 return
-            self._transport.send(answer)
+            self._transport.send(reply)
             routed.response_seconds = self._clock() - began_at
         if head.end_of_stream:
             self.close(_COMPLETED)
@@ -433,7 +433,7 @@ class ExtProcStream:
     def _gets_response_body(self, routed: RoutedRequest | None) -> bool:
         """Return whether Envoy sends the response's body, or must be asked for it.
 
-        In adaptive mode the answer to the headers may request it. Envoy ignores the request if its
+        In adaptive mode the reply to the headers may request it. Envoy ignores the request if its
         filter does not allow mode overrides; the stream then works without the body.
         """
         modes = self._modes
@@ -443,11 +443,11 @@ class ExtProcStream:
             and is_worth_requesting(routed, self._request_id, self._settings.sample_usage)
         )
 
-    def _unsent_response_headers(self, _head: ResponseHead, _context: MessageContext) -> None:
+    def _unsent_response_headers(self, _head: LazyResponseHead, _context: MessageContext) -> None:
         """Pass Envoy's own response to a request that it never sent here, such as a 400."""
         self._detach(_COMPLETED)
 
-    def _early_response_headers(self, head: ResponseHead, context: MessageContext) -> None:
+    def _early_response_headers(self, head: LazyResponseHead, context: MessageContext) -> None:
         """Pass Envoy's own response to an undecided request, such as 413 to a long body."""
         self.request_body.drop()
         pending, self._pending = self._pending, None
@@ -460,8 +460,8 @@ class ExtProcStream:
         data, end_of_stream = chunk
         body, routed = self._response_body, self._routed
         if body is None:  # unrequested
-            answer = processing_response.CONTINUE_RESPONSE_BODY
-            self._transport.send(answer + report(routed, None) if end_of_stream else answer)
+            reply = processing_response.CONTINUE_RESPONSE_BODY
+            self._transport.send(reply + report(routed, None) if end_of_stream else reply)
         else:
             body.pass_chunk(data, end_of_stream, began_at)
         if routed is not None:
@@ -483,7 +483,7 @@ class ExtProcStream:
             return False
         after = body.after_chunk
         end = len(data) - len(after)
-        before, answer = processing_response.around_plain_chunk(end)
+        before, reply = processing_response.around_plain_chunk(end)
         if not (before and data.startswith(before) and data.endswith(after)):
             is_new = not after or not data.endswith(after)
             if is_new and not data.startswith(processing_request.EMPTY_LAST_CHUNK):
@@ -491,7 +491,7 @@ class ExtProcStream:
             return False
         began_at = self._clock()
         try:
-            body.pass_plain(data[len(before) : end], answer, began_at)
+            body.pass_plain(data[len(before) : end], reply, began_at)
         except Exception as error:
             self._fail_on_bug(error)
             return True
@@ -500,12 +500,12 @@ class ExtProcStream:
         return True
 
     def _response_trailers(self, _message: pb.HttpTrailers, _: MessageContext) -> None:
-        body, answer = self._response_body, processing_response.CONTINUE_RESPONSE_TRAILERS
+        body, reply = self._response_body, processing_response.CONTINUE_RESPONSE_TRAILERS
         if body is None:
-            self._transport.send(answer + report(self._routed, None))
+            self._transport.send(reply + report(self._routed, None))
         else:
             body.flush()
-            self._transport.send(answer + body.report())
+            self._transport.send(reply + body.report())
         self.close(_COMPLETED)
 
     # --- the end --------------------------------------------------------------------------------
@@ -585,7 +585,7 @@ class ExtProcStream:
             self._reject(BodyTimeoutError(f"the request did not come in time: {why}"))
         else:
             self._count_and_send(
-                AnswerTimeoutError(f"the request was not answered in time: {why}"),
+                ResponseTimeoutError(f"the request was not answered in time: {why}"),
                 EndCause.TIMED_OUT,
             )
 

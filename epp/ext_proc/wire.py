@@ -1,7 +1,7 @@
 """A fast codec for the protobuf messages on the hot path: body chunks and incoming headers.
 
 A chunk is a nest of length-delimited fields around the bytes. Protobuf takes 0.8 us to decode one
-and 3.5 us to encode the answer that sends it back, nearly all of it for creating nested messages;
+and 3.5 us to encode the reply that sends it back, nearly all of it for creating nested messages;
 slicing at the lengths takes 0.5 us, and prepending the lengths 0.3 us. Headers are decoded by
 slicing names and values out of one string.
 
@@ -68,10 +68,11 @@ def heads(fields: Sequence[int], length: int) -> bytes:
     return before
 
 
-def content(data: bytes, at: int = 0) -> tuple[int, int] | None:
+def content(data: bytes, at: int = 0) -> tuple[int, int]:
     """Return start and end of the content of the length-delimited field at ``at``.
 
-    None if the length takes more than four bytes or exceeds the data.
+    (0, 0) if the length takes more than four bytes or exceeds the data: compiled, a tuple that may
+    be None is an object, 300 instructions more, six times a request.
     """
     try:
         length = data[at + 1]
@@ -85,9 +86,9 @@ def content(data: bytes, at: int = 0) -> tuple[int, int] | None:
             else:
                 length, start = _long_length(data, at + 1)
     except IndexError:
-        return None
+        return 0, 0
     end = start + length
-    return (start, end) if start and end <= len(data) else None
+    return (start, end) if start and end <= len(data) else (0, 0)
 
 
 def _long_length(data: bytes, at: int) -> tuple[int, int]:
@@ -109,11 +110,8 @@ def read_request_body(data: bytes, start: int, end: int) -> tuple[bytes | memory
     """Like :func:`read_body`, but return a long body as a view: copying 64 MiB takes 45 ms."""
     if end - start <= LONG_BODY_BYTES:
         return read_body(data, start, end)
-    found = content(data, start) if data[start] == _BODY_TAG else None
-    if found is None:
-        return None
-    body_start, body_end = found
-    if body_end > end or data[body_end:end] not in {b"", END_OF_STREAM}:
+    body_start, body_end = content(data, start) if data[start] == _BODY_TAG else (0, 0)
+    if not body_start or body_end > end or data[body_end:end] not in {b"", END_OF_STREAM}:
         return None
     return memoryview(data)[body_start:body_end], body_end != end
 
@@ -126,10 +124,9 @@ def read_body(data: bytes, start: int, end: int) -> tuple[bytes, bool] | None:
     if start == end:
         return b"", False
     if data[start] == _BODY_TAG:
-        found = content(data, start)
-        if found is None:
+        body_start, body_end = content(data, start)
+        if not body_start:
             return None
-        body_start, body_end = found
         if body_end == end:
             return data[body_start:end], False
         if body_end == end - 2 and data[body_end:end] == END_OF_STREAM:
@@ -160,11 +157,10 @@ def header_block(data: bytes, start: int, end: int) -> tuple[bytes, bool] | None
     """
     if start == end or data[start] != _HEADER_TAG:
         return None
-    found = content(data, start)
-    if found is None:
+    map_start, map_end = content(data, start)
+    if not map_start or map_end > end:
         return None
-    map_start, map_end = found
-    if map_end > end or (map_end != end and data[map_end:end] != _HEADERS_END_STREAM):
+    if map_end != end and data[map_end:end] != _HEADERS_END_STREAM:
         return None
     return data[map_start:map_end], map_end != end
 
@@ -222,14 +218,14 @@ def headers_one_by_one(block: bytes) -> dict[str, str] | None:
 
 def _long_header(block: bytes, at: int) -> tuple[tuple[int, int], tuple[int, int], int] | None:
     """Return the spans of name and value of a header of any length, and its end."""
-    header = content(block, at)
-    if header is None or block[at] != _HEADER_TAG or block[header[0]] != _NAME_TAG:
+    start, end = content(block, at)
+    if not start or block[at] != _HEADER_TAG or block[start] != _NAME_TAG:
         return None
-    name = content(block, header[0])
-    if name is None or name[1] >= header[1] or block[name[1]] != _VALUE_TAG:
+    name = content(block, start)
+    if not name[0] or name[1] >= end or block[name[1]] != _VALUE_TAG:
         return None
     value = content(block, name[1])
-    return None if value is None or value[1] != header[1] else (name, value, header[1])
+    return (name, value, end) if value[0] and value[1] == end else None
 
 
 def value_spans(block: bytes) -> Spans | None:

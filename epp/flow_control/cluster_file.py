@@ -33,11 +33,11 @@ Amount = Annotated[float, msgspec.Meta(ge=0, le=_MOST)]
 Size = Annotated[float, msgspec.Meta(gt=0, le=_MOST)]
 
 
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ClusterSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Rejects unknown fields; fields have the names of the object model."""
 
 
-class QueueEntry(Section, frozen=True):
+class QueueEntry(ClusterSection, frozen=True):
     """A queue."""
 
     name: Name
@@ -48,7 +48,7 @@ class QueueEntry(Section, frozen=True):
     over_quota_weight: Amount = 1.0
 
 
-class TaskEntry(Section, frozen=True):
+class TaskEntry(ClusterSection, frozen=True):
     """A task; if ``node`` is set, it is already running."""
 
     name: Name
@@ -60,7 +60,7 @@ class TaskEntry(Section, frozen=True):
     gpu: int | None = None
 
 
-class JobEntry(Section, frozen=True):
+class JobEntry(ClusterSection, frozen=True):
     """A job."""
 
     name: Name
@@ -71,14 +71,14 @@ class JobEntry(Section, frozen=True):
     preemptible: bool | None = None
 
 
-class GpuEntry(Section, frozen=True):
+class GpuEntry(ClusterSection, frozen=True):
     """A GPU."""
 
     capacity: Size = 1.0
     used: Amount = 0.0
 
 
-class NodeEntry(Section, frozen=True):
+class NodeEntry(ClusterSection, frozen=True):
     """A node; without ``capacity`` there is no limit on tasks that need no GPU."""
 
     name: Name
@@ -87,7 +87,7 @@ class NodeEntry(Section, frozen=True):
     gpus: list[GpuEntry] = []
 
 
-class PluginEntry(Section, frozen=True):
+class ClusterPluginEntry(ClusterSection, frozen=True):
     """The configuration of a session plugin."""
 
     enabled: bool = True
@@ -95,14 +95,14 @@ class PluginEntry(Section, frozen=True):
     arguments: dict[str, Any] = {}
 
 
-class SessionsSection(Section, frozen=True):
+class SessionsSection(ClusterSection, frozen=True):
     """The plugins by name, and the actions in order."""
 
     actions: tuple[str, ...] = DEFAULT_ACTIONS
-    plugins: dict[str, PluginEntry] = {}
+    plugins: dict[str, ClusterPluginEntry] = {}
 
 
-class ClusterEntry(Section, frozen=True):
+class ClusterEntry(ClusterSection, frozen=True):
     """The whole file."""
 
     queues: Annotated[list[QueueEntry], msgspec.Meta(min_length=1)]

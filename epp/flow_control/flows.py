@@ -80,7 +80,7 @@ class Candidate(Protocol):
     def dispatch(
         self, queued: "QueuedRequest", result: SchedulingResult, attributes: Mapping[str, str]
     ) -> None:
-        """Reserve the chosen endpoints and answer, in the same step."""
+        """Reserve the chosen endpoints and reply, in the same step."""
 
     @abstractmethod
     def fail(self, error: Exception) -> None:

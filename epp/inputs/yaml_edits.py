@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from epp.inputs.yaml_places import EditError, OtherName, Place, entry_of, find, is_null
+from epp.inputs.yaml_places import EditError, OtherName, YamlPlace, entry_of, find, is_null
 
 YAML_LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The safe loader, in C where there is one."""
@@ -72,7 +72,7 @@ class _Writer:
         self._text = text
         self._is_json = text.lstrip().startswith("{")
 
-    def with_value(self, place: Place, value: object) -> str:
+    def with_value(self, place: YamlPlace, value: object) -> str:
         """Return the text with a field set, or added with the mappings around it."""
         if any(step.isdecimal() for step in place.rest):
             raise EditError("the file has no such list")
@@ -85,7 +85,7 @@ class _Writer:
             return self._replaced(place, {name: value})
         return self._added(mapping, name, value)
 
-    def _replaced(self, place: Place, value: object) -> str:
+    def _replaced(self, place: YamlPlace, value: object) -> str:
         node, text = place.node, self._text
         start, end = node.start_mark.index, _end(text, node)
         is_block = not isinstance(node, yaml.ScalarNode) and not _is_flow(node)
@@ -120,7 +120,7 @@ class _Writer:
         return _dumped([value], flow=True)[1:-1]
 
 
-def _without(text: str, place: Place, index: int | None) -> str:
+def _without(text: str, place: YamlPlace, index: int | None) -> str:
     mapping = place.nodes[-2]
     if index is None:
         raise EditError("it is an item of a list")

@@ -20,7 +20,7 @@ class EditError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class YamlPlace:
     """Where a path ends in a text."""
 
     nodes: tuple[yaml.Node, ...]
@@ -34,7 +34,7 @@ class Place:
         return self.nodes[-1]
 
 
-def find(root: yaml.Node, steps: Sequence[str], other_name: OtherName) -> Place:
+def find(root: yaml.Node, steps: Sequence[str], other_name: OtherName) -> YamlPlace:
     """Return the place of a field.
 
     Raises:
@@ -45,11 +45,11 @@ def find(root: yaml.Node, steps: Sequence[str], other_name: OtherName) -> Place:
     for number, step in enumerate(steps):
         below = _child(nodes[-1], step, other_name)
         if below is None:
-            return Place(tuple(nodes), tuple(steps[number:]))
+            return YamlPlace(tuple(nodes), tuple(steps[number:]))
         nodes.append(below)
         if id(below) in shared:
             raise EditError("an alias repeats it in another place")
-    return Place(tuple(nodes), ())
+    return YamlPlace(tuple(nodes), ())
 
 
 def entry_of(mapping: yaml.Node, step: str, other_name: OtherName) -> int | None:

@@ -20,7 +20,7 @@ class AppProtocolCheck:
 
     def __init__(self, pool: Callable[[], Pool | None]) -> None:
         self._pool = pool
-        self._told = ""
+        self._logged = ""
 
     def is_met_by(self, parsers: Iterable[Plugin]) -> bool:
         """Return whether all parsers can be used with the pool; the log says why not, once.
@@ -29,8 +29,8 @@ class AppProtocolCheck:
         """
         pool = self._pool()
         problem = "" if pool is None else _problem(pool.app_protocol, parsers)
-        if problem != self._told:
-            self._told = problem
+        if problem != self._logged:
+            self._logged = problem
             if problem:
                 _log.warning("not ready: a parser does not suit the pool", problem=problem)
         return not problem

@@ -20,7 +20,7 @@ from epp.kubernetes.token_authorizer import TokenAuthorizer
 from epp.observability import Authorizer, DebugPage
 
 
-class Cluster:
+class KubernetesCluster:
     """The cluster in which the endpoints are pods.
 
     Args:

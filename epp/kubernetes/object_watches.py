@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 
 from epp.data_layer import ObjectChange, ObjectEvent, ObjectKind
-from epp.data_layer.object_notifications import TellOfObject
+from epp.data_layer.object_notifications import ObjectReceiver
 from epp.kubernetes.api import ApiClient, ReflectorStatus, Resource
 from epp.kubernetes.object_fields import KeptObject, kept_object, plain_object
 from epp.kubernetes.served_kind import ServedKind
@@ -29,14 +29,14 @@ class PluginObjects:
     def __init__(self, watches: "ObjectWatches") -> None:
         self.wanted: Mapping[ObjectKind, frozenset[str]] = {}
         """The fields of each kind that is followed."""
-        self.tell: TellOfObject = lambda event: None
+        self.receive: ObjectReceiver = lambda event: None
         """Receives the events."""
         self._watches = watches
         self._is_running = False
 
-    def follow(self, wanted: Mapping[ObjectKind, frozenset[str]], tell: TellOfObject) -> None:
+    def follow(self, wanted: Mapping[ObjectKind, frozenset[str]], receive: ObjectReceiver) -> None:
         """Follow these kinds from now on, and no others; see ``ObjectFeed``."""
-        self.wanted, self.tell = wanted, tell
+        self.wanted, self.receive = wanted, receive
         if self._is_running:
             self._watches.use(self)
 
@@ -51,7 +51,7 @@ class PluginObjects:
         try:
             for kind in self.wanted:
                 for event in self.present(kind):  # another pool may have asked for the kind
-                    self.tell(event)
+                    self.receive(event)
             await asyncio.Event().wait()
         finally:
             self._is_running = False
@@ -117,8 +117,8 @@ class ObjectWatches:
         for kind, fields in wanted.items():
             watch = before.pop(kind, None)
             if watch is None or not fields <= watch.fields:
-                told: dict[_Key, KeptObject] = {} if watch is None else watch.end()
-                watch = _ObjectWatch(kind, fields, told, self._tell)
+                reported: dict[_Key, KeptObject] = {} if watch is None else watch.end()
+                watch = _ObjectWatch(kind, fields, reported, self._notify)
                 self._start(watch)
             watches[kind] = watch
         for dropped in before.values():
@@ -130,10 +130,10 @@ class ObjectWatches:
             client, tasks = self._running
             watch.start(client, self._namespace, tasks)
 
-    def _tell(self, event: ObjectEvent) -> None:
+    def _notify(self, event: ObjectEvent) -> None:
         for user in tuple(self._users.values()):
             if event.kind in user.wanted:
-                user.tell(event)
+                user.receive(event)
 
 
 class _ObjectWatch:
@@ -142,23 +142,23 @@ class _ObjectWatch:
     Args:
         kind: The kind.
         fields: The fields of its objects that are kept.
-        told: The objects that an earlier watch with fewer fields has reported; they are reported
-            again, or reported as deleted.
-        tell: Receives the events.
+        reported: The objects that an earlier watch with fewer fields has reported; they are
+            reported again, or reported as deleted.
+        receive: Receives the events.
     """
 
     def __init__(
         self,
         kind: ObjectKind,
         fields: frozenset[str],
-        told: dict[_Key, KeptObject],
-        tell: TellOfObject,
+        reported: dict[_Key, KeptObject],
+        receive: ObjectReceiver,
     ) -> None:
         self.fields = fields
-        self._tell = tell
+        self._receive = receive
         self._kind = kind
         self._type = kept_object(fields)
-        self._told = told
+        self._reported = reported
         self._served: ServedKind[KeptObject] | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_over = False
@@ -186,11 +186,11 @@ class _ObjectWatch:
         self._is_over = True
         if self._task is not None:
             self._task.cancel()
-        return self._told
+        return self._reported
 
     def present(self) -> Iterator[ObjectEvent]:
         """Yield an event for each object that this watch has reported."""
-        for each in tuple(self._told.values()):
+        for each in tuple(self._reported.values()):
             if isinstance(each, self._type):
                 yield self._event(ObjectChange.UPDATED, each)
 
@@ -198,17 +198,17 @@ class _ObjectWatch:
         served = self._served
         if self._is_over or served is None or not served.is_known:
             return
-        objects, told = served.objects, self._told
-        for key in told.keys() - objects.keys():
-            self._tell(self._event(ObjectChange.DELETED, told.pop(key)))
+        objects, reported = served.objects, self._reported
+        for key in reported.keys() - objects.keys():
+            self._receive(self._event(ObjectChange.DELETED, reported.pop(key)))
         for key, each in objects.items():
-            known = told.get(key)
+            known = reported.get(key)
             if known is each:  # an object that has not changed stays the same instance
                 continue
             if known is not None and known.metadata.uid != each.metadata.uid:
-                self._tell(self._event(ObjectChange.DELETED, known))
-            told[key] = each
-            self._tell(self._event(ObjectChange.UPDATED, each))
+                self._receive(self._event(ObjectChange.DELETED, known))
+            reported[key] = each
+            self._receive(self._event(ObjectChange.UPDATED, each))
 
     def _event(self, change: ObjectChange, each: KeptObject) -> ObjectEvent:
         meta = each.metadata

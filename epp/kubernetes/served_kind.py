@@ -27,7 +27,7 @@ T = TypeVar("T", bound=HasMetadata)
 LOOK_SECONDS: Final = 30.0
 """Mean time between two requests for the kinds that the API server has."""
 _RETRY_SECONDS: Final = 2.0
-"""The same before the first answer."""
+"""The same before the first success."""
 _NOT_FOUND: Final = 404
 
 _NO_OBJECTS: Final[Mapping[Any, Any]] = MappingProxyType({})
@@ -129,7 +129,7 @@ class ServedKind(Generic[T]):
         )
 
     async def _look(self) -> bool | None:
-        """Return whether the kind is served; the last answer if the API server gives none."""
+        """Return whether the kind is served; the last known state if that cannot be found out."""
         try:
             found = await self._client.find(self.resource)
         except KubernetesApiError as error:
@@ -146,10 +146,10 @@ class ServedKind(Generic[T]):
         if self.reflector is not None and not _is_unreadable(self.reflector):
             return True
         if self.is_served is not False:
-            tell, remedy = _log.info, {}
+            write, remedy = _log.info, {}
             if self._remedy:
-                tell, remedy = _log.warning, {"remedy": self._remedy}
-            tell(
+                write, remedy = _log.warning, {"remedy": self._remedy}
+            write(
                 "the API server does not have a kind; it is used as soon as it is installed",
                 kind=self.resource.kind,
                 api_version=self.resource.api_version,

@@ -31,7 +31,7 @@ _GONE: Final = line_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class WatchScope:
     """A selection of objects to follow."""
 
     resource: Resource
@@ -75,7 +75,7 @@ class SharedWatch:
         unused: Called when it has had no user for :data:`UNUSED_SECONDS`.
     """
 
-    def __init__(self, scope: Scope, unused: Callable[["SharedWatch"], None]) -> None:
+    def __init__(self, scope: WatchScope, unused: Callable[["SharedWatch"], None]) -> None:
         self.scope = scope
         """The objects."""
         self._unused = unused
@@ -84,7 +84,7 @@ class SharedWatch:
         """Runs while there are no users."""
         self._news = asyncio.Event()
         """Set, and replaced, after each event and each change of the state."""
-        self._copy = RecordedCopy(self._tell)
+        self._copy = RecordedCopy(self._notify)
         self._reflector: Reflector[RawObject] | None = None
         self._failure: KubernetesApiError | None = None
         """Why :meth:`run` has ended; None if it has not."""
@@ -120,7 +120,7 @@ class SharedWatch:
                 scope.resource,
                 RawDecoder(),
                 changed=lambda: None,  # the copy reports each event
-                status_changed=self._tell,
+                status_changed=self._notify,
                 copy=self._copy,
                 namespace=scope.namespace,
                 label_selector=scope.label_selector,
@@ -132,7 +132,7 @@ class SharedWatch:
     def fail(self, error: KubernetesApiError) -> None:
         """Record why :meth:`run` has ended."""
         self._failure = error
-        self._tell()
+        self._notify()
 
     @contextmanager
     def used(self) -> Iterator[None]:
@@ -197,7 +197,7 @@ class SharedWatch:
         end = bookmark(self._copy.version, ends_initial_events=True)
         return (line_of(kind, json) for kind, json in [*objects, (b"BOOKMARK", end)])
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
 

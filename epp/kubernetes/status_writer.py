@@ -89,7 +89,7 @@ class StatusWriter:
         self._attempts: dict[_Key, _Attempt] = {}
         self._off_until: dict[Resource, float] = {}
         """Kinds whose status cannot be written."""
-        self._told: set[Resource] = set()
+        self._logged: set[Resource] = set()
         """Kinds whose missing permission has been logged."""
         self._is_failing = False
         self._news = asyncio.Event()
@@ -168,7 +168,7 @@ class StatusWriter:
             self._note_refusal(status, error)
         else:
             self._note_attempt(status, AGAIN_SECONDS)
-            self._told.discard(status.resource)
+            self._logged.discard(status.resource)
         self._backoff.reset()
         self._is_failing = False
         return self._around(PACE_SECONDS)
@@ -183,8 +183,8 @@ class StatusWriter:
         if has_no_status or error.status == _FORBIDDEN:
             self._off_until[status.resource] = self._clock() + AGAIN_SECONDS
         if error.status == _FORBIDDEN:
-            if status.resource not in self._told:
-                self._told.add(status.resource)
+            if status.resource not in self._logged:
+                self._logged.add(status.resource)
                 _log.info("status of objects is not written", reason=str(error))
         elif error.status != _NOT_FOUND:
             _log.warning("status of an object refused", error=str(error))

@@ -2,7 +2,7 @@
 
 A TokenReview finds the user of a bearer token, a SubjectAccessReview whether that user may use a
 verb on a path that is no resource, such as ``/metrics``; a ClusterRole with ``nonResourceURLs``
-grants it. Both answers are cached, so that known clients do not notice a short outage of the API
+grants it. Both verdicts are cached, so that known clients do not notice a short outage of the API
 server. The account of this process needs ``create`` on both kinds, by a ClusterRole.
 """
 
@@ -31,7 +31,7 @@ ACCESS_REVIEWS: Final = Resource(
 _USER_SECONDS: Final = 60.0
 _ALLOWED_SECONDS: Final = 300.0
 _DENIED_SECONDS: Final = 30.0
-_MAX_ANSWERS: Final = 1024
+_MAX_VERDICTS: Final = 1024
 _CALL_SECONDS: Final = 5.0
 """Limit of a review; Prometheus waits 10 s for both and for the page."""
 
@@ -120,8 +120,8 @@ class Reviews:
         self.fault: KubernetesApiError | None = None
         """Why the last review failed; None if it did not."""
         self._client = client
-        self._users: _Answers[_User | None] = _Answers(_USER_SECONDS, _USER_SECONDS, clock)
-        self._accesses: _Answers[bool] = _Answers(_ALLOWED_SECONDS, _DENIED_SECONDS, clock)
+        self._users: _Verdicts[_User | None] = _Verdicts(_USER_SECONDS, _USER_SECONDS, clock)
+        self._accesses: _Verdicts[bool] = _Verdicts(_ALLOWED_SECONDS, _DENIED_SECONDS, clock)
 
     async def allows(self, token: str, path: str, verb: str = "get") -> ReviewVerdict:
         """Decide about a request.
@@ -181,14 +181,14 @@ class Reviews:
         return reviewed
 
 
-class _Answers(Generic[_T]):
-    """Cached answers by key; concurrent callers share one question.
+class _Verdicts(Generic[_T]):
+    """Cached verdicts by key; concurrent callers share one question.
 
-    Truthy and falsy answers are kept apart, so that refused clients, which may invent any number of
-    tokens, do not displace allowed ones. Failures are not cached.
+    Truthy and falsy verdicts are kept apart, so that refused clients, which may invent any number
+    of tokens, do not displace allowed ones. Failures are not cached.
 
     Args:
-        yes_seconds: How long truthy answers are cached.
+        yes_seconds: How long truthy verdicts are cached.
         no_seconds: How long falsy ones are.
         clock: Monotonic clock in seconds.
     """
@@ -196,17 +196,17 @@ class _Answers(Generic[_T]):
     def __init__(self, yes_seconds: float, no_seconds: float, clock: Callable[[], float]) -> None:
         self._seconds = {True: yes_seconds, False: no_seconds}
         self._clock = clock
-        # Expiry time and answer, in the order of expiry.
+        # Expiry time and verdict, in the order of expiry.
         self._known: dict[bool, dict[Hashable, tuple[float, _T]]] = {True: {}, False: {}}
         self._asking: dict[Hashable, asyncio.Task[_T]] = {}
 
     async def get(self, key: Hashable, ask: Callable[[], Awaitable[_T]]) -> _T:
-        """Return the answer; call ``ask`` if it is not cached."""
+        """Return the verdict; call ``ask`` if it is not cached."""
         for known in self._known.values():
             if key in known:
-                until, answer = known[key]
+                until, verdict = known[key]
                 if self._clock() < until:
-                    return answer
+                    return verdict
                 del known[key]
         task = self._asking.get(key)
         if task is None:
@@ -223,11 +223,11 @@ class _Answers(Generic[_T]):
 
     async def _ask(self, key: Hashable, ask: Callable[[], Awaitable[_T]]) -> _T:
         try:
-            answer = await ask()
+            verdict = await ask()
         finally:
             del self._asking[key]
-        known = self._known[bool(answer)]
-        known[key] = self._clock() + self._seconds[bool(answer)], answer
-        if len(known) > _MAX_ANSWERS:
+        known = self._known[bool(verdict)]
+        known[key] = self._clock() + self._seconds[bool(verdict)], verdict
+        if len(known) > _MAX_VERDICTS:
             del known[next(iter(known))]
-        return answer
+        return verdict

@@ -24,9 +24,9 @@ from epp.kubernetes.api import (
     KubernetesApiError,
 )
 from epp.kubernetes.api.relayed_errors import written
-from epp.kubernetes.api.resource import Call
+from epp.kubernetes.api.resource import ApiCall
 from epp.kubernetes.shared_client import SharedClient
-from epp.kubernetes.shared_watch import Scope, SharedWatch
+from epp.kubernetes.shared_watch import SharedWatch, WatchScope
 from epp.observability import Response
 from epp.observability.http_connection import Request
 
@@ -54,7 +54,7 @@ class WatchRelay:
     ) -> None:
         self._client = client
         self._sleep = sleep
-        self._watches: dict[Scope, SharedWatch] = {}
+        self._watches: dict[WatchScope, SharedWatch] = {}
         self._tasks: dict[SharedWatch, asyncio.Task[None]] = {}
 
     @property
@@ -62,11 +62,11 @@ class WatchRelay:
         """Number of watches at the API server."""
         return len(self._watches)
 
-    async def answer(self, request: Request) -> Response:
+    async def respond(self, request: Request) -> Response:
         """Return the response to a list or a watch."""
         path, _, raw_query = request.target.decode("latin-1").partition("?")
         query = dict(parse_qsl(raw_query))
-        scope = Scope.of(path, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+        scope = WatchScope.of(path, query.get("labelSelector", ""), query.get("fieldSelector", ""))
         if scope is None:
             return Response.of_error(HTTPStatus.NOT_FOUND, f"{path} is no collection of objects")
         watch = self._watch_of(scope)
@@ -89,7 +89,7 @@ class WatchRelay:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _watch_of(self, scope: Scope) -> SharedWatch:
+    def _watch_of(self, scope: WatchScope) -> SharedWatch:
         """Return the watch of a scope, which begins with the first request for it."""
         watch = self._watches.get(scope)
         if watch is None:
@@ -133,8 +133,8 @@ async def _fault_of(watch: SharedWatch) -> KubernetesApiError | None:
         return ConnectionFailedError(text)
 
 
-def _expired(scope: Scope, version: str) -> ApiError:
-    call = Call(verb="watch", resource=scope.resource, namespace=scope.namespace)
+def _expired(scope: WatchScope, version: str) -> ApiError:
+    call = ApiCall(verb="watch", resource=scope.resource, namespace=scope.namespace)
     text = f"the watch relay does not have all changes since resource version {version}"
     return ApiError(_GONE, "Expired", text, call)
 

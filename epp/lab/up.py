@@ -66,7 +66,7 @@ class UpSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Gateway:
+class RunningGateway:
     """A running gateway."""
 
     url: str
@@ -140,7 +140,7 @@ async def up(
     *,
     stop: asyncio.Event,
     say: Callable[[str], None],
-    ready: Callable[[Gateway], None],
+    ready: Callable[[RunningGateway], None],
 ) -> None:
     """Run a gateway until ``stop`` is set.
 
@@ -167,7 +167,7 @@ async def up(
 
 
 async def _run(
-    settings: UpSettings, say: Callable[[str], None], ready: Callable[[Gateway], None]
+    settings: UpSettings, say: Callable[[str], None], ready: Callable[[RunningGateway], None]
 ) -> None:
     # In threads, because of disk I/O.
     await asyncio.to_thread(find_envoy)  # fails before the fleet is started
@@ -212,7 +212,7 @@ async def _run(
         host, port = await envoy.listener_address()
         say(f"gateway ready: Envoy in {settings.mode.value} mode on {host}:{port}")
         ready(
-            Gateway(
+            RunningGateway(
                 url=f"http://{host}:{port}",
                 model=settings.model,
                 endpoints=addresses,

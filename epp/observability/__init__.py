@@ -2,12 +2,12 @@
 
 from epp.observability.admin_calls import AdminAction, AdminCalls, AdminError
 from epp.observability.authorization import AccessVerdict, Authorizer
-from epp.observability.bounded_text import MAX_ANSWER_CHARS, MAX_CHARS, bounded, cut, printable
+from epp.observability.bounded_text import MAX_CHARS, MAX_RESPONSE_CHARS, bounded, cut, printable
 from epp.observability.config_metrics import ConfigMetrics, ReloadResult
 from epp.observability.debug_line import DebugLine
 from epp.observability.debug_pages import DebugPage, DebugPagesCallback
 from epp.observability.event_feeds import EventFeeds, EventSource
-from epp.observability.exposition import POOL_LABEL, Exposition, Registry
+from epp.observability.exposition import POOL_LABEL, Exposition, MetricsRegistry
 from epp.observability.fault_log import FaultLog
 from epp.observability.flow_gauges import FlowCollector, FlowState
 from epp.observability.flow_metrics import FlowMetrics
@@ -42,8 +42,8 @@ from epp.observability.watchdog import LoopWatchdog
 
 __all__ = [
     "DEFAULT_PAGE_BYTES",
-    "MAX_ANSWER_CHARS",
     "MAX_CHARS",
+    "MAX_RESPONSE_CHARS",
     "NO_PLUGIN_METRICS",
     "POOL_LABEL",
     "AccessVerdict",
@@ -74,6 +74,7 @@ __all__ = [
     "LoopLag",
     "LoopWatchdog",
     "Metrics",
+    "MetricsRegistry",
     "MetricsServer",
     "OperatorNames",
     "PluginCounter",
@@ -84,7 +85,6 @@ __all__ = [
     "PoolCollector",
     "PortCollector",
     "PortError",
-    "Registry",
     "ReloadResult",
     "RepeatLimit",
     "RequestMetrics",

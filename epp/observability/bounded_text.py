@@ -15,7 +15,7 @@ import msgspec
 
 MAX_CHARS: Final = 256
 """Maximum length of one string; the rest is cut off."""
-MAX_ANSWER_CHARS: Final = 1024
+MAX_RESPONSE_CHARS: Final = 1024
 """Maximum length of an error response: its own text plus what it quotes."""
 MAX_TRACEBACK_CHARS: Final = 8192
 MAX_FRAMES: Final = 40
@@ -126,10 +126,10 @@ def frames_text(error: BaseException) -> str:
     These may quote the content of a request. The source lines show where they were raised.
     """
     parts: list[str] = []
-    told: set[int] = set()
+    seen: set[int] = set()
     current: BaseException | None = error
-    while current is not None and id(current) not in told:
-        told.add(id(current))
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
         frames = "".join(traceback.format_tb(current.__traceback__, limit=-MAX_FRAMES))
         head = "Traceback (most recent call last):\n" if frames else ""
         parts.append(f"{head}{frames}{type(current).__name__}")

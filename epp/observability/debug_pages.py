@@ -60,7 +60,7 @@ class DebugPages:
         self._pages = pages
         self._calls = calls
 
-    async def answer(self, path: str, given: Mapping[str, str] = NO_PARAMETERS) -> Response:
+    async def respond(self, path: str, given: Mapping[str, str] = NO_PARAMETERS) -> Response:
         """Return the page at ``path``; runs on the loop of the HTTP server.
 
         Args:
@@ -75,11 +75,11 @@ class DebugPages:
         """Make a change and return its result; runs on the loop of the HTTP server."""
         return await self._on_loop(lambda: _acted(name, action, given, client))
 
-    async def _on_loop(self, answer: Callable[[], Response]) -> Response:
+    async def _on_loop(self, respond: Callable[[], Response]) -> Response:
         try:
-            return await self._calls.call(answer)
+            return await self._calls.call(respond)
         except (LoopStoppedError, LoopStalledError) as error:
-            return _told(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+            return _error_response(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
     def _made(self, name: str, given: Mapping[str, str]) -> Response:
         owner = OURS
@@ -87,7 +87,7 @@ class DebugPages:
             pages = self._pages()
             found = _found(pages, name)
             if found is None:
-                return _told(
+                return _error_response(
                     HTTPStatus.NOT_FOUND,
                     f"there is no page {_url(name)}",
                     pages=[_url(each) for each in sorted(pages)],
@@ -102,10 +102,10 @@ class DebugPages:
                 document = page.document()
             return Response(HTTPStatus.OK, "application/json", as_json(document), _NO_STORE)
         except AdminError as error:
-            return _told(error.status, str(error))
+            return _error_response(error.status, str(error))
         except (Exception, SystemExit) as error:  # a page may be a plugin's
             _log.exception("debug page failed", page=_url(name), owner=owner)
-            return _told(
+            return _error_response(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
                 f"{owner} failed to make this page: {type(error).__name__}: {error}",
             )
@@ -134,15 +134,15 @@ def _acted(name: str, action: AdminAction, given: Mapping[str, str], client: str
     try:
         document = action(given)
     except AdminError as error:
-        return _told(error.status, str(error))
+        return _error_response(error.status, str(error))
     except Exception as error:
         _log.exception("changing call failed", call=_url(name), parameters=given)
-        return _told(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
+        return _error_response(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
     _log.info("changing call", call=_url(name), parameters=given, client=client)
     return Response(HTTPStatus.OK, "application/json", as_json(document), _NO_STORE)
 
 
-def _told(status: HTTPStatus, error: str, **more: object) -> Response:
+def _error_response(status: HTTPStatus, error: str, **more: object) -> Response:
     return Response.of_error(status, error, *_NO_STORE, **more)
 
 

@@ -76,7 +76,7 @@ class EventFeeds:
         self._interval_seconds = interval_seconds
         self._feeds: dict[str, _Feed] = {}
 
-    def answer(self, name: str) -> Response | None:
+    def respond(self, name: str) -> Response | None:
         """Return the feed at a path as a response; None if there is none."""
         if name not in self._sources():
             return None
@@ -174,7 +174,7 @@ class _Feed:
         try:
             await self.source.begin(self._calls)
             self._has_begun = True
-            self._tell(None)
+            self._send(None)
             due = loop.time()
             while self._is_current():
                 # A late event does not make the following ones come faster.
@@ -182,7 +182,7 @@ class _Feed:
                 await asyncio.sleep(due - loop.time())
                 change = await self.source.advance(self._calls)
                 self._snapshot = None
-                self._tell(change)
+                self._send(change)
         except LoopStoppedError:
             pass
         except Exception:
@@ -197,7 +197,7 @@ class _Feed:
         self.is_over = True
         self.source.end()
 
-    def _tell(self, change: bytes | None) -> None:
+    def _send(self, change: bytes | None) -> None:
         for viewer in self.viewers:
             if change is not None and not viewer.needs_snapshot:
                 viewer.put(change)

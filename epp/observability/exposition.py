@@ -24,7 +24,7 @@ _SAMPLES: Final = 200
 
 
 _Part: TypeAlias = Family[Any] | Mirror | Metric
-_PartOf: TypeAlias = "tuple[Registry, str, _Part]"
+_PartOf: TypeAlias = "tuple[MetricsRegistry, str, _Part]"
 """A part of a pool's page; the pool is "" for the process."""
 
 
@@ -48,7 +48,7 @@ class Composite(Protocol):
         """Return everything, in the order of the page."""
 
 
-class Registry(CollectorRegistry):
+class MetricsRegistry(CollectorRegistry):
     """A registry that lists its collectors.
 
     Args:
@@ -102,7 +102,7 @@ class Exposition:
     """
 
     def __init__(
-        self, registry: Registry, pools: Callable[[], Mapping[str, Registry]] = dict
+        self, registry: MetricsRegistry, pools: Callable[[], Mapping[str, MetricsRegistry]] = dict
     ) -> None:
         self._registry = registry
         self._pools = pools
@@ -133,7 +133,7 @@ class Exposition:
             for registry, length in collected.items():
                 registry.collected_bytes = length
 
-    def _families(self, pools: Mapping[str, Registry]) -> Iterator[Sequence[_PartOf]]:
+    def _families(self, pools: Mapping[str, MetricsRegistry]) -> Iterator[Sequence[_PartOf]]:
         """Yield the parts of each metric: that of the process, and those of the pools."""
         if not pools:
             yield from ([(self._registry, "", part)] for part in _parts(self._registry))
@@ -146,7 +146,7 @@ class Exposition:
         yield from families.values()
 
 
-def _parts(registry: Registry) -> Iterator[_Part]:
+def _parts(registry: MetricsRegistry) -> Iterator[_Part]:
     for collector in registry.collectors:
         if isinstance(collector, Family | Mirror):
             yield collector

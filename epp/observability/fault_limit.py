@@ -80,7 +80,7 @@ class FaultLimit:
         event.update(fields)
         return event
 
-    def tell(self, *, is_end: bool = False) -> None:
+    def write_left_out(self, *, is_end: bool = False) -> None:
         """Write a line for each kind whose period has ended with lines left out.
 
         Args:
@@ -96,19 +96,19 @@ class FaultLimit:
             log = structlog.wrap_logger(
                 fault.logger, processors=self._rest, wrapper_class=structlog.BoundLogger
             )
-            tell = getattr(log, fault.level)
-            tell(_LEFT_OUT, of=fault.event, left_out=counts[kind], **fault.subject)
+            write = getattr(log, fault.level)
+            write(_LEFT_OUT, of=fault.event, left_out=counts[kind], **fault.subject)
 
     def close(self) -> None:
-        """Write all lines that :meth:`tell` would write later, and stop the timer."""
+        """Write all lines that :meth:`write_left_out` would write later, and stop the timer."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
-            self.tell(is_end=True)
+            self.write_left_out(is_end=True)
 
     def _start_timer(self) -> None:
         if self._timer is None:
-            self._timer = threading.Timer(PERIOD_SECONDS, self.tell)
+            self._timer = threading.Timer(PERIOD_SECONDS, self.write_left_out)
             self._timer.name, self._timer.daemon = "left-out-lines", True
             try:
                 self._timer.start()

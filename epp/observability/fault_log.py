@@ -10,10 +10,10 @@ _MAX_KINDS: Final = 1000
 class FaultLog:
     """Remembers faults by exception class and source line."""
 
-    __slots__ = ("_told",)
+    __slots__ = ("_logged",)
 
     def __init__(self) -> None:
-        self._told: set[tuple[str, str, int]] = set()
+        self._logged: set[tuple[str, str, int]] = set()
 
     def traceback_of(self, error: BaseException) -> BaseException | None:
         """Return ``error``, for ``exc_info``, if it is the first of its kind; else None."""
@@ -21,7 +21,7 @@ class FaultLog:
         for frame, number in walk_tb(error.__traceback__):
             file, line = frame.f_code.co_filename, number
         kind = (type(error).__name__, file, line)
-        if kind in self._told or len(self._told) >= _MAX_KINDS:
+        if kind in self._logged or len(self._logged) >= _MAX_KINDS:
             return None
-        self._told.add(kind)
+        self._logged.add(kind)
         return error

@@ -14,7 +14,7 @@ from epp.observability.label_sets import Labels, LabelSet, LabelSets
 from epp.observability.metric_children import Counter, Histogram
 from epp.observability.metric_families import Maker
 from epp.observability.metrics import SCHEDULING, Metrics
-from epp.observability.page_budget import Claim
+from epp.observability.page_budget import SeriesClaim
 from epp.scheduling import LLMRequest
 
 # The Go EPP's buckets; queue times start far below the usual latencies.
@@ -50,7 +50,7 @@ class KnownFlow(Protocol):
     def band(self) -> HasPriority: ...
 
 
-class WaitingRequest(Protocol):
+class MeasuredRequest(Protocol):
     """A request that is or was queued."""
 
     @property
@@ -132,7 +132,7 @@ class FlowMetrics:
         """Their labels, by fairness id and priority."""
         # A flow may get series of its own while one of its requests is queued as ``other``, and a
         # request a new target model: subtract from the series to which the request was added.
-        self._waiting: dict[WaitingRequest, _Series] = {}
+        self._waiting: dict[MeasuredRequest, _Series] = {}
 
     def passed(self, request: LLMRequest) -> None:
         """Count a request that was dispatched without queueing."""
@@ -144,7 +144,7 @@ class FlowMetrics:
         """Count a request that was rejected instead of queued."""
         self._of(request).ended(outcome, 0.0)
 
-    def enqueued(self, queued: WaitingRequest, seconds: float) -> None:
+    def enqueued(self, queued: MeasuredRequest, seconds: float) -> None:
         """Count ``queued`` as queued; enqueueing took ``seconds``."""
         series = self._of(queued.request)
         self._waiting[queued] = series
@@ -152,7 +152,7 @@ class FlowMetrics:
         series.queue_size.inc()
         series.queue_bytes.add(queued.size_bytes)
 
-    def left(self, queued: WaitingRequest, outcome: str, seconds: float) -> None:
+    def left(self, queued: MeasuredRequest, outcome: str, seconds: float) -> None:
         """Record that ``queued`` has left the queue after ``seconds``."""
         series = self._waiting.pop(queued)
         series.queue_size.dec()
@@ -251,7 +251,7 @@ class _FlowSeries(LabelSet):
 
     __slots__ = ("_metrics", "enqueueing")
 
-    def __init__(self, metrics: FlowMetrics, labels: Labels, claim: Claim) -> None:
+    def __init__(self, metrics: FlowMetrics, labels: Labels, claim: SeriesClaim) -> None:
         super().__init__(labels, claim)
         self._metrics = metrics
         self.enqueueing = metrics.enqueueing.labels(*labels, _STILL_WAITS)
@@ -281,7 +281,7 @@ class _Series(LabelSet):
     dispatched: Counter
     dispatched_after: Histogram
 
-    def __init__(self, metrics: FlowMetrics, labels: Labels, claim: Claim) -> None:
+    def __init__(self, metrics: FlowMetrics, labels: Labels, claim: SeriesClaim) -> None:
         super().__init__(labels, claim)
         self._metrics = metrics
         self._outcomes: dict[str, tuple[Counter, Histogram]] = {}

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, cast
 
 import httptools
 
-from epp.observability.bounded_text import MAX_ANSWER_CHARS, json_line, printable
+from epp.observability.bounded_text import MAX_RESPONSE_CHARS, json_line, printable
 
 _CHUNK_BYTES = 64 << 10
 
@@ -68,7 +68,7 @@ class Response(NamedTuple):
         cls, status: HTTPStatus, error: str, *headers: tuple[str, str], **more: object
     ) -> "Response":
         """Return a JSON error document."""
-        text = printable(error, MAX_ANSWER_CHARS)
+        text = printable(error, MAX_RESPONSE_CHARS)
         return cls(status, "application/json", as_json({"error": text, **more}), headers)
 
 
@@ -92,7 +92,7 @@ class Phase(Enum):
     """Receiving the head of a request."""
     IDLE = 2
     """Between two requests."""
-    ANSWERING = 3
+    RESPONDING = 3
     """Creating the response."""
     SENDING = 4
     """Sending the response."""
@@ -100,12 +100,12 @@ class Phase(Enum):
     """Sending a response while it is produced."""
 
     @property
-    def is_answer(self) -> bool:
+    def is_responding(self) -> bool:
         """Whether a response is being created or sent."""
-        return self in {Phase.ANSWERING, Phase.SENDING, Phase.STREAMING}
+        return self in {Phase.RESPONDING, Phase.SENDING, Phase.STREAMING}
 
 
-class ConnectionOwner(Protocol):
+class HttpConnectionOwner(Protocol):
     """The server, as seen by a connection."""
 
     limits: HttpLimits
@@ -133,7 +133,7 @@ class HttpServerConnection(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, owner: ConnectionOwner) -> None:
+    def __init__(self, owner: HttpConnectionOwner) -> None:
         self._owner = owner
         self._limits = owner.limits
         self._loop = asyncio.get_running_loop()
@@ -163,7 +163,7 @@ class HttpServerConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.phase is Phase.CLOSING:
             return
-        if self.phase.is_answer:
+        if self.phase.is_responding:
             self._keeps_alive = False
             return
         if self.phase is Phase.IDLE:
@@ -191,7 +191,7 @@ class HttpServerConnection(asyncio.Protocol):
         self._has_ended = True
         if self.phase is Phase.STREAMING:  # it would never end by itself
             return False
-        return self.phase.is_answer and self._transport.can_write_eof()  # not so with TLS
+        return self.phase.is_responding and self._transport.can_write_eof()  # not so with TLS
 
     def pause_writing(self) -> None:
         self._drained.clear()
@@ -251,8 +251,8 @@ class HttpServerConnection(asyncio.Protocol):
         request = Request(
             self._parser.get_method().decode(), self._target, self._headers, str(peer and peer[0])
         )
-        self._enter(Phase.ANSWERING, None)
-        self._task = self._loop.create_task(self._answer(request), name="http-answer")
+        self._enter(Phase.RESPONDING, None)
+        self._task = self._loop.create_task(self._respond(request), name="http-response")
 
     # for the server
 
@@ -260,9 +260,9 @@ class HttpServerConnection(asyncio.Protocol):
         """Close at once."""
         self._transport.abort()
 
-    # the answer
+    # the response
 
-    async def _answer(self, request: Request) -> None:
+    async def _respond(self, request: Request) -> None:
         response = await self._owner.handle(request)
         has_body = request.method != "HEAD"
         if response.stream is None:
@@ -274,7 +274,7 @@ class HttpServerConnection(asyncio.Protocol):
         if self.phase is not Phase.HEAD:
             return
         self._keeps_alive = False
-        self._enter(Phase.ANSWERING, None)
+        self._enter(Phase.RESPONDING, None)
         response = Response.of_error(status, error, *headers)
         has_body = self._parser.get_method() != b"HEAD"
         self._task = self._loop.create_task(self._send(response, has_body=has_body))

@@ -16,7 +16,7 @@ import structlog
 import uvloop
 
 from epp.observability.http_connection import HttpLimits, HttpServerConnection, Request, Response
-from epp.observability.page_queue import QueueFullError
+from epp.observability.page_queue import PageQueueFullError
 from epp.sockets import Acceptor, PortStatistics
 
 _log = structlog.get_logger(__name__)
@@ -28,7 +28,7 @@ class HttpServer:
     Args:
         name: Name of the port and the thread.
         listening: Listening sockets, which the server closes.
-        answer: Returns the response to a request; called on the server's loop.
+        respond: Returns the response to a request; called on the server's loop.
         limits: Limits on clients.
         tls: Makes it HTTPS; None for plain HTTP.
         methods: Methods of requests; others are refused.
@@ -39,7 +39,7 @@ class HttpServer:
         self,
         name: str,
         listening: Iterable[socket],
-        answer: Callable[[Request], Awaitable[Response]],
+        respond: Callable[[Request], Awaitable[Response]],
         limits: HttpLimits,
         tls: ssl.SSLContext | None = None,
         *,
@@ -50,7 +50,7 @@ class HttpServer:
         self.methods = methods
         self.timed_out = 0
         """Connections closed because the client took too long."""
-        self._answer = answer
+        self._respond = respond
         self._closed = closed
         self._evicted = 0
         self._refused = 0
@@ -105,12 +105,12 @@ class HttpServer:
             self._acceptor.drop_oldest()
         return True
 
-    # what connections tell
+    # what connections report
 
     async def handle(self, request: Request) -> Response:
         try:
-            return await self._answer(request)
-        except QueueFullError:
+            return await self._respond(request)
+        except PageQueueFullError:
             return Response.of_error(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "too many pages are being made; try again later",
@@ -129,7 +129,7 @@ class HttpServer:
         idle = [
             each
             for each in self._connections
-            if each is not connection and not each.phase.is_answer
+            if each is not connection and not each.phase.is_responding
         ]
         victim = min(idle, key=lambda each: (each.phase.value, each.since), default=None)
         if victim is None:
@@ -168,7 +168,7 @@ class HttpServer:
 
     def _close_idle(self) -> None:
         for each in list(self._connections):
-            if not each.phase.is_answer:
+            if not each.phase.is_responding:
                 self._evicted += 1
                 self._drop(each)
 

@@ -72,7 +72,7 @@ class KnownNames:
         self._fairness_ids: dict[str, float] = {}
         self._priorities: dict[str, float] = {}
         self._proven: OrderedDict[str, None] = OrderedDict()
-        self._told_priorities: set[str] = set()
+        self._labelled_priorities: set[str] = set()
 
     def learn_from(self, source: Callable[[], OperatorNames]) -> None:
         """Add a source of names, which is polled on the event loop."""
@@ -95,11 +95,11 @@ class KnownNames:
 
     def priority_label(self, priority: str) -> str:
         """Return a priority as the label of a total, ``other`` if there are too many."""
-        if priority in self._told_priorities or priority in self._priorities:
+        if priority in self._labelled_priorities or priority in self._priorities:
             return priority
-        if len(self._told_priorities) >= MAX_PRIORITIES:
+        if len(self._labelled_priorities) >= MAX_PRIORITIES:
             return OTHER
-        self._told_priorities.add(priority)
+        self._labelled_priorities.add(priority)
         return priority
 
     def flow(self, labels: Names) -> tuple[Standing, Names]:
@@ -151,11 +151,11 @@ class KnownNames:
             return
         self._refreshed_at = now
         for source in self._sources:
-            told = source()
-            _remember(self._models, told.models, now)
-            _remember(self._targets, told.targets, now)
-            _remember(self._fairness_ids, told.fairness_ids, now)
-            _remember(self._priorities, map(str, told.priorities), now)
+            names = source()
+            _remember(self._models, names.models, now)
+            _remember(self._targets, names.targets, now)
+            _remember(self._fairness_ids, names.fairness_ids, now)
+            _remember(self._priorities, map(str, names.priorities), now)
         for known in (self._models, self._targets, self._fairness_ids, self._priorities):
             _forget(known, now - MEMORY_SECONDS)
 

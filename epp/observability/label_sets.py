@@ -13,7 +13,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from epp.observability.known_names import MAX_NAME_CHARS, OTHER, Standing
-from epp.observability.page_budget import IDLE_SECONDS, Claim, PageBudget
+from epp.observability.page_budget import IDLE_SECONDS, PageBudget, SeriesClaim
 
 Labels = tuple[str, ...]
 Judge = Callable[[Labels], tuple[Standing, Labels]]
@@ -30,7 +30,7 @@ class LabelSet(ABC):
 
     __slots__ = ("claim", "labels")
 
-    def __init__(self, labels: Labels, claim: Claim) -> None:
+    def __init__(self, labels: Labels, claim: SeriesClaim) -> None:
         self.labels = labels
         self.claim = claim
 
@@ -74,7 +74,7 @@ class LabelSets(Generic[S]):
         *,
         judge: Judge,
         last: Callable[[Labels], Labels],
-        make: Callable[[Labels, Claim], S],
+        make: Callable[[Labels, SeriesClaim], S],
         cost: Callable[[Labels], int],
         is_detail: bool = False,
     ) -> None:
@@ -150,7 +150,7 @@ class LabelSets(Generic[S]):
             found.remove()
             self._budget.close(found.claim)
 
-    def review(self, now: float) -> Iterator[tuple[Claim, Callable[[], None]] | None]:
+    def review(self, now: float) -> Iterator[tuple[SeriesClaim, Callable[[], None]] | None]:
         """Update the claims; see ``Claimant``."""
         for each in list(self._sets.values()):
             claim, activity = each.claim, each.activity

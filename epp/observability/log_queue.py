@@ -90,7 +90,7 @@ class LogQueue:
         """Lines dropped because the queue was full."""
         self.dropped_failed = 0
         """Lines that could not be written: the reader is gone, or the disk is full."""
-        self._told = 0
+        self._reported = 0
         self._is_torn = False
         self._reset()
         os.register_at_fork(after_in_child=self._reset)
@@ -182,8 +182,8 @@ class LogQueue:
                 self._is_awake = False
                 self._emptied.notify_all()
                 return None
-            taken = self._lines, self.dropped_full - self._told
-            self._lines, self._has_gap, self._told = deque(), False, self.dropped_full
+            taken = self._lines, self.dropped_full - self._reported
+            self._lines, self._has_gap, self._reported = deque(), False, self.dropped_full
             return taken
 
     def _write_all(self, lines: deque[bytes], dropped: int) -> None:

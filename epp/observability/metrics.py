@@ -11,7 +11,7 @@ from functools import partial
 from math import inf
 
 from epp.observability.decision_metrics import DecisionMetrics
-from epp.observability.exposition import Registry
+from epp.observability.exposition import MetricsRegistry
 from epp.observability.known_names import KnownNames, Standing
 from epp.observability.metric_families import Maker
 from epp.observability.model_metrics import Attempts, Rewrites
@@ -60,7 +60,7 @@ class Metrics:
             clock: Monotonic seconds.
         """
         self._clock = clock
-        self.registry = Registry(has_former_names=has_former_names)
+        self.registry = MetricsRegistry(has_former_names=has_former_names)
         self.names = KnownNames(clock)
         """Trust in label values."""
         self.budget = PageBudget(lambda: self.registry.page_bytes, max_page_bytes, clock=clock)

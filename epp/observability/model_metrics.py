@@ -14,7 +14,7 @@ from epp.observability.known_names import OTHER, KnownNames, Standing
 from epp.observability.label_sets import Labels, LabelSet, LabelSets
 from epp.observability.metric_children import Counter
 from epp.observability.metric_families import Family, Maker
-from epp.observability.page_budget import Claim, PageBudget
+from epp.observability.page_budget import PageBudget, SeriesClaim
 from epp.scheduling import Endpoint
 
 DEPARTED_SECONDS: Final = 300.0
@@ -34,7 +34,7 @@ class _Counted(LabelSet):
         self,
         family: Family[Counter],
         labels: Labels,
-        claim: Claim,
+        claim: SeriesClaim,
         removed: Callable[[Labels], None],
     ) -> None:
         super().__init__(labels, claim)

@@ -28,7 +28,7 @@ STEPS_AT_ONCE: Final = 32
 the event loop for 0.1 s."""
 IDLE_SECONDS: Final = 600.0
 """A label set may be removed after this time without a request; scrapes have seen its value."""
-TELL_SECONDS: Final = 3600.0
+WARN_SECONDS: Final = 3600.0
 """Minimum time between two warnings about folded names."""
 
 # Shares of the budget that label sets up to a standing may take together, and the smaller shares
@@ -39,7 +39,7 @@ _FREED: Final = 1 / 4
 """Largest share of its limit that a sweep frees, so that batches are small."""
 
 
-class Claim:
+class SeriesClaim:
     """The space on the page that one label set uses.
 
     Attributes:
@@ -61,7 +61,7 @@ class Claim:
 class Claimant(Protocol):
     """A table of label sets."""
 
-    def review(self, now: float) -> Iterator[tuple[Claim, Callable[[], None]] | None]:
+    def review(self, now: float) -> Iterator[tuple[SeriesClaim, Callable[[], None]] | None]:
         """Update the claims, one per step; the table may change between steps.
 
         Yields:
@@ -97,15 +97,15 @@ class PageBudget:
         self._swept_at: float | None = None
         self._sweeping: Iterator[None] | None = None
         """The rest of the current sweep."""
-        self._told_at: float | None = None
+        self._warned_at: float | None = None
 
     def add(self, claimant: Claimant) -> None:
         """Include ``claimant`` in sweeps."""
         self._claimants.append(claimant)
 
-    def open(self, standing: Standing) -> Claim:
+    def open(self, standing: Standing) -> SeriesClaim:
         """Return a new claim of 0 bytes."""
-        return Claim(standing, self._clock())
+        return SeriesClaim(standing, self._clock())
 
     def claimed_bytes(self, standing: Standing) -> int:
         """Return the bytes claimed by label sets of ``standing``."""
@@ -121,7 +121,7 @@ class PageBudget:
         return False
 
     def take(
-        self, claim: Claim, size_bytes: int, *, is_detail: bool = False, always: bool = False
+        self, claim: SeriesClaim, size_bytes: int, *, is_detail: bool = False, always: bool = False
     ) -> bool:
         """Add ``size_bytes`` to ``claim`` if there is space; return whether there was.
 
@@ -142,13 +142,13 @@ class PageBudget:
         claim.size_bytes += size_bytes
         return True
 
-    def close(self, claim: Claim) -> None:
+    def close(self, claim: SeriesClaim) -> None:
         """Release all bytes of ``claim``."""
         self._claimed[claim.standing] -= claim.size_bytes
         claim.size_bytes = 0
         self._full.clear()
 
-    def move(self, claim: Claim, standing: Standing) -> None:
+    def move(self, claim: SeriesClaim, standing: Standing) -> None:
         """Move ``claim`` to another standing, as trust in its names has changed."""
         if standing is claim.standing:
             return
@@ -176,7 +176,7 @@ class PageBudget:
                 return
             self._swept_at = now
             self._full.clear()
-            self._tell(now)
+            self._warn(now)
             self._sweeping = self._steps(standing, now)
         if len(list(islice(self._sweeping, STEPS_AT_ONCE))) < STEPS_AT_ONCE:
             self._sweeping = None
@@ -198,10 +198,10 @@ class PageBudget:
             remove()
             yield
 
-    def _tell(self, now: float) -> None:
-        if self._told_at is not None and now - self._told_at < TELL_SECONDS:
+    def _warn(self, now: float) -> None:
+        if self._warned_at is not None and now - self._warned_at < WARN_SECONDS:
             return
-        self._told_at = now
+        self._warned_at = now
         _log.warning(
             "metrics page is full, further names count as other",
             max_bytes=self.max_bytes,

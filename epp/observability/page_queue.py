@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class QueueFullError(Exception):
+class PageQueueFullError(Exception):
     """Too many pages are queued."""
 
 
@@ -33,7 +33,7 @@ class PageQueue(Generic[T]):
         task = self._waiting.get(key)
         if task is None:
             if len(self._waiting) >= self._limit:
-                raise QueueFullError
+                raise PageQueueFullError
             task = asyncio.create_task(self._make(key, make), name="page")
             self._waiting[key] = task
             self._tasks.add(task)

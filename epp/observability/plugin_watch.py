@@ -69,7 +69,7 @@ class PluginWatch:
         self._metrics.plugin_failures.labels(*labels).inc()
         if self._is_first(plugin.name, type(error).__name__, extension_point):
             _log.error(
-                "plugin failed, the request goes on without its answer",
+                "plugin failed, the request goes on without its result",
                 plugin=plugin.name,
                 plugin_type=plugin.type,
                 extension_point=extension_point,

@@ -12,7 +12,7 @@ from epp.observability.known_names import OTHER, KnownNames, Standing
 from epp.observability.label_sets import Labels, LabelSet, LabelSets
 from epp.observability.metric_children import Counter, Histogram
 from epp.observability.metric_families import Maker
-from epp.observability.page_budget import Claim, PageBudget
+from epp.observability.page_budget import PageBudget, SeriesClaim
 
 # The Go EPP's buckets, so that its dashboards and rules keep working.
 # Floats for seconds, ints for bytes: comparing one with the other costs 0.1 us an observation.
@@ -24,11 +24,11 @@ _LATENCY: tuple[float, ...] = (
 # First byte: as for latencies, but no response begins after more than two minutes.
 _FIRST_BYTE = _LATENCY[: _LATENCY.index(120.0) + 1]
 # Tokens and bytes of responses; 32778 is the Go EPP's.
-_ANSWER_BYTES: tuple[int, ...] = (
+_RESPONSE_BYTES: tuple[int, ...] = (
     *(1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32778, 65536),
 )
-_PROMPT_TOKENS: tuple[int, ...] = (*_ANSWER_BYTES, 131072, 262144, 524288, 1048576)
-_ANSWER_TOKENS = _ANSWER_BYTES[: _ANSWER_BYTES.index(8192) + 1]
+_PROMPT_TOKENS: tuple[int, ...] = (*_RESPONSE_BYTES, 131072, 262144, 524288, 1048576)
+_RESPONSE_TOKENS = _RESPONSE_BYTES[: _RESPONSE_BYTES.index(8192) + 1]
 _BETWEEN_CHUNKS = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0),
 )
@@ -79,7 +79,7 @@ class Families:
             "request_running", "Requests in progress, sent to an endpoint.", REQUEST_LABELS
         )
         self.response_size = make.histogram(
-            "response_size_bytes", "Outgoing response body size.", REQUEST_LABELS, _ANSWER_BYTES
+            "response_size_bytes", "Outgoing response body size.", REQUEST_LABELS, _RESPONSE_BYTES
         )
         self.prompt_tokens = make.histogram(
             "request_input_tokens",
@@ -91,7 +91,7 @@ class Families:
             "request_output_tokens",
             "Output token count per request, as the model server reports it.",
             REQUEST_LABELS,
-            _ANSWER_TOKENS,
+            _RESPONSE_TOKENS,
         )
         self.cached_tokens = make.histogram(
             "request_cached_tokens",
@@ -121,7 +121,7 @@ class Families:
             "request_ntpot_seconds", "Latency / output tokens.", REQUEST_LABELS, _PER_TOKEN
         )
 
-        self._of_answers = (
+        self._of_responses = (
             self.response_size,
             self.prompt_tokens,
             self.tokens,
@@ -139,20 +139,20 @@ class Families:
         """Return the length of the histograms of its requests."""
         return self.duration.cost(*labels) + self.size.cost(*labels)
 
-    def answer_bytes(self, labels: Labels) -> int:
+    def response_bytes(self, labels: Labels) -> int:
         """Return the length of the histograms of its responses."""
-        own = sum(family.cost(*labels) for family in self._of_answers)
+        own = sum(family.cost(*labels) for family in self._of_responses)
         return own + 2 * self.first_byte.cost(*labels, "false")
 
     def remove(self, labels: Labels) -> None:
         """Remove a label set from the page, except its errors."""
-        for family in (self.total, self.running, self.duration, self.size, *self._of_answers):
+        for family in (self.total, self.running, self.duration, self.size, *self._of_responses):
             family.remove(*labels)
         for streaming in ("true", "false"):
             self.first_byte.remove(*labels, streaming)
 
 
-class AnswerMetrics:
+class ResponseMetrics:
     """The bound children of one label set, for responses whose bodies were seen."""
 
     __slots__ = (
@@ -192,11 +192,11 @@ class RequestMetrics(LabelSet):
     """
 
     __slots__ = (
-        "_answer",
         "_errors",
-        "_has_answer",
         "_has_histograms",
+        "_has_response",
         "_requests",
+        "_response",
         "awaits_proof",
         "duration",
         "running",
@@ -207,27 +207,27 @@ class RequestMetrics(LabelSet):
     duration: Histogram
     size: Histogram
 
-    def __init__(self, requests: "Requests", labels: Labels, claim: Claim) -> None:
+    def __init__(self, requests: "Requests", labels: Labels, claim: SeriesClaim) -> None:
         super().__init__(labels, claim)
         self._requests = requests
-        self._answer: AnswerMetrics | None = None
+        self._response: ResponseMetrics | None = None
         self._errors: dict[str, Counter] = {}
-        self._has_answer = self._has_histograms = False
+        self._has_response = self._has_histograms = False
         self.total = requests.families.total.labels(*labels)
         self.running = requests.families.running.labels(*labels)
         self.awaits_proof = claim.standing is Standing.UNKNOWN or OTHER in labels[:2]
 
     @property
-    def answer(self) -> AnswerMetrics:
+    def response(self) -> ResponseMetrics:
         """The children for responses, created for the first response body."""
-        if self._answer is None:
+        if self._response is None:
             families = self._requests.families
-            instead = self._requests.sets.claim(self, families.answer_bytes, is_detail=True)
-            self._has_answer = instead is None
-            self._answer = (
-                AnswerMetrics(families, self.labels) if instead is None else instead.answer
+            instead = self._requests.sets.claim(self, families.response_bytes, is_detail=True)
+            self._has_response = instead is None
+            self._response = (
+                ResponseMetrics(families, self.labels) if instead is None else instead.response
             )
-        return self._answer
+        return self._response
 
     def error(self, code: str) -> None:
         """Count a request that ended with an error of class ``code``."""
@@ -276,8 +276,8 @@ class RequestMetrics(LabelSet):
     def retry(self) -> None:
         if not self._has_histograms:
             self._requests.forget(self.labels)
-        if not self._has_answer:
-            self._answer = None
+        if not self._has_response:
+            self._response = None
 
     def remove(self) -> None:
         self._requests.forget(self.labels)

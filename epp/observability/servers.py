@@ -25,7 +25,7 @@ from epp.observability.debug_pages import (
     no_pages,
 )
 from epp.observability.event_feeds import MAX_VIEWERS, EventFeeds, EventSource
-from epp.observability.exposition import Exposition, Registry
+from epp.observability.exposition import Exposition, MetricsRegistry
 from epp.observability.http_connection import HttpLimits, Request, Response, method_error
 from epp.observability.http_server import HttpServer
 from epp.observability.loop_calls import LIMIT_SECONDS, LoopCalls
@@ -100,7 +100,7 @@ class MetricsServer:
         host: str,
         port: int,
         path: Path | None = None,
-        pools: Callable[[], Mapping[str, Registry]] = dict,
+        pools: Callable[[], Mapping[str, MetricsRegistry]] = dict,
         pages: DebugPagesCallback = no_pages,
         feeds: Callable[[], Mapping[str, EventSource]] = dict,
         files: Mapping[str, Response] = MappingProxyType({}),
@@ -153,7 +153,7 @@ class MetricsServer:
         self._server = HttpServer(
             "metrics",
             listening,
-            self._answer,
+            self._respond,
             self._limits,
             tls=tls,
             methods=("GET", "HEAD", "POST"),
@@ -186,7 +186,7 @@ class MetricsServer:
     def _close(self) -> None:
         self._server.close()
 
-    async def _answer(self, request: Request) -> Response:
+    async def _respond(self, request: Request) -> Response:
         raw, _, query = request.target.partition(b"?")
         path = unquote_to_bytes(raw).decode("utf-8", "replace")
         is_post = request.method == "POST"
@@ -213,11 +213,11 @@ class MetricsServer:
         debug, feeds = self._debug, self._feeds
         if debug is None or feeds is None:
             return self._not_found(path)
-        feed = feeds.answer(name_of(path))
+        feed = feeds.respond(name_of(path))
         if feed is not None:
             return feed
         given = parameters(query)
-        return await self._debug_queue.page((path, query), lambda: debug.answer(path, given))
+        return await self._debug_queue.page((path, query), lambda: debug.respond(path, given))
 
     def _not_found(self, path: str) -> Response:
         if path == "/favicon.ico":  # a browser asks for it beside every page

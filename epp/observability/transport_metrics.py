@@ -52,10 +52,10 @@ class TransportCollector(Collector):
         for name, text, value in (
             ("connections", "HTTP/2 connections open.", now.connections),
             ("streams", "gRPC streams open.", now.streams),
-            ("waiting_bytes", "Answers that wait for clients to read.", now.waiting_bytes),
+            ("waiting_bytes", "Responses that wait for clients to read.", now.waiting_bytes),
             (
                 "buffered_bytes",
-                "Answers that wait for clients to read, and messages that are not whole.",
+                "Responses that wait for clients to read, and messages that are not whole.",
                 now.buffered_bytes,
             ),
             ("header_cache_bytes", "Size of the header cache.", now.header_cache_bytes),

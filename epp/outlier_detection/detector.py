@@ -98,13 +98,17 @@ class OutlierDetector:
         """Return the endpoints that a request may go to; called for each request."""
         if not self._out or self.is_panicking:
             return self._pool()
+        return self._drawn(self._pool())
+
+    def _drawn(self, pool: Sequence[Endpoint]) -> Sequence[Endpoint]:
+        """Return the endpoints of ``pool`` without those that are out, each by its share."""
         now, out, random = self._clock(), self._out, self._rng.random
         kept = [
             endpoint
-            for endpoint in self._pool()
+            for endpoint in pool
             if (health := out.get(endpoint)) is None or random() < health.share(now)
         ]
-        return kept or self._pool()
+        return kept or pool
 
     def may_be_picked(self, endpoint: Endpoint) -> bool:
         """Return whether requests can go to an endpoint."""

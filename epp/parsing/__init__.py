@@ -1,6 +1,6 @@
 """Parses request bodies into LLMRequest, and replaces the model name in them."""
 
-from epp.parsing.encoded_answers import DecodingReader, answer_decoder
+from epp.parsing.encoded_responses import DecodingReader, response_decoder
 from epp.parsing.encoding import Decoding
 from epp.parsing.errors import (
     BodyTooLongError,
@@ -20,14 +20,13 @@ from epp.parsing.limits import (
     DEFAULT_MAX_RATIO,
     BodyLimits,
 )
-from epp.parsing.plugins import AnswerReader, HttpCall, Parser, Usage
+from epp.parsing.plugins import HttpCall, Parser, ResponseReader, Usage
 from epp.parsing.request_parsing import ParsedRequest, RequestParser, reader_finder
 
 __all__ = [
     "DEFAULT_MAX_DECOMPRESSED_BYTES",
     "DEFAULT_MAX_JSON_VALUES",
     "DEFAULT_MAX_RATIO",
-    "AnswerReader",
     "BodyLimits",
     "BodyTooLongError",
     "CompressionRatioError",
@@ -44,8 +43,9 @@ __all__ = [
     "Parser",
     "ParserFailedError",
     "RequestParser",
+    "ResponseReader",
     "TooManyValuesError",
     "Usage",
-    "answer_decoder",
     "reader_finder",
+    "response_decoder",
 ]

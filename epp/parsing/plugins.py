@@ -1,4 +1,4 @@
-"""The extension point of parsers, which read the requests and answers of an API.
+"""The extension point of parsers, which read the requests and responses of an API.
 
 One parser reads one family of APIs. The path alone selects it: the parser with the longest claim
 that the path ends with, or else the parser without claims. A request without a body is not parsed.
@@ -21,7 +21,6 @@ from epp.scheduling import LLMRequest, Plugin
 
 __all__ = [
     "H2C",
-    "AnswerReader",
     "FieldMissingError",
     "HttpCall",
     "ModelMissingError",
@@ -29,6 +28,7 @@ __all__ = [
     "NotJsonError",
     "ParseError",
     "Parser",
+    "ResponseReader",
     "Usage",
     "estimate_values",
 ]
@@ -57,7 +57,7 @@ class HttpCall:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The tokens of one answer, as the model server counted them."""
+    """The tokens of one response, as the model server counted them."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -65,14 +65,14 @@ class Usage:
     """Prompt tokens that were read from a cache."""
 
 
-class AnswerReader(Protocol):
-    """Finds the usage in one answer while its body passes through; never raises."""
+class ResponseReader(Protocol):
+    """Finds the usage in one response while its body passes through; never raises."""
 
     def feed(self, chunk: bytes) -> None:
         """Process the next piece of the body, cut anywhere; keep as little of it as possible."""
 
     def usage(self) -> Usage | None:
-        """Return the usage, None if the answer has none; called once, at its end."""
+        """Return the usage, None if the response has none; called once, at its end."""
 
 
 class Parser(Plugin):
@@ -105,6 +105,8 @@ class Parser(Plugin):
         """
         return None
 
-    def answer_reader(self, request: LLMRequest, headers: Mapping[str, str]) -> AnswerReader | None:
-        """Return a reader for the answer with these headers; None if it has no usage to read."""
+    def response_reader(
+        self, request: LLMRequest, headers: Mapping[str, str]
+    ) -> ResponseReader | None:
+        """Return a reader for the response with these headers; None if it has no usage to read."""
         return None

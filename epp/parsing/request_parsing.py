@@ -17,7 +17,7 @@ from epp.parsing.encoding import Decoding, decode_whole, is_known
 from epp.parsing.errors import NoParserError, ParseError, ParserFailedError
 from epp.parsing.json_density import MIN_VALUE_BYTES, check_values
 from epp.parsing.limits import BodyLimits
-from epp.parsing.plugins import AnswerReader, HttpCall, Parser
+from epp.parsing.plugins import HttpCall, Parser, ResponseReader
 from epp.scheduling import (
     PLUGIN_FAULTS,
     Guard,
@@ -71,18 +71,18 @@ class ParsedRequest:
 
 def reader_finder(
     parser: Guard[Parser], request: LLMRequest
-) -> Callable[[Mapping[str, str]], AnswerReader | None] | None:
-    """Return a function from an answer's headers to its reader; None if the parser has none."""
-    if type(parser.plugin).answer_reader is Parser.answer_reader:
+) -> Callable[[Mapping[str, str]], ResponseReader | None] | None:
+    """Return a function from a response's headers to its reader; None if the parser has none."""
+    if type(parser.plugin).response_reader is Parser.response_reader:
         return None
-    return partial(_answer_reader, parser, request)
+    return partial(_response_reader, parser, request)
 
 
-def _answer_reader(
+def _response_reader(
     parser: Guard[Parser], request: LLMRequest, headers: Mapping[str, str]
-) -> AnswerReader | None:
+) -> ResponseReader | None:
     try:
-        return parser.plugin.answer_reader(request, headers)
+        return parser.plugin.response_reader(request, headers)
     except PLUGIN_FAULTS as error:
         parser.failed(error)
         return None

@@ -37,7 +37,7 @@ class ReplicaCollector(Collector):
         )
         flight = GaugeMetricFamily(
             "llm_d_epp_replica_peer_inflight_requests",
-            "Requests that another replica has in flight, as it told.",
+            "Requests that another replica has in flight, as it reported.",
             labels=["peer"],
         )
         for name, reading in peers.items():

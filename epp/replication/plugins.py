@@ -65,13 +65,13 @@ class FactSharer(Plugin):
     """Shares its observations with other replicas, and learns theirs.
 
     Attributes:
-        max_told_bytes: Limit on :meth:`all_facts`.
+        max_all_facts_bytes: Limit on :meth:`all_facts`.
     """
 
-    max_told_bytes: ClassVar[int] = 2 << 20
+    max_all_facts_bytes: ClassVar[int] = 2 << 20
 
     @abstractmethod
-    def start_telling(self) -> None:
+    def start_sharing(self) -> None:
         """Remember new facts for :meth:`new_facts` from now on; called once."""
 
     @abstractmethod

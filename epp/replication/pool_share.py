@@ -39,7 +39,8 @@ class _Tracked:
     """An endpoint whose requests in flight are shared."""
 
     endpoint: Endpoint
-    told: int = 0
+    sent: int = 0
+    """Its requests in flight as last sent."""
     is_gone: bool = False
     """Whether it has left the pool; it is tracked until its last request has ended."""
 
@@ -49,7 +50,8 @@ class _Contributing:
     """A plugin that contributes."""
 
     plugin: CrossReplicaContributor
-    told: bytes = b""
+    sent: bytes = b""
+    """The contribution as last sent."""
     due_at: float = 0.0
 
 
@@ -73,7 +75,7 @@ class PoolShare:
         """Requests in flight by replica and endpoint, without zeros."""
         self._contributors: dict[str, _Contributing] = {}
         self._sharers: dict[str, FactSharer] = {}
-        self._telling: set[int] = set()
+        self._started: set[int] = set()
         """Ids of the plugins that remember new facts."""
         self._interval_seconds = 0.0
         self._facts_at = 0.0
@@ -121,12 +123,12 @@ class PoolShare:
                 )
             if isinstance(plugin, FactSharer):
                 self._sharers[plugin.name] = plugin
-        telling = {id(each) for each in self._sharers.values()}
+        started = {id(each) for each in self._sharers.values()}
         for each in self._sharers.values():
-            if id(each) not in self._telling:
-                each.start_telling()
+            if id(each) not in self._started:
+                each.start_sharing()
                 self.wants_facts = True
-        self._telling = telling
+        self._started = started
 
     def end(self) -> None:
         """Stop sharing, and forget the state of other replicas."""
@@ -134,11 +136,11 @@ class PoolShare:
         for replica in tuple(self._numbers):
             self.forget(replica)
 
-    # --- telling ----------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------
 
     def is_urgent(self, peers: Iterable[Peer]) -> bool:
         """Return whether these replicas need more than some facts every 0.1 s."""
-        return bool(self._contributors) or self._has_more_facts or self._tells_requests(peers)
+        return bool(self._contributors) or self._has_more_facts or self._sends_requests(peers)
 
     def changes(
         self, now: float, peers: Iterable[Peer] = (), *, is_whole: bool
@@ -150,8 +152,8 @@ class PoolShare:
             peers: The replicas that receive it.
             is_whole: Whether to return all requests in flight and all contributions.
         """
-        is_told = is_whole or self._tells_requests(peers)
-        in_flight = self._in_flight(is_whole=is_whole) if is_told else {}
+        includes_requests = is_whole or self._sends_requests(peers)
+        in_flight = self._in_flight(is_whole=is_whole) if includes_requests else {}
         plugins = [*self._contributions(now, is_whole=is_whole), *self._new_facts(now)]
         if not (in_flight or plugins or is_whole):
             return None
@@ -167,25 +169,25 @@ class PoolShare:
             except Exception:
                 _log.exception("plugin failed to share its state", plugin=plugin.name)
 
-    def _tells_requests(self, peers: Iterable[Peer]) -> bool:
+    def _sends_requests(self, peers: Iterable[Peer]) -> bool:
         siblings = self.siblings
         return not siblings or any(each.name not in siblings for each in peers)
 
     def _in_flight(self, *, is_whole: bool) -> dict[int, int]:
-        told: dict[int, int] = {}
+        changed: dict[int, int] = {}
         ended: list[int] = []
         for key, each in self._tracked.items():
             load = each.endpoint.load
             own = load.in_flight - load.shared_in_flight
-            if own != each.told:
-                each.told = told[key] = own
+            if own != each.sent:
+                each.sent = changed[key] = own
             elif is_whole and own:
-                told[key] = own
+                changed[key] = own
             elif each.is_gone and not own:
                 ended.append(key)
         for key in ended:
             del self._tracked[key]
-        return told
+        return changed
 
     def _contributions(self, now: float, *, is_whole: bool) -> Iterator[PluginState]:
         for name, each in self._contributors.items():
@@ -198,8 +200,8 @@ class PoolShare:
             except Exception:
                 _log.exception("plugin failed to share its state", plugin=name)
                 continue
-            if is_whole or data != each.told:
-                each.told = data
+            if is_whole or data != each.sent:
+                each.sent = data
                 pause = max(self._interval_seconds, len(data) / CONTRIBUTION_BYTES_PER_SECOND)
                 each.due_at = now + pause
                 yield PluginState(name, each.plugin.type, True, data)
@@ -221,7 +223,7 @@ class PoolShare:
                 self._facts_at = now
                 self._has_more_facts = True
 
-    # --- what others tell -------------------------------------------------------------------------
+    # --- what others send -------------------------------------------------------------------------
 
     def apply(self, replica: str, state: PoolState, changed_at: float | None) -> None:
         """Apply the state that a replica has sent.

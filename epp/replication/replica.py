@@ -3,7 +3,7 @@
 Every 20 ms it sends the changes, and every second all requests in flight, to make up for lost
 messages. If nothing is urgent, as between workers whose plugins share only facts, it sends every
 0.1 s. A replica that is silent for its lease counts as dead: its requests in flight are forgotten,
-its facts stay. A replica that joins, or that was cut off, asks the others. All answer with their
+its facts stay. A replica that joins, or that was cut off, asks the others. All reply with their
 requests in flight, and the one that has run the longest also with all facts, in parts.
 
 The request path never waits for this. If the carrier is disconnected, each replica goes on with its
@@ -81,7 +81,7 @@ class Replica(Inbox):
         self._heartbeat_at = 0.0
         self._askers: dict[str, None] = {}
         """Replicas that wait for facts, in order."""
-        self._answer: Iterator[PoolState] = iter(())
+        self._reply: Iterator[PoolState] = iter(())
         """The remaining facts for the first of them."""
         self._ignored: set[str] = set()
         """Names of senders whose messages are ignored, which has been logged."""
@@ -130,7 +130,7 @@ class Replica(Inbox):
                 _log.exception("the exchange with other replicas failed, it is started again")
             await asyncio.sleep(_RESTART_SECONDS)
 
-    # --- telling ----------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------
 
     def tick(self) -> float:
         """Send the changes; forget replicas that are silent.
@@ -196,18 +196,18 @@ class Replica(Inbox):
     def _send_facts(self) -> None:
         """Send one part of the facts to the first replica that waits for them."""
         asker = next(iter(self._askers))
-        state = next(self._answer, None) if self.peers.get(asker) is not None else None
+        state = next(self._reply, None) if self.peers.get(asker) is not None else None
         if state is not None:
             self._send(state, recipient=asker)
             return
         del self._askers[asker]
-        self._answer = self._all_facts()
+        self._reply = self._all_facts()
 
     def _all_facts(self) -> Iterator[PoolState]:
         for share in tuple(self._pools.values()):
             yield from share.all_facts()
 
-    def _answers(self, asker: Peer) -> bool:
+    def _replies_to(self, asker: Peer) -> bool:
         """Whether this replica has run longer than all others but ``asker``."""
         return all(
             (self.incarnation, self.name) < (each.incarnation, each.name)
@@ -292,9 +292,9 @@ class Replica(Inbox):
         peer.heard_at = now
         if message.asks:
             self._whole_at = 0.0
-            if self._answers(peer) and peer.name not in self._askers:
+            if self._replies_to(peer) and peer.name not in self._askers:
                 if not self._askers:
-                    self._answer = self._all_facts()
+                    self._reply = self._all_facts()
                 self._askers[peer.name] = None
         changed_at = None if missed else now - message.age_seconds
         for state in message.pools:

@@ -8,7 +8,6 @@ from epp.request_control.director import Director
 from epp.request_control.errors import (
     AdmissionDeniedError,
     AllFilteredError,
-    AnswerTimeoutError,
     BadRequestError,
     BodyTimeoutError,
     BodyTooLargeError,
@@ -34,6 +33,7 @@ from epp.request_control.errors import (
     QueueNoEndpointsError,
     RequestDroppedError,
     RequestError,
+    ResponseTimeoutError,
     SaturatedError,
     ScreenedOutError,
     ShuttingDownError,
@@ -52,12 +52,11 @@ from epp.request_control.memory import (
 from epp.request_control.pending import PendingDecision
 from epp.request_control.pipeline import Pipeline, ProfileOutline
 from epp.request_control.plugins import (
-    ANSWER_USAGE,
     DECISION_NOTES,
     PRODUCER_FAILURES,
     REQUEST_HEADERS_TO_SET,
+    RESPONSE_USAGE,
     Admitter,
-    AnswerReporter,
     AsyncDataProducer,
     DataProducer,
     DecisionNote,
@@ -70,33 +69,31 @@ from epp.request_control.plugins import (
     ResponseComplete,
     ResponseHead,
     ResponseHeader,
+    ResponseReporter,
     Screener,
 )
 from epp.request_control.policies import OutcomeWatch, RequestPolicies
 from epp.request_control.recording import DecisionRecorder
 from epp.request_control.refusals import Refusals
 from epp.request_control.routed_request import (
-    AnsweredBy,
     FindReader,
     RecordedRequest,
     RequestLifecycle,
+    ResponseSource,
     RoutedRequest,
 )
 
 __all__ = [
-    "ANSWER_USAGE",
     "DECISION_NOTES",
     "DEFAULT_SOURCE_HEADERS",
     "PREFIX_MATCHES",
     "PRODUCER_FAILURES",
     "REQUEST_HEADERS_TO_SET",
+    "RESPONSE_USAGE",
     "UNCOUNTED",
     "AdmissionDeniedError",
     "Admitter",
     "AllFilteredError",
-    "AnswerReporter",
-    "AnswerTimeoutError",
-    "AnsweredBy",
     "AsyncDataProducer",
     "BadRequestError",
     "BodyLanes",
@@ -149,6 +146,9 @@ __all__ = [
     "ResponseComplete",
     "ResponseHead",
     "ResponseHeader",
+    "ResponseReporter",
+    "ResponseSource",
+    "ResponseTimeoutError",
     "RoutedRequest",
     "SaturatedError",
     "ScreenedOutError",

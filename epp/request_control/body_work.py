@@ -177,7 +177,7 @@ class BodyWork:
         return seconds
 
     def refuse(self, request: ReceivedRequest, error: Exception) -> RequestError:
-        """Count and log a request that the director has not handled; return the error to answer."""
+        """Count and log a request that the director has not handled; return the error."""
         return request.director.refuse(
             error,
             request_id=request.request_id,

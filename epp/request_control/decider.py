@@ -44,7 +44,7 @@ from epp.scheduling import (
 
 perf_counter: Final = time.perf_counter  # compiled code looks up an imported name at each use
 
-_ANSWERS: Final[Mapping[type[Exception], type[RequestError]]] = {
+_REQUEST_ERRORS: Final[Mapping[type[Exception], type[RequestError]]] = {
     NoEndpointsError: AllFilteredError,
     FilterFailedError: PluginFailedError,
     DroppedError: RequestDroppedError,
@@ -161,8 +161,8 @@ class Decider:
             self._attempts.failed(request.target_model)
             if self._no_endpoint.enabled and isinstance(error, NoEndpointsError):
                 self._no_endpoint.write(no_endpoint_fields, request, candidates, error)
-            if answer := _ANSWERS.get(type(error)):
-                raise caused(answer(str(error)), error) from error
+            if kind := _REQUEST_ERRORS.get(type(error)):
+                raise caused(kind(str(error)), error) from error
             raise
         self._schedule_seconds(perf_counter() - began)
         return result

@@ -1,6 +1,6 @@
 """The record of one decision: the choice, its reasons, and its inputs.
 
-The answer to the gateway and the log line are made from it. It refers to objects that the decision
+The reply to the gateway and the log line are made from it. It refers to objects that the decision
 has computed anyway, and is made once per routed request, when its endpoints are reserved and the
 ``PreRequest`` plugins have run.
 """

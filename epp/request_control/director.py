@@ -149,7 +149,7 @@ class Director:
             hedging=Hedging(hedging_budget, metrics.hedged) if hedging_budget else None,
             recorder=recorder,
             log_fields=log_fields,
-            tells_clients=emit_decision_header,
+            emit_decision_header=emit_decision_header,
         )
         self._decider = Decider(
             pipeline,
@@ -240,7 +240,7 @@ class Director:
                 request = parsed.request
                 rewritten = apply_policies(self._policies, parsed)
             except ParseError as fault:
-                raise caused(_as_answer(fault), fault) from fault
+                raise caused(_as_request_error(fault), fault) from fault
             if rewritten is not None:
                 memory.hold(len(rewritten))
                 if raw is not None:
@@ -270,7 +270,7 @@ class Director:
                 return AwaitingProducers(prepared, steps, self._decide, self._refusals)
             return self._decide(prepared)
         except Exception as error:
-            answer = self._refusals.refused(
+            refusal = self._refusals.refused(
                 error,
                 request_id=request_id,
                 request=request,
@@ -281,11 +281,11 @@ class Director:
                 trace=trace,
             )
             try:
-                if answer is error:
+                if refusal is error:
                     raise
-                raise caused(answer, error) from error
+                raise caused(refusal, error) from error
             finally:
-                del answer  # its traceback refers to this frame, and the frame to the body
+                del refusal  # its traceback refers to this frame, and the frame to the body
 
     def decoding(self, headers: Mapping[str, str], body: bytes | memoryview) -> Decoding | None:
         """Return the decoding to finish before :meth:`handle`; None if the body needs none.
@@ -310,7 +310,7 @@ class Director:
             The error to answer with.
         """
         return self._refusals.refused(
-            _as_answer(error) if isinstance(error, ParseError) else error,
+            _as_request_error(error) if isinstance(error, ParseError) else error,
             request_id=request_id,
             request=None,
             headers=headers,
@@ -329,7 +329,7 @@ class Director:
         """Record a request that ended before its body was complete; it is counted already.
 
         Args:
-            why: Its answer, or how its client left.
+            why: The error it ends with, or how its client left.
             request_id: Id of the HTTP request.
             headers: Its headers by lower-case name.
             received_at: When its headers arrived, in seconds of the clock.
@@ -390,7 +390,7 @@ class Director:
         return routed
 
 
-_ANSWERS: Final[Mapping[type[ParseError], type[RequestError]]] = {
+_REQUEST_ERRORS: Final[Mapping[type[ParseError], type[RequestError]]] = {
     BodyTooLongError: BodyTooLargeError,
     CompressionRatioError: DecodedBodyTooLargeError,
     NestedTooDeeplyError: TooDeepError,
@@ -399,5 +399,5 @@ _ANSWERS: Final[Mapping[type[ParseError], type[RequestError]]] = {
 """The client's error for each error of parsing; any other is a bad request."""
 
 
-def _as_answer(error: ParseError) -> RequestError:
-    return _ANSWERS.get(type(error), BadRequestError)(str(error))
+def _as_request_error(error: ParseError) -> RequestError:
+    return _REQUEST_ERRORS.get(type(error), BadRequestError)(str(error))

@@ -1,4 +1,4 @@
-"""Errors that end a request with an HTTP answer of this EPP.
+"""Errors that end a request with an HTTP response of this EPP.
 
 Each class has an HTTP status, the Go EPP's code and a drop reason, so that the protocol layer
 turns any of them into a response in one place.
@@ -11,7 +11,7 @@ class RequestError(Exception):
     """Base of every error that is sent to the client.
 
     Attributes:
-        status: HTTP status of the answer.
+        status: HTTP status of the response.
         code: The Go EPP's name for that class of error.
         stage: The stage of processing that raised it.
         drop_reason: Value of ``x-llm-d-request-dropped-reason``; "" for none.
@@ -90,7 +90,7 @@ class NoCandidatesForNoBodyError(NoCandidatesError):
 
 
 class NoServerRespondsError(RequestError):
-    """The gateway got no answer from the endpoint, and all others are ejected as well."""
+    """The gateway got no response from the endpoint, and all others are ejected as well."""
 
     status = 503
     code = "ServiceUnavailable"
@@ -229,8 +229,8 @@ class BodyTimeoutError(RequestError):
     stage = "ext_proc"
 
 
-class AnswerTimeoutError(RequestError):
-    """The answer to a complete request did not begin in time."""
+class ResponseTimeoutError(RequestError):
+    """The response to a complete request did not begin in time."""
 
     status = 504
     code = "GatewayTimeout"

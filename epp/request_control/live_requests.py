@@ -13,18 +13,18 @@ from epp.request_control.plugins import EndCause
 from epp.request_control.recording import DecisionRecorder
 from epp.request_control.refusals import Refusals
 from epp.request_control.request_log import NO_FIELDS, finished_line
-from epp.request_control.routed_request import AnsweredBy, RoutedRequest
+from epp.request_control.routed_request import ResponseSource, RoutedRequest
 from epp.scheduling import Endpoint
 
 _BAD_GATEWAY: Final = HTTPStatus.BAD_GATEWAY.value
 # Looked up once: reading a member from its class takes 0.15 us.
 _ENDED: Final = EndCause.ENDED
 _CLIENT_LEFT: Final = EndCause.CLIENT_DISCONNECT
-_BY_GATEWAY: Final = AnsweredBy.GATEWAY
-_TELLING: Final = frozenset({EndCause.COMPLETED, _ENDED, _CLIENT_LEFT})
+_BY_GATEWAY: Final = ResponseSource.GATEWAY
+_CONCLUSIVE: Final = frozenset({EndCause.COMPLETED, _ENDED, _CLIENT_LEFT})
 """Ends that say something about the server."""
 _CUT_SECONDS: Final = 0.005
-"""A streamed answer that ends so soon after its head was probably cut off."""
+"""A streamed response that ends so soon after its head was probably cut off."""
 _UNREACHABLE: Final = frozenset({_BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT.value})
 _OK: Final = HTTPStatus.OK.value
 """Looked up once: on Python 3.11 that takes 0.3 us."""
@@ -45,7 +45,7 @@ class LiveRequests:
         outliers: Outlier detection; None without it.
         hedging: Decides when a request is tried a second time; None for never.
         recorder: Records outcomes; None for none.
-        tells_clients: Whether responses have the headers of :mod:`.decision_header`.
+        emit_decision_header: Whether responses have the headers of :mod:`.decision_header`.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class LiveRequests:
         hedging: Hedging | None = None,
         recorder: DecisionRecorder | None = None,
         log_fields: Mapping[str, str] = NO_FIELDS,
-        tells_clients: bool = False,
+        emit_decision_header: bool = False,
     ) -> None:
-        self._tells_clients = tells_clients
+        self._emit_decision_header = emit_decision_header
         self.in_flight = 0
         """Routed requests not yet closed."""
         self.time = clock
@@ -81,7 +81,7 @@ class LiveRequests:
     def began(self, routed: RoutedRequest) -> None:
         pipeline, parsed_by = routed.pipeline, routed.parsed_by
         pipeline.request_began()
-        if parsed_by is not pipeline:  # its parser reads the answer
+        if parsed_by is not pipeline:  # its parser reads the response
             parsed_by.request_began()
         self.in_flight += 1
         metrics = routed.metrics
@@ -90,8 +90,8 @@ class LiveRequests:
         metrics.size.observe(routed.request.body_bytes)
         if routed.request.stream:
             routed.endpoint.awaited += 1
-        if self._tells_clients:
-            routed.tells_client = True
+        if self._emit_decision_header:
+            routed.emits_decision_header = True
 
     def served_by(self, routed: RoutedRequest, address: str) -> None:
         """Move the reservation to the endpoint at ``address``, if the pool has it."""
@@ -118,10 +118,10 @@ class LiveRequests:
         502 or 504: then the other one has failed.
         """
         outliers = self._outliers
-        if outliers is None or routed.answered_by is AnsweredBy.GATEWAY:
+        if outliers is None or routed.response_source is ResponseSource.GATEWAY:
             return
         stages = routed.decision.stages.values()
-        from_gateway = routed.answered_by is AnsweredBy.GATEWAY_FOR_SERVER
+        from_gateway = routed.response_source is ResponseSource.GATEWAY_FOR_SERVER
         is_stages_fault = bool(stages) and status in _UNREACHABLE and not from_gateway
         if not is_stages_fault:
             outliers.responded(routed.endpoint, status, from_gateway=from_gateway)
@@ -171,8 +171,8 @@ class LiveRequests:
         routed.endpoint.responses[0 if status is None else status // 100 % 10] += 1
         if (
             self._outliers is not None
-            and cause in _TELLING
-            and routed.answered_by is not _BY_GATEWAY
+            and cause in _CONCLUSIVE
+            and routed.response_source is not _BY_GATEWAY
         ):
             self._outliers.ended(routed.endpoint, is_whole=_is_whole(routed, cause, now))
         pipeline, parsed_by = routed.pipeline, routed.parsed_by
@@ -199,9 +199,9 @@ class LiveRequests:
 
 
 def _is_whole(routed: RoutedRequest, cause: EndCause, now: float) -> bool:
-    """Return whether the answer was probably complete, and not a 5xx.
+    """Return whether the response was probably complete, and not a 5xx.
 
-    Without its body, an answer that is cut off looks complete; but a streamed answer rarely ends
+    Without its body, a response that is cut off looks complete; but a streamed response rarely ends
     right after it begins.
     """
     status = routed.status

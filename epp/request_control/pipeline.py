@@ -5,7 +5,7 @@ requests; open requests finish on the pipeline they began with, which reports wh
 ended.
 
 Every plugin call goes through its guard: a plugin that raises is skipped and counted. Only a
-:class:`RequestError` of a hook that may refuse requests becomes the answer.
+:class:`RequestError` of a hook that may refuse requests becomes the response to the client.
 """
 
 import time
@@ -18,15 +18,15 @@ from epp.parsing.plugins import Usage
 from epp.request_control.errors import RequestError, SaturatedError, ScreenedOutError
 from epp.request_control.plugins import (
     Admitter,
-    AnswerFacts,
-    AnswerReporter,
     EndCause,
     PreRequest,
     RequestHeaderProcessor,
     ResponseBodyStart,
     ResponseComplete,
+    ResponseFacts,
     ResponseHead,
     ResponseHeader,
+    ResponseReporter,
     Screener,
 )
 from epp.request_control.producer_run import Step, plan
@@ -84,7 +84,7 @@ class Pipeline:
         pre_request: Sequence[Guard[PreRequest]] = (),
         response_header: Sequence[Guard[ResponseHeader]] = (),
         body_start: Sequence[Guard[ResponseBodyStart]] = (),
-        answer_reporters: Sequence[Guard[AnswerReporter]] = (),
+        response_reporters: Sequence[Guard[ResponseReporter]] = (),
         response_complete: Sequence[Guard[ResponseComplete]] = (),
         admission: SheddingAdmission | None = None,
     ) -> None:
@@ -105,9 +105,9 @@ class Pipeline:
         self._checks_chosen = not all(guard.plugin.keeps_result for guard in pre_request)
         self.response_header = response_header
         self.body_start = body_start
-        self.answer_reporters = answer_reporters
+        self.response_reporters = response_reporters
         self.response_complete = response_complete
-        """Hooks for a request whose answer reported its tokens."""
+        """Hooks for a request whose response reported its tokens."""
         self.complete_without_usage = tuple(
             guard for guard in response_complete if not guard.plugin.only_with_usage
         )
@@ -151,7 +151,7 @@ class Pipeline:
             pre_request=guards.guards("PreRequest", PreRequest, known),
             response_header=guards.guards("ResponseHeader", ResponseHeader, known),
             body_start=guards.guards("ResponseBodyStart", ResponseBodyStart, known),
-            answer_reporters=guards.guards("AnswerReporter", AnswerReporter, known),
+            response_reporters=guards.guards("ResponseReporter", ResponseReporter, known),
             response_complete=guards.guards("ResponseComplete", ResponseComplete, known),
             admission=None if detector is None else SheddingAdmission(detector, guards),
         )
@@ -167,7 +167,7 @@ class Pipeline:
         call_each(
             self.header_processors,
             lambda hook: hook.process_request_headers(request, state),
-            answers=(RequestError,),
+            deliberate=(RequestError,),
             check=_RequestWatch(request).check,
         )
 
@@ -228,7 +228,7 @@ class Pipeline:
         call_each(
             self.admitters,
             lambda hook: hook.admit(request, endpoints, state),
-            answers=(RequestError,),
+            deliberate=(RequestError,),
         )
 
     def shadow_picks(
@@ -268,10 +268,10 @@ class Pipeline:
             check=ResultWatch(result, candidates).check if self._checks_chosen else None,
         )
 
-    def answer_began(
+    def response_began(
         self, request: LLMRequest, head: ResponseHead, served_by: Endpoint, state: CycleState
     ) -> None:
-        """Run the ``ResponseHeader`` hooks on the head of an answer."""
+        """Run the ``ResponseHeader`` hooks on the head of a response."""
         call_each(
             self.response_header,
             lambda hook: hook.response_headers(request, head, served_by, state),
@@ -279,7 +279,7 @@ class Pipeline:
         )
 
     def body_began(self, request: LLMRequest, served_by: Endpoint, state: CycleState) -> None:
-        """Run the ``ResponseBodyStart`` hooks on the first bytes of an answer's body."""
+        """Run the ``ResponseBodyStart`` hooks on the first bytes of a response's body."""
         call_each(
             self.body_start, lambda hook: hook.response_body_started(request, served_by, state)
         )
@@ -287,15 +287,15 @@ class Pipeline:
     def reported(
         self, request: LLMRequest, usage: Usage | None, served_by: Endpoint, state: CycleState
     ) -> dict[str, dict[str, str | bool | float]]:
-        """Return the metadata of an answer; of two values for one key, the later one wins."""
+        """Return the metadata of a response; of two values for one key, the later one wins."""
         facts: dict[str, dict[str, str | bool | float]] = {}
 
         def add(reporter: Any) -> None:  # noqa: ANN401 - it may return anything
-            reported = reporter.report_answer(request, usage, served_by, state)
+            reported = reporter.report_response(request, usage, served_by, state)
             for namespace, values in _checked(reported).items():
                 facts.setdefault(namespace, {}).update(values)
 
-        call_each(self.answer_reporters, add)
+        call_each(self.response_reporters, add)
         return facts
 
     def ended(
@@ -331,26 +331,26 @@ class Pipeline:
             call()
 
 
-def _checked(facts: Any) -> AnswerFacts:  # noqa: ANN401 - what a plugin returned
+def _checked(facts: Any) -> ResponseFacts:  # noqa: ANN401 - what a plugin returned
     """Return ``facts``.
 
     Raises:
         TypeError: They cannot be sent.
     """
     if not isinstance(facts, Mapping):
-        raise TypeError(f"report_answer() must return a mapping, {{}} for none, not {facts!r}")
+        raise TypeError(f"report_response() must return a mapping, {{}} for none, not {facts!r}")
     for namespace, values in facts.items():
         if not (_is_text(namespace) and isinstance(values, Mapping)):
             raise TypeError(
-                f"report_answer() returned {namespace!r}: {values!r}; it must return values by key"
+                f"report_response() returned {namespace!r}: {values!r}; it must be values by key"
             )
         for key, value in values.items():
             if not (_is_text(key) and (_is_text(value) or _is_number(value))):
                 raise TypeError(
-                    f"report_answer() returned {key!r}: {value!r}; keys are texts, values texts,"
+                    f"report_response() returned {key!r}: {value!r}; keys are texts, values texts,"
                     " booleans or finite numbers"
                 )
-    checked: AnswerFacts = facts
+    checked: ResponseFacts = facts
     return checked
 
 
@@ -418,8 +418,8 @@ def _facts(request: LLMRequest) -> dict[str, object]:
 
 
 def _check_head(plugin: Plugin, head: ResponseHead) -> None:
-    answer: Any = head  # a plugin may have set its field to anything
-    given = answer.set_headers
+    unchecked: Any = head  # a plugin may have set its field to anything
+    given = unchecked.set_headers
     if not isinstance(given, dict):
         kind = type(given).__name__
         head.set_headers = {}

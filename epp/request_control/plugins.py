@@ -19,14 +19,12 @@ from epp.scheduling import (
 )
 
 __all__ = [
-    "ANSWER_USAGE",
     "DECISION_NOTES",
     "PRODUCER_FAILURES",
     "REQUEST_HEADERS_TO_SET",
+    "RESPONSE_USAGE",
     "AdmissionDeniedError",
     "Admitter",
-    "AnswerFacts",
-    "AnswerReporter",
     "AsyncDataProducer",
     "DataKey",
     "DataProducer",
@@ -39,8 +37,10 @@ __all__ = [
     "RequestHeaderProcessor",
     "ResponseBodyStart",
     "ResponseComplete",
+    "ResponseFacts",
     "ResponseHead",
     "ResponseHeader",
+    "ResponseReporter",
     "Screener",
     "Usage",
 ]
@@ -49,8 +49,8 @@ DataKey = StateKey[Any] | AttributeKey[Any]
 """Key of a value that producers write and plugins read, per request or per endpoint."""
 
 
-AnswerFacts = Mapping[str, Mapping[str, str | bool | float]]
-"""Dynamic metadata for the gateway at the end of an answer: values by namespace and key."""
+ResponseFacts = Mapping[str, Mapping[str, str | bool | float]]
+"""Dynamic metadata for the gateway at the end of a response: values by namespace and key."""
 
 
 class EndCause(Enum):
@@ -60,29 +60,29 @@ class EndCause(Enum):
     __hash__ = object.__hash__
 
     ENDED = "ended"
-    """The stream has ended; without the response body, whether the answer was whole is unknown."""
+    """The stream has ended; without the body, whether the response was whole is unknown."""
     COMPLETED = "completed"
     """The response's end was seen."""
     CLIENT_DISCONNECT = "client-disconnect"
-    """The client left before its answer was whole, or the connection to Envoy was lost."""
+    """The client left before its response was whole, or the connection to Envoy was lost."""
     REFUSED = "refused"
     """This EPP answered with an error of its own."""
     ERROR = "error"
     """A protocol error, or a fault of this EPP."""
     TIMED_OUT = "timed-out"
-    """The stream exceeded its idle or total time limit; an answer in progress continues."""
+    """The stream exceeded its idle or total time limit; a response in progress continues."""
     EVICTED = "evicted"
-    """Flow control evicted it before its answer began, in favour of a higher priority."""
+    """Flow control evicted it before its response began, in favour of a higher priority."""
     DRAINED = "drained"
-    """The EPP was stopped during the answer; the answer continues without it."""
+    """The EPP was stopped during the response; the response continues without it."""
 
 
 @dataclass(slots=True)
 class ResponseHead:
-    """The head of a model server's answer."""
+    """The head of a model server's response."""
 
     status: int
-    """HTTP status; 0 if the answer has none."""
+    """HTTP status; 0 if the response has none."""
     headers: Mapping[str, str]
     """By lower-case name, as received."""
     served: str = ""
@@ -117,8 +117,8 @@ REQUEST_HEADERS_TO_SET = StateKey[dict[str, str | None]](
 """Written by ``RequestHeaderProcessor`` and ``PreRequest`` plugins: headers to set on the way to
 the model server by lower-case name; None removes one."""
 
-ANSWER_USAGE = StateKey[Usage]("answer-usage", kind=Usage)
-"""The answer's tokens; absent if the answer was not seen, or did not report them."""
+RESPONSE_USAGE = StateKey[Usage]("response-usage", kind=Usage)
+"""The response's tokens; absent if the response was not seen, or did not report them."""
 
 DECISION_NOTES = StateKey[Sequence[DecisionNote]]("decision-notes", kind=(list, tuple))
 """Notes of plugins on the decision; a plugin appends its own. Absent if there are none."""
@@ -227,17 +227,17 @@ class PreRequest(Plugin):
 
 
 class ResponseHeader(Plugin):
-    """Called with the head of each answer; may set and remove headers of it."""
+    """Called with the head of each response; may set and remove headers of it."""
 
     @abstractmethod
     def response_headers(
         self, request: LLMRequest, response: ResponseHead, served_by: Endpoint, state: CycleState
     ) -> None:
-        """Process the answer's head; write headers to set or remove to ``response.set_headers``."""
+        """Process the response's head; headers to set or remove go to ``response.set_headers``."""
 
 
 class ResponseBodyStart(Plugin):
-    """Called with the first bytes of each answer's body that passes through this EPP.
+    """Called with the first bytes of each response's body that passes through this EPP.
 
     In lean mode no body does; in adaptive mode, those that are read for their usage or renamed.
     """
@@ -246,14 +246,14 @@ class ResponseBodyStart(Plugin):
     def response_body_started(
         self, request: LLMRequest, served_by: Endpoint, state: CycleState
     ) -> None:
-        """Process the beginning of the body; of a streamed answer, that is its first token."""
+        """Process the beginning of the body; of a streamed response, that is its first token."""
 
 
 class ResponseComplete(Plugin):
     """Called at the end of each request."""
 
     only_with_usage: ClassVar[bool] = False
-    """Whether it is called only for answers that reported their tokens (``ANSWER_USAGE``)."""
+    """Whether it is called only for responses that reported their tokens (``RESPONSE_USAGE``)."""
 
     @abstractmethod
     def response_complete(
@@ -262,15 +262,15 @@ class ResponseComplete(Plugin):
         """Process the end of a request, whatever its cause; called at most once per request."""
 
 
-class AnswerReporter(Plugin):
-    """Adds dynamic metadata to the message that ends an answer."""
+class ResponseReporter(Plugin):
+    """Adds dynamic metadata to the message that ends a response."""
 
     @abstractmethod
-    def report_answer(
+    def report_response(
         self, request: LLMRequest, usage: Usage | None, served_by: Endpoint, state: CycleState
-    ) -> AnswerFacts:
+    ) -> ResponseFacts:
         """Return dynamic metadata for the gateway; {} for none.
 
-        Called once per answer whose body passes through to its end. ``usage`` is None if the answer
+        Called once per response whose body passes through to its end. ``usage`` is None if it
         did not report its tokens. Numbers must be finite.
         """

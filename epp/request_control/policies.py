@@ -52,7 +52,7 @@ class OutcomeWatch(Protocol):
         Args:
             is_regression: The previous configuration would have routed the request.
             status: HTTP status with which the request was refused.
-            reason: Drop reason or code of that answer.
+            reason: Drop reason or code of that error.
             error: The error that it reports.
         """
 

@@ -160,7 +160,7 @@ class QueuedDecision(PendingDecision):
             return False
         pipeline.request_began()
         if prepared.parsed_by is None:
-            prepared.parsed_by = prepared.pipeline  # its parser will read the answer
+            prepared.parsed_by = prepared.pipeline  # its parser will read the response
         else:
             prepared.pipeline.request_ended()
         prepared.pipeline, prepared.producer_run = pipeline, producer_run
@@ -210,7 +210,7 @@ class QueuedDecision(PendingDecision):
 
 
 def _refusal(outcome: Outcome, why: str, *, pool_is_empty: bool) -> RequestError:
-    """Return the answer to a request that was not dispatched, with the Go EPP's status."""
+    """Return the error of a request that was not dispatched, with the Go EPP's status."""
     if pool_is_empty:
         return QueueNoEndpointsError(why)
     if outcome is Outcome.REJECTED_CAPACITY:

@@ -52,7 +52,7 @@ class DecisionRecorder(Protocol):
         """Record a request that this EPP answers with ``error``.
 
         Args:
-            error: The answer; its cause says what filters removed.
+            error: The error; its cause says what filters removed.
             request_id: Id of the HTTP request.
             request: The request; None if it could not be parsed.
             received_at: When its headers arrived, in seconds of the clock.

@@ -1,4 +1,4 @@
-"""Requests that are answered with an error: the answer, its metrics and its log line."""
+"""Requests that are answered with an error: the response, its metrics and its log line."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -23,7 +23,7 @@ _STATUSES = range(400, 600)
 
 
 class Refusals:
-    """Turns any error of a request into its answer, and reports it once."""
+    """Turns any error of a request into its error response, and reports it once."""
 
     def __init__(
         self,
@@ -68,21 +68,21 @@ class Refusals:
             candidates: The endpoints of its last choice; empty if none was tried.
             trace: Its trace; None if it is not traced.
         """
-        answer = _as_answer(error) or self.fault(error, request_id)
-        self.count(answer, request, headers)
+        refusal = _as_request_error(error) or self.fault(error, request_id)
+        self.count(refusal, request, headers)
         if self._outcomes is not None:
-            self._outcomes.refused(answer.status)
+            self._outcomes.refused(refusal.status)
         if raw is not None and self._dry_runs is not None:
-            self._dry_runs.judge(raw, answer)
+            self._dry_runs.judge(raw, refusal)
         if self._recorder is not None:
             path = headers.get(":path", "")
-            self._recorder.refused(answer, request_id, request, received_at, candidates, path=path)
+            self._recorder.refused(refusal, request_id, request, received_at, candidates, path=path)
         if trace is not None and request is not None:
             trace.describe(request)
         if self._line.enabled:
             seconds = self._clock() - received_at
-            self._line.write(refused_line(answer, request_id, request, seconds, trace))
-        return answer
+            self._line.write(refused_line(refusal, request_id, request, seconds, trace))
+        return refusal
 
     def refused_request(self, error: Exception, prepared: PreparedRequest) -> RequestError:
         """Call :meth:`refused` for a request that had to wait."""
@@ -113,7 +113,7 @@ class Refusals:
         """Count a request that ends with ``error``, without a log line.
 
         Args:
-            error: The answer.
+            error: The error to answer with.
             request: The request; None if it was not parsed.
             headers: Its headers by lower-case name.
         """
@@ -179,8 +179,8 @@ def _flow(request: LLMRequest) -> dict[str, str | int]:
     return facts
 
 
-def _as_answer(error: Exception) -> RequestError | None:
-    """Return ``error`` if it is a valid answer; else add a note that says why it is not."""
+def _as_request_error(error: Exception) -> RequestError | None:
+    """Return ``error`` if it may become a response; else add a note that says why it is not."""
     if not isinstance(error, RequestError):
         return None
     problem = _problem(error)

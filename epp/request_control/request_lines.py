@@ -28,7 +28,7 @@ class RequestFinished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True)
     body_bytes: int
     stream: bool
     status: int | None
-    """HTTP status of the answer; None if none arrived."""
+    """HTTP status of the response; None if none arrived."""
     outcome: str
     forced: bool = False
     """Whether a signed header has named the endpoint; omitted if not."""
@@ -41,7 +41,7 @@ class RequestFinished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True)
     queued_seconds: float | None = None
     """Time in flow control's queues, part of ``decision_seconds``; omitted if it did not wait."""
     prompt_tokens: int | None = None
-    """Prompt tokens by the model server's count; omitted if the answer did not report them."""
+    """Prompt tokens by the model server's count; omitted if the response did not report them."""
     completion_tokens: int | None = None
     """Generated tokens; likewise."""
     stages: Mapping[str, str] | None = None
@@ -59,13 +59,13 @@ class RequestRefused(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     model: str
     target_model: str
     status: int
-    """HTTP status of the answer."""
+    """HTTP status of the response."""
     stage: str
     reason: str
     error: str
-    """The message in the answer."""
+    """The message in the response."""
     duration_seconds: float
-    """From the request's headers to the answer."""
+    """From the request's headers to the response."""
     outcome: str
     priority: int = 0
     fairness_id: str | None = None

@@ -32,7 +32,7 @@ def refused_line(
     """Return the line of a request that is answered with ``error``.
 
     Args:
-        error: The answer.
+        error: The error.
         request_id: Id of the HTTP request.
         request: The request; None if it could not be parsed.
         duration_seconds: Since its headers arrived.

@@ -9,33 +9,33 @@ from epp.flow_control import FlowController, InFlight, QueuedRequest
 from epp.observability import RequestMetrics
 from epp.outlier_detection import SERVER_ERROR
 from epp.parsing import reader_finder
-from epp.parsing.plugins import AnswerReader, Usage
+from epp.parsing.plugins import ResponseReader, Usage
 from epp.request_control.decision import Decision
 from epp.request_control.decision_header import decision_headers
 from epp.request_control.errors import RequestError
 from epp.request_control.hedging import Hedge
 from epp.request_control.pipeline import Pipeline
-from epp.request_control.plugins import ANSWER_USAGE, AnswerFacts, EndCause, ResponseHead
+from epp.request_control.plugins import RESPONSE_USAGE, EndCause, ResponseFacts, ResponseHead
 from epp.request_control.prepared_request import PreparedRequest
 from epp.scheduling import CycleState, LLMRequest
 
 _CLIENT_ERROR: Final = 400
 
-FindReader = Callable[[Mapping[str, str]], AnswerReader | None]
-"""Returns the reader for an answer with these headers, by lower-case name; None if there is none.
+FindReader = Callable[[Mapping[str, str]], ResponseReader | None]
+"""Returns the reader for a response with these headers, by lower-case name; None if there is none.
 It never raises."""
 
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class AnsweredBy(Enum):
-    """Who made the answer to a request, according to the gateway."""
+class ResponseSource(Enum):
+    """Who made the response to a request, according to the gateway."""
 
     UNKNOWN = auto()
     SERVER = auto()
     """The model server."""
     GATEWAY_FOR_SERVER = auto()
-    """The gateway, because it got no answer from the model server."""
+    """The gateway, because it got no response from the model server."""
     GATEWAY = auto()
     """The gateway, for a reason of its own, such as a circuit breaker."""
 
@@ -44,7 +44,7 @@ class RecordedRequest(Protocol):
     """The record of a routed request; see :mod:`.recording`."""
 
     first_byte_at: float
-    """When the head of its answer arrived, then when the body began, in seconds of the clock; 0.0
+    """When the head of its response arrived, then when the body began, in seconds of the clock; 0.0
     before both."""
 
     def waited(self, queued: QueuedRequest) -> None:
@@ -61,7 +61,7 @@ class RequestLifecycle(Protocol):
         """The gateway reports that ``address`` served the request."""
 
     def response_status(self, routed: "RoutedRequest", status: int) -> None:
-        """The status of the answer matters to outlier detection."""
+        """The status of the response matters to outlier detection."""
 
     def unserved(self, routed: "RoutedRequest") -> RequestError | None:
         """Return the error to answer with if no model server responds, None otherwise."""
@@ -73,7 +73,7 @@ class RequestLifecycle(Protocol):
         """Return the time, in seconds of the clock of endpoint loads."""
 
     def response_began(self, routed: "RoutedRequest") -> None:
-        """The head of the answer has arrived, and plugins have seen it."""
+        """The head of the response has arrived, and plugins have seen it."""
 
     def ended(self, routed: "RoutedRequest", cause: EndCause) -> None:
         """The stream of the request has ended; called once."""
@@ -85,7 +85,7 @@ class RoutedRequest:
     Args:
         lifecycle: Called at each step of the request's life.
         decision: Where the request goes. Its reservations are released here: the primary profile's
-            at the end, the others' when the answer begins.
+            at the end, the others' when the response begins.
         prepared: The request as it was before the decision.
         pipeline: Its hooks run from now on, even if another pipeline replaces it.
         metrics: The request's label set.
@@ -96,10 +96,10 @@ class RoutedRequest:
         "_holds_stages",
         "_lifecycle",
         "_parser",
-        "answered_by",
         "body",
         "decided_by",
         "decision",
+        "emits_decision_header",
         "endpoint",
         "hedge",
         "in_flight",
@@ -112,9 +112,9 @@ class RoutedRequest:
         "request",
         "responded_at",
         "response_seconds",
+        "response_source",
         "state",
         "status",
-        "tells_client",
         "trace",
         "usage",
     )
@@ -140,7 +140,7 @@ class RoutedRequest:
         self.body = prepared.rewritten
         """The body to send on if it differs from the received one; b"" once sent."""
         self._parser = prepared.parser
-        """The parser that read the body, until it is asked to read the answer."""
+        """The parser that read the body, until it is asked to read the response."""
         self._find_reader: FindReader | None = None
         self.endpoint = decision.endpoint
         """The endpoint that serves: the chosen one unless the gateway reports another."""
@@ -153,18 +153,18 @@ class RoutedRequest:
         self.hedge: Hedge | None = None
         """Its hedge, until its response begins; None if the gateway cannot hedge it."""
         self.on_revoked: Callable[[], None] | None = None
-        """Set by the stream: ends it with an error answer."""
+        """Set by the stream: ends it with an error response."""
         self.usage: Usage | None = None
-        """The answer's tokens; None until its end, or if they are unknown."""
+        """The response's tokens; None until its end, or if they are unknown."""
         self.response_seconds = 0.0
-        """Time spent on the messages of the answer; the stream adds to it."""
+        """Time spent on the messages of the response; the stream adds to it."""
         self.responded_at = 0.0
-        """When the head of a streamed answer arrived, in seconds of the clock; 0.0 for others."""
+        """When the head of a streamed response arrived, in seconds of the clock; 0.0 for others."""
         self.status: int | None = None
-        """HTTP status of the answer."""
-        self.answered_by = AnsweredBy.UNKNOWN
-        """Who made the answer."""
-        self.tells_client = False
+        """HTTP status of the response."""
+        self.response_source = ResponseSource.UNKNOWN
+        """Who made the response."""
+        self.emits_decision_header = False
         """Whether the response has the headers of :mod:`.decision_header`."""
         self.trace = prepared.trace
         """None unless the request is traced."""
@@ -172,16 +172,16 @@ class RoutedRequest:
 
     @property
     def find_reader(self) -> FindReader | None:
-        """Finds the reader of the answer's body; None if the parser has none."""
-        # Made when first asked for, as most answers pass unread: 3 thousand instructions.
+        """Finds the reader of the response's body; None if the parser has none."""
+        # Made when first asked for, as most responses pass unread: 3 thousand instructions.
         parser, self._parser = self._parser, None
         if parser is not None:
             self._find_reader = reader_finder(parser, self.request)
         return self._find_reader
 
     @property
-    def reads_answer(self) -> bool:
-        """Whether the body of the answer may have something to read."""
+    def reads_response(self) -> bool:
+        """Whether the body of the response may have something to read."""
         return self.find_reader is not None
 
     @property
@@ -196,16 +196,16 @@ class RoutedRequest:
 
     @property
     def wants_response_headers(self) -> bool:
-        """Whether the headers of the answer are read or changed."""
-        return self.tells_client or bool(self.pipeline.response_header)
+        """Whether the headers of the response are read or changed."""
+        return self.emits_decision_header or bool(self.pipeline.response_header)
 
     @property
     def wants_report(self) -> bool:
-        """Whether a plugin reports something to the gateway at the end of the answer."""
-        return bool(self.pipeline.answer_reporters)
+        """Whether a plugin reports something to the gateway at the end of the response."""
+        return bool(self.pipeline.response_reporters)
 
     def allow_eviction(self, flow: FlowController) -> None:
-        """Let ``flow`` evict the request until its answer begins."""
+        """Let ``flow`` evict the request until its response begins."""
         try:
             self.in_flight = flow.evictions.keep(self)
         except BaseException:
@@ -213,7 +213,7 @@ class RoutedRequest:
             raise
 
     def revoke(self) -> None:
-        """Evict the request: its stream ends it if the answer has not begun."""
+        """Evict the request: its stream ends it if the response has not begun."""
         if self.on_revoked is not None:
             self.on_revoked()
 
@@ -230,7 +230,7 @@ class RoutedRequest:
         return None if self.hedge is None else self.hedge.delay_seconds
 
     def body_sent(self) -> None:
-        """Drop large data, because the answer may take long."""
+        """Drop large data, because the response may take long."""
         if self.body is not None:
             self.body = b""
         request = self.request
@@ -247,7 +247,7 @@ class RoutedRequest:
     def response_started(
         self, status: int, headers: Mapping[str, str] | None = None, served: str = ""
     ) -> Mapping[str, str | None]:
-        """Record the head of the answer; return the headers to set on it; None removes one.
+        """Record the head of the response; return the headers to set on it; None removes one.
 
         Args:
             status: Its HTTP status.
@@ -279,13 +279,13 @@ class RoutedRequest:
                 lifecycle.response_began(self)
             return (
                 decision_headers(self.decision, self.endpoint, self.queued)
-                if self.tells_client
+                if self.emits_decision_header
                 else _NO_HEADERS
             )
         head = ResponseHead(status, headers or _NO_HEADERS, served)
-        self.pipeline.answer_began(self.request, head, self.endpoint, self.state)
+        self.pipeline.response_began(self.request, head, self.endpoint, self.state)
         lifecycle.response_began(self)  # after the plugins, which may give back what they count
-        if self.tells_client:
+        if self.emits_decision_header:
             return {
                 **head.set_headers,
                 **decision_headers(self.decision, self.endpoint, self.queued),
@@ -293,26 +293,26 @@ class RoutedRequest:
         return head.set_headers
 
     def unserved(self) -> RequestError | None:
-        """Return the error to replace the gateway's own answer with; None to let it pass."""
+        """Return the error to replace the gateway's own response with; None to let it pass."""
         lifecycle = self._lifecycle
-        if self.answered_by is not AnsweredBy.GATEWAY_FOR_SERVER or lifecycle is None:
+        if self.response_source is not ResponseSource.GATEWAY_FOR_SERVER or lifecycle is None:
             return None
         return lifecycle.unserved(self)
 
-    def report(self, usage: Usage | None) -> AnswerFacts:
-        """Return what plugins report to the gateway about the answer, by namespace and key.
+    def report(self, usage: Usage | None) -> ResponseFacts:
+        """Return what plugins report to the gateway about the response, by namespace and key.
 
         Args:
-            usage: The answer's tokens; None if they are unknown.
+            usage: The response's tokens; None if they are unknown.
         """
         return self.pipeline.reported(self.request, usage, self.endpoint, self.state)
 
     def body_began(self) -> None:
-        """Run the plugins that process the first bytes of an answer's body."""
+        """Run the plugins that process the first bytes of a response's body."""
         if self.pipeline.body_start and self._lifecycle is not None:
             self.pipeline.body_began(self.request, self.endpoint, self.state)
 
-    def answer_seen(
+    def response_seen(
         self,
         usage: Usage | None,
         *,
@@ -321,17 +321,17 @@ class RoutedRequest:
         ended_at: float,
         is_whole: bool,
     ) -> None:
-        """Record the end of an answer whose body was seen; called before :meth:`close`.
+        """Record the end of a response whose body was seen; called before :meth:`close`.
 
         Args:
-            usage: The answer's tokens; None if they are unknown.
+            usage: The response's tokens; None if they are unknown.
             body_bytes: Size of the part that was seen.
             began_at: When its first bytes arrived, in seconds of the clock.
             ended_at: When its last bytes arrived, or when the stream ended.
             is_whole: Whether its end was seen.
         """
         self.usage = usage
-        metrics, streamed = self.metrics.answer, self.request.stream
+        metrics, streamed = self.metrics.response, self.request.stream
         received_at = self.decision.received_at
         first_seconds, seconds = began_at - received_at, ended_at - received_at
         if self.record is not None:
@@ -341,7 +341,7 @@ class RoutedRequest:
             metrics.size.observe(body_bytes)
         if usage is None:
             return
-        self.state.write(ANSWER_USAGE, usage)
+        self.state.write(RESPONSE_USAGE, usage)
         tokens = usage.completion_tokens
         metrics.prompt_tokens.observe(usage.prompt_tokens)
         if usage.cached_tokens:  # the Go EPP counts only hits

@@ -188,7 +188,7 @@ class GuardRails:
 def call_each(
     guards: Iterable[Guard[Any]],
     call: Callable[[Any], object],
-    answers: tuple[type[Exception], ...] = (),
+    deliberate: tuple[type[Exception], ...] = (),
     check: Callable[[Plugin], None] | None = None,
 ) -> None:
     """Call every enabled plugin; the error of one does not affect the others.
@@ -196,7 +196,7 @@ def call_each(
     Args:
         guards: The plugins' guards, in the order of the calls.
         call: Calls a plugin, which may return anything.
-        answers: Errors that a plugin may raise on purpose: they end the calls and are raised.
+        deliberate: Errors that a plugin may raise on purpose: they end the calls and are raised.
         check: Called after each plugin; repairs invalid changes to the plugin's arguments and then
             raises.
     """
@@ -208,7 +208,7 @@ def call_each(
             call(guard.plugin)
             if check is not None:
                 check(guard.plugin)
-        except answers:
+        except deliberate:
             guard.passed(perf_counter() - began)
             raise
         except PLUGIN_FAULTS as error:

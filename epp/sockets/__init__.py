@@ -3,7 +3,7 @@
 from epp.sockets.acceptor import ACCEPTS_PER_TURN, Acceptor, PortStatistics
 from epp.sockets.binding import BACKLOG, bind_shared, listen_on
 from epp.sockets.descriptor_limit import (
-    Demand,
+    DescriptorDemand,
     DescriptorLimit,
     Shares,
     descriptor_limit,
@@ -16,7 +16,7 @@ __all__ = [
     "ACCEPTS_PER_TURN",
     "BACKLOG",
     "Acceptor",
-    "Demand",
+    "DescriptorDemand",
     "DescriptorLimit",
     "PortStatistics",
     "Shares",

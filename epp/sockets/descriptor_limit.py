@@ -25,7 +25,7 @@ class DescriptorLimit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class DescriptorDemand:
     """Number of descriptors needed, by purpose."""
 
     ext_proc: int
@@ -53,7 +53,7 @@ class Shares:
         return self.limit >= self.needed
 
 
-_LEAST = Demand(ext_proc=16, health=8, metrics=4, scrapes=8)
+_LEAST = DescriptorDemand(ext_proc=16, health=8, metrics=4, scrapes=8)
 
 
 def raise_limit() -> DescriptorLimit:
@@ -82,7 +82,7 @@ def open_descriptors() -> int | None:
         return None
 
 
-def share_out(limit: int, demand: Demand) -> Shares:
+def share_out(limit: int, demand: DescriptorDemand) -> Shares:
     """Divide ``limit`` among the purposes.
 
     Spare descriptors go to scrapes. If the limit is too low, every purpose gets the same fraction

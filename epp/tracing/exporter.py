@@ -34,7 +34,7 @@ STOP_SECONDS: Final = 5.0
 log = structlog.get_logger()
 
 
-class Destination(Protocol):
+class SpanDestination(Protocol):
     """Where spans go."""
 
     @property
@@ -61,7 +61,9 @@ class SpanExporter:
         max_queue: Traces that may wait.
     """
 
-    def __init__(self, destination: Destination, *, pause_seconds: float, max_queue: int) -> None:
+    def __init__(
+        self, destination: SpanDestination, *, pause_seconds: float, max_queue: int
+    ) -> None:
         self.exported = 0
         """Spans that were sent."""
         self.dropped_full = 0

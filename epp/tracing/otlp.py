@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Final
 
 from epp.tracing.request_trace import Attribute
-from epp.tracing.span import Event, Span
+from epp.tracing.span import Span, SpanEvent
 
 # Tags: field number << 3 | wire type.
 _FIXED64: Final = Struct("<BQ").pack
@@ -66,7 +66,7 @@ def _span(span: Span) -> bytes:
     return b"".join(parts)
 
 
-def _event(event: Event) -> bytes:
+def _event(event: SpanEvent) -> bytes:
     return _FIXED64(0x09, event.at_ns) + _text(b"\x12", event.name)
 
 

@@ -11,7 +11,7 @@ import structlog
 from prometheus_client.registry import CollectorRegistry
 
 from epp.tracing.errors import TracingError
-from epp.tracing.exporter import Destination, SpanExporter, TracingCollector
+from epp.tracing.exporter import SpanDestination, SpanExporter, TracingCollector
 from epp.tracing.otlp import export_request
 from epp.tracing.request_trace import Attribute
 from epp.tracing.settings import TracingSettings
@@ -19,7 +19,7 @@ from epp.tracing.span import Span
 from epp.tracing.tracer import Tracer
 
 if TYPE_CHECKING:
-    from epp.tracing.senders import Sender
+    from epp.tracing.senders import SpanSender
 
 SCOPE: Final = "llm-d-router"
 """Name of the instrumentation scope, as in the Go EPP."""
@@ -75,7 +75,7 @@ class ProcessTracing:
             await asyncio.to_thread(exporter.stop)
 
 
-def _collector_of(settings: TracingSettings) -> Destination:
+def _collector_of(settings: TracingSettings) -> SpanDestination:
     from epp.tracing.senders import sender_of  # noqa: PLC0415 - only processes with tracing need it
 
     try:
@@ -88,7 +88,7 @@ def _collector_of(settings: TracingSettings) -> Destination:
 class _Collector:
     """Takes spans by OTLP."""
 
-    def __init__(self, sender: "Sender", settings: TracingSettings) -> None:
+    def __init__(self, sender: "SpanSender", settings: TracingSettings) -> None:
         self.name = settings.otlp.endpoint
         self._sender = sender
         self._version = version(_DISTRIBUTION)

@@ -168,9 +168,9 @@ class RequestTrace:
         """Record that the request is answered with an error.
 
         Args:
-            status: Status of the answer.
+            status: Status of the response.
             reason: Why, from a closed set.
-            error: The message in the answer.
+            error: The message in the response.
         """
         self.error = error
         self.attributes["http.response.status_code"] = status

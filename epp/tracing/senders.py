@@ -28,7 +28,7 @@ _RETRYABLE_CODES: Final = frozenset(
 )
 
 
-class Sender(Protocol):
+class SpanSender(Protocol):
     """Sends encoded requests."""
 
     def send(self, request: bytes) -> None:
@@ -132,7 +132,7 @@ def _credentials(settings: OtlpSettings) -> grpc.ChannelCredentials:
     )
 
 
-def sender_of(settings: OtlpSettings) -> Sender:
+def sender_of(settings: OtlpSettings) -> SpanSender:
     """Return the sender of ``settings``.
 
     Raises:

@@ -9,7 +9,7 @@ from epp.tracing.request_trace import Attribute, RequestTrace
 from epp.tracing.trace_context import new_span_id
 
 
-class Kind(IntEnum):
+class SpanKind(IntEnum):
     """``Span.SpanKind`` of OTLP."""
 
     INTERNAL = 1
@@ -17,7 +17,7 @@ class Kind(IntEnum):
     CLIENT = 3
 
 
-class Event(NamedTuple):
+class SpanEvent(NamedTuple):
     """Something that happened in a span."""
 
     name: str
@@ -36,11 +36,11 @@ class Span(NamedTuple):
     state: str
     """The caller's ``tracestate``."""
     name: str
-    kind: Kind
+    kind: SpanKind
     began_ns: int
     ended_ns: int
     attributes: Mapping[str, Attribute]
-    events: tuple[Event, ...] = ()
+    events: tuple[SpanEvent, ...] = ()
     error: str = ""
     """Description of the status ``Error``; "" for the status ``Unset``."""
 
@@ -70,7 +70,7 @@ class SpanTree:
         ended: float,
         attributes: Mapping[str, Attribute],
         *,
-        kind: Kind = Kind.INTERNAL,
+        kind: SpanKind = SpanKind.INTERNAL,
         span_id: str = "",
         is_parent_remote: bool = False,
         events: tuple[tuple[str, float], ...] = (),
@@ -103,7 +103,7 @@ class SpanTree:
                 self.ns(began),
                 max(self.ns(began), self.ns(ended)),
                 attributes,
-                tuple(Event(event, self.ns(at)) for event, at in events),
+                tuple(SpanEvent(event, self.ns(at)) for event, at in events),
                 error,
             )
         )

@@ -18,7 +18,7 @@ from typing import Final
 from epp.tracing.profile_spans import add_profiles, request_attributes
 from epp.tracing.recording import PluginCall
 from epp.tracing.request_trace import RequestTrace
-from epp.tracing.span import Kind, Span, SpanTree
+from epp.tracing.span import Span, SpanKind, SpanTree
 
 _PRODUCERS: Final = frozenset({"DataProducer", "AsyncDataProducer"})
 _OWN_SPANS: Final = frozenset({"ProfileHandler", "Filter", "Scorer", "Picker"})
@@ -44,7 +44,7 @@ def spans_of(trace: RequestTrace, rng: random.Random) -> list[Span]:
             **({"llm_d.epp.pool.name": trace.pool} if trace.pool else {}),
             **trace.attributes,
         },
-        kind=Kind.SERVER,
+        kind=SpanKind.SERVER,
         is_parent_remote=parent is not None,
         error=trace.error,
     )
@@ -57,7 +57,7 @@ def spans_of(trace: RequestTrace, rng: random.Random) -> list[Span]:
             trace.decided,
             trace.ended,
             {**request_attributes(trace.target_model, trace.request_id), **trace.upstream},
-            kind=Kind.CLIENT,
+            kind=SpanKind.CLIENT,
             span_id=trace.upstream_id,
             events=(("response_headers", trace.responded),) if trace.responded else (),
             error=trace.error,
@@ -73,7 +73,7 @@ def _add_decision(tree: SpanTree, trace: RequestTrace, root: str) -> None:
         trace.received,
         decided,
         {"target_model": trace.target_model, "request_prio": trace.priority},
-        kind=Kind.SERVER,
+        kind=SpanKind.SERVER,
         error=trace.error if trace.upstream is None else "",
     )
     calls = trace.calls

@@ -29,7 +29,7 @@ class TimerAction(Enum):
     NO_PREFACE = "no HTTP/2 preface"
     SLOW_FRAME = "a frame was not completed in time"
     NOT_READ = "the peer does not read"
-    NO_ANSWER = "no response to a PING"
+    NO_RESPONSE = "no response to a PING"
 
     @property
     def is_timeout(self) -> bool:
@@ -38,7 +38,7 @@ class TimerAction(Enum):
 
 
 _TIMEOUTS = frozenset(
-    {TimerAction.NO_PREFACE, TimerAction.SLOW_FRAME, TimerAction.NOT_READ, TimerAction.NO_ANSWER}
+    {TimerAction.NO_PREFACE, TimerAction.SLOW_FRAME, TimerAction.NOT_READ, TimerAction.NO_RESPONSE}
 )
 
 
@@ -207,5 +207,5 @@ class ConnectionTimer:
             self._ping_is_out = True
             return TimerAction.PING
         elif self._silent_ticks >= self._reader_patience:
-            return TimerAction.NO_ANSWER
+            return TimerAction.NO_RESPONSE
         return TimerAction.NOTHING

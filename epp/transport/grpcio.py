@@ -65,7 +65,7 @@ class _Stream:
         self._buffered_bytes += len(message)
         self._was_full = self._was_full or not self.is_writable
         if self.is_reading and self._flusher is None:
-            self._flusher = asyncio.create_task(self._flush_later(), name="grpcio-late-answer")
+            self._flusher = asyncio.create_task(self._flush_later(), name="grpcio-late-response")
 
     def finish(self, code: int = StatusCode.OK, message: str = "") -> None:
         if self.is_gone or self.status is not None:

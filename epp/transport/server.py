@@ -131,7 +131,7 @@ class Http2Server:
                 "header_list": http2.header_lists_refused,
                 "call": grpc.calls_refused,
                 "message": grpc.messages_refused,
-                "sent_message": grpc.answers_refused,
+                "sent_message": grpc.responses_refused,
             },
             ended={
                 "idle": self.counters.connections_idle,
@@ -148,7 +148,7 @@ class Http2Server:
                 "client_reset": http2.streams_reset_early,
                 "client_fault": http2.stream_faults,
                 "deadline": grpc.deadlines_exceeded,
-                "unread_answers": grpc.calls_overflowed,
+                "unread_responses": grpc.calls_overflowed,
                 "handler_failure": grpc.handler_failures,
             },
         )

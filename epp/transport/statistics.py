@@ -34,7 +34,7 @@ class GrpcCounters:
     """Calls with an unknown method, a wrong content-type or an unsupported compression."""
     messages_refused: int = 0
     """Messages that were too long, truncated or compressed; each ended its call."""
-    answers_refused: int = 0
+    responses_refused: int = 0
     """Responses too long to be sent; each ended its call."""
     calls_overflowed: int = 0
     """Calls ended because too many response bytes waited for a peer that did not read."""
@@ -90,4 +90,4 @@ class TransportStatistics:
     unwritable), read_paused, keepalive_ping."""
     broken_off: Mapping[str, int]
     """Streams that ended early, by reason: client_reset (before any response), client_fault,
-    deadline, unread_answers, handler_failure."""
+    deadline, unread_responses, handler_failure."""

@@ -23,7 +23,7 @@ REPORT_SECONDS: Final = 0.25
 M = TypeVar("M", bound=msgspec.Struct)
 
 
-class Report(msgspec.Struct, omit_defaults=True, kw_only=True):
+class WorkerReport(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The state of a worker, or the outcome of a reload."""
 
     serves: bool = False
@@ -93,7 +93,7 @@ class ControlStream:
         async def report() -> None:
             while not writer.is_closing():
                 writer.write(
-                    line_of(Report(serves=self.serves, ready=is_ready(), streams=streams()))
+                    line_of(WorkerReport(serves=self.serves, ready=is_ready(), streams=streams()))
                 )
                 await asyncio.sleep(REPORT_SECONDS)
 
@@ -102,7 +102,7 @@ class ControlStream:
                 _log.info("this worker scrapes for all")
                 self._leadership.take()
             if order.reload:
-                writer.write(line_of(Report(reloaded=list(await reload()))))
+                writer.write(line_of(WorkerReport(reloaded=list(await reload()))))
 
         try:
             async with asyncio.TaskGroup() as tasks:

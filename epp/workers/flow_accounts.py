@@ -25,7 +25,7 @@ from epp.flow_control import (
 from epp.parsing.plugins import Usage
 from epp.replication.plugins import CrossReplicaContributor
 from epp.request_control.forced_endpoint import forced_result
-from epp.request_control.plugins import ANSWER_USAGE, EndCause, PreRequest, ResponseComplete
+from epp.request_control.plugins import RESPONSE_USAGE, EndCause, PreRequest, ResponseComplete
 from epp.scheduling import CycleState, Endpoint, Guard, GuardRails, LLMRequest, Plugin, call_each
 
 _log = structlog.get_logger(__name__)
@@ -59,7 +59,7 @@ class FlowAccounts:
         self._complete: Collection[Guard[ResponseComplete]] = ()
         self._counting_pre_request: Collection[Guard[PreRequest]] = ()
         self._counting_complete: Collection[Guard[ResponseComplete]] = ()
-        self._told: dict[str, bytes] = {}
+        self._sent: dict[str, bytes] = {}
         self._granted: dict[Endpoint, int] = {}
 
     def use(self, plugins: Iterable[Plugin], guards: GuardRails) -> None:
@@ -78,7 +78,7 @@ class FlowAccounts:
         counting = [each for each in known if isinstance(each, _POLICIES)]
         self._counting_pre_request = guards.guards("PreRequest", PreRequest, counting)
         self._counting_complete = guards.guards("ResponseComplete", ResponseComplete, counting)
-        self._told.clear()
+        self._sent.clear()
 
     @property
     def has_policies(self) -> bool:
@@ -108,7 +108,7 @@ class FlowAccounts:
             usage: The tokens of its response; None if unknown.
         """
         if usage is not None:
-            grant.state.write(ANSWER_USAGE, usage)
+            grant.state.write(RESPONSE_USAGE, usage)
         self._completed(self._counting_complete, grant, cause)
 
     def _completed(
@@ -145,15 +145,15 @@ class FlowAccounts:
 
     # --- at the others ----------------------------------------------------------------------------
 
-    def forget_told(self) -> None:
+    def forget_sent(self) -> None:
         """Send all parts again: the owner has changed."""
-        self._told.clear()
+        self._sent.clear()
 
     def news(self) -> Mapping[str, bytes]:
         """Return this worker's parts that have changed since they were sent."""
         news = {}
         for name, contributor in self._contributors.items():
             part = contributor.contribution()
-            if self._told.get(name) != part:
-                self._told[name] = news[name] = part
+            if self._sent.get(name) != part:
+                self._sent[name] = news[name] = part
         return news

@@ -14,7 +14,7 @@ from epp.scheduling import LLMRequest
 LEADS: Final = "flow owner"
 """The sender owns the queues: None. The others send it all their open requests (again)."""
 WAITS: Final = "flow waits"
-"""Whether requests wait, so that the owner needs a :class:`Report` of each event: a bool."""
+"""Whether requests wait, so that the owner needs a :class:`FlowReport` of each event: a bool."""
 ASKED: Final = "flow asked"
 """A request has arrived: an :class:`Asked`."""
 CANCELLED: Final = "flow cancelled"
@@ -24,7 +24,7 @@ GRANTED: Final = "flow granted"
 REFUSED: Final = "flow refused"
 """A request ends: the number, the outcome, why, and whether the pool is empty."""
 REPORTED: Final = "flow report"
-"""The outcomes of granted requests: a :class:`Report`."""
+"""The outcomes of granted requests: a :class:`FlowReport`."""
 KEPT: Final = "flow evictable"
 """A request in flight may be evicted: a :class:`Kept`."""
 SPARED: Final = "flow spared"
@@ -86,7 +86,7 @@ class Ended(NamedTuple):
     """The tokens of its response; None if unknown."""
 
 
-class Report(NamedTuple):
+class FlowReport(NamedTuple):
     """Events at a worker since its last report."""
 
     loads: Mapping[str, bytes]

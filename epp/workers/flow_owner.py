@@ -15,7 +15,7 @@ from epp.flow_control import FlowControl, FlowObserver, Outcome, QueuedRequest
 from epp.request_control.plugins import EndCause
 from epp.scheduling import Endpoint
 from epp.workers.flow_accounts import FlowAccounts, Grant
-from epp.workers.flow_messages import GRANTED, REFUSED, WAITS, Asked, Declined, Report
+from epp.workers.flow_messages import GRANTED, REFUSED, WAITS, Asked, Declined, FlowReport
 from epp.workers.links import Links
 from epp.workers.remote_request import RemoteRequest, least_loaded
 
@@ -108,7 +108,7 @@ class FlowOwner:
             self._drop(remote, Outcome(outcome))
             self._host.wake()
 
-    def reported(self, worker: int, name: str, report: Report) -> None:
+    def reported(self, worker: int, name: str, report: FlowReport) -> None:
         """Process another worker's report on granted requests.
 
         Args:
@@ -153,7 +153,7 @@ class FlowOwner:
             if worker not in self._reporting and self._links.send(worker, WAITS, True):
                 self._reporting.add(worker)
 
-    # --- answers ----------------------------------------------------------------------------------
+    # --- replies ----------------------------------------------------------------------------------
 
     def grant(self, remote: RemoteRequest, endpoint: Endpoint | None, *, has_waited: bool) -> None:
         """Allow a worker to send its request.

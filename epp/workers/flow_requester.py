@@ -24,7 +24,7 @@ from epp.workers.flow_messages import (
     Asked,
     Declined,
     Ended,
-    Report,
+    FlowReport,
     facts_of,
 )
 from epp.workers.links import Links
@@ -155,7 +155,7 @@ class FlowRequester:
         """Send all open requests to another worker, which now owns the queues."""
         self._owner, self._has_given_up = worker, False
         self._stop_waiting()
-        self._accounts.forget_told()
+        self._accounts.forget_sent()
         for opened in self._open.values():
             self._links.send(worker, ASKED, opened.asked)
         self.report_news()
@@ -223,7 +223,7 @@ class FlowRequester:
         settled, declined, ended = self._settled, self._declined, self._ended
         self._settled, self._declined, self._ended = [], [], []
         if self._owner is not None:
-            report = Report(self._accounts.news(), has_news, settled, declined, ended)
+            report = FlowReport(self._accounts.news(), has_news, settled, declined, ended)
             self._links.send(self._owner, REPORTED, report)
 
     # --- ends -------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import structlog
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
 from epp.listening import make_metrics_tls
-from epp.observability import HttpLimits, Registry, Response
+from epp.observability import HttpLimits, MetricsRegistry, Response
 from epp.observability.exposition import Exposition
 from epp.observability.http_connection import Request
 from epp.observability.http_server import HttpServer
@@ -79,7 +79,7 @@ class Front:
         self._workers = workers
         self._leader = leader
         self._merged = MergedMetrics()
-        self._own = Registry()
+        self._own = MetricsRegistry()
         self._own.register(SupervisorMetrics(workers))
         self._queue: PageQueue[tuple[Response | None, Page]] = PageQueue(_MAX_WAITING_PAGES)
         self._server: HttpServer | None = None
@@ -110,13 +110,13 @@ class Front:
         self._server = HttpServer(
             "metrics",
             listening,
-            self._answer,
+            self._respond,
             HttpLimits(max_connections=settings.max_metrics_connections),
             tls=tls,
             methods=("GET", "HEAD", "POST"),
         )
 
-    async def _answer(self, request: Request) -> Response:
+    async def _respond(self, request: Request) -> Response:
         raw, _, query = request.target.partition(b"?")
         path = unquote_to_bytes(raw).decode("utf-8", "replace")
         given = parse_qsl(query.decode("latin-1"), keep_blank_values=True)

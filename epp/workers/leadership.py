@@ -8,16 +8,16 @@ class Leadership:
 
     def __init__(self) -> None:
         self.is_ours = False
-        self._told: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
 
-    def tell(self, taken: Callable[[], None]) -> None:
+    def when_taken(self, taken: Callable[[], None]) -> None:
         """Call ``taken`` when this worker becomes the leader."""
-        self._told.append(taken)
+        self._callbacks.append(taken)
 
     def take(self) -> None:
         """Become the leader; does nothing if this worker already leads."""
         if self.is_ours:
             return
         self.is_ours = True
-        for taken in self._told:
+        for taken in self._callbacks:
             taken()

@@ -133,7 +133,7 @@ class Links:
                     del self._connected[other]
                     self._addressed.pop(other, None)
                     transport.abort()
-                self._tell_lost(other)
+                self._notify_lost(other)
             await asyncio.sleep(_RETRY_SECONDS)
 
     def _flush_soon(self) -> None:
@@ -161,9 +161,9 @@ class Links:
         """Note the end of a connection from another worker."""
         if self._incoming.get(sender) is connection:
             del self._incoming[sender]
-            self._tell_lost(sender)
+            self._notify_lost(sender)
 
-    def _tell_lost(self, worker: int) -> None:
+    def _notify_lost(self, worker: int) -> None:
         if self._loop is not None:
             for call in self._lost_calls:
                 call(worker)

@@ -49,7 +49,7 @@ _LEAST: Final = frozenset(
 _EOF: Final = b"# EOF"
 
 
-class Family:
+class MergedFamily:
     """One metric on a page.
 
     Args:
@@ -69,14 +69,14 @@ class Family:
         return self.kind in {"counter", "histogram", "summary"}
 
 
-Page = dict[bytes, Family]
+Page = dict[bytes, MergedFamily]
 """The metrics of a page by name, in its order."""
 
 
 def read_page(text: bytes) -> Page:
     """Return the metrics of a page, in Prometheus's text format or in OpenMetrics."""
     page: Page = {}
-    family = Family("untyped")
+    family = MergedFamily("untyped")
     name = b""
     for line in text.split(b"\n"):
         if line.startswith(b"#"):
@@ -85,7 +85,7 @@ def read_page(text: bytes) -> Page:
                 continue
             if parts[2] != name:
                 name = parts[2]
-                family = page.setdefault(name, Family("untyped"))
+                family = page.setdefault(name, MergedFamily("untyped"))
             family.head.append(line)
             if parts[1] == b"TYPE":
                 family.kind = parts[3].decode()
@@ -128,7 +128,7 @@ def _add(total: Page, page: Page, *, only_monotonic: bool) -> None:
             continue
         sum_of = total.get(name)
         if sum_of is None:
-            sum_of = total[name] = Family(family.kind)
+            sum_of = total[name] = MergedFamily(family.kind)
             sum_of.head = family.head
             sum_of.samples = dict(family.samples)
             continue

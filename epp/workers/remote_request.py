@@ -13,7 +13,7 @@ from epp.workers.flow_messages import Asked, request_of
 
 
 class RequestOwner(Protocol):
-    """Answers the worker that has a request."""
+    """Replies to the worker that has a request."""
 
     def grant(
         self, remote: "RemoteRequest", endpoint: Endpoint | None, *, has_waited: bool
@@ -33,7 +33,7 @@ class RemoteRequest(Candidate):
     """A request of another worker.
 
     Args:
-        owner: Sends the answers.
+        owner: Sends the replies.
         worker: Number of that worker.
         asked: Its message about the request.
     """
@@ -99,12 +99,12 @@ class CountedOnce(FlowObserver):
 
     Args:
         observer: The observer.
-        told: Called when a request begins to wait.
+        notify: Called when a request begins to wait.
     """
 
-    def __init__(self, observer: FlowObserver, told: Callable[[], None]) -> None:
+    def __init__(self, observer: FlowObserver, notify: Callable[[], None]) -> None:
         self._observer = observer
-        self._told = told
+        self._notify = notify
 
     def passed(self, request: LLMRequest) -> None:
         self._observer.passed(request)
@@ -127,7 +127,7 @@ class CountedOnce(FlowObserver):
         self._observer.session_ended(seconds)
 
     def enqueued(self, queued: QueuedRequest, seconds: float) -> None:
-        self._told()
+        self._notify()
         remote = queued.candidate
         if isinstance(remote, RemoteRequest):
             if remote.counted is not None:

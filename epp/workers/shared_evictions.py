@@ -72,27 +72,27 @@ class SharedEvictions(Evictions):
         if in_flight is not None:
             number = next(self._numbers)
             self._own[number], self._number_of[in_flight] = in_flight, number
-            self._tell(KEPT, self._kept_message(number, in_flight))
+            self._send(KEPT, self._kept_message(number, in_flight))
         return in_flight
 
     def spare(self, in_flight: InFlight) -> None:
         super().spare(in_flight)
         if (number := self._number_of.get(in_flight)) is not None:
-            self._tell(SPARED, number)
+            self._send(SPARED, number)
 
     def ended(self, in_flight: InFlight) -> None:
         super().ended(in_flight)
         if (number := self._number_of.pop(in_flight, None)) is not None:
             del self._own[number]
-            self._tell(ENDED, number)
+            self._send(ENDED, number)
 
-    def tell_all(self) -> None:
+    def send_all(self) -> None:
         """Report all requests that may be evicted to a new owner."""
         for number, in_flight in self._own.items():
             if in_flight in self._kept:
-                self._tell(KEPT, self._kept_message(number, in_flight))
+                self._send(KEPT, self._kept_message(number, in_flight))
 
-    def _tell(self, subject: str, value: object) -> None:
+    def _send(self, subject: str, value: object) -> None:
         if (owner := self._owner()) is not None:
             self._links.send(owner, subject, value)
 

@@ -31,7 +31,7 @@ from epp.workers.flow_messages import (
     REFUSED,
     REPORTED,
     WAITS,
-    Report,
+    FlowReport,
 )
 from epp.workers.flow_owner import FlowOwner
 from epp.workers.flow_requester import FlowRequester
@@ -100,7 +100,7 @@ class SharedFlowController(FlowController):
         links.receive(REFUSED, self._requester.refused)
         links.when_connected(self._connected)
         links.when_lost(self._lost)
-        self._leadership.tell(self._lead)
+        self._leadership.when_taken(self._lead)
 
     def use_plugins(self, plugins: Iterable[Plugin], guards: GuardRails) -> None:
         """Use the plugins of a configuration, some of which count requests in flight."""
@@ -130,7 +130,7 @@ class SharedFlowController(FlowController):
     def _led_by(self, worker: int) -> None:
         if not self.is_owner:
             self._requester.led_by(worker)
-            self._shared.tell_all()
+            self._shared.send_all()
 
     def _connected(self, worker: int) -> None:
         if self.is_owner:
@@ -148,7 +148,7 @@ class SharedFlowController(FlowController):
         else:
             self._requester.lost(worker)
 
-    def _reported(self, worker: int, report: Report) -> None:
+    def _reported(self, worker: int, report: FlowReport) -> None:
         self._owner.reported(worker, self._place.replica_name(worker), report)
 
     def _owner_waits(self, worker: int, waits: bool) -> None:

@@ -105,14 +105,14 @@ class SharedLoads:
         self._row = OwnRow(memory, index)
         self._peers = [PeerRow(memory, each) for each in range(count) if each != index]
         self._loads: dict[int, SharedLoad] = {}
-        self._told_full = False
+        self._logged_full = False
 
     def make(self, spec: EndpointSpec) -> SharedLoad:
         """Return the load of a new endpoint."""
         key = key_of(spec.name, spec.address, spec.incarnation)
         load = SharedLoad(self._row, key)
-        if not load.has_slot and not self._told_full:
-            self._told_full = True
+        if not load.has_slot and not self._logged_full:
+            self._logged_full = True
             _log.warning(
                 "requests to some endpoints are not shared between workers",
                 endpoint=spec.name,

@@ -100,7 +100,7 @@ class SharedScraper(Scraper):
         links.receive(FAULT, self._take_fault)
         links.receive(WANTED, self._send_page)
         links.greet_with(self._known_pages)
-        leadership.tell(self._lead)
+        leadership.when_taken(self._lead)
 
     def _make_loop(self, scrape: Scrape, *args: Any, **named: Any) -> ScrapeLoop:  # noqa: ANN401 - of ScrapeLoop
         loop = SharedLoop(scrape, *args, leadership=self._leadership, **named)
@@ -184,7 +184,7 @@ class _Publisher:
         self._observer = observer
         self._posted: dict[Endpoint, tuple[EndpointMetrics, dict[AttributeKey[Any], object]]] = {}
         """The values that were last posted."""
-        self._told_unshared: set[str] = set()
+        self._logged_unshared: set[str] = set()
 
     def scrape_started(self, source: Plugin, lag_seconds: float) -> None:
         self._observer.scrape_started(source, lag_seconds)
@@ -230,8 +230,8 @@ class _Publisher:
         try:
             return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         except Exception as error:
-            if key.name not in self._told_unshared:
-                self._told_unshared.add(key.name)
+            if key.name not in self._logged_unshared:
+                self._logged_unshared.add(key.name)
                 _log.warning(
                     "attribute of endpoints is not shared between workers",
                     attribute=key.name,

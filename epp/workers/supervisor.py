@@ -7,9 +7,7 @@ by asking the workers, watches the Kubernetes API for them, and has neither pool
 
 import asyncio
 import os
-import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Sequence
 from mmap import mmap
 from pathlib import Path
@@ -26,6 +24,7 @@ from epp.workers.flight_rows import ROW_BYTES, clear_row
 from epp.workers.front import Front
 from epp.workers.place import RELAY_SOCKET, Place
 from epp.workers.ports import ReservedPorts
+from epp.workers.socket_folder import SocketFolder
 from epp.workers.watch_server import relayed_watches
 from epp.workers.worker_process import START_SECONDS, WorkerProcess, worker_command
 
@@ -75,7 +74,8 @@ class Supervisor:
         """
         settings = self._settings
         ports = ReservedPorts(settings)
-        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="epp-workers-"))
+        sockets = await asyncio.to_thread(SocketFolder)
+        folder = sockets.path
         memory = self._memory
         try:
             os.ftruncate(memory, settings.workers * ROW_BYTES)
@@ -85,12 +85,12 @@ class Supervisor:
                     self._worker(each, folder, rows, ports, has_relay=has_relay)
                     for each in range(settings.workers)
                 ]
-                await self._answer_for_all(stop, ready, ports.numbers[0])
+                await self._serve_for_all(stop, ready, ports.numbers[0])
         finally:
             ports.close()
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await asyncio.to_thread(sockets.close)
 
-    async def _answer_for_all(
+    async def _serve_for_all(
         self, stop: asyncio.Event, ready: Callable[[Ports], None], grpc_port: int
     ) -> None:
         """Run the workers behind the metrics and the health port."""
@@ -109,7 +109,7 @@ class Supervisor:
         """Have every worker reload; return the outcomes, "" for a configuration that is in use."""
         running = [each for each in self._workers if each.is_running]
         for each in running:
-            each.tell(Order(reload=True))
+            each.send(Order(reload=True))
         faults: list[str] = []
         try:
             async with asyncio.timeout(_RELOAD_SECONDS):
@@ -213,7 +213,7 @@ class Supervisor:
         running.sort(key=lambda each: (not each.is_ready, each.lives, each.index))
         self._leader = running[0] if running else None
         if self._leader is not None:
-            self._leader.tell(Order(lead=True))
+            self._leader.send(Order(lead=True))
 
     async def _stop_when(self, stop: asyncio.Event) -> None:
         await stop.wait()

@@ -59,7 +59,7 @@ def serve_watches(relay: "WatchRelay", path: Path, *, workers: int) -> HttpServe
     return HttpServer(
         "watch relay",
         listen_on([(socket.AF_UNIX, socket.SOCK_STREAM, 0, "", str(path))]),
-        relay.answer,
+        relay.respond,
         HttpLimits(
             max_connections=workers * _CONNECTIONS_PER_WORKER, max_unread_bytes=_UNREAD_BYTES
         ),

@@ -15,6 +15,7 @@ from epp.workers.leadership import Leadership
 from epp.workers.links import Links
 from epp.workers.place import Place
 from epp.workers.sharing import WorkerSharing
+from epp.workers.socket_folder import in_use
 from epp.workers.worker_metrics import LinksCollector
 
 
@@ -75,14 +76,15 @@ async def run_worker(
     def serves(_: Ports) -> None:
         control.serves = True
 
-    async with asyncio.TaskGroup() as tasks:
-        talking = tasks.create_task(
-            control.run(
-                lambda: app.is_ready, lambda: len(app.service.open_streams), app.reload_now
-            ),
-            name="control",
-        )
-        try:
-            await app.run(stop, serves)
-        finally:
-            talking.cancel()
+    with in_use(place.folder_path):
+        async with asyncio.TaskGroup() as tasks:
+            talking = tasks.create_task(
+                control.run(
+                    lambda: app.is_ready, lambda: len(app.service.open_streams), app.reload_now
+                ),
+                name="control",
+            )
+            try:
+                await app.run(stop, serves)
+            finally:
+                talking.cancel()

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from epp.workers.control import Order, Report, line_of, messages
+from epp.workers.control import Order, WorkerReport, line_of, messages
 from epp.workers.place import VARIABLE, Place
 
 _log = structlog.get_logger(__name__)
@@ -60,7 +60,7 @@ class WorkerProcess:
         is_starting: Callable[[], bool],
     ) -> None:
         self.place = place
-        self.report = Report()
+        self.report = WorkerReport()
         """Its last report; an empty one while it does not run."""
         self.lives = 0
         """Processes started so far."""
@@ -102,7 +102,7 @@ class WorkerProcess:
         """Whether a process takes orders."""
         return self._writer is not None
 
-    def tell(self, order: Order) -> None:
+    def send(self, order: Order) -> None:
         """Send an order, if a process runs."""
         if self._writer is not None:
             self._writer.write(line_of(order))
@@ -166,11 +166,11 @@ class WorkerProcess:
             await process.wait()  # at once; otherwise its transport would be left open
             (self._writer or ours).close()
             self._writer = self._process = None
-            self.report = Report()
+            self.report = WorkerReport()
             self.has_reported.set()
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        async for report in messages(reader, Report):
+        async for report in messages(reader, WorkerReport):
             self._heard_at, self._has_spoken = time.monotonic(), True
             if not self.has_reported.is_set():
                 self.has_reported.set()

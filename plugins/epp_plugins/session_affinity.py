@@ -22,9 +22,9 @@ from epp.scheduling import CycleState, Endpoint, LLMRequest, SchedulingResult, S
 from epp_plugins.pickers.columns import columns_of
 from epp_plugins.session_bindings import SessionBindings
 from epp_plugins.session_ids import usable_id
-from epp_plugins.session_tokens import Refusal, SessionTokens, key_of
+from epp_plugins.session_tokens import SessionTokens, TokenRefusal, key_of
 
-_ANSWER_HEADER: Final = "x-session-token"
+_RESPONSE_HEADER: Final = "x-session-token"
 _SESSION_HEADER: Final = "x-session-id"
 _TTL_SECONDS: Final = 300.0
 _SWEEP_SECONDS: Final = 10.0
@@ -36,7 +36,7 @@ class EncodedEndpointHeaderConfig(
 ):
     """Parameters of the strategy ``encoded_endpoint_header``."""
 
-    header: str = _ANSWER_HEADER
+    header: str = _RESPONSE_HEADER
     """Header of requests and responses with the token; case-insensitive."""
     key_file: str = ""
     """File with the key that signs tokens, at least 32 bytes; other tokens are then ignored. It is
@@ -190,7 +190,7 @@ class _EncodedEndpointHeader:
     ) -> None:
         self.reads: tuple[StateKey[Any], ...] = ()
         given = params.encoded_endpoint_header_config
-        self._header = given.header.strip().lower() or _ANSWER_HEADER
+        self._header = given.header.strip().lower() or _RESPONSE_HEADER
         files = {"keyFile": given.key_file, "oldKeyFile": given.old_key_file}
         self._tokens = SessionTokens(
             self._header,
@@ -212,7 +212,7 @@ class _EncodedEndpointHeader:
         name = state.read(self._meant)
         if name is None:
             found = self._tokens.endpoint_of(token, self._wall_clock())
-            if isinstance(found, Refusal):
+            if isinstance(found, TokenRefusal):
                 self._ignored.inc(found.value)
                 found = ""
             name = found

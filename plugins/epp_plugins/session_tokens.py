@@ -26,7 +26,7 @@ SHORTEST_KEY_BYTES: Final = 32
 LONGEST_KEY_BYTES: Final = 4096
 
 
-class Refusal(StrEnum):
+class TokenRefusal(StrEnum):
     """Why a token is ignored."""
 
     TOO_LONG = "too-long"
@@ -68,37 +68,37 @@ class SessionTokens:
         expiry = str(int(now + self._ttl_seconds)) if self._ttl_seconds else "0"
         return f"{encoded}.{expiry}.{self._signature(self._keys[0], expiry, encoded)}"
 
-    def endpoint_of(self, token: str, now: float) -> str | Refusal:
+    def endpoint_of(self, token: str, now: float) -> str | TokenRefusal:
         """Return the name of the endpoint, or the reason why the token is ignored."""
         encoded, separator, rest = token[: _LONGEST + 1].partition(".")
         if len(token) > _LONGEST or len(encoded) > LONGEST_TOKEN:
-            return Refusal.TOO_LONG
+            return TokenRefusal.TOO_LONG
         if separator and self._keys:
             fault = self._fault_of(encoded, rest, now)
         elif separator:
-            fault = Refusal.MALFORMED
+            fault = TokenRefusal.MALFORMED
         else:
-            fault = Refusal.UNSIGNED if self._ignore_unsigned else None
+            fault = TokenRefusal.UNSIGNED if self._ignore_unsigned else None
         if fault is not None:
             return fault
         try:
             return b64decode(encoded, validate=True).decode()
         except ValueError:
-            return Refusal.MALFORMED
+            return TokenRefusal.MALFORMED
 
-    def _fault_of(self, encoded: str, rest: str, now: float) -> Refusal | None:
+    def _fault_of(self, encoded: str, rest: str, now: float) -> TokenRefusal | None:
         expiry, _, signature = rest.partition(".")
         if not (expiry.isascii() and expiry.isdecimal() and signature.isascii()):
-            return Refusal.MALFORMED
+            return TokenRefusal.MALFORMED
         # All keys are tried, so that the time does not reveal which one matched.
         known = [
             hmac.compare_digest(self._signature(key, expiry, encoded), signature)
             for key in self._keys
         ]
         if not any(known):
-            return Refusal.FORGED
+            return TokenRefusal.FORGED
         is_over = int(expiry) <= now if expiry != "0" else self._ttl_seconds > 0
-        return Refusal.EXPIRED if is_over else None
+        return TokenRefusal.EXPIRED if is_over else None
 
     def _signature(self, key: bytes, expiry: str, encoded: str) -> str:
         # None of the three can contain a zero byte.

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from epp.admin import DecisionRecord, DecisionsPage, ExplainSettings, Explanations
+from epp.admin import DecisionRecord, DecisionsPage, ExplainSettings, PoolDecisions
 from epp.admin.decision_pages import PATH
 from epp.scheduling import Endpoint
 from tools.harness.request_control import Clock, Epp, make_pool
@@ -21,7 +21,7 @@ class Recorded:
     ) -> None:
         settings = {name: given.pop(name) for name in list(given) if name.startswith("explain_")}
         self.clock = Clock()
-        self.explanations = Explanations(
+        self.explanations = PoolDecisions(
             ExplainSettings(**settings),
             self.clock,
             doubted=given.pop("doubted", None),

@@ -69,8 +69,8 @@ async def test_the_page_follows_what_becomes_of_the_file(tmp_path: Path) -> None
         assert refused["digest"] == after["digest"], "the one in use stays"
 
         for path, status in (("?a=b", 400), ("", 200)):
-            answer = await client.post(f"/debug/config/reload{path}", headers=bearer)
-            assert answer.status_code == status
+            response = await client.post(f"/debug/config/reload{path}", headers=bearer)
+            assert response.status_code == status
         assert (await client.post("/debug/config/reload")).status_code == 401
 
 
@@ -79,9 +79,9 @@ async def test_without_a_file_there_is_nothing_to_reload(tmp_path: Path) -> None
     token.write_text("s3cret")
     async with serving(enable_admin_writes=True, admin_token_file=token) as (_, client):
         bearer = {"authorization": "Bearer s3cret"}
-        answer = await client.post("/debug/config/reload", headers=bearer)
-        assert answer.status_code == 409
-        assert "does not come from a file" in answer.json()["error"]
+        response = await client.post("/debug/config/reload", headers=bearer)
+        assert response.status_code == 409
+        assert "does not come from a file" in response.json()["error"]
 
 
 @pytest.mark.parametrize(

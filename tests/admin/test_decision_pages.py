@@ -1,4 +1,4 @@
-"""The pages of decisions: the filters of a query, and the answer for a missing decision."""
+"""The pages of decisions: the filters of a query, and the response for a missing decision."""
 
 from collections.abc import AsyncIterator, Mapping
 
@@ -56,9 +56,9 @@ async def client(recorded: Recorded) -> AsyncIterator[httpx.AsyncClient]:
 async def test_lines_of_a_query(
     client: httpx.AsyncClient, query: Mapping[str, str], ids: list[str]
 ) -> None:
-    answer = await client.get("/debug/decisions", params=query)
-    assert answer.status_code == 200
-    page = answer.json()
+    response = await client.get("/debug/decisions", params=query)
+    assert response.status_code == 200
+    page = response.json()
     assert [each["request_id"] for each in page["decisions"]] == ids
     assert (page["newest"], page["kept"], page["sampled"]) == (3, 3, 1.0)
 
@@ -78,9 +78,9 @@ async def test_lines_of_a_query(
 async def test_a_bad_query_says_what_is_allowed(
     client: httpx.AsyncClient, query: Mapping[str, str], wrong: str
 ) -> None:
-    answer = await client.get("/debug/decisions", params=query)
-    assert answer.status_code == 400
-    assert answer.json()["error"] == (
+    response = await client.get("/debug/decisions", params=query)
+    assert response.status_code == 400
+    assert response.json()["error"] == (
         f"{wrong}; the parameters are: limit, a number from 1 to 1000; endpoint, a name or an"
         " address; slowest, true or false; since, a sequence number"
     )
@@ -90,17 +90,17 @@ async def test_a_bad_query_says_what_is_allowed(
 async def test_a_decision_is_found_by_its_id_or_the_beginning_of_it(
     client: httpx.AsyncClient, given: str
 ) -> None:
-    answer = await client.get(f"/debug/decisions/{given}")
-    assert answer.status_code == 200
-    assert answer.json()["request_id"] == FAST
+    response = await client.get(f"/debug/decisions/{given}")
+    assert response.status_code == 200
+    assert response.json()["request_id"] == FAST
 
 
 async def test_a_request_id_may_have_any_characters(
     recorded: Recorded, client: httpx.AsyncClient
 ) -> None:
     recorded.epp.handle(request_id="a/b?c d/ü")
-    answer = await client.get("/debug/decisions/a%2Fb%3Fc%20d/%C3%BC")
-    assert (answer.status_code, answer.json()["request_id"]) == (200, "a/b?c d/ü")
+    response = await client.get("/debug/decisions/a%2Fb%3Fc%20d/%C3%BC")
+    assert (response.status_code, response.json()["request_id"]) == (200, "a/b?c d/ü")
 
 
 async def test_the_newest_of_two_decisions_of_one_id_is_shown(
@@ -111,9 +111,9 @@ async def test_the_newest_of_two_decisions_of_one_id_is_shown(
 
 
 async def test_a_missing_decision_says_how_to_keep_more(client: httpx.AsyncClient) -> None:
-    answer = await client.get("/debug/decisions/unknown")
-    assert answer.status_code == 404
-    assert answer.json()["error"] == (
+    response = await client.get("/debug/decisions/unknown")
+    assert response.status_code == 404
+    assert response.json()["error"] == (
         "no decision of the request 'unknown' is in memory, which has the newest 3. Raise"
         " --explain-decisions, --explain-bytes or --explain-rate to keep more"
     )
@@ -123,8 +123,8 @@ async def test_an_ambiguous_beginning_lists_the_ids(
     recorded: Recorded, client: httpx.AsyncClient
 ) -> None:
     recorded.epp.handle(request_id="fast-2")
-    answer = await client.get("/debug/decisions/fast")
-    assert (answer.status_code, answer.json()["error"]) == (
+    response = await client.get("/debug/decisions/fast")
+    assert (response.status_code, response.json()["error"]) == (
         404,
         "2 request ids begin with 'fast': fast-1, fast-2; give more of it",
     )

@@ -39,9 +39,9 @@ async def events(response: httpx.Response) -> AsyncIterator[tuple[str, Any]]:
 @pytest.mark.parametrize("path", ["/", "/ui"])
 async def test_short_ways_lead_to_the_page(path: str) -> None:
     async with serving() as (_, client):
-        answer = await client.get(path)
-        assert (answer.status_code, answer.headers["location"]) == (302, "ui/")
-        page = await client.get(answer.next_request.url if answer.next_request else "")
+        response = await client.get(path)
+        assert (response.status_code, response.headers["location"]) == (302, "ui/")
+        page = await client.get(response.next_request.url if response.next_request else "")
         assert page.headers["content-type"] == "text/html; charset=utf-8"
         assert page.headers["x-content-type-options"] == "nosniff"
         assert page.headers["referrer-policy"] == "no-referrer"
@@ -57,9 +57,9 @@ async def test_every_file_that_a_file_names_is_served() -> None:
             text = file.read_text()
             named = re.findall(r'(?:from|src=|href=)\s?"\.?/?([\w.]+\.(?:js|css|svg))"', text)
             for name in named:
-                answer = await client.get(f"/ui/{name}")
-                assert answer.status_code == 200, f"{file.name} names {name}"
-                assert answer.text == (FILES / name).read_text()
+                response = await client.get(f"/ui/{name}")
+                assert response.status_code == 200, f"{file.name} names {name}"
+                assert response.text == (FILES / name).read_text()
 
 
 class Inline(HTMLParser):
@@ -94,8 +94,8 @@ def test_the_page_has_no_inline_code_and_nothing_from_elsewhere() -> None:
 async def test_the_events_tell_of_the_endpoints_and_their_changes() -> None:
     async with serving() as (app, client), client.stream("GET", "/debug/events") as response:
         assert response.headers["content-type"] == "text/event-stream"
-        told = events(response)
-        kind, first = await anext(told)
+        received = events(response)
+        kind, first = await anext(received)
         assert kind == "snapshot"
         rows = [dict(zip(first["columns"], row, strict=True)) for row in first["rows"]]
         assert [(row["name"], row["address"]) for row in rows] == [
@@ -105,7 +105,7 @@ async def test_the_events_tell_of_the_endpoints_and_their_changes() -> None:
         assert first["writes"] == []
         app.pool.store.snapshot[1].load.start(0.0)
         app.pool.metrics.for_request("m", "m", "", 0).total.inc()
-        kind, change = await anext(told)
+        kind, change = await anext(received)
         assert kind == "change"
         assert change["rows"]["1"][str(first["columns"].index("in_flight"))] == 1
         assert change["point"][first["point_columns"].index("requests_per_second")] > 0
@@ -113,11 +113,11 @@ async def test_the_events_tell_of_the_endpoints_and_their_changes() -> None:
 
 async def test_an_endpoint_that_leaves_makes_a_new_snapshot() -> None:
     async with serving() as (app, client), client.stream("GET", "/debug/events") as response:
-        told = events(response)
-        await anext(told)
+        received = events(response)
+        await anext(received)
         store = app.pool.store
         store.replace_sources({}, instead_of=[*store._sources])
-        kind, whole = await anext(told)
+        kind, whole = await anext(received)
         assert (kind, whole["rows"]) == ("snapshot", [])
         assert whole["problems"][0][1].startswith("The pool has no endpoints")
 
@@ -141,7 +141,7 @@ class Stalled(LoopCalls):
         raise LoopStalledError(2.0)
 
 
-async def test_an_event_loop_that_stands_still_is_told_of() -> None:
+async def test_an_event_loop_that_stands_still_is_reported() -> None:
     async with serving() as (app, _):
         source = app.pools.event_sources()["events"]
         stalled, calls = (kind(asyncio.get_running_loop()) for kind in (Stalled, LoopCalls))
@@ -149,10 +149,10 @@ async def test_an_event_loop_that_stands_still_is_told_of() -> None:
         assert source.snapshot().startswith(b"event: stalled\n")
         assert await source.advance(calls) is None, "it answers now: a snapshot"
         assert source.snapshot().startswith(b"event: snapshot\n")
-        told = await source.advance(stalled)
-        assert told is not None
-        assert told.startswith(b"event: stalled\n")
-        assert b"did not answer within 2 s" in told
+        stalled_event = await source.advance(stalled)
+        assert stalled_event is not None
+        assert stalled_event.startswith(b"event: stalled\n")
+        assert b"did not answer within 2 s" in stalled_event
         source.end()
 
 

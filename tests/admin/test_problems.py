@@ -58,7 +58,7 @@ def reading(**more: Any) -> PoolReading:
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "expected"),
     [
         pytest.param(fleet(), [], id="a sound fleet"),
         pytest.param(
@@ -126,13 +126,13 @@ def reading(**more: Any) -> PoolReading:
         ),
     ],
 )
-def test_endpoints(rows: list[Row], told: list[str]) -> None:
+def test_endpoints(rows: list[Row], expected: list[str]) -> None:
     found = problems(reading(), rows, {}, 100)
-    assert [f"{each.level}: {each.text}" for each in found] == told
+    assert [f"{each.level}: {each.text}" for each in found] == expected
 
 
 @pytest.mark.parametrize(
-    ("state", "told"),
+    ("state", "expected"),
     [
         pytest.param({"is_panicking": True}, "Too many endpoints are ejected", id="panic"),
         pytest.param(
@@ -152,9 +152,9 @@ def test_endpoints(rows: list[Row], told: list[str]) -> None:
         ),
     ],
 )
-def test_the_pool(state: dict[str, Any], told: str) -> None:
+def test_the_pool(state: dict[str, Any], expected: str) -> None:
     (found,) = problems(reading(**state), fleet(), {}, 0)
-    assert found.text.startswith(told)
+    assert found.text.startswith(expected)
 
 
 def test_an_empty_pool_is_the_problem() -> None:
@@ -163,7 +163,7 @@ def test_an_empty_pool_is_the_problem() -> None:
 
 
 @pytest.mark.parametrize(
-    ("errors", "requests", "told"),
+    ("errors", "requests", "expected"),
     [
         pytest.param({}, 100, [], id="none"),
         pytest.param({"Internal": 1}, 1000, [], id="one in a thousand"),
@@ -181,5 +181,5 @@ def test_an_empty_pool_is_the_problem() -> None:
         ),
     ],
 )
-def test_errors(errors: dict[str, int], requests: int, told: list[str]) -> None:
-    assert [each.text for each in problems(reading(), fleet(), errors, requests)] == told
+def test_errors(errors: dict[str, int], requests: int, expected: list[str]) -> None:
+    assert [each.text for each in problems(reading(), fleet(), errors, requests)] == expected

@@ -87,7 +87,7 @@ def test_the_outcome_joins_the_decision() -> None:
     recorded.clock.now += 0.25
     routed.served_by("10.0.0.3:8000")
     routed.response_started(200)
-    routed.answer_seen(
+    routed.response_seen(
         Usage(prompt_tokens=40, completion_tokens=7, cached_tokens=16),
         body_bytes=10,
         began_at=recorded.clock.now,

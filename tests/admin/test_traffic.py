@@ -132,9 +132,9 @@ def test_what_is_older_than_the_window_is_forgotten() -> None:
 def test_first_byte_times_are_those_of_streamed_bodies() -> None:
     pool = Pool()
     pool.second()
-    answer = pool.metrics.for_request("m", "m", "", 0).answer
-    answer.first_byte[False].observe(50.0)
-    answer.first_byte[True].observe(0.15)
+    response = pool.metrics.for_request("m", "m", "", 0).response
+    response.first_byte[False].observe(50.0)
+    response.first_byte[True].observe(0.15)
     pool.second({pool.endpoints[0]: tally(1, first=9.0)})
     point = pool.window.point(0.0)
     assert pool.window.sees_bodies

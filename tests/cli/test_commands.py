@@ -33,7 +33,7 @@ SERVE = ("serve", "--secure-serving=false", "--host", "127.0.0.1", "--endpoint",
 
 def epp(*args: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "epp", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=80, check=False)
 
 
 def epp_here(*args: str) -> Result:
@@ -228,7 +228,7 @@ def test_serve_tells_its_ports_and_ends_well_on_sigterm(tmp_path: Path) -> None:
         for port in ports.values():
             socket.create_connection(("127.0.0.1", port), timeout=5).close()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     events = [json.loads(line)["event"] for line in (tmp_path / "output").read_text().splitlines()]
     assert "endpoint picker started" in events
     assert events[-1] == "endpoint picker stopped"
@@ -293,8 +293,8 @@ def test_fleet_serves_and_load_runs_against_it(tmp_path: Path) -> None:
         assert [e.get("labels") for e in endpoints] == [None, {"role": "decode", "zone": "a=b"}]
         urls = [f"http://{e['address']}:{e['port']}" for e in endpoints]
         for url in urls:
-            answer = httpx.get(f"{url}/v1/models", trust_env=False)
-            assert answer.json()["data"][0]["id"] == "tiny"
+            response = httpx.get(f"{url}/v1/models", trust_env=False)
+            assert response.json()["data"][0]["id"] == "tiny"
 
         load = ("load", "--url", urls[0], "--requests", "20", "--max-tokens", "4")
         done = epp(*load, "--json")
@@ -314,7 +314,7 @@ def test_fleet_serves_and_load_runs_against_it(tmp_path: Path) -> None:
         assert len(lengths) > 1
 
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     lines = (tmp_path / "record.jsonl").read_text().splitlines()
     assert [json.loads(line)["outcome"] for line in lines] == ["completed"] * 40
 
@@ -349,7 +349,7 @@ def test_up_prints_commands_that_work_and_leaves_nothing_behind(tmp_path: Path) 
     tried_commands = []
     with started(tmp_path, *args, "--metrics-port", "0") as process:
         output = tmp_path / "output"
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while "Ctrl-C stops all" not in output.read_text():
             assert process.poll() is None, output.read_text()
             assert time.monotonic() < deadline, output.read_text()
@@ -359,7 +359,7 @@ def test_up_prints_commands_that_work_and_leaves_nothing_behind(tmp_path: Path) 
         for line in re.findall(r"^  (.* (?:load|explain|doctor) .*)$", said, re.MULTILINE):
             command = shlex.split(line.replace("--duration 10", "--duration 0.1"))
             tried = subprocess.run(
-                command, cwd="/", capture_output=True, text=True, timeout=30, check=False
+                command, cwd="/", capture_output=True, text=True, timeout=80, check=False
             )
             # Without flow control nobody waits, which `explain queue` says.
             assert tried.returncode == 0 or "flow control" in tried.stderr, (line, tried.stderr)
@@ -370,7 +370,7 @@ def test_up_prints_commands_that_work_and_leaves_nothing_behind(tmp_path: Path) 
         commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in children]
         assert sum("predicted-time.yaml" in command for command in commands) == 1
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0, output.read_text()
+        assert process.wait(60) == 0, output.read_text()
     for pid in children:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

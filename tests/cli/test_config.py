@@ -76,7 +76,7 @@ def test_equal_files_are_said_to_be_equal(tmp_path: Path) -> None:
     )
 
 
-def test_warnings_are_told_and_do_no_harm(tmp_path: Path) -> None:
+def test_warnings_are_reported_and_do_no_harm(tmp_path: Path) -> None:
     path = written(tmp_path, DEFAULT_CONFIG + "parser: {pluginRef: openai-parser}\n")
     done = epp("check", path)
     assert (done.exit_code, done.output.splitlines()) == (
@@ -88,7 +88,7 @@ def test_warnings_are_told_and_do_no_harm(tmp_path: Path) -> None:
     )
 
 
-def test_warnings_of_the_wiring_are_told_too(tmp_path: Path) -> None:
+def test_warnings_of_the_wiring_are_reported_too(tmp_path: Path) -> None:
     text = (
         "plugins: [{type: random-picker}]\nschedulingProfiles:\n- name: a\n"
         "  plugins: [{pluginRef: random-picker, weight: 2}]\n"
@@ -99,7 +99,7 @@ def test_warnings_of_the_wiring_are_told_too(tmp_path: Path) -> None:
     assert done.output.startswith(f"{path}:6:48: schedulingProfiles[0].plugins[0].weight: warning:")
 
 
-def test_warnings_of_plugins_about_their_parameters_are_told_too(tmp_path: Path) -> None:
+def test_warnings_of_plugins_about_their_parameters_are_reported_too(tmp_path: Path) -> None:
     text = (
         "plugins:\n- type: core-metrics-extractor\n  parameters:\n"
         "    engineConfigs: [{name: mine}]\n"
@@ -111,7 +111,7 @@ def test_warnings_of_plugins_about_their_parameters_are_told_too(tmp_path: Path)
     assert "engine 'mine' is not built in and names no metric" in done.output
 
 
-def test_all_problems_are_told_one_a_line(tmp_path: Path) -> None:
+def test_all_problems_are_reported_one_a_line(tmp_path: Path) -> None:
     text = """\
 featureGates: [flowcontrol]
 plugins:
@@ -149,7 +149,7 @@ plugins:
     )
 
 
-def test_problems_of_plugins_alone_are_told_the_same_way(tmp_path: Path) -> None:
+def test_problems_of_plugins_alone_are_reported_the_same_way(tmp_path: Path) -> None:
     path = written(tmp_path, HEAD + "plugins:\n- type: queue-scorrer\n- type: latency-scorer\n")
     done = epp("check", path)
     assert (done.exit_code, done.output.splitlines()) == (
@@ -245,8 +245,8 @@ def test_what_is_shown_of_a_sample_means_the_same(path: Path, tmp_path: Path) ->
     assert shown.exit_code == 0
     again = written(tmp_path, shown.output)
     assert epp("show", again).output == shown.output
-    told = [line for line in epp("diff", path, again).output.splitlines() if line[:4] != "kept"]
-    assert told == ["no difference: loading it changes nothing"]
+    changed = [line for line in epp("diff", path, again).output.splitlines() if line[:4] != "kept"]
+    assert changed == ["no difference: loading it changes nothing"]
 
 
 def test_extensions_are_shown_where_they_say_something(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ class Mine(SessionPlugin):
 
 
 @pytest.mark.parametrize(
-    ("does", "told"),
+    ("does", "expected"),
     [
         pytest.param(
             "1 / 0",
@@ -303,7 +303,7 @@ class Mine(SessionPlugin):
     ],
 )
 def test_session_plugins_that_cannot_configure_themselves_are_refused(
-    tmp_path: Path, does: str, told: str
+    tmp_path: Path, does: str, expected: str
 ) -> None:
     (tmp_path / "mine.py").write_text(CONFIGURING.format(does))
     sessions = "extensions:\n  sessions:\n    plugins:\n      file:mine.py:Mine: {}\n"
@@ -311,7 +311,7 @@ def test_session_plugins_that_cannot_configure_themselves_are_refused(
     done = epp("check", path)
     assert done.exit_code == 1
     (line,) = done.output.splitlines()
-    assert line.startswith(f"{path}:6:5: extensions.sessions.plugins: {told}")
+    assert line.startswith(f"{path}:6:5: extensions.sessions.plugins: {expected}")
     (tmp_path / "mine.py").write_text(CONFIGURING.format("pass"))
     assert epp("check", path).output.startswith("ok: ")
 

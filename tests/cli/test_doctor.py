@@ -35,7 +35,7 @@ def trapped(sound: Path) -> Path:
 
 def doctor(*args: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "epp", "doctor", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=80, check=False)
 
 
 def test_a_sound_envoy_has_status_0_and_only_ok_lines(sound: Path) -> None:

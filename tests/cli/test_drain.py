@@ -62,7 +62,7 @@ def picker(token_file: Path, request: pytest.FixtureRequest) -> Iterator[Picker]
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    assert started.wait(timeout=10)
+    assert started.wait(timeout=60)
     yield made
     stops[0]()
     thread.join()
@@ -100,9 +100,9 @@ def test_wait_returns_when_nothing_is_in_flight(
     load = picker.store.snapshot[0].load
     load.start(0.0)
     monkeypatch.setattr("epp.cli.drain.time.sleep", lambda _: load.end(1.0))
-    code, told, _ = run(picker, token_file, "1", "--wait")
+    code, output, _ = run(picker, token_file, "1", "--wait")
     assert code == 0
-    assert told.splitlines() == [
+    assert output.splitlines() == [
         "default/1 drains (epp drain): 1 requests in flight there, 1 endpoints take new requests",
         "default/1: 0 requests in flight",
     ]
@@ -132,8 +132,8 @@ def test_wait_fails_if_the_endpoint_does_not_drain_any_more(
 ) -> None:
     picker.store.snapshot[0].load.start(0.0)
     monkeypatch.setattr("epp.cli.drain.time.sleep", lambda _: step(picker.store))
-    code, _, told = run(picker, token_file, "1", "--wait")
-    assert (code, told) == (1, f"epp: {error}")
+    code, _, error_output = run(picker, token_file, "1", "--wait")
+    assert (code, error_output) == (1, f"epp: {error}")
 
 
 def test_wait_goes_on_if_the_page_cannot_be_read_for_a_moment(
@@ -152,9 +152,9 @@ def test_wait_goes_on_if_the_page_cannot_be_read_for_a_moment(
         lambda: load.end(1.0),
     ]
     monkeypatch.setattr("epp.cli.drain.time.sleep", lambda _: steps.pop(0)())
-    code, told, error = run(picker, token_file, "1", "--wait")
+    code, output, error = run(picker, token_file, "1", "--wait")
     assert (code, steps) == (0, [])
-    assert told.endswith("default/1: 0 requests in flight")
+    assert output.endswith("default/1: 0 requests in flight")
     assert "LookupError: for a moment" in error
 
 
@@ -196,9 +196,9 @@ def test_options_that_make_no_sense_are_refused(
 def test_an_unknown_endpoint_is_refused_with_the_known_ones(
     picker: Picker, token_file: Path
 ) -> None:
-    code, _, told = run(picker, token_file, "default/3")
+    code, _, error_output = run(picker, token_file, "default/3")
     assert code == 1
-    assert "there is no endpoint 'default/3'; the pool has default/1, default/2" in told
+    assert "there is no endpoint 'default/3'; the pool has default/1, default/2" in error_output
 
 
 def test_without_the_token_nothing_changes(picker: Picker, tmp_path: Path) -> None:
@@ -207,9 +207,9 @@ def test_without_the_token_nothing_changes(picker: Picker, tmp_path: Path) -> No
     wrong.write_text("")
     assert "is empty" in run(picker, wrong, "1")[2]
     wrong.write_text("other")
-    code, _, told = run(picker, wrong, "1")
+    code, _, error_output = run(picker, wrong, "1")
     assert code == 2
-    assert "authorization: Bearer TOKEN" in told
+    assert "authorization: Bearer TOKEN" in error_output
     assert len(picker.store.serving) == 2
 
 

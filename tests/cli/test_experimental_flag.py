@@ -29,7 +29,7 @@ def test_an_experimental_type_is_served_with_the_flag_alone(options: list[str], 
         check=False,
         capture_output=True,
         text=True,
-        timeout=15,
+        timeout=60,
     )
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]

@@ -57,7 +57,7 @@ def running() -> Iterator[Picker]:
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    assert started.wait(timeout=10)
+    assert started.wait(timeout=60)
     yield pickers[0]
     stops[0]()
     thread.join()
@@ -140,27 +140,30 @@ def test_json_is_the_page(picker: Picker) -> None:
     code, stdout, stderr = run(picker.url, "--json")
     assert (code, stderr) == (0, "")
     (line,) = stdout.splitlines()
-    told = json.loads(line)
-    assert [each["request_id"] for each in told["bands"][0]["requests"]] == ["a1", "b1", "a2"]
-    assert told["bands"][0]["flows"][0]["reasons"] == ["endpoint x is full", "endpoint y is spot"]
+    document = json.loads(line)
+    assert [each["request_id"] for each in document["bands"][0]["requests"]] == ["a1", "b1", "a2"]
+    assert document["bands"][0]["flows"][0]["reasons"] == [
+        "endpoint x is full",
+        "endpoint y is spot",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("saturation", "told"),
+    ("saturation", "expected"),
     [
         pytest.param({"decode": 0.25}, "0.25", id="servers without roles"),
         pytest.param({"prefill": 2.0, "decode": 0.25}, "prefill 2, decode 0.25", id="stages"),
         pytest.param({"decode": float("nan")}, "unknown", id="not known"),
     ],
 )
-def test_how_full_the_pool_is(picker: Picker, saturation: dict[str, float], told: str) -> None:
+def test_how_full_the_pool_is(picker: Picker, saturation: dict[str, float], expected: str) -> None:
     waiting = Waiting()
     waiting.saturation = saturation
     picker.has(waiting)
-    assert rows(run(picker.url)[1]) == [f"Saturation: {told}", "No request waits."]
+    assert rows(run(picker.url)[1]) == [f"Saturation: {expected}", "No request waits."]
 
 
-def test_what_holds_up_all_is_told_once(picker: Picker) -> None:
+def test_what_holds_up_all_is_reported_once(picker: Picker) -> None:
     waiting = Waiting()
     waiting.band(10)
     band = waiting.band(0)
@@ -169,13 +172,13 @@ def test_what_holds_up_all_is_told_once(picker: Picker) -> None:
     waiting.blocked = "the pool has no endpoint"
     waiting.why = {"a1": ["the pool has no endpoint"], "b1": ["queue bob is at its limit"]}
     picker.has(waiting)
-    told = rows(run(picker.url)[1])
-    assert told[0] == "Nothing can be dispatched: the pool has no endpoint"
-    assert told[3:5] == [
+    shown = rows(run(picker.url)[1])
+    assert shown[0] == "Nothing can be dispatched: the pool has no endpoint"
+    assert shown[3:5] == [
         "10 0 of 5000 0 bytes of 1.0 GB",
         "0 2 of 5000 20 bytes of 1.0 GB as above",
     ]
-    assert told[7:9] == ["0 alice 1 1.0 s as above", "0 bob 1 1.0 s queue bob is at its limit"]
+    assert shown[7:9] == ["0 alice 1 1.0 s as above", "0 bob 1 1.0 s queue bob is at its limit"]
 
 
 def test_nobody_waits(picker: Picker) -> None:
@@ -188,7 +191,7 @@ def test_nobody_waits(picker: Picker) -> None:
     ]
 
 
-def test_what_plugins_failed_to_tell(picker: Picker) -> None:
+def test_what_plugins_failed_to_report(picker: Picker) -> None:
     points = ExtensionPoints()
     points.registering = "theirs"
     points.add_queue_amount_fn("deserved", fail)

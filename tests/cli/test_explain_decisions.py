@@ -80,7 +80,7 @@ def recorded() -> DecisionRecord:
     routed.body_sent()
     made.clock.now += 0.25
     routed.response_started(200)
-    routed.answer_seen(
+    routed.response_seen(
         Usage(40, 7, 16),
         body_bytes=1,
         began_at=made.clock.now,

@@ -81,10 +81,10 @@ def test_a_file_is_read_again_until_it_has_the_last_request(
         path.write_text(served(0) + served(1) + served(2))
 
     monkeypatch.setattr("epp.cli.load_joins.time.sleep", writes)
-    told: list[str] = []
-    joined = join(RECORDS, fleet=str(path), tell=told.append)
+    messages: list[str] = []
+    joined = join(RECORDS, fleet=str(path), notify=messages.append)
     assert workers(joined) == ["w0", "w1", "w2"]
-    assert told == ["3 of 3 answered requests are in the fleet's record"]
+    assert messages == ["3 of 3 answered requests are in the fleet's record"]
 
 
 @pytest.mark.usefixtures("no_wait")
@@ -94,17 +94,17 @@ def test_renamed_files_are_read_and_the_newest_line_counts(tmp_path: Path) -> No
     (tmp_path / "decisions.jsonl.1").write_text(decided(1, 32) + decided(2, 1))
     (tmp_path / "decisions.jsonl.2").write_text(decided(0, 16) + decided(1, 1))
     (tmp_path / "decisions.jsonl.4").write_text(decided(0, 99))  # of something else
-    joined = join(RECORDS, decisions=str(path), tell=lambda _: None)
+    joined = join(RECORDS, decisions=str(path), notify=lambda _: None)
     assert predicted(joined) == [16, 32, 48]
 
 
 @pytest.mark.usefixtures("no_wait")
 def test_pages_are_fetched_and_a_missing_decision_is_none(pages: str) -> None:
-    told: list[str] = []
-    joined = join(RECORDS, fleet=f"{pages}/lab/requests", decisions=pages, tell=told.append)
+    messages: list[str] = []
+    joined = join(RECORDS, fleet=f"{pages}/lab/requests", decisions=pages, notify=messages.append)
     assert workers(joined) == ["w0", "w1", None]
     assert predicted(joined) == [16, None, None]
-    assert told == [
+    assert messages == [
         "2 of 3 answered requests are in the fleet's record",
         "1 of 3 answered requests are in the decisions",
     ]
@@ -114,9 +114,9 @@ def test_pages_are_fetched_and_a_missing_decision_is_none(pages: str) -> None:
 def test_no_common_request_is_said(tmp_path: Path) -> None:
     path = tmp_path / "fleet.jsonl"
     path.write_text(served(7))
-    told: list[str] = []
-    join(RECORDS, fleet=str(path), tell=told.append)
-    assert told[0].startswith(f"no request is in the fleet's record, {path}: is it of this run")
+    messages: list[str] = []
+    join(RECORDS, fleet=str(path), notify=messages.append)
+    assert messages[0].startswith(f"no request is in the fleet's record, {path}: is it of this run")
 
 
 @pytest.mark.usefixtures("no_wait")
@@ -140,14 +140,14 @@ def test_a_source_that_cannot_be_read_is_named(
 ) -> None:
     fleet = fleet and fleet.format(pages=pages)
     with pytest.raises(JoinError) as raised:
-        join(RECORDS, fleet=fleet, decisions=decisions, tell=lambda _: None)
+        join(RECORDS, fleet=fleet, decisions=decisions, notify=lambda _: None)
     assert message in str(raised.value)
 
 
 @pytest.mark.usefixtures("no_wait")
 def test_another_server_is_no_endpoint_picker(pages: str) -> None:
     with pytest.raises(JoinError, match="is this the --metrics-port of an endpoint picker"):
-        join([make_record(0, request_id="other")], decisions=pages, tell=lambda _: None)
+        join([make_record(0, request_id="other")], decisions=pages, notify=lambda _: None)
 
 
 def test_a_run_that_cannot_be_joined_keeps_its_results(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def run(token_file: Path) -> Iterator[Run]:
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    assert started.wait(timeout=10)
+    assert started.wait(timeout=60)
 
     def run(*arguments: str, has_token: bool = True) -> tuple[int, str, str]:
         token = ("--token-file", str(token_file)) if has_token else ()

@@ -85,7 +85,7 @@ def test_types_and_ranges_in_words(annotation: Any, want: tuple[str, str]) -> No
     assert next((each.type, each.range) for each in parameter_docs(params)) == want
 
 
-def test_structs_are_told_of_under_their_paths() -> None:
+def test_structs_are_reported_under_their_paths() -> None:
     docs = {each.name: (each.type, each.default, each.doc) for each in parameter_docs(Branch)}
     weight = ("integer", "3", "Its weight.")
     assert docs == {

@@ -67,10 +67,12 @@ def test_the_reference_is_that_of_the_docstrings() -> None:
         "superfluous": committed.keys() - PAGES.keys(),
         "stale": {name for name in PAGES.keys() & committed if committed[name] != PAGES[name]},
     }
-    told = "; ".join(
+    differences = "; ".join(
         f"{what}: {', '.join(sorted(names))}" for what, names in faults.items() if names
     )
-    assert not told, f"docs/plugins is not that of the docstrings, run `make docs` ({told})"
+    assert not differences, (
+        f"docs/plugins is not that of the docstrings, run `make docs` ({differences})"
+    )
 
 
 @each_plugin
@@ -197,7 +199,7 @@ def test_a_file_that_was_not_generated_is_not_overwritten(folder: Path) -> None:
     assert not (folder / "by-label.md").exists()
 
 
-def test_a_package_without_plugins_is_told(tmp_path: Path) -> None:
+def test_a_package_without_plugins_is_reported(tmp_path: Path) -> None:
     done = epp(tmp_path / "docs", "--package", "epp_plugin")
     assert done.exit_code == 2
     assert "no installed plugin is in it" in done.stderr

@@ -183,7 +183,7 @@ def test_a_session_plugin_with_getters_is_shown_without_parameters(tmp_path: Pat
     assert doc["parameters"] == []
 
 
-def test_a_session_plugin_without_a_name_is_told_so(tmp_path: Path) -> None:
+def test_a_session_plugin_without_a_name_is_reported_as_such(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(SESSION_PLUGIN.replace('name = "mine"', ""))
     done = epp("show", f"file:{tmp_path / 'mine.py'}:Mine")
     assert done.exit_code == 1
@@ -256,14 +256,14 @@ def test_a_plugin_in_a_file_is_shown_as_text(spot: str) -> None:
         ("file:nowhere", "is not of the form `file:PATH.py:ClassName`"),
     ],
 )
-def test_what_cannot_be_found_is_told(plugin_type: str, want: str) -> None:
+def test_what_cannot_be_found_is_reported(plugin_type: str, want: str) -> None:
     done = epp("show", plugin_type)
     assert done.exit_code == 1
     assert want in done.stderr
     assert done.stdout == ""
 
 
-def test_all_faults_of_a_class_are_told(tmp_path: Path) -> None:
+def test_all_faults_of_a_class_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "spot.py"
     path.write_text("from epp.scheduling import Filter\nclass Spot(Filter):\n    reads = 3\n")
     done = epp("show", f"file:{path}:Spot")

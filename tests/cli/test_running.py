@@ -46,14 +46,14 @@ print(resident() - before)
 def test_large_blocks_go_back_to_the_system(
     how: str, environment: dict[str, str], *, is_given_back: bool
 ) -> None:
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", _FREED, how],
         env=os.environ | environment,
         capture_output=True,
         text=True,
         check=True,
     )
-    left_bytes = int(told.stdout)
+    left_bytes = int(done.stdout)
     assert (left_bytes < 16 << 20) == is_given_back, left_bytes
 
 

@@ -31,7 +31,7 @@ def receiver(address: str) -> Iterator[socket.socket]:
 
 
 async def message(of: socket.socket) -> dict[str, str]:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         data = await asyncio.get_running_loop().sock_recv(of, 4096)
     return dict(line.split("=", 1) for line in data.decode().split("\n"))
 
@@ -41,7 +41,7 @@ async def no_reload() -> Sequence[str]:
 
 
 @pytest.mark.parametrize("kind", ["path", "abstract"])
-async def test_a_start_is_told_at_a_path_and_in_the_abstract_namespace(
+async def test_a_start_is_sent_to_a_path_and_in_the_abstract_namespace(
     kind: str, tmp_path: Path
 ) -> None:
     address = str(tmp_path / "notify") if kind == "path" else f"@epp-{os.getpid()}"
@@ -58,7 +58,7 @@ async def test_a_reload_begins_and_ends_and_its_fault_is_the_status(tmp_path: Pa
 
     with receiver(str(tmp_path / "notify")) as systemd:
         manager = ServiceManager(str(tmp_path / "notify"))
-        async with manager.told(asyncio.Event(), reload):
+        async with manager.notified(asyncio.Event(), reload):
             os.kill(os.getpid(), signal.SIGHUP)  # before the start: it waits
             manager.started("serving")
             assert (await message(systemd))["READY"] == "1"
@@ -74,25 +74,25 @@ async def test_a_reload_begins_and_ends_and_its_fault_is_the_status(tmp_path: Pa
             assert await message(systemd) == {"READY": "1", "STATUS": "serving"}
 
 
-async def test_a_loop_that_runs_is_told_twice_in_the_time_of_the_watchdog(tmp_path: Path) -> None:
+async def test_a_loop_that_runs_notifies_twice_in_the_time_of_the_watchdog(tmp_path: Path) -> None:
     environment = {
         "NOTIFY_SOCKET": str(tmp_path / "notify"),
         "WATCHDOG_USEC": "200000",
         "WATCHDOG_PID": str(os.getpid()),
     }
     with receiver(environment["NOTIFY_SOCKET"]) as systemd:
-        async with ServiceManager.of(environment).told(asyncio.Event(), no_reload):
+        async with ServiceManager.of(environment).notified(asyncio.Event(), no_reload):
             began = asyncio.get_running_loop().time()
             assert [await message(systemd) for _ in range(3)] == [{"WATCHDOG": "1"}] * 3
             assert 0.19 < asyncio.get_running_loop().time() - began < 2
         other = ServiceManager.of(environment | {"WATCHDOG_PID": "1"})
         stop = asyncio.Event()
-        async with other.told(stop, no_reload):
+        async with other.notified(stop, no_reload):
             stop.set()
             assert await message(systemd) == {"STOPPING": "1", "STATUS": "draining"}
 
 
-async def test_what_cannot_be_told_is_logged_and_nothing_fails(tmp_path: Path) -> None:
+async def test_what_cannot_be_sent_is_logged_and_nothing_fails(tmp_path: Path) -> None:
     with capture_logs() as logs:
         ServiceManager.of({}).started("serving")
         assert logs == []

@@ -27,8 +27,8 @@ def session(tmp_path: Path, text: str, *options: str) -> tuple[int, str, str]:
 def outcome(tmp_path: Path, text: str) -> dict[str, Any]:
     code, stdout, stderr = session(tmp_path, text, "--json")
     assert (code, stderr) == (0, "")
-    told: dict[str, Any] = json.loads(stdout)
-    return told
+    document: dict[str, Any] = json.loads(stdout)
+    return document
 
 
 ONE = """
@@ -69,7 +69,7 @@ def test_who_went_where_and_why_not(tmp_path: Path) -> None:
 
 
 def test_what_runs_already_counts_and_may_lose_its_place(tmp_path: Path) -> None:
-    told = outcome(
+    document = outcome(
         tmp_path,
         """
         queues: [{name: all}]
@@ -83,9 +83,9 @@ def test_what_runs_already_counts_and_may_lose_its_place(tmp_path: Path) -> None
         sessions: {actions: [allocate, preempt], plugins: {priority: {}}}
         """,
     )
-    assert [(each["task"], each["gpu"]) for each in told["placed"]] == [("vip-0", 0)]
-    assert told["evicted"] == [{"task": "old-0", "node": "a", "reason": "preempted by job vip"}]
-    assert told["waiting"] == [
+    assert [(each["task"], each["gpu"]) for each in document["placed"]] == [("vip-0", 0)]
+    assert document["evicted"] == [{"task": "old-0", "node": "a", "reason": "preempted by job vip"}]
+    assert document["waiting"] == [
         {"job": "old", "tasks": ["old-0"], "reasons": ["preempted by job vip"]}
     ]
 
@@ -107,11 +107,11 @@ class Never(SessionPlugin):
 
 def test_a_plugin_in_a_file_beside_the_cluster(tmp_path: Path) -> None:
     (tmp_path / "never.py").write_text(PLUGIN)
-    told = outcome(
+    document = outcome(
         tmp_path, ONE + "sessions: {plugins: {'file:never.py:Never': {arguments: {node: a}}}}\n"
     )
-    assert told["placed"] == []
-    assert [each["reasons"] for each in told["waiting"]] == [["never a"], ["never a"]]
+    assert document["placed"] == []
+    assert [each["reasons"] for each in document["waiting"]] == [["never a"], ["never a"]]
 
 
 def test_a_plugin_that_fails_is_named(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ class Meddles(SessionPlugin):
 
 
 @pytest.mark.parametrize(
-    ("does", "told"),
+    ("does", "expected"),
     [
         pytest.param(
             "ssn.add_predicate_fn(check)",
@@ -159,14 +159,14 @@ class Meddles(SessionPlugin):
     ],
 )
 def test_a_predicate_that_meddles_is_named_and_the_session_ends_as_it_should(
-    tmp_path: Path, does: str, told: str
+    tmp_path: Path, does: str, expected: str
 ) -> None:
     (tmp_path / "meddles.py").write_text(MEDDLING.format(does))
     plugins = "sessions: {plugins: {'file:meddles.py:Meddles': {}}}\n"
     code, stdout, stderr = session(tmp_path, ONE + plugins, "--json")
     assert code == 1
     assert [each["job"] for each in json.loads(stdout)["waiting"]] == ["first", "second"]
-    assert stderr.startswith(f"plugin meddles failed in predicate: {told}")
+    assert stderr.startswith(f"plugin meddles failed in predicate: {expected}")
 
 
 COUNTING = """
@@ -185,9 +185,9 @@ class Counts(SessionPlugin):
 """
 
 
-def test_handlers_of_on_configure_are_told_of_what_runs_already(tmp_path: Path) -> None:
+def test_handlers_of_on_configure_are_notified_of_what_runs_already(tmp_path: Path) -> None:
     (tmp_path / "counts.py").write_text(COUNTING)
-    told = outcome(
+    document = outcome(
         tmp_path,
         """
         queues: [{name: all}]
@@ -198,7 +198,7 @@ def test_handlers_of_on_configure_are_told_of_what_runs_already(tmp_path: Path) 
         sessions: {plugins: {'file:counts.py:Counts': {}}}
         """,
     )
-    assert [each["reasons"] for each in told["waiting"]] == [["running: ['old-0']"]]
+    assert [each["reasons"] for each in document["waiting"]] == [["running: ['old-0']"]]
 
 
 def test_an_action_that_fails_ends_the_command_with_its_error(
@@ -213,17 +213,17 @@ def test_an_action_that_fails_ends_the_command_with_its_error(
     assert stderr == "epp: the session failed: RuntimeError: out of order\n"
 
 
-def test_jobs_that_were_not_tried_are_told_that_there_is_no_room(tmp_path: Path) -> None:
-    told = outcome(tmp_path, ONE + "- {name: third, queue: all, tasks: [{name: third-0}]}\n")
-    assert [each["reasons"] for each in told["waiting"]] == [
+def test_jobs_that_were_not_tried_get_the_reason_that_there_is_no_room(tmp_path: Path) -> None:
+    document = outcome(tmp_path, ONE + "- {name: third, queue: all, tasks: [{name: third-0}]}\n")
+    assert [each["reasons"] for each in document["waiting"]] == [
         ["node a has room for 0, the task takes 1"],
         ["no node has room for any task that waits"],
     ]
 
 
-def test_a_job_that_no_action_tried_is_told_so(tmp_path: Path) -> None:
-    told = outcome(tmp_path, ONE + "sessions: {actions: [reclaim]}\n")
-    assert [each["reasons"] for each in told["waiting"]] == [
+def test_a_job_that_no_action_tried_is_reported_as_such(tmp_path: Path) -> None:
+    document = outcome(tmp_path, ONE + "sessions: {actions: [reclaim]}\n")
+    assert [each["reasons"] for each in document["waiting"]] == [
         ["no action tried it in this session"],
         ["no action tried it in this session"],
     ]
@@ -242,9 +242,9 @@ def test_a_class_in_a_file_that_is_no_session_plugin(tmp_path: Path) -> None:
 def test_the_samples_place_something_and_explain_the_rest(sample: Path) -> None:
     done = CliRunner().invoke(cli, ["session", "run", str(sample), "--json"])
     assert done.exit_code == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["placed"]
-    assert all(each["reasons"] and all(each["reasons"]) for each in told["waiting"])
+    document = json.loads(done.stdout)
+    assert document["placed"]
+    assert all(each["reasons"] and all(each["reasons"]) for each in document["waiting"])
     assert f"epp session run deploy/sessions/{sample.name}" in sample.read_text()
 
 

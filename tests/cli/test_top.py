@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from admin.site import serving
 
-from epp.cli.debug_pages import PageError
+from epp.cli.debug_pages import DebugPageError
 from epp.cli.top_frame import LiveState
 
 
@@ -18,8 +18,8 @@ async def top(*options: str) -> tuple[int, str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    told, _ = await process.communicate()
-    return process.returncode or 0, told.decode()
+    output, _ = await process.communicate()
+    return process.returncode or 0, output.decode()
 
 
 async def test_one_frame_has_the_fleet_its_traffic_and_its_problems() -> None:
@@ -87,5 +87,5 @@ async def test_a_pool_that_is_not_there_is_named() -> None:
     ],
 )
 def test_events_of_another_version_are_an_error(kind: str, data: bytes) -> None:
-    with pytest.raises(PageError, match="of another version"):
+    with pytest.raises(DebugPageError, match="of another version"):
         LiveState().take(kind, data)

@@ -32,7 +32,7 @@ WEATHER: Final = {
     },
     "required": ["city", "unit", "days", "model", "usage"],
 }
-"""Arguments of the tool in these tests; two look like what is changed and read in answers."""
+"""Arguments of the tool in these tests; two look like what is changed and read in responses."""
 
 _OBJECTS = Path(__file__).parents[2] / "deploy" / "objects"
 
@@ -44,16 +44,16 @@ class Clients:
     gateway: Gateway
     mode: Mode
     openai: AsyncOpenAI
-    """Checks every answer against its own types."""
+    """Checks every response against its own types."""
     lenient_openai: AsyncOpenAI
-    """Takes what it gets, as they do by default: not even OpenAI's own answers to streamed
+    """Takes what it gets, as they do by default: not even OpenAI's own responses to streamed
     completions (no reason to finish in most events) and embeddings (base64) are of its types."""
     anthropic: AsyncAnthropic
-    """Checks every answer against its own types."""
+    """Checks every response against its own types."""
 
     @property
     def named(self) -> str:
-        """The model as answers name it; in lean mode they do not pass through the EPP."""
+        """The model as responses name it; in lean mode they do not pass through the EPP."""
         return SERVED if self.mode is Mode.LEAN else ALIAS
 
     async def counted(self) -> "Tokens":
@@ -72,7 +72,7 @@ class Clients:
         return Tokens(*map(int, sums.values()))
 
     async def assert_counted(self, before: "Tokens", *, prompt: int, output: int) -> None:
-        """One request was counted since ``before``, or none where answers are not seen."""
+        """One request was counted since ``before``, or none where responses are not seen."""
         seen = self.mode is not Mode.LEAN
         after = await self.counted()
         assert after.requests - before.requests == (1 if seen else 0)
@@ -114,7 +114,7 @@ async def clients_of(gateway: Gateway, mode: Mode) -> AsyncIterator[Clients]:
 async def gateway_for_clients(
     mode: Mode, *, retry_after_seconds: int = 1
 ) -> AsyncIterator[Clients]:
-    """A gateway that renames models and reads every answer that it sees."""
+    """A gateway that renames models and reads every response that it sees."""
     settings = ExtProcSettings(
         sample_usage=1.0, max_body_bytes=1 << 20, retry_after_seconds=retry_after_seconds
     )

@@ -89,17 +89,17 @@ async def test_a_tool_is_called_and_its_result_answered(
 
 async def test_a_beta_whose_path_has_a_query(clients: Clients) -> None:
     before = await clients.counted()
-    answer = await clients.anthropic.beta.messages.create(
+    response = await clients.anthropic.beta.messages.create(
         model=ALIAS,
         messages=[{"role": "user", "content": "Hi"}],
         max_tokens=3,
         betas=["context-1m-2025-08-07"],
     )
-    assert answer.model == clients.named
-    await clients.assert_counted(before, prompt=answer.usage.input_tokens, output=3)
+    assert response.model == clients.named
+    await clients.assert_counted(before, prompt=response.usage.input_tokens, output=3)
 
 
-async def test_the_tokens_of_a_message_are_told_beforehand(clients: Clients) -> None:
+async def test_the_tokens_of_a_message_are_counted_beforehand(clients: Clients) -> None:
     ask: Any = {
         "model": ALIAS,
         "system": "Be brief.",
@@ -107,10 +107,10 @@ async def test_the_tokens_of_a_message_are_told_beforehand(clients: Clients) -> 
         "tools": [TOOL],
     }
     before = await clients.counted()
-    told = await clients.anthropic.messages.count_tokens(**ask)
+    count = await clients.anthropic.messages.count_tokens(**ask)
     assert await clients.counted() == before
-    answer = await clients.anthropic.messages.create(**ask, max_tokens=3)
-    assert answer.usage.input_tokens == told.input_tokens > 10
+    response = await clients.anthropic.messages.create(**ask, max_tokens=3)
+    assert response.usage.input_tokens == count.input_tokens > 10
 
 
 async def test_the_client_that_blocks(clients: Clients) -> None:

@@ -152,7 +152,7 @@ async def test_a_request_without_a_model_is_a_bad_one(client: Client) -> None:
     expected.assert_is(error, message)
 
 
-async def test_a_request_that_is_too_large_is_told_the_limit(client: Client) -> None:
+async def test_the_error_for_a_request_that_is_too_large_names_the_limit(client: Client) -> None:
     error = await refused(client, messages=[{"role": "user", "content": "x" * (1 << 20)}])
     assert error.status_code == 413
     assert "1048576" in error.message
@@ -171,7 +171,7 @@ async def test_an_error_of_the_model_server_passes_as_it_is(client: Client) -> N
 @pytest.mark.parametrize(
     "error", [errors.AdmissionDeniedError, errors.ShuttingDownError], ids=["429", "503"]
 )
-async def test_a_client_waits_as_long_as_it_is_told_and_asks_again(
+async def test_a_client_waits_as_long_as_retry_after_says_and_asks_again(
     *,
     client: Client,
     turnstile: Turnstile,
@@ -185,8 +185,8 @@ async def test_a_client_waits_as_long_as_it_is_told_and_asks_again(
 
     monkeypatch.setattr("anyio.sleep", sleep)
     turnstile.errors = [error("not yet"), error("not yet")]
-    answer = await ask(client.with_options(max_retries=2))
-    assert answer.model
+    response = await ask(client.with_options(max_retries=2))
+    assert response.model
     # Their own guess would be at most a second.
     assert slept == [RETRY_AFTER, RETRY_AFTER]
 

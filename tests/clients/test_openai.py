@@ -158,19 +158,19 @@ async def test_responses(clients: Clients) -> None:
     await clients.assert_counted(before, prompt=whole.usage.input_tokens, output=7)
 
     before = await clients.counted()
-    names, texts, answer = set(), [], None
+    names, texts, response = set(), [], None
     async for event in await clients.openai.responses.create(**ask, stream=True):
         if event.type in {"response.created", "response.in_progress", "response.completed"}:
             names.add(event.response.model)
         if event.type == "response.output_text.delta":
             texts.append(event.delta)
         if event.type == "response.completed":
-            answer = event.response
+            response = event.response
     assert names == {clients.named}
-    assert answer is not None
-    assert "".join(texts) == answer.output_text == whole.output_text
-    assert answer.usage is not None
-    await clients.assert_counted(before, prompt=answer.usage.input_tokens, output=7)
+    assert response is not None
+    assert "".join(texts) == response.output_text == whole.output_text
+    assert response.usage is not None
+    await clients.assert_counted(before, prompt=response.usage.input_tokens, output=7)
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
@@ -248,9 +248,9 @@ async def test_a_compressed_request_is_renamed_and_sent_on_plain(clients: Client
             base_url=clients.openai.base_url, api_key="none", http_client=compressing
         ) as client,
     ):
-        answer = await client.chat.completions.create(
+        response = await client.chat.completions.create(
             model=ALIAS, messages=[{"role": "user", "content": "Hi " * 1000}], max_tokens=3
         )
-    assert answer.model == clients.named
-    assert answer.usage is not None
-    assert answer.usage.prompt_tokens > 500
+    assert response.model == clients.named
+    assert response.usage is not None
+    assert response.usage.prompt_tokens > 500

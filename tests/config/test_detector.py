@@ -82,8 +82,8 @@ def test_detector_in_force(text: str, detector: str, warnings: list[str]) -> Non
     assert section is not None
     assert section.saturation_detector is not None
     assert section.saturation_detector.plugin_ref == detector
-    told = [*graph.config.warnings, *graph.warnings]
-    assert [each.text("f").split(": ", 1)[1] for each in told] == warnings
+    found = [*graph.config.warnings, *graph.warnings]
+    assert [each.text("f").split(": ", 1)[1] for each in found] == warnings
 
 
 def test_detector_filters_only_where_a_profile_names_it() -> None:

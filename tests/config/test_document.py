@@ -182,7 +182,7 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
 
 
 @pytest.mark.parametrize(("text", "said"), FAULTS.values(), ids=FAULTS)
-def test_fault_is_told_with_its_place(text: str, said: list[str]) -> None:
+def test_fault_is_reported_with_its_place(text: str, said: list[str]) -> None:
     assert problems_of(text) == said
 
 

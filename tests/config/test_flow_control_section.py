@@ -173,7 +173,7 @@ FAULTS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("text", "said"), FAULTS.values(), ids=FAULTS)
-def test_a_fault_is_told_once_with_its_place_and_mend(text: str, said: str) -> None:
+def test_a_fault_is_reported_once_with_its_place_and_mend(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as refused:
         built(text)
     (problem,) = refused.value.problems
@@ -192,19 +192,19 @@ NEVER = f"is never used: {OFF_TEXT}"
         pytest.param(BAND % "fairnessPolicyRef: queue-scorer", id="with a section full of faults"),
     ],
 )
-def test_without_the_gate_policies_are_told_that_it_is_off(section: str) -> None:
+def test_without_the_gate_policies_are_reported_as_off(section: str) -> None:
     graph = built(OFF + section)
     assert [each.message for each in graph.warnings] == [
         f"`round-robin-fairness-policy` {NEVER}",
         f"`edf-ordering-policy` {NEVER}",
         f"`priority-holdback-policy` {NEVER}",
     ]
-    told = [each.text("f") for each in graph.config.warnings]
+    found = [each.text("f") for each in graph.config.warnings]
     in_section = f"f:4:15: flowControl.priorityBands: is not in effect: {OFF_TEXT}"
-    assert told == ([in_section] if section else [])
+    assert found == ([in_section] if section else [])
 
 
-def test_with_the_gate_policies_that_are_named_are_not_told_of() -> None:
+def test_with_the_gate_policies_that_are_named_are_not_reported() -> None:
     graph = built(
         ON
         + "flowControl: {usageLimitPolicyPluginRef: priority-holdback-policy, defaultPriorityBand:"

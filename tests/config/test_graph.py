@@ -84,7 +84,7 @@ def test_profile_without_a_picker_takes_the_first_one_configured() -> None:
     assert graph.scheduler.profiles["a"].picker.name == "z"
 
 
-def test_weight_of_a_filter_is_told_of_and_changes_nothing() -> None:
+def test_weight_of_a_filter_is_reported_and_changes_nothing() -> None:
     graph = build(
         "plugins: [{type: keep-all-filter}]\n"
         "schedulingProfiles: [{name: a, plugins: [{pluginRef: keep-all-filter, weight: 2}]}]\n"

@@ -208,7 +208,7 @@ FAULTS: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize(("text", "where", "message"), FAULTS.values(), ids=FAULTS)
-def test_fault_is_told_with_its_place(text: str, where: str, message: str) -> None:
+def test_fault_is_reported_with_its_place(text: str, where: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make_builder(kinds=KINDS).build(load(text))
     (line,) = [line for line in str(caught.value).splitlines() if message in line]
@@ -216,7 +216,7 @@ def test_fault_is_told_with_its_place(text: str, where: str, message: str) -> No
     assert f"{where}: " in line
 
 
-def test_all_problems_are_told_at_once_in_the_order_of_the_file() -> None:
+def test_all_problems_are_reported_at_once_in_the_order_of_the_file() -> None:
     text = (
         "plugins:\n"
         "- {type: queue-scorrer}\n"
@@ -238,7 +238,7 @@ def test_all_problems_are_told_at_once_in_the_order_of_the_file() -> None:
     ]
 
 
-def test_fault_of_a_plugin_is_not_told_again_of_those_that_refer_to_it() -> None:
+def test_fault_of_a_plugin_is_not_reported_again_of_those_that_refer_to_it() -> None:
     with pytest.raises(ConfigError) as caught:
         build(
             "plugins: [{type: wrapping-filter, name: a, parameters: {to: b}},"

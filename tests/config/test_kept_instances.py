@@ -76,11 +76,11 @@ def test_instance_is_kept_if_nothing_that_makes_it_up_has_changed(
     text = BEFORE.replace(old, new, 1) if old else BEFORE
     after = build(text, before)
     assert kept(before, after) == ALL - rebuilt
-    told = {each.name for each in changes(before, after) if each.fate is Fate.REBUILT}
-    assert told == rebuilt
+    changed = {each.name for each in changes(before, after) if each.fate is Fate.REBUILT}
+    assert changed == rebuilt
 
 
-def test_every_change_is_told_with_its_reason() -> None:
+def test_every_change_is_reported_with_its_reason() -> None:
     before = build(BEFORE + "featureGates: []\n")
     after = build(
         "plugins:\n"

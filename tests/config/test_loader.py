@@ -209,12 +209,12 @@ def test_sessions_without_flow_control_are_warned_of(
     gates: list[str], sessions: dict[str, Any], warned: bool
 ) -> None:
     file = {"featureGates": gates, "extensions": {"sessions": sessions}}
-    told = Fault(
+    fault = Fault(
         "extensions.sessions",
         "is not in effect: the feature gate `flowControl` is off",
         on_key=True,
     )
-    assert (told in checks.warnings(file)) is warned
+    assert (fault in checks.warnings(file)) is warned
 
 
 def test_sessions_are_read_with_their_defaults() -> None:
@@ -540,11 +540,11 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
 
 
 @pytest.mark.parametrize(("text", "said"), FAULTS.values(), ids=FAULTS)
-def test_every_fault_is_told_with_line_column_and_path(text: str, said: list[str]) -> None:
+def test_every_fault_is_reported_with_line_column_and_path(text: str, said: list[str]) -> None:
     assert refusals(text) == said
 
 
-def test_five_faults_of_five_kinds_are_told_at_once() -> None:
+def test_five_faults_of_five_kinds_are_reported_at_once() -> None:
     text = """\
 apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig
@@ -576,7 +576,7 @@ schedulingProfiles:
     ]
 
 
-def test_refused_file_is_told_of_its_plugins_faults_too() -> None:
+def test_refused_file_is_reported_with_its_plugins_faults_too() -> None:
     seen: list[tuple[str, Mapping[str, Any]]] = []
 
     def inspect(plugin_type: str, parameters: Mapping[str, Any]) -> Iterator[Fault]:

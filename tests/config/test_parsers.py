@@ -79,7 +79,7 @@ def test_parser_that_can_never_be_asked_is_warned_of(text: str, path: str, messa
     assert len(graph.parsers) == 1
 
 
-def test_every_fault_of_the_list_is_told_with_its_place() -> None:
+def test_every_fault_of_the_list_is_reported_with_its_place() -> None:
     with pytest.raises(ConfigError) as refused:
         BUILDER.build(
             load_text(
@@ -101,6 +101,6 @@ def test_every_fault_of_the_list_is_told_with_its_place() -> None:
     ]
 
 
-def test_fault_of_the_deprecated_section_is_told_there() -> None:
+def test_fault_of_the_deprecated_section_is_reported_there() -> None:
     with pytest.raises(ConfigError, match=r"test.yaml:3:21: parser.pluginRef: no parser is named"):
         built("parser: {pluginRef: nope}\n")

@@ -190,7 +190,7 @@ def test_these_are_fine(tmp_path: Path, text: str) -> None:
                 pass
             """,
             0,
-            "X: it implements no extension point; inherit from one of Admitter, AnswerReporter,",
+            "X: it implements no extension point; inherit from one of Admitter, AsyncDataProducer,",
             id="no extension point",
         ),
         pytest.param(
@@ -424,12 +424,14 @@ def test_these_are_fine(tmp_path: Path, text: str) -> None:
         ),
     ],
 )
-def test_a_fault_is_told_with_its_place(tmp_path: Path, text: str, line: int, want: str) -> None:
+def test_a_fault_is_reported_with_its_place(
+    tmp_path: Path, text: str, line: int, want: str
+) -> None:
     (fault,) = check_plugin_class(load(tmp_path, text))
     assert fault.startswith(f"{tmp_path / 'plugin.py'}:{FIRST + line}: {want}")
 
 
-def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     many = load(
         tmp_path,
         """
@@ -442,7 +444,7 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     assert subjects == ["X.score", "X.score", "X.__init__"]
 
 
-def test_a_class_without_source_is_told_by_its_module() -> None:
+def test_a_class_without_source_is_named_by_its_module() -> None:
     made = type("Made", (Filter,), {"__module__": "nowhere"})
     assert check_plugin_class(made)[0].startswith("nowhere: Made.filter: Filter needs")
 

@@ -217,7 +217,7 @@ def test_a_version_that_raises_leaves_the_last_good_one_in_place(good: Path) -> 
         ),
     ],
 )
-def test_a_fault_is_told_with_file_and_line(tmp_path: Path, text: str, want: str) -> None:
+def test_a_fault_is_reported_with_file_and_line(tmp_path: Path, text: str, want: str) -> None:
     (tmp_path / "neighbour.py").touch()
     path = tmp_path / "keep.py"
     path.write_text(text)
@@ -227,7 +227,7 @@ def test_a_fault_is_told_with_file_and_line(tmp_path: Path, text: str, want: str
         assert loaded_modules() == before
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     missing = tmp_path / "missing.py"
     assert error_of(missing, "X") == (
         f"{missing}: cannot read the plugin file: no such file or directory"

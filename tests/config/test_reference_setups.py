@@ -786,7 +786,7 @@ def spelled(profile: SchedulerProfile) -> str:
     return " ".join(f"{filters} | {scorers} | {profile.picker.name}".split())
 
 
-def told(graph: PluginGraph) -> Sequence[str]:
+def warnings_of(graph: PluginGraph) -> Sequence[str]:
     problems = (*graph.config.warnings, *graph.warnings)
     return [f"{each.path}: {each.message}" for each in problems]
 
@@ -803,7 +803,7 @@ def test_setup_means_what_it_means_to_the_reference(setup: Setup) -> None:
     assert [graph.plugins[name].type for name in made] == made
     assert graph.scheduler.handler is graph.plugins[setup.handler]
     assert graph.detector is graph.plugins[setup.detector]
-    assert told(graph) == list(setup.warnings)
+    assert warnings_of(graph) == list(setup.warnings)
 
 
 @pytest.mark.parametrize("setup", SETUPS.values(), ids=SETUPS)

@@ -36,8 +36,8 @@ def test_package_that_cannot_be_imported_costs_its_own_plugins_only(
     with watched_logs() as logs:
         registry = PluginRegistry.from_entry_points()
     assert registry.get("queue-scorer")
-    (told,) = logs.entries
-    assert told["entry_point"] == "no_such_package:PLUGINS"
+    (entry,) = logs.entries
+    assert entry["entry_point"] == "no_such_package:PLUGINS"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_files_of_plugins_are_looked_for_beside_the_configuration(tmp_path: Path
     assert plugin_files(config) == {tmp_path / "sub/a.py", Path("/etc/b.py")}
 
 
-def test_fault_of_a_type_is_told_wherever_the_type_is_used() -> None:
+def test_fault_of_a_type_is_reported_wherever_the_type_is_used() -> None:
     types = make_registry().prepare(
         load("plugins: [{type: nope, name: a}, {type: queue-scorer}, {type: nope, name: b}]\n")
     )
@@ -120,7 +120,7 @@ def test_what_is_no_plugin_in_an_installed_package_is_left_out(
     with watched_logs() as logs:
         registry = PluginRegistry.from_entry_points()
     assert registry.get("queue-scorer")
-    assert [told["entry"] for told in logs.entries] == [repr(each) for each in NO_PLUGINS]
+    assert [line["entry"] for line in logs.entries] == [repr(each) for each in NO_PLUGINS]
 
 
 def test_installed_plugin_with_a_fault_is_the_default_of_nothing(

@@ -233,7 +233,7 @@ async def test_change_between_a_look_and_the_reading_that_is_undone_is_not_lost(
         following.cancel()
 
 
-async def test_broken_file_keeps_the_graph_and_is_told_of_once(path: Path) -> None:
+async def test_broken_file_keeps_the_graph_and_is_reported_once(path: Path) -> None:
     with watched_logs() as logs:
         async with following(path) as followed:
             graph = followed.user.graph
@@ -244,8 +244,8 @@ async def test_broken_file_keeps_the_graph_and_is_told_of_once(path: Path) -> No
             await followed.write(ONE)
             assert await followed.result() == "unchanged"
             assert followed.page()["last_reload_successful"] == 1
-    told = [event for event in logs.entries if event["log_level"] == "error"]
-    assert [event["problems"] for event in told] == [
+    errors = [event for event in logs.entries if event["log_level"] == "error"]
+    assert [event["problems"] for event in errors] == [
         [
             (
                 f"{path}:3:18: plugins[0].type: unknown plugin type `keep-all-filtr`; did you mean"
@@ -255,13 +255,13 @@ async def test_broken_file_keeps_the_graph_and_is_told_of_once(path: Path) -> No
     ]
 
 
-async def test_types_and_schema_are_told_of_together(path: Path) -> None:
+async def test_types_and_schema_are_reported_together(path: Path) -> None:
     with watched_logs() as logs:
         async with following(path) as followed:
             await followed.write(BROKEN + "unknown: 1\n")
             assert await followed.result() == "failure"
-    (told,) = [event for event in logs.entries if event["log_level"] == "error"]
-    assert len(told["problems"]) == 2
+    (entry,) = [event for event in logs.entries if event["log_level"] == "error"]
+    assert len(entry["problems"]) == 2
 
 
 async def test_file_that_is_gone_keeps_the_graph_and_may_come_back(path: Path) -> None:
@@ -362,8 +362,8 @@ class Mine(SessionPlugin):
             assert plugin.name == "ours"
     rebuilt = [each["rebuilt"] for each in logs.entries if "rebuilt" in each]
     assert rebuilt == [["extensions.sessions"]] * 2
-    (told,) = [event for event in logs.entries if event["log_level"] == "error"]
-    assert told["problems"] == [
+    (record,) = [event for event in logs.entries if event["log_level"] == "error"]
+    assert record["problems"] == [
         (
             f'{path}:3:69: extensions.sessions.plugins["file:mine.py:Mine"].arguments.size: session'
             " plugin 'file:mine.py:Mine': unknown argument 'size'; it takes: length"
@@ -416,7 +416,7 @@ async def test_graph_that_refuses_requests_is_taken_back_and_the_log_tells_why(p
             assert await followed.result() == "rollback"
             assert followed.names == {"a"}
             assert followed.page()["last_reload_successful"] == 0
-    (told,) = [each for each in logs.entries if each["log_level"] == "error"]
+    (entry,) = [each for each in logs.entries if each["log_level"] == "error"]
     expected = {
         "event": "configuration taken back because requests failed with it",
         "regressions": 10,
@@ -425,7 +425,7 @@ async def test_graph_that_refuses_requests_is_taken_back_and_the_log_tells_why(p
         "reason": "rejected",
         "first_error": "none left",
     }
-    assert expected.items() <= told.items()
+    assert expected.items() <= entry.items()
 
 
 async def test_graph_before_is_kept_as_long_as_the_reload_is_watched(path: Path) -> None:
@@ -478,7 +478,7 @@ async def test_there_is_nothing_to_take_back_before_the_first_reload(path: Path)
         assert await followed.result() == "unchanged"
 
 
-async def test_failure_to_take_back_is_told_of_and_following_goes_on(path: Path) -> None:
+async def test_failure_to_take_back_is_reported_and_following_goes_on(path: Path) -> None:
     with watched_logs() as logs:
         async with following(path) as followed:
             await followed.write(TWO)

@@ -186,7 +186,7 @@ FAULTS: dict[str, tuple[object, list[tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize(("value", "said"), FAULTS.values(), ids=FAULTS)
-def test_every_fault_is_told_with_its_path(value: object, said: list[tuple[str, str]]) -> None:
+def test_every_fault_is_reported_with_its_path(value: object, said: list[tuple[str, str]]) -> None:
     assert faults(value) == said
 
 
@@ -212,7 +212,7 @@ def test_struct_that_allows_unknown_fields_ignores_them() -> None:
     assert read({"known": 2, "more": 3}, Open).value == Open(2)
 
 
-def test_what_post_init_refuses_is_told() -> None:
+def test_what_post_init_refuses_is_reported() -> None:
     assert faults({"known": 10}, Open, "p") == [("p", "known is above 9")]
 
 
@@ -224,7 +224,7 @@ class FromEnvironment(msgspec.Struct):
     limit: int = msgspec.field(default_factory=from_nowhere)
 
 
-def test_default_that_cannot_be_made_is_told() -> None:
+def test_default_that_cannot_be_made_is_reported() -> None:
     assert faults({}, FromEnvironment, "p") == [("p", "$LIMIT is `x`; set it to a number")]
     assert read({"limit": 3}, FromEnvironment).value == FromEnvironment(3)
 

@@ -69,7 +69,7 @@ class EchoServer:
     def http1(self) -> FakeServerConnection:
         """Return the protocol of a new HTTP/1.1 connection."""
         return FakeServerConnection(
-            self._answer, self._connections, common_headers=b"", max_body_bytes=_MAX_BODY_BYTES
+            self._respond, self._connections, common_headers=b"", max_body_bytes=_MAX_BODY_BYTES
         )
 
     def echo(
@@ -80,12 +80,12 @@ class EchoServer:
         body: bytes,
         trailers: dict[str, str],
     ) -> bytes:
-        """Return the answer to a request."""
+        """Return the response to a request."""
         self.requests += 1
         echo = Echo(self.address, protocol, path, headers, body.decode(), trailers)
         return msgspec.json.encode(echo)
 
-    def _answer(self, exchange: Exchange) -> None:
+    def _respond(self, exchange: Exchange) -> None:
         if exchange.path == b"/metrics":
             page = (
                 f"vllm:num_requests_waiting {self._waiting}\n"
@@ -118,7 +118,7 @@ class _Sniffer(asyncio.Protocol):
 
 
 class _Http2(asyncio.Protocol):
-    """One HTTP/2 connection; an answer has trailers if the request has."""
+    """One HTTP/2 connection; a response has trailers if the request has."""
 
     def __init__(self, server: EchoServer) -> None:
         self._server = server
@@ -141,15 +141,15 @@ class _Http2(asyncio.Protocol):
             elif isinstance(event, h2.events.TrailersReceived):
                 self._requests[event.stream_id].trailers = _decoded(event.headers)
             elif isinstance(event, h2.events.StreamEnded):
-                self._answer(event.stream_id)
+                self._respond(event.stream_id)
         self._transport.write(self._connection.data_to_send())
 
-    def _answer(self, stream_id: int) -> None:
+    def _respond(self, stream_id: int) -> None:
         request = self._requests.pop(stream_id)
         headers, body, trailers = request.headers, bytes(request.body), request.trailers
-        answer = self._server.echo("HTTP/2", headers[":path"], headers, body, trailers)
+        response = self._server.echo("HTTP/2", headers[":path"], headers, body, trailers)
         self._connection.send_headers(stream_id, [(":status", "200")])
-        self._connection.send_data(stream_id, answer, end_stream=not trailers)
+        self._connection.send_data(stream_id, response, end_stream=not trailers)
         if trailers:
             self._connection.send_headers(stream_id, list(trailers.items()), end_stream=True)
 

@@ -55,7 +55,7 @@ schedulingProfiles:
   - pluginRef: header-based-testing-filter
   - pluginRef: random-picker
 """
-"""Goes where the client's header says; an answer tells who served."""
+"""Goes where the client's header says; a response tells who served."""
 
 ANY = """
 apiVersion: llm-d.ai/v1alpha1
@@ -68,7 +68,7 @@ schedulingProfiles:
   plugins:
   - pluginRef: random-picker
 """
-"""Goes to any endpoint; an answer tells who served."""
+"""Goes to any endpoint; a response tells who served."""
 
 
 @dataclass(slots=True)
@@ -130,10 +130,10 @@ class PoolGateway:
         answered: Counter[str] = Counter()
 
         async def ask(times: int) -> None:
-            async for answer in self.in_one_write(times, host, headers):
-                assert answer.status == 200, bytes(answer.body)
-                echo = msgspec.json.decode(answer.body, type=Echo)
-                assert answer.served == echo.headers[DESTINATION] == echo.address
+            async for response in self.in_one_write(times, host, headers):
+                assert response.status == 200, bytes(response.body)
+                echo = msgspec.json.decode(response.body, type=Echo)
+                assert response.served == echo.headers[DESTINATION] == echo.address
                 answered[echo.address] += 1
 
         async with asyncio.TaskGroup() as tasks:
@@ -143,7 +143,7 @@ class PoolGateway:
 
     async def in_one_write(
         self, times: int, host: str, headers: Mapping[str, str] = MappingProxyType({})
-    ) -> AsyncIterator["Answer"]:
+    ) -> AsyncIterator["Response"]:
         """Ask again and again over one connection; Envoy reads headers and body in one go."""
         lines = {"host": f"{host}.test", "content-length": str(len(BODY)), **headers}
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
@@ -152,10 +152,10 @@ class PoolGateway:
         connections = ConnectionPool(url.host, url.port or 80)
         try:
             for _ in range(times):
-                connection, answer = await connections.acquire(), Answer()
-                await connection.exchange(request, answer)
+                connection, response = await connections.acquire(), Response()
+                await connection.exchange(request, response)
                 connections.release(connection)
-                yield answer
+                yield response
         finally:
             await connections.aclose()
 
@@ -169,8 +169,8 @@ class PoolGateway:
             assert stats[EXT_PROC_STATS + fault] == 0, fault
 
 
-class Answer:
-    """Collects an answer."""
+class Response:
+    """Collects a response."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -186,9 +186,9 @@ class Answer:
         return True
 
 
-def echo_in(answer: httpx.Response) -> Echo:
+def echo_in(response: httpx.Response) -> Echo:
     """Return what the server that answered was sent."""
-    return msgspec.json.decode(answer.content, type=Echo)
+    return msgspec.json.decode(response.content, type=Echo)
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ with warnings.catch_warnings():
         ProtocolConfiguration,
     )
 
-__all__ = ["METHOD", "BodyMode", "answers", "asked", "routed"]
+__all__ = ["METHOD", "BodyMode", "asked", "replies", "routed"]
 
 METHOD = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
 
@@ -41,7 +41,7 @@ def asked(mode: int, pin: str, *, has_body: bool) -> Sequence[ProcessingRequest]
     return [first, body] if has_body and mode != BodyMode.NONE else [first]
 
 
-async def answers(
+async def replies(
     port: int, requests: Sequence[ProcessingRequest], *, method: str = METHOD
 ) -> list[ProcessingResponse]:
     """Return what an endpoint picker answers until Envoy leaves."""
@@ -57,8 +57,8 @@ async def answers(
         return [each async for each in process(messages(), timeout=10)]
 
 
-def routed(answer: ProcessingResponse) -> CommonResponse | None:
-    """Return the answer in which headers are changed, if this is one."""
-    part = answer.request_headers or answer.request_body
+def routed(reply: ProcessingResponse) -> CommonResponse | None:
+    """Return the reply in which headers are changed, if this is one."""
+    part = reply.request_headers or reply.request_body
     response = None if part is None else part.response
     return response if response is not None and response.header_mutation is not None else None

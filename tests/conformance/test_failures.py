@@ -53,7 +53,7 @@ schedulingProfiles:
 """Lists two endpoints, that of the session first."""
 
 
-async def test_case_5_the_one_that_served_after_a_retry_is_told_and_holds_the_load(
+async def test_case_5_the_one_that_served_after_a_retry_is_reported_and_holds_the_load(
     mode: Mode,
 ) -> None:
     dead, alive = servers = (EchoServer(), EchoServer())
@@ -66,12 +66,12 @@ async def test_case_5_the_one_that_served_after_a_retry_is_told_and_holds_the_lo
         assert endpoint is not None
         session = {"x-session-token": b64encode(endpoint.name.encode()).decode()}
         with capture_logs() as lines:
-            answer = await gateway.ask("primary", session)
+            response = await gateway.ask("primary", session)
             await gateway.assert_untouched()
-        assert answer.status_code == 200
-        echo = echo_in(answer)
+        assert response.status_code == 200
+        echo = echo_in(response)
         assert echo.headers[DESTINATION] == f"{dead.address},{alive.address}"
-        assert answer.headers[SERVED] == echo.address == alive.address
+        assert response.headers[SERVED] == echo.address == alive.address
         served_by = pool.picker.app.pool.store.find_address(alive.address)
         assert served_by is not None
         assert [line["endpoint"] for line in lines if "outcome" in line] == [served_by.name]
@@ -91,8 +91,8 @@ async def losing_its_picker(
         pools = {"primary": Pool(pods, picker)}
         async with running_gateway(pools, edit=set_failure_mode, mode=mode) as gateway:
             for address in pods.addresses:
-                answer = await gateway.ask("primary", {PIN: address})
-                assert (answer.status_code, echo_in(answer).address) == (200, address)
+                response = await gateway.ask("primary", {PIN: address})
+                assert (response.status_code, echo_in(response).address) == (200, address)
             yield gateway, stack.aclose
 
 
@@ -112,8 +112,8 @@ async def test_case_8_failing_open_any_pod_answers_without_the_endpoint_picker(
         await stop_picker()
         pool = gateway.pools["primary"]
         pin = {PIN: pool.addresses[0]}
-        async for answer in gateway.in_one_write(5, "primary", pin):
-            assert answer.status == status
+        async for response in gateway.in_one_write(5, "primary", pin):
+            assert response.status == status
             bodyless = await gateway.client.get("/v1/models", headers={"host": "primary.test"})
             assert bodyless.status_code == 200
         # Nobody steers any more: round robin.
@@ -139,9 +139,9 @@ async def test_case_12_a_pool_without_endpoints_is_503(mode: Mode) -> None:
         pool.picker.app.pool.store.replace_endpoints("--endpoint", [])
         async with running_gateway({"any": pool}, mode=mode) as gateway:
             bodyless = await gateway.client.get("/v1/models", headers={"host": "any.test"})
-            for answer in (bodyless, await gateway.ask("any")):
-                assert answer.status_code == 503
-                assert answer.headers[REASON] == "rejected-no-endpoints"
+            for response in (bodyless, await gateway.ask("any")):
+                assert response.status_code == 503
+                assert response.headers[REASON] == "rejected-no-endpoints"
             await gateway.assert_untouched()
     assert server.requests == 0
 

@@ -83,11 +83,11 @@ async def waiting_for(path: Path, pods: EchoPool) -> AsyncIterator[Pool]:
 async def status_of(picker: Picker, service: str) -> int:
     async with aio.insecure_channel(f"127.0.0.1:{picker.ports.health}") as channel:
         question = health_pb2.HealthCheckRequest(service=service)
-        answer = await health_pb2_grpc.HealthStub(channel).Check(question, timeout=10)
-    return int(answer.status)
+        response = await health_pb2_grpc.HealthStub(channel).Check(question, timeout=10)
+    return int(response.status)
 
 
-async def answer_when(gateway: PoolGateway, members: int) -> httpx.Response:
+async def ask_when(gateway: PoolGateway, members: int) -> httpx.Response:
     """Ask for a completion once Envoy takes so many endpoint pickers for healthy."""
     name = f"cluster.{EPP_CLUSTER}-late."
     async with asyncio.timeout(10):
@@ -116,11 +116,11 @@ async def test_case_16_readiness_waits_for_the_pool_and_liveness_does_not(tmp_pa
         for service in ("readiness", EXT_PROC_SERVICE, "inference-extension"):
             assert await status_of(pool.picker, service) == Status.NOT_SERVING
         assert await status_of(pool.picker, "liveness") == Status.SERVING
-        early = await answer_when(gateway, 0)
+        early = await ask_when(gateway, 0)
         assert early.status_code == 500
 
         await asyncio.to_thread(path.write_text, pods.addresses[0])
-        late = await answer_when(gateway, 1)
+        late = await ask_when(gateway, 1)
         assert (late.status_code, late.headers[SERVED]) == (200, pods.addresses[0])
         for service in ("readiness", EXT_PROC_SERVICE, "inference-extension", "liveness"):
             assert await status_of(pool.picker, service) == Status.SERVING

@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from conformance.echo import EchoPool, EchoServer
 from conformance.gateways import ANY
-from conformance.messages import METHOD, answers, asked, routed
+from conformance.messages import METHOD, asked, replies, routed
 from epp.app import Transport
 from epp.ext_proc import ExtProcSettings
 from epp.health import EXT_PROC_SERVICE
@@ -82,10 +82,10 @@ def pool() -> list[Endpoint]:
 async def test_e1_the_service_of_ext_proc_is_there_and_no_other(picker: Picker) -> None:
     assert METHOD == "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
     request = asked(FULL_DUPLEX[0], "", has_body=True)
-    received = await answers(picker.ports.grpc, request)
+    received = await replies(picker.ports.grpc, request)
     assert [each for each in received if routed(each) is not None] == received[:1]
     with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await answers(picker.ports.grpc, [], method=METHOD.replace("v3", "v2"))
+        await replies(picker.ports.grpc, [], method=METHOD.replace("v3", "v2"))
     assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
@@ -134,7 +134,7 @@ def hinted(subset: Any, modes: Modes = FULL_DUPLEX, *, follow: bool = True) -> E
 def test_e3_only_what_the_hint_names_is_chosen(subset: Any, chosen: str, modes: Modes) -> None:
     envoy = hinted(subset, modes)
     kind = "request_body" if modes == BUFFERED else "request_headers"
-    assert_routes(envoy.answers[0], kind, chosen)
+    assert_routes(envoy.replies[0], kind, chosen)
 
 
 @pytest.mark.usefixtures("wire")
@@ -152,8 +152,8 @@ def test_e3_only_what_the_hint_names_is_chosen(subset: Any, chosen: str, modes: 
 )
 def test_e4_nobody_to_choose_from_is_503(subset: Any, said: str) -> None:
     envoy = hinted(subset)
-    (answer,) = envoy.answers
-    refused = answer.immediate_response
+    (reply,) = envoy.replies
+    refused = reply.immediate_response
     assert refused.status.code == 503
     assert said in refused.body.decode()
     (reason,) = (
@@ -174,7 +174,7 @@ def test_e4_nobody_to_choose_from_is_503(subset: Any, said: str) -> None:
     ],
 )
 def test_e5_without_a_hint_all_of_the_pool_is_chosen_from(subset: Any, follow: bool) -> None:
-    assert_routes(hinted(subset, follow=follow).answers[0], "request_headers", BEST)
+    assert_routes(hinted(subset, follow=follow).replies[0], "request_headers", BEST)
 
 
 # --- what the gateway is told -----------------------------------------------------------------
@@ -191,25 +191,25 @@ class Steering(PreRequest):
         state.write(REQUEST_HEADERS_TO_SET, headers)
 
 
-def told(envoy: Envoy) -> tuple[str, str]:
+def destinations(envoy: Envoy) -> tuple[str, str]:
     """Have a request decided; return the destination that header and metadata tell."""
-    (answer,) = (each for each in envoy.post() if each.HasField("dynamic_metadata"))
-    part = getattr(answer, answer.WhichOneof("response") or "")
+    (reply,) = (each for each in envoy.post() if each.HasField("dynamic_metadata"))
+    part = getattr(reply, reply.WhichOneof("response") or "")
     headers, _ = changed_headers(part.response)
-    metadata = json_format.MessageToDict(answer.dynamic_metadata)["envoy.lb"]
+    metadata = json_format.MessageToDict(reply.dynamic_metadata)["envoy.lb"]
     return headers[DESTINATION], metadata[DESTINATION]
 
 
 @pytest.mark.parametrize("modes", MODES)
 @pytest.mark.usefixtures("wire")
-def test_e6_the_destination_is_told_in_a_header_and_in_the_metadata(modes: Modes) -> None:
-    assert told(Envoy(Epp(pool()), modes)) == (BEST, BEST)
+def test_e6_the_destination_is_sent_in_a_header_and_in_the_metadata(modes: Modes) -> None:
+    assert destinations(Envoy(Epp(pool()), modes)) == (BEST, BEST)
 
 
 @pytest.mark.usefixtures("wire")
-def test_e6_it_is_told_for_a_request_without_a_body() -> None:
-    (answer,) = Envoy(Epp(pool()), FULL_DUPLEX).request_headers(end=True)
-    assert_routes(answer, "request_headers", BEST)
+def test_e6_it_is_sent_for_a_request_without_a_body() -> None:
+    (reply,) = Envoy(Epp(pool()), FULL_DUPLEX).request_headers(end=True)
+    assert_routes(reply, "request_headers", BEST)
 
 
 @pytest.mark.parametrize(
@@ -227,13 +227,13 @@ def test_e6_it_is_told_for_a_request_without_a_body() -> None:
 def test_e7_the_value_is_a_list_of_addresses_with_ports_in_the_order_of_preference(
     addresses: Sequence[str], picks: int, value: str
 ) -> None:
-    assert told(Envoy(Epp(of(*addresses), picks=picks))) == (value, value)
+    assert destinations(Envoy(Epp(of(*addresses), picks=picks))) == (value, value)
 
 
 @pytest.mark.usefixtures("wire")
-def test_e7_a_gateway_that_takes_no_list_is_told_the_best() -> None:
+def test_e7_a_gateway_that_takes_no_list_gets_the_best() -> None:
     settings = ExtProcSettings(destination_list=False)
-    assert told(Envoy(Epp(pool(), picks=3), settings=settings)) == (BEST, BEST)
+    assert destinations(Envoy(Epp(pool(), picks=3), settings=settings)) == (BEST, BEST)
 
 
 @pytest.mark.parametrize("modes", MODES)
@@ -248,7 +248,7 @@ def test_e7_a_gateway_that_takes_no_list_is_told_the_best() -> None:
 )
 @pytest.mark.usefixtures("wire")
 def test_e8_header_and_metadata_never_differ(changed: Any, modes: Modes) -> None:
-    header, metadata = told(Envoy(Epp(pool(), **changed), modes))
+    header, metadata = destinations(Envoy(Epp(pool(), **changed), modes))
     assert header == metadata
     assert header.startswith(BEST)
 

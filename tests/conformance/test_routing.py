@@ -33,9 +33,9 @@ async def test_case_1_a_pinned_request_reaches_that_pod_as_it_was_sent(
     pool = gateway.pools["primary"]
     for address in pool.addresses:
         before = pool.reached()
-        answer = await gateway.ask("primary", {PIN: address})
-        assert answer.status_code == 200
-        echo = echo_in(answer)
+        response = await gateway.ask("primary", {PIN: address})
+        assert response.status_code == 200
+        echo = echo_in(response)
         assert (echo.address, echo.body) == (address, BODY.decode())
         assert echo.headers[DESTINATION] == address
         assert pool.reached() == {**before, address: before[address] + 1}
@@ -77,10 +77,10 @@ async def test_case_3_the_ports_of_a_pod_are_told_apart(
     assert answered.keys() == {addresses[RANKS * pod + n] for pod, n in reached}
 
 
-async def test_case_4_the_answer_tells_which_pod_served(gateway: PoolGateway) -> None:
+async def test_case_4_the_response_tells_which_pod_served(gateway: PoolGateway) -> None:
     for address in gateway.pools["primary"].addresses:
-        answer = await gateway.ask("primary", {PIN: address})
-        assert answer.headers[SERVED] == echo_in(answer).address == address
+        response = await gateway.ask("primary", {PIN: address})
+        assert response.headers[SERVED] == echo_in(response).address == address
 
 
 async def test_case_4_it_tells_so_where_envoy_knows_no_pods(
@@ -89,8 +89,8 @@ async def test_case_4_it_tells_so_where_envoy_knows_no_pods(
     primary = {"primary": pools["primary"]}
     async with running_gateway(primary, mode=mode, destination=Destination.ORIGINAL_DST) as made:
         for address in pools["primary"].addresses:
-            answer = await made.ask("primary", {PIN: address})
-            assert answer.headers[SERVED] == echo_in(answer).address == address
+            response = await made.ask("primary", {PIN: address})
+            assert response.headers[SERVED] == echo_in(response).address == address
         await made.assert_untouched()
 
 
@@ -113,9 +113,11 @@ async def test_case_7_each_route_is_answered_by_its_pool(gateway: PoolGateway, b
         union = gateway.pools["primary"].addresses + gateway.pools["secondary"].addresses
         host, path = (name, "") if by == "host" else ("paths", f"/{name}")
         for _ in range(20):
-            answer = await gateway.ask(host, {PIN: ",".join(union)}, path=f"{path}/v1/completions")
-            assert answer.status_code == 200
-            echo = echo_in(answer)
+            response = await gateway.ask(
+                host, {PIN: ",".join(union)}, path=f"{path}/v1/completions"
+            )
+            assert response.status_code == 200
+            echo = echo_in(response)
             assert echo.address in pool.addresses
             assert echo.headers[DESTINATION] == echo.address
 
@@ -157,9 +159,9 @@ async def test_case_10_a_subset_that_names_nobody_is_503(
     gateway: PoolGateway, form: str, subset: str
 ) -> None:
     before = gateway.pools["any"].reached()
-    answer = await gateway.ask("any", {form: subset})
-    assert answer.status_code == 503
-    assert answer.headers["x-llm-d-request-dropped-reason"] == "rejected-no-endpoints"
+    response = await gateway.ask("any", {form: subset})
+    assert response.status_code == 503
+    assert response.headers["x-llm-d-request-dropped-reason"] == "rejected-no-endpoints"
     assert gateway.pools["any"].reached() == before
 
 
@@ -186,8 +188,8 @@ async def test_case_15_each_pool_is_spoken_to_in_its_protocol(
     gateway: PoolGateway, name: str, protocol: str
 ) -> None:
     for address in gateway.pools[name].addresses:
-        answer = await gateway.ask(name, {PIN: address})
-        assert answer.status_code == 200
-        echo = echo_in(answer)
+        response = await gateway.ask(name, {PIN: address})
+        assert response.status_code == 200
+        echo = echo_in(response)
         assert (echo.protocol, echo.address, echo.body) == (protocol, address, BODY.decode())
-        assert answer.headers[SERVED] == address
+        assert response.headers[SERVED] == address

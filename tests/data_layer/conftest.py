@@ -1,4 +1,4 @@
-"""Fixtures: servers that give a prepared answer."""
+"""Fixtures: servers that give a prepared response."""
 
 import asyncio
 import ssl
@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from .metrics_server import Answerer, MetricsServer, StartServer
+from .metrics_server import MetricsServer, Responder, StartServer
 
 
 @pytest.fixture
 async def start_server() -> AsyncIterator[StartServer]:
     started: list[tuple[asyncio.Server, MetricsServer]] = []
 
-    async def start(answer: Answerer, tls: ssl.SSLContext | None = None) -> MetricsServer:
-        metrics_server = MetricsServer(answer)
+    async def start(respond: Responder, tls: ssl.SSLContext | None = None) -> MetricsServer:
+        metrics_server = MetricsServer(respond)
         server = await asyncio.start_server(metrics_server.serve, "127.0.0.1", 0, ssl=tls)
         host, port = server.sockets[0].getsockname()
         metrics_server.address = f"{host}:{port}"

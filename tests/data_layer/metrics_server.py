@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-Answerer = Callable[[asyncio.StreamWriter], Awaitable[None]]
+Responder = Callable[[asyncio.StreamWriter], Awaitable[None]]
 """Answers one request; a closed writer ends the connection."""
 
 
@@ -13,27 +13,27 @@ class StartServer(Protocol):
     """Starts a server on a port of its own; over TLS if there is a context."""
 
     async def __call__(
-        self, answer: Answerer, tls: ssl.SSLContext | None = None
+        self, respond: Responder, tls: ssl.SSLContext | None = None
     ) -> "MetricsServer": ...
 
 
 PAGE = b"vllm:num_requests_waiting 3\nvllm:num_requests_running 2\nvllm:kv_cache_usage_perc 0.25\n"
 
 
-def answer_bytes(raw: bytes, *, then_close: bool = False) -> Answerer:
-    """Make an answerer that writes ``raw`` as it is."""
+def raw_response(raw: bytes, *, then_close: bool = False) -> Responder:
+    """Make a responder that writes ``raw`` as it is."""
 
-    async def answer(writer: asyncio.StreamWriter) -> None:
+    async def respond(writer: asyncio.StreamWriter) -> None:
         writer.write(raw)
         if then_close:
             writer.close()
 
-    return answer
+    return respond
 
 
-def answer_page(body: bytes = PAGE, *, status: bytes = b"200 OK") -> Answerer:
-    """Make an answerer that sends ``body`` with a Content-Length."""
-    return answer_bytes(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body))
+def page_response(body: bytes = PAGE, *, status: bytes = b"200 OK") -> Responder:
+    """Make a responder that sends ``body`` with a Content-Length."""
+    return raw_response(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body))
 
 
 async def hang(writer: asyncio.StreamWriter) -> None:
@@ -46,10 +46,10 @@ async def reset(writer: asyncio.StreamWriter) -> None:
 
 
 class MetricsServer:
-    """Counts connections and requests, and answers each with the present ``answer``."""
+    """Counts connections and requests, and answers each with the present ``respond``."""
 
-    def __init__(self, answer: Answerer) -> None:
-        self.answer = answer
+    def __init__(self, respond: Responder) -> None:
+        self.respond = respond
         self.address = ""
         self.connections = 0
         self.requests: list[bytes] = []
@@ -69,7 +69,7 @@ class MetricsServer:
                 request = await reader.readuntil(b"\r\n\r\n")
                 self.requests.append(request)
                 self.request_came.set()
-                await self.answer(writer)
+                await self.respond(writer)
         except (asyncio.IncompleteReadError, asyncio.CancelledError, OSError):
             pass
         finally:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from epp.data_layer import ObjectChange, ObjectEvent, ObjectKind, ObjectListener, ObjectSource
-from epp.data_layer.object_notifications import TellOfObject
+from epp.data_layer.object_notifications import ObjectReceiver
 
 POD = ObjectKind("", "v1", "Pod")
 GADGET = ObjectKind("example.com", "v1alpha1", "Gadget")
@@ -58,10 +58,10 @@ class Feed:
     def __init__(self) -> None:
         self.wanted: Mapping[ObjectKind, frozenset[str]] = {}
         self.objects: dict[ObjectKind, list[ObjectEvent]] = {}
-        self.tell: TellOfObject = lambda event: None
+        self.receive: ObjectReceiver = lambda event: None
 
-    def follow(self, wanted: Mapping[ObjectKind, frozenset[str]], tell: TellOfObject) -> None:
-        self.wanted, self.tell = wanted, tell
+    def follow(self, wanted: Mapping[ObjectKind, frozenset[str]], receive: ObjectReceiver) -> None:
+        self.wanted, self.receive = wanted, receive
 
     def present(self, kind: ObjectKind) -> Iterable[ObjectEvent]:
         return self.objects.get(kind, ())
@@ -73,7 +73,7 @@ class Feed:
         """Tell of events, as from the API server."""
         for event in events:
             self.objects.setdefault(event.kind, []).append(event)
-            self.tell(event)
+            self.receive(event)
 
 
 def changed(name: str, kind: ObjectKind = GADGET, **spec: Any) -> ObjectEvent:

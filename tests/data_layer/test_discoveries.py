@@ -23,10 +23,10 @@ def spec(name: str, port: int = 1) -> EndpointSpec:
     return EndpointSpec(name, f"10.0.0.1:{port}")
 
 
-class Told(EndpointDiscovery):
-    """Reports what it is told to."""
+class FixedDiscovery(EndpointDiscovery):
+    """Reports the endpoints that a test gives it."""
 
-    type = "told-discovery"
+    type = "fixed-discovery"
 
     def __init__(self, name: str, *first: EndpointSpec) -> None:
         self.name = name
@@ -55,7 +55,7 @@ async def turns() -> None:
 
 @asynccontextmanager
 async def running(
-    store: EndpointStore, chosen: Told | None, *fixed: Told
+    store: EndpointStore, chosen: FixedDiscovery | None, *fixed: FixedDiscovery
 ) -> AsyncIterator[Discoveries]:
     discoveries = Discoveries(store, fixed, chosen)
     task = asyncio.create_task(discoveries.run())
@@ -75,7 +75,10 @@ def names(store: EndpointStore) -> list[str]:
 
 async def test_new_discovery_takes_the_place_of_the_old_one_in_one_step() -> None:
     store = EndpointStore()
-    old, new = Told("old", spec("a"), spec("b")), Told("new", spec("b"), spec("c"))
+    old, new = (
+        FixedDiscovery("old", spec("a"), spec("b")),
+        FixedDiscovery("new", spec("b"), spec("c")),
+    )
     async with running(store, old) as discoveries:
         shared = store.snapshot[1]
         await discoveries.prepare(new)
@@ -93,8 +96,8 @@ async def test_new_discovery_takes_the_place_of_the_old_one_in_one_step() -> Non
 
 async def test_new_discovery_of_the_same_name_takes_over_too() -> None:
     store = EndpointStore()
-    async with running(store, Told("d", spec("a"))) as discoveries:
-        new = Told("d", spec("a"), spec("b"))
+    async with running(store, FixedDiscovery("d", spec("a"))) as discoveries:
+        new = FixedDiscovery("d", spec("a"), spec("b"))
         await discoveries.prepare(new)
         before = store.snapshot[0]
         discoveries.use(new)
@@ -104,8 +107,8 @@ async def test_new_discovery_of_the_same_name_takes_over_too() -> None:
 
 async def test_last_report_before_it_is_used_counts() -> None:
     store = EndpointStore()
-    async with running(store, Told("old", spec("a"))) as discoveries:
-        new = Told("new", spec("b"))
+    async with running(store, FixedDiscovery("old", spec("a"))) as discoveries:
+        new = FixedDiscovery("new", spec("b"))
         await discoveries.prepare(new)
         new.news.put_nowait([spec("c")])
         await turns()
@@ -117,13 +120,13 @@ async def test_what_an_ended_discovery_reports_late_is_ignored() -> None:
     store = EndpointStore()
     sinks: list[EndpointSink] = []
 
-    class Leaking(Told):
+    class Leaking(FixedDiscovery):
         async def run(self, sink: EndpointSink) -> None:
             sinks.append(sink)
             await super().run(sink)
 
     async with running(store, Leaking("old", spec("a"))) as discoveries:
-        new = Told("new", spec("b"))
+        new = FixedDiscovery("new", spec("b"))
         await discoveries.prepare(new)
         discoveries.use(new)
         sinks[0].replace_endpoints("old", [spec("z")])
@@ -132,7 +135,7 @@ async def test_what_an_ended_discovery_reports_late_is_ignored() -> None:
 
 async def test_discovery_that_is_kept_runs_on() -> None:
     store = EndpointStore()
-    same = Told("d", spec("a"))
+    same = FixedDiscovery("d", spec("a"))
     async with running(store, same) as discoveries:
         await discoveries.prepare(same)
         discoveries.use(same)
@@ -143,7 +146,9 @@ async def test_discovery_that_is_kept_runs_on() -> None:
 
 async def test_discovery_that_is_dropped_takes_its_endpoints_along() -> None:
     store = EndpointStore()
-    async with running(store, Told("d", spec("a")), Told("fixed", spec("f"))) as discoveries:
+    async with running(
+        store, FixedDiscovery("d", spec("a")), FixedDiscovery("fixed", spec("f"))
+    ) as discoveries:
         await discoveries.prepare(None)
         assert names(store) == ["a", "f"]
         discoveries.use(None)
@@ -152,7 +157,7 @@ async def test_discovery_that_is_dropped_takes_its_endpoints_along() -> None:
 
 async def test_discovery_that_fails_at_its_first_look_leaves_the_old_one() -> None:
     store = EndpointStore()
-    old, new = Told("old", spec("a")), Told("new")
+    old, new = FixedDiscovery("old", spec("a")), FixedDiscovery("new")
     new.news.put_nowait(DiscoveryError("no such file"))
     async with running(store, old) as discoveries:
         with pytest.raises(DiscoveryError, match="discovery 'new': no such file"):
@@ -161,10 +166,10 @@ async def test_discovery_that_fails_at_its_first_look_leaves_the_old_one() -> No
         assert old.is_running
 
 
-async def test_bug_at_the_first_look_is_told_with_its_class() -> None:
-    new = Told("new")
+async def test_bug_at_the_first_look_is_reported_with_its_class() -> None:
+    new = FixedDiscovery("new")
     new.news.put_nowait(KeyError("port"))
-    async with running(EndpointStore(), Told("old", spec("a"))) as discoveries:
+    async with running(EndpointStore(), FixedDiscovery("old", spec("a"))) as discoveries:
         with pytest.raises(DiscoveryError, match="discovery 'new': KeyError: 'port'"):
             await discoveries.prepare(new)
 
@@ -174,7 +179,7 @@ async def test_discovery_that_finds_nothing_out_in_time_leaves_the_old_one(
     looptime: object,
 ) -> None:
     store = EndpointStore()
-    old, new = Told("old", spec("a")), Told("new")
+    old, new = FixedDiscovery("old", spec("a")), FixedDiscovery("new")
     async with running(store, old) as discoveries:
         with pytest.raises(DiscoveryError, match="'new': no report within 10 s"):
             await discoveries.prepare(new)
@@ -186,8 +191,8 @@ async def test_discovery_that_finds_nothing_out_in_time_leaves_the_old_one(
 
 async def test_clash_with_a_fixed_discovery_leaves_everything_as_it_was() -> None:
     store = EndpointStore()
-    old, new = Told("old", spec("a")), Told("new", spec("f"))
-    async with running(store, old, Told("fixed", spec("f"))) as discoveries:
+    old, new = FixedDiscovery("old", spec("a")), FixedDiscovery("new", spec("f"))
+    async with running(store, old, FixedDiscovery("fixed", spec("f"))) as discoveries:
         before = store.snapshot
         await discoveries.prepare(new)
         with pytest.raises(DuplicateEndpointError):
@@ -199,15 +204,15 @@ async def test_clash_with_a_fixed_discovery_leaves_everything_as_it_was() -> Non
 
 
 async def test_clash_of_one_of_several_reports_leaves_everything_as_it_was() -> None:
-    class Twofold(Told):
+    class Twofold(FixedDiscovery):
         async def run(self, sink: EndpointSink) -> None:
             sink.replace_endpoints("first", [spec("b")])
             sink.replace_endpoints("second", [spec("f")])
             await super().run(sink)
 
     store = EndpointStore()
-    old, new = Told("old", spec("a")), Twofold("new")
-    async with running(store, old, Told("fixed", spec("f"))) as discoveries:
+    old, new = FixedDiscovery("old", spec("a")), Twofold("new")
+    async with running(store, old, FixedDiscovery("fixed", spec("f"))) as discoveries:
         before = store.snapshot
         await discoveries.prepare(new)
         with pytest.raises(DuplicateEndpointError):
@@ -217,9 +222,9 @@ async def test_clash_of_one_of_several_reports_leaves_everything_as_it_was() -> 
         assert old.is_running
 
 
-async def test_later_fault_of_a_discovery_is_told_and_its_endpoints_stay(logs: Logs) -> None:
+async def test_later_fault_of_a_discovery_is_reported_and_its_endpoints_stay(logs: Logs) -> None:
     store = EndpointStore()
-    chosen = Told("d", spec("a"))
+    chosen = FixedDiscovery("d", spec("a"))
     async with running(store, chosen):
         chosen.news.put_nowait(RuntimeError("bug"))
         await turns()
@@ -228,7 +233,7 @@ async def test_later_fault_of_a_discovery_is_told_and_its_endpoints_stay(logs: L
 
 
 async def test_first_look_that_fails_at_the_start_is_raised() -> None:
-    chosen = Told("d")
+    chosen = FixedDiscovery("d")
     chosen.news.put_nowait(DiscoveryError("no such file"))
     with pytest.raises(ExceptionGroup) as caught:
         await Discoveries(EndpointStore(), (), chosen).run()

@@ -37,9 +37,9 @@ class Pool:
         self.store.replace_endpoints("test", specs)
 
     def drain(self, endpoint: str, **parameters: str) -> EndpointLine:
-        answer = self.calls.drain({"endpoint": endpoint, **parameters})
-        assert answer.serving == len(self.store.serving)
-        return answer.endpoint
+        response = self.calls.drain({"endpoint": endpoint, **parameters})
+        assert response.serving == len(self.store.serving)
+        return response.endpoint
 
     def undrain(self, endpoint: str) -> EndpointLine:
         return self.drain(endpoint, undo="true")

@@ -16,7 +16,7 @@ from epp.data_layer.errors import (
     ScrapeStatusError,
 )
 
-from .metrics_server import Answerer, StartServer, answer_bytes, answer_page, hang, reset
+from .metrics_server import Responder, StartServer, hang, page_response, raw_response, reset
 
 MakeCalls = Callable[..., HttpCalls]
 
@@ -38,13 +38,13 @@ async def make_calls() -> AsyncIterator[MakeCalls]:
 
 async def post(calls: HttpCalls) -> bytes:
     # Without a body: the test's server reads heads.
-    return await calls.post("/render", b"", max_answer_bytes=100)
+    return await calls.post("/render", b"", max_response_bytes=100)
 
 
 async def test_one_connection_serves_calls_one_after_the_other(
     start_server: StartServer, make_calls: MakeCalls
 ) -> None:
-    server = await start_server(answer_page(b"[1]"))
+    server = await start_server(page_response(b"[1]"))
     calls = make_calls(server.address)
     assert [await post(calls) for _ in range(3)] == [b"[1]"] * 3
     assert server.connections == 1
@@ -53,36 +53,36 @@ async def test_one_connection_serves_calls_one_after_the_other(
 
 
 @pytest.mark.parametrize(
-    ("answer", "error"),
+    ("respond", "error"),
     [
         pytest.param(
-            answer_page(b"no", status=b"500 Oops"), ScrapeStatusError, id="another status"
+            page_response(b"no", status=b"500 Oops"), ScrapeStatusError, id="another status"
         ),
-        pytest.param(answer_page(b"x" * 101), PageTooLargeError, id="too long"),
-        pytest.param(answer_bytes(b"hello\r\n\r\n"), ScrapeProtocolError, id="not HTTP"),
+        pytest.param(page_response(b"x" * 101), PageTooLargeError, id="too long"),
+        pytest.param(raw_response(b"hello\r\n\r\n"), ScrapeProtocolError, id="not HTTP"),
         pytest.param(reset, ScrapeResetError, id="a reset"),
         pytest.param(
-            answer_bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab", then_close=True),
+            raw_response(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab", then_close=True),
             ScrapeResetError,
-            id="half an answer",
+            id="half a response",
         ),
     ],
 )
 async def test_a_failure_has_its_class_and_the_next_call_its_chance(
-    start_server: StartServer, make_calls: MakeCalls, answer: Answerer, error: type[ScrapeError]
+    start_server: StartServer, make_calls: MakeCalls, respond: Responder, error: type[ScrapeError]
 ) -> None:
-    server = await start_server(answer)
+    server = await start_server(respond)
     calls = make_calls(server.address)
     with pytest.raises(error):
         await post(calls)
-    server.answer = answer_page(b"[1]")
+    server.respond = page_response(b"[1]")
     assert await post(calls) == b"[1]"
 
 
 async def test_a_status_error_tells_the_status(
     start_server: StartServer, make_calls: MakeCalls
 ) -> None:
-    server = await start_server(answer_page(b"no", status=b"422 No"))
+    server = await start_server(page_response(b"no", status=b"422 No"))
     with pytest.raises(ScrapeStatusError) as refused:
         await post(make_calls(server.address))
     assert refused.value.status == 422
@@ -96,7 +96,7 @@ async def test_nobody_there(make_calls: MakeCalls) -> None:
 async def test_a_kept_connection_that_the_server_closed_costs_no_call(
     start_server: StartServer, make_calls: MakeCalls
 ) -> None:
-    server = await start_server(answer_page(b"[1]"))
+    server = await start_server(page_response(b"[1]"))
     calls = make_calls(server.address)
     await post(calls)
     server.writers[0].transport.abort()
@@ -120,7 +120,7 @@ async def test_more_calls_than_may_wait_are_refused(
         task.cancel()
     ended = await asyncio.gather(*under_way, return_exceptions=True)
     assert all(isinstance(each, asyncio.CancelledError) for each in ended)
-    server.answer = answer_page(b"[1]")
+    server.respond = page_response(b"[1]")
     assert await post(calls) == b"[1]"  # the places are free again
 
 

@@ -20,7 +20,7 @@ from epp.data_layer.errors import (
 )
 
 from .certificates import make_ca, make_leaf
-from .metrics_server import PAGE, Answerer, StartServer, answer_bytes, answer_page, hang, reset
+from .metrics_server import PAGE, Responder, StartServer, hang, page_response, raw_response, reset
 
 MakeClient = Callable[[str], HttpClient]
 
@@ -42,7 +42,7 @@ async def make_client() -> AsyncIterator[MakeClient]:
 async def test_one_connection_serves_many_gets(
     start_server: StartServer, make_client: MakeClient
 ) -> None:
-    server = await start_server(answer_page())
+    server = await start_server(page_response())
     client = make_client(server.address)
     before = time.monotonic()
     pages = [await client.get() for _ in range(3)]
@@ -54,90 +54,90 @@ async def test_one_connection_serves_many_gets(
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "respond",
     [
         pytest.param(
-            answer_bytes(
+            raw_response(
                 b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
                 b"3\r\nvll\r\n2;x=y\r\nm:\r\n0\r\n\r\n"
             ),
             id="chunked",
         ),
         pytest.param(
-            answer_bytes(b"HTTP/1.0 200 OK\r\n\r\nvllm:", then_close=True), id="until the close"
+            raw_response(b"HTTP/1.0 200 OK\r\n\r\nvllm:", then_close=True), id="until the close"
         ),
         pytest.param(
-            answer_bytes(
+            raw_response(
                 b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 5\r\n\r\nvllm:",
                 then_close=True,
             ),
             id="not kept",
         ),
         pytest.param(
-            answer_bytes(
+            raw_response(
                 b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nvllm:"
             ),
-            id="after an informational answer",
+            id="after an informational response",
         ),
     ],
 )
 async def test_every_framing_of_a_body_is_read(
-    answer: Answerer, start_server: StartServer, make_client: MakeClient
+    respond: Responder, start_server: StartServer, make_client: MakeClient
 ) -> None:
-    server = await start_server(answer)
+    server = await start_server(respond)
     client = make_client(server.address)
     assert [(await client.get()).body for _ in range(2)] == [b"vllm:", b"vllm:"]
 
 
 @pytest.mark.parametrize(
-    ("answer", "expected"),
+    ("respond", "expected"),
     [
         pytest.param(reset, ScrapeResetError, id="reset"),
         pytest.param(
-            answer_bytes(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nvllm", then_close=True),
+            raw_response(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nvllm", then_close=True),
             ScrapeResetError,
             id="closed too early",
         ),
         pytest.param(
-            answer_bytes(b"HTTP/1.1 200 OK\r\n", then_close=True),
+            raw_response(b"HTTP/1.1 200 OK\r\n", then_close=True),
             ScrapeResetError,
             id="closed in the headers",
         ),
-        pytest.param(answer_bytes(b"SSH-2.0-x\r\n\r\n"), ScrapeProtocolError, id="not HTTP"),
+        pytest.param(raw_response(b"SSH-2.0-x\r\n\r\n"), ScrapeProtocolError, id="not HTTP"),
         pytest.param(
-            answer_page(b"no", status=b"503 Service Unavailable"), ScrapeStatusError, id="503"
+            page_response(b"no", status=b"503 Service Unavailable"), ScrapeStatusError, id="503"
         ),
-        pytest.param(answer_page(b"x" * 1001), PageTooLargeError, id="length too large"),
+        pytest.param(page_response(b"x" * 1001), PageTooLargeError, id="length too large"),
         pytest.param(
-            answer_bytes(
+            raw_response(
                 b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3e9\r\n" + b"x" * 1001
             ),
             PageTooLargeError,
             id="chunks too large",
         ),
         pytest.param(
-            answer_bytes(b"HTTP/1.1 200 OK\r\nx: " + b"y" * 70_000),
+            raw_response(b"HTTP/1.1 200 OK\r\nx: " + b"y" * 70_000),
             PageTooLargeError,
             id="header without end",
         ),
         pytest.param(
-            answer_bytes(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 3000),
+            raw_response(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 3000),
             PageTooLargeError,
-            id="informational answers without end",
+            id="informational responses without end",
         ),
     ],
 )
 async def test_a_failure_has_its_class_and_the_next_get_works(
-    answer: Answerer,
+    respond: Responder,
     expected: type[ScrapeError],
     start_server: StartServer,
     make_client: MakeClient,
 ) -> None:
-    server = await start_server(answer)
+    server = await start_server(respond)
     client = make_client(server.address)
     with pytest.raises(expected):
         await client.get()
-    server.answer = answer_page()
+    server.respond = page_response()
     assert (await client.get()).body == PAGE
 
 
@@ -152,18 +152,18 @@ async def test_a_refused_connection_names_the_address(make_client: MakeClient) -
 async def test_a_connection_dropped_while_idle_is_replaced_unnoticed(
     start_server: StartServer, make_client: MakeClient
 ) -> None:
-    server = await start_server(answer_page())
+    server = await start_server(page_response())
     client = make_client(server.address)
     await client.get()
-    server.answer = reset  # what a server does that closes just when the GET comes
+    server.respond = reset  # what a server does that closes just when the GET comes
     with pytest.raises(ScrapeResetError):
         await client.get()
     assert server.connections == 2  # asked once more on a new connection
-    server.answer = answer_page()
+    server.respond = page_response()
     assert (await client.get()).body == PAGE
 
 
-async def test_a_cancelled_get_does_not_leave_its_answer_to_the_next(
+async def test_a_cancelled_get_does_not_leave_its_response_to_the_next(
     start_server: StartServer, make_client: MakeClient
 ) -> None:
     server = await start_server(hang)
@@ -173,16 +173,16 @@ async def test_a_cancelled_get_does_not_leave_its_answer_to_the_next(
     get.cancel()
     with pytest.raises(asyncio.CancelledError):
         await get
-    server.answer = answer_page()
+    server.respond = page_response()
     assert (await client.get()).body == PAGE
     assert server.connections == 2
 
 
-async def test_an_answer_nobody_asked_for_closes_the_connection(
+async def test_a_response_nobody_asked_for_closes_the_connection(
     start_server: StartServer, make_client: MakeClient
 ) -> None:
     twice = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n" + b"a"
-    server = await start_server(answer_bytes(twice))
+    server = await start_server(raw_response(twice))
     client = make_client(server.address)
     await client.get()
     server.writers[0].write(twice)
@@ -191,14 +191,14 @@ async def test_an_answer_nobody_asked_for_closes_the_connection(
     assert server.connections == 2
 
 
-async def test_two_answers_to_one_question_close_the_connection(
+async def test_two_responses_to_one_question_close_the_connection(
     start_server: StartServer, make_client: MakeClient
 ) -> None:
     one = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n"
-    server = await start_server(answer_bytes(one + b"a" + one))
+    server = await start_server(raw_response(one + b"a" + one))
     client = make_client(server.address)
     assert (await client.get()).body == b"a"
-    server.answer = answer_bytes(one + b"b")
+    server.respond = raw_response(one + b"b")
     assert (await client.get()).body == b"b"
     assert server.connections == 2
 
@@ -217,7 +217,7 @@ async def test_a_certificate_is_checked_against_the_address(
     ca = make_ca()
     served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     served.load_cert_chain(*make_leaf(ca, tmp_path, address=name))
-    server = await start_server(answer_page(), served)
+    server = await start_server(page_response(), served)
     trusted = ca if is_trusted else make_ca()
     tls = ssl.create_default_context(cadata=trusted.pem.decode())
     client = page_opener(time.monotonic)(server.address, "/metrics", tls)

@@ -13,7 +13,7 @@ from epp_plugins.data_sources import core_metrics
 from epp_plugins.data_sources.http_sources import MetricsDataSource, MetricsParams
 
 from .certificates import make_ca, make_leaf
-from .metrics_server import StartServer, answer_page
+from .metrics_server import StartServer, page_response
 from .scraping import Binding, Observer, make_store, running
 
 
@@ -36,7 +36,7 @@ async def test_a_server_that_asks_for_a_certificate(
     served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=ca.pem.decode())
     served.verify_mode = ssl.CERT_REQUIRED
     served.load_cert_chain(chain, key)
-    server = await start_server(answer_page(), served)
+    server = await start_server(page_response(), served)
     parameters = {
         "scheme": "https",
         "insecureSkipVerify": False,

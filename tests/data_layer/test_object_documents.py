@@ -186,7 +186,7 @@ def test_a_wrong_file_is_refused_with_its_place(text: str, message: str) -> None
     assert "objects file o.yaml" in str(caught.value)
 
 
-def test_every_fault_of_an_object_is_told_in_a_line_of_its_own() -> None:
+def test_every_fault_of_an_object_is_reported_in_a_line_of_its_own() -> None:
     text = FROM_KUBECTL.replace("name: batch", "name: 3").replace("priority: 2", "prio: 2")
     with pytest.raises(ObjectFileError) as caught:
         read(text)

@@ -52,7 +52,7 @@ def test_a_kind_is_followed_once_with_the_fields_of_all_its_listeners() -> None:
     }
 
 
-def test_a_reload_tells_new_listeners_of_what_is_there_and_others_of_nothing_again() -> None:
+def test_a_reload_notifies_new_listeners_of_what_is_there_and_others_of_nothing_again() -> None:
     feed = Feed()
     notifications = ObjectNotifications(feed)
     kept, dropped, new = diary(), diary("dropped", "Pod"), diary("new")
@@ -103,7 +103,7 @@ def test_a_failure_is_logged_and_others_are_notified(logs: Logs) -> None:
     assert line["kind"] == "Gadget (example.com/v1alpha1)"
 
 
-def test_without_a_feed_each_plugin_is_told_of_once_as_bad_as_it_is(logs: Logs) -> None:
+def test_without_a_feed_each_plugin_is_reported_once_as_bad_as_it_is(logs: Logs) -> None:
     class Modest(ObjectDiary):
         needs_objects = False
 

@@ -130,12 +130,12 @@ def test_targets_are_drawn_by_their_shares(
     )
 
 
-def test_each_decision_is_told_with_its_rewrite() -> None:
-    told: list[tuple[str, str, str]] = []
+def test_each_decision_is_reported_with_its_rewrite() -> None:
+    rewrites: list[tuple[str, str, str]] = []
     store = ObjectStore(
         pool_name="pool",
         rng=random.Random(0),
-        rewritten=lambda *decision: told.append(decision),
+        rewritten=lambda *decision: rewrites.append(decision),
     )
     store.replace(
         [
@@ -144,20 +144,20 @@ def test_each_decision_is_told_with_its_rewrite() -> None:
         ]
     )
     assert [store.target_of(model) for model in ("x", "y")] == ["a", "b"]
-    assert told == [("one", "x", "a"), ("all", "y", "b")]
+    assert rewrites == [("one", "x", "a"), ("all", "y", "b")]
 
 
 def test_a_rule_without_targets_renames_nothing_and_hides_those_behind_it() -> None:
-    told: list[tuple[str, str, str]] = []
+    rewrites: list[tuple[str, str, str]] = []
     store = ObjectStore(
         pool_name="pool",
         rng=random.Random(7),
-        rewritten=lambda *decision: told.append(decision),
+        rewritten=lambda *decision: rewrites.append(decision),
     )
     empty = RewriteRule(("x",), ())
     store.replace([make_rewrite("a", empty, rule("late", "x"), RewriteRule((), ()))])
     assert [store.target_of(model) for model in ("x", "y")] == [None, None]
-    assert told == []
+    assert rewrites == []
     assert not store.renames_all()
     assert store.names().targets == set()
 
@@ -172,7 +172,7 @@ def test_draws_repeat_with_the_seed() -> None:
     assert set(draws()) == {"a", "b", "c"}
 
 
-def test_objects_of_another_pool_and_second_ones_are_left_out_and_told_once() -> None:
+def test_objects_of_another_pool_and_second_ones_are_left_out_and_reported_once() -> None:
     store = make_store()
     objects: list[Objective | Rewrite] = [
         make_objective("batch", 1, origin="a.yaml:1"),
@@ -197,7 +197,7 @@ def test_objects_of_another_pool_and_second_ones_are_left_out_and_told_once() ->
     ]
 
 
-def test_what_is_mended_and_left_out_again_is_told_again() -> None:
+def test_what_is_mended_and_left_out_again_is_reported_again() -> None:
     store = make_store()
     wrong = make_objective("chat", 3, pool="elsewhere", origin="b.yaml:9")
     with capture_logs() as logs:

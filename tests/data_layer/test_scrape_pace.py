@@ -128,7 +128,7 @@ def make_scraper(source: CostlySource, *, endpoints: int = 1) -> Scraper:
 
 
 @pytest.mark.looptime
-async def test_a_costly_page_is_asked_for_less_often_and_told_of_once() -> None:
+async def test_a_costly_page_is_asked_for_less_often_and_reported_once() -> None:
     source = CostlySource(0.04)
     with capture_logs() as logs:
         async with running(make_scraper(source)) as scraper:

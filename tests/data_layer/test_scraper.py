@@ -19,7 +19,7 @@ from epp.data_layer.load_estimates import LoadEstimates
 from epp.data_layer.plugins import DataSource, Extractor, PageClient
 from epp.scheduling import AttributeKey, Endpoint, EndpointMetrics
 
-from .metrics_server import StartServer, answer_page, hang, reset
+from .metrics_server import StartServer, hang, page_response, reset
 from .scraping import Binding, Observer, make_store, running
 
 MODEL = AttributeKey[str]("model/test")
@@ -83,8 +83,8 @@ def make_socket_scraper(store: EndpointStore, observer: Observer, **options: flo
 
 
 async def test_pages_and_loads_of_a_pool_are_swapped(start_server: StartServer) -> None:
-    first = await start_server(answer_page(b"3 2 0.25"))
-    second = await start_server(answer_page(b"8 2 0.25"))
+    first = await start_server(page_response(b"3 2 0.25"))
+    second = await start_server(page_response(b"8 2 0.25"))
     store, observer = make_store(first.address, second.address), Observer()
     async with running(make_socket_scraper(store, observer)) as scraper:
         for _ in range(10):
@@ -99,32 +99,34 @@ async def test_pages_and_loads_of_a_pool_are_swapped(start_server: StartServer) 
     assert first.connections == 1
 
 
-async def test_each_fault_keeps_the_last_page_and_is_told_once(start_server: StartServer) -> None:
-    server = await start_server(answer_page(b"3 2 0.25"))
+async def test_each_fault_keeps_the_last_page_and_is_logged_once(
+    start_server: StartServer,
+) -> None:
+    server = await start_server(page_response(b"3 2 0.25"))
     store, observer = make_store(server.address), Observer()
     with capture_logs() as logs:
         async with running(make_socket_scraper(store, observer, timeout_seconds=0.05)) as scraper:
             await observer.until("")
             state = scraper.states["ns/0", "socket"]
-            for answer, kind in (
+            for response, kind in (
                 (hang, "timeout"),
                 (reset, "reset"),
-                (answer_page(status=b"500 Oops"), "status"),
+                (page_response(status=b"500 Oops"), "status"),
             ):
-                server.answer = answer
+                server.respond = response
                 await observer.until(kind)
                 await observer.until(kind)
                 assert store.snapshot[0].metrics.waiting_requests == 3
                 assert state.polls.last is not None
                 assert state.polls.last.kind == kind
             assert state.polls.total == len(observer.kinds)
-            server.answer = answer_page(b"garbled")
+            server.respond = page_response(b"garbled")
             await observer.until("extract page")
             await observer.until("extract page")
             assert store.snapshot[0].metrics.waiting_requests == 3
             assert state.polls.last is None
             assert state.extracts["load"].in_a_row >= 2
-            server.answer = answer_page(b"4 2 0.25")
+            server.respond = page_response(b"4 2 0.25")
             await observer.until("")
             while store.snapshot[0].metrics.waiting_requests != 4:
                 await observer.until("")
@@ -140,25 +142,27 @@ async def test_each_fault_keeps_the_last_page_and_is_told_once(start_server: Sta
 
 
 @pytest.mark.usefixtures("debug_level")
-async def test_at_level_debug_repeated_faults_are_told_as_well(start_server: StartServer) -> None:
-    server = await start_server(answer_page(status=b"500 Oops"))
+async def test_at_level_debug_repeated_faults_are_reported_as_well(
+    start_server: StartServer,
+) -> None:
+    server = await start_server(page_response(status=b"500 Oops"))
     store, observer = make_store(server.address), Observer()
     with capture_logs() as logs:
         async with running(make_socket_scraper(store, observer)):
             await observer.until("status")
             await observer.until("status")
-            server.answer = answer_page(b"garbled")
+            server.respond = page_response(b"garbled")
             await observer.until("extract page")
             await observer.until("extract page")
-    told = [
+    logged = [
         (log["event"], log["log_level"], log["plugin"], log.get("failures"))
         for log in logs
         if log["event"].startswith("endpoint ") and log["event"] != "endpoint scrape recovered"
     ]
-    assert ("endpoint scrape failed", "warning", "socket", None) in told
-    assert ("endpoint scrape failed again", "debug", "socket", 2) in told
-    assert ("endpoint page not understood", "warning", "load", None) in told
-    assert ("endpoint page not understood again", "debug", "load", 2) in told
+    assert ("endpoint scrape failed", "warning", "socket", None) in logged
+    assert ("endpoint scrape failed again", "debug", "socket", 2) in logged
+    assert ("endpoint page not understood", "warning", "load", None) in logged
+    assert ("endpoint page not understood again", "debug", "load", 2) in logged
 
 
 async def test_a_server_that_refuses_is_counted() -> None:
@@ -171,7 +175,7 @@ async def test_a_server_that_refuses_is_counted() -> None:
 
 
 async def test_endpoints_are_followed_as_they_come_and_go(start_server: StartServer) -> None:
-    server = await start_server(answer_page(b"3 2 0.25"))
+    server = await start_server(page_response(b"3 2 0.25"))
     store, observer = make_store(), Observer()
     async with running(make_socket_scraper(store, observer)) as scraper:
         await asyncio.sleep(0)
@@ -433,8 +437,8 @@ async def test_slow_scrapes_do_not_overlap_and_are_no_reason_for_doubt(
             await asyncio.sleep(0.05)
             assert store.snapshot[0].load.waiting_requests == 100
         assert scraper.ages["ns/0"].interval_seconds == pytest.approx(0.3)
-    told = [entry for entry in logs.entries if entry["event"] == "endpoint page not understood"]
-    assert len(told) == len(others)
+    logged = [entry for entry in logs.entries if entry["event"] == "endpoint page not understood"]
+    assert len(logged) == len(others)
 
 
 @pytest.mark.looptime
@@ -455,12 +459,12 @@ async def test_scrapes_start_at_once_keep_their_phase_and_start_a_few_together()
     sent: dict[str, list[float]] = {}
 
     def get(address: str) -> Get:
-        async def answer() -> bytes:
+        async def respond() -> bytes:
             sent.setdefault(address, []).append(loop.time())
             await asyncio.sleep(0.003)
             return page(0)
 
-        return answer
+        return respond
 
     addresses = [str(i) for i in range(10)]
     start = loop.time()
@@ -505,7 +509,7 @@ async def raising() -> bytes:
 
 
 @pytest.mark.looptime
-async def test_the_bugs_of_plugins_stay_with_them_and_are_told_once() -> None:
+async def test_the_bugs_of_plugins_stay_with_them_and_are_reported_once() -> None:
     store, observer = make_store("a", "b"), Observer()
     good = {"a": serving(page(3)), "b": serving(page(4))}
     bad: dict[str, Get] = {"a": raising, "b": raising}
@@ -571,41 +575,44 @@ async def test_metrics_that_cannot_be_reckoned_with_are_their_extractors_fault(
             assert store.snapshot[0].metrics.waiting_requests == 3
             assert load_estimates(store.snapshot) == [3]
     assert set(observer.extract_errors) == {("fake-source", "writing-extractor", "plugin")}
-    (told,) = logs
-    assert (told["plugin"], told["error"]) == ("writing", f"it wrote {value!r} to endpoint.metrics")
+    (entry,) = logs
+    assert (entry["plugin"], entry["error"]) == (
+        "writing",
+        f"it wrote {value!r} to endpoint.metrics",
+    )
 
 
 class WrongClient(FakeClient):
     """Gives what is no page, and cannot be closed."""
 
-    def __init__(self, answer: object) -> None:
+    def __init__(self, response: object) -> None:
         super().__init__(serving(b""), [])
-        self._answer = answer
+        self._response = response
 
     async def get(self) -> Page:
-        return self._answer  # type: ignore[return-value]
+        return self._response  # type: ignore[return-value]
 
     def close(self) -> None:
         raise RuntimeError("bug in close")
 
 
 class WrongSource(FakeSource):
-    def __init__(self, answer: object) -> None:
+    def __init__(self, response: object) -> None:
         super().__init__({}, name="wrong")
-        self._answer = answer
+        self._response = response
 
     def open(self, endpoint: Endpoint) -> PageClient:
-        return WrongClient(self._answer)
+        return WrongClient(self._response)
 
 
 @pytest.mark.looptime
-@pytest.mark.parametrize("answer", [None, b"1 2 3", Page(b"1 2 3", None)])  # type: ignore[arg-type]
+@pytest.mark.parametrize("response", [None, b"1 2 3", Page(b"1 2 3", None)])  # type: ignore[arg-type]
 async def test_a_client_that_gives_no_page_and_fails_to_close_harms_nobody_else(
-    answer: object,
+    response: object,
 ) -> None:
     store, observer = make_store("a"), Observer()
     good = Binding(FakeSource({"a": serving(page(3)), "b": serving(page(4))}), [LoadExtractor()])
-    wrong = Binding(WrongSource(answer), [LoadExtractor("second")])
+    wrong = Binding(WrongSource(response), [LoadExtractor("second")])
     with capture_logs() as logs:
         async with running(make_scraper(store, good, wrong, observer=observer)):
             await asyncio.sleep(0.5)
@@ -614,21 +621,23 @@ async def test_a_client_that_gives_no_page_and_fails_to_close_harms_nobody_else(
             assert load_estimates(store.snapshot) == [4]
     assert set(observer.kinds) == {"plugin"}
     failures = [log["error"] for log in logs if log["event"] == "endpoint scrape failed"]
-    assert f"its client gave {answer!r}, which is no Page" in failures
+    assert f"its client gave {response!r}, which is no Page" in failures
     assert "RuntimeError: bug in close" in failures
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("interval", [None, "1s", float("inf"), float("nan"), -1.0])
-async def test_an_interval_that_is_none_is_told_and_the_processs_own_holds(interval: Any) -> None:
+async def test_an_interval_that_is_none_is_reported_and_the_processs_own_holds(
+    interval: Any,
+) -> None:
     store = make_store("a")
     source = FakeSource({"a": serving(page(3))}, interval_seconds=interval)
     with capture_logs() as logs:
         async with running(make_scraper(store, Binding(source, [LoadExtractor()]))):
             await asyncio.sleep(1.01)
     assert len(source.asked_at) in (21, 22)  # every 0.05 s, and once at the start
-    (told,) = logs
-    assert (told["event"], told["source"]) == (
+    (entry,) = logs
+    assert (entry["event"], entry["source"]) == (
         "source interval ignored, not a number of seconds",
         "fake",
     )
@@ -684,7 +693,7 @@ async def test_what_nobody_writes_any_more_is_taken_off_and_metrics_stay() -> No
 
 
 async def test_sources_may_be_given_before_the_scraper_runs(start_server: StartServer) -> None:
-    server = await start_server(answer_page(b"3 2 0.25"))
+    server = await start_server(page_response(b"3 2 0.25"))
     store, observer = make_store(server.address), Observer()
     scraper = Scraper(store, interval_seconds=0.01, observer=observer)
     scraper.use([Binding(SocketSource(), [LoadExtractor()])])

@@ -10,7 +10,7 @@ from epp.data_layer import HealthCheck, HttpClient, SharedConnections, page_open
 from epp.data_layer.errors import ScrapeResetError
 from epp.scheduling import Endpoint
 
-from .metrics_server import PAGE, MetricsServer, StartServer, answer_page, hang, reset
+from .metrics_server import PAGE, MetricsServer, StartServer, hang, page_response, reset
 
 MakeClient = Callable[[MetricsServer], HttpClient]
 
@@ -35,7 +35,7 @@ async def make_client() -> AsyncIterator[MakeClient]:
 async def test_clients_in_turns_need_one_connection(
     start_server: StartServer, make_client: MakeClient
 ) -> None:
-    server = await start_server(answer_page())
+    server = await start_server(page_response())
     clients = [make_client(server) for _ in range(3)]
     for _ in range(2):
         assert [(await client.get()).body for client in clients] == [PAGE] * 3
@@ -46,7 +46,7 @@ async def test_clients_in_turns_need_one_connection(
 
 
 async def test_servers_do_not_share(start_server: StartServer, make_client: MakeClient) -> None:
-    one, other = [await start_server(answer_page(body)) for body in (b"1", b"2")]
+    one, other = [await start_server(page_response(body)) for body in (b"1", b"2")]
     assert [(await make_client(server).get()).body for server in (one, other)] == [b"1", b"2"]
 
 
@@ -56,7 +56,7 @@ async def test_a_client_does_not_wait_for_the_response_of_another(
     server = await start_server(hang)
     slow = asyncio.create_task(make_client(server).get())
     await server.request_came.wait()
-    server.answer = answer_page()
+    server.respond = page_response()
     quick = make_client(server)
     assert [(await quick.get()).body for _ in range(3)] == [PAGE] * 3
     assert not slow.done()
@@ -68,7 +68,7 @@ async def test_a_client_does_not_wait_for_the_response_of_another(
 async def test_one_of_several_idle_connections_is_kept(
     start_server: StartServer, make_client: MakeClient
 ) -> None:
-    server = await start_server(answer_page())
+    server = await start_server(page_response())
     clients = [make_client(server) for _ in range(3)]
     pages = await asyncio.gather(*(client.get() for client in clients))
     assert [page.body for page in pages] == [PAGE] * 3
@@ -83,7 +83,7 @@ async def test_one_of_several_idle_connections_is_kept(
 async def test_the_connection_is_closed_with_the_last_client(
     start_server: StartServer, make_client: MakeClient
 ) -> None:
-    server = await start_server(answer_page())
+    server = await start_server(page_response())
     one, other = make_client(server), make_client(server)
     await one.get()
     one.close()
@@ -113,7 +113,7 @@ async def test_a_client_that_is_closed_during_a_get_leaves_no_connection(
 async def test_a_shared_connection_that_was_dropped_is_replaced_unnoticed(
     start_server: StartServer, make_client: MakeClient
 ) -> None:
-    server = await start_server(answer_page())
+    server = await start_server(page_response())
     one, other = make_client(server), make_client(server)
     await one.get()
     server.writers[0].transport.abort()
@@ -123,13 +123,13 @@ async def test_a_shared_connection_that_was_dropped_is_replaced_unnoticed(
 
 
 async def test_limits_of_length_are_each_clients_own(start_server: StartServer) -> None:
-    server = await start_server(answer_page(b"x" * 70_000))
+    server = await start_server(page_response(b"x" * 70_000))
     connections = SharedConnections()
     endpoint = Endpoint("ns/a", server.address)
     metrics = page_opener(time.monotonic, connections=connections)(server.address, "/metrics")
     check = HealthCheck("/health", 1.0, time.monotonic, connections=connections).open(endpoint)
     assert len((await metrics.get()).body) == 70_000
-    server.answer = answer_page(b"ok")
+    server.respond = page_response(b"ok")
     assert (await check.get()).body == b"ok"
     assert server.connections == 1
     metrics.close()
@@ -140,10 +140,10 @@ async def test_limits_of_length_are_each_clients_own(start_server: StartServer) 
 async def test_a_server_that_drops_connections_fails_all_its_clients(
     start_server: StartServer, make_client: MakeClient
 ) -> None:
-    server = await start_server(answer_page())
+    server = await start_server(page_response())
     clients = [make_client(server) for _ in range(2)]
     await clients[0].get()
-    server.answer = reset
+    server.respond = reset
     for client in clients:
         with pytest.raises(ScrapeResetError):
             await client.get()

@@ -453,15 +453,15 @@ def test_an_endpoint_that_nobody_refers_to_is_forgotten() -> None:
 
 
 @pytest.mark.usefixtures("debug_level")
-def test_at_level_debug_each_report_is_told() -> None:
+def test_at_level_debug_each_report_is_reported() -> None:
     store = EndpointStore(log_fields={"pool": "p"})
     a, b = EndpointSpec("ns/a", "1.1.1.1:1"), EndpointSpec("ns/b", "1.1.1.1:2")
     store.replace_endpoints("file", [a])
     with capture_logs() as lines:
         store.replace_endpoints("file", [replace(a, labels={"x": "y"}), b])
         store.replace_endpoints("file", [b])
-    told = [line for line in lines if line["event"] == "endpoints reported"]
+    logged = [line for line in lines if line["event"] == "endpoints reported"]
     assert [
         (line["endpoints"], line["added"], line["changed"], line["removed"], line["pool"])
-        for line in told
+        for line in logged
     ] == [({"file": 2}, 1, ["ns/a"], 0, "p"), ({"file": 1}, 0, [], 1, "p")]

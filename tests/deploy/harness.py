@@ -113,8 +113,8 @@ class Epp:
             ("encode", "x-encoder-hosts-ports"),
         ):
             picked = profiles[profile].endpoints if profile in profiles else ()
-            told = ",".join(each.endpoint.address for each in picked)
-            assert (exchange.decision.request_headers.get(header) or "") == told
+            expected = ",".join(each.endpoint.address for each in picked)
+            assert (exchange.decision.request_headers.get(header) or "") == expected
         return {
             name: [each.endpoint.name for each in result.endpoints]
             for name, result in profiles.items()

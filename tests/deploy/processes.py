@@ -33,7 +33,7 @@ async def until(
     holds: Callable[[], bool], process: asyncio.subprocess.Process | None = None
 ) -> None:
     """Wait for what another process does, unless it ends; fail after 20 s."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():
             assert process is None or process.returncode is None, "it has exited"
             await asyncio.sleep(0.01)  # nothing there tells of it
@@ -41,7 +41,7 @@ async def until(
 
 async def gateway_url(admin: httpx.AsyncClient) -> str:
     """Wait until Envoy is ready; return where it listens."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await admin.get("/ready")).status_code != httpx.codes.OK:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     listeners = (await admin.get("/listeners", params={"format": "json"})).json()

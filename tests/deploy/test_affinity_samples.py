@@ -76,7 +76,7 @@ def test_a_session_token_leads_to(token: str, wanted: str) -> None:
     epp = Epp.of("session-affinity", table)
     exchange = epp.send(headers={"x-session-token": token} if token else {})
     assert exchange.endpoint.name == wanted
-    # The answer's token is that of whoever served, so a lost session goes on.
+    # The response's token is that of whoever served, so a lost session goes on.
     assert exchange.response_started(200, {}) == {"x-session-token": token_of(wanted)}
 
 

@@ -23,9 +23,9 @@ from epp.app import App, Ports, ServeSettings
 from epp.config import DEFAULT_CONFIG, load_text
 from epp.lab.envoy import (
     EXT_PROC_STATS,
+    CheckedHosts,
     EnvoyProcess,
     GatewayConfig,
-    HealthCheck,
     Mode,
     ModelServerProtocol,
     access_log,
@@ -173,9 +173,9 @@ async def test_a_request_goes_through(name: str, fleet: Fleet, epp_with_tls: Por
     config = at_hand(BOOTSTRAPS[name], fleet, epp_port=epp_with_tls.grpc)
     async with running(render_yaml(config)) as gateway:
         for _ in range(2):
-            answer = await gateway.completion(x_gateway_destination_endpoint="127.0.0.1:1")
-            assert answer.status_code == 200, answer.text
-            assert answer.json()["usage"]["completion_tokens"] == 2
+            response = await gateway.completion(x_gateway_destination_endpoint="127.0.0.1:1")
+            assert response.status_code == 200, response.text
+            assert response.json()["usage"]["completion_tokens"] == 2
         await gateway.assert_sound(streams=2)
 
 
@@ -256,7 +256,7 @@ async def test_the_access_log_has_the_decision(made: Made, fleet: Fleet, tmp_pat
     assert served.keys() == refused.keys() == access_log.fields().keys()
     assert served["picked"] == served["endpoint"] == fleet.addresses[0]
     assert (served["status"], served["dropped"], served["request_id"]) == (200, None, "one")
-    # Microseconds and status of the answers to the headers and to the body.
+    # Microseconds and status of the responses to the headers and to the body.
     assert re.match(r"rh:\d+:0,rb:\d+:\d+:0,", served["ext_proc"])
     assert (refused["picked"], refused["endpoint"], refused["status"]) == (None, None, 429)
     assert refused["dropped"] == "rejected-saturated"
@@ -264,7 +264,7 @@ async def test_the_access_log_has_the_decision(made: Made, fleet: Fleet, tmp_pat
 
 @of_each
 async def test_the_endpoint_picker_passes_its_health_check(made: Made, fleet: Fleet) -> None:
-    config = GatewayConfig(health_checks=frozenset({HealthCheck.ENDPOINT_PICKER}))
+    config = GatewayConfig(health_checks=frozenset({CheckedHosts.ENDPOINT_PICKER}))
     async with (
         serving(fleet.addresses, health_checking=True) as ports,
         running(made(config, fleet, ports)) as gateway,
@@ -292,12 +292,12 @@ async def test_without_the_endpoint_picker_only_fail_open_answers(fleet: Fleet) 
         for gateway in closed:
             assert (await gateway.completion()).status_code == 500
         # A client that names a server: round robin goes to both all the same.
-        answers = [
+        responses = [
             await opened.completion(x_gateway_destination_endpoint=fleet.addresses[1])
             for _ in range(4)
         ]
-    assert [answer.status_code for answer in answers] == [200] * 4
-    served = sorted(answer.headers["x-served-by"] for answer in answers)
+    assert [response.status_code for response in responses] == [200] * 4
+    served = sorted(response.headers["x-served-by"] for response in responses)
     assert served == ["endpoint-0", "endpoint-0", "endpoint-1", "endpoint-1"]
 
 
@@ -312,9 +312,9 @@ async def test_a_refused_connection_is_retried_at_the_second_of_the_list(mode: M
         )
         async with running(render_yaml(config)) as gateway:
             await fleet.servers[0].refuse()
-            answers = [await gateway.completion() for _ in range(8)]
-            assert [answer.status_code for answer in answers] == [200] * 8
-            assert {answer.headers["x-served-by"] for answer in answers} == {"endpoint-1"}
+            responses = [await gateway.completion() for _ in range(8)]
+            assert [response.status_code for response in responses] == [200] * 8
+            assert {response.headers["x-served-by"] for response in responses} == {"endpoint-1"}
             # Of 8 lists with the refusing server first or second, some have it first.
             assert await gateway.count(f"cluster.{MODEL_SERVERS_CLUSTER}.upstream_rq_retry") > 0
             await gateway.assert_sound(streams=8)
@@ -329,8 +329,8 @@ async def test_a_request_goes_through_what_the_envoy_filter_patches(
         document = plain_gateway(fleet, ports)
         apply_envoy_filter(document, objects["EnvoyFilter"])
         async with running(json.dumps(document)) as gateway:
-            answer = await gateway.completion(x_gateway_destination_endpoint="127.0.0.1:1")
-            assert answer.status_code == 200
+            response = await gateway.completion(x_gateway_destination_endpoint="127.0.0.1:1")
+            assert response.status_code == 200
             await gateway.assert_sound(streams=1)
 
 

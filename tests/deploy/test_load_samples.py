@@ -157,7 +157,7 @@ def test_of_sheddable_requests_are_turned_away(
 # --- weighted-random.yaml ---------------------------------------------------------------------
 
 
-def test_servers_are_drawn_by_their_totals_and_the_gateway_is_told_a_second_one() -> None:
+def test_servers_are_drawn_by_their_totals_and_the_gateway_gets_a_second_one() -> None:
     epp = Epp.of("weighted-random", {"busy": {"waiting_requests": 50}, "b": {}, "c": {}})
     address = {endpoint.address: name for name, endpoint in epp.endpoints.items()}
     firsts: Counter[str] = Counter()

@@ -273,10 +273,10 @@ class ModelServer:
                     body = await reader.readuntil(b"\r\n0\r\n\r\n")
                 elif length := re.search(rb"content-length: *(\d+)", head, re.I):
                     body = await reader.readexactly(int(length[1]))
-                await self._answer(head, body, writer)
+                await self._respond(head, body, writer)
         writer.close()
 
-    async def _answer(self, head: bytes, body: bytes, writer: asyncio.StreamWriter) -> None:
+    async def _respond(self, head: bytes, body: bytes, writer: asyncio.StreamWriter) -> None:
         if head.startswith(b"GET"):
             writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
         elif b'"stream":true' not in body.replace(b" ", b""):
@@ -338,13 +338,13 @@ async def mapping(manifest: Manifest) -> AsyncIterator[Mapped]:
 async def health(port: int, service: str) -> int:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         request = health_pb2.HealthCheckRequest(service=service)
-        answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
-    return int(answer.status)
+        response = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
+    return int(response.status)
 
 
 async def no_more_lets_in(port: int) -> None:
     """Wait until new connections are refused."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -360,7 +360,7 @@ def completion(**more: Any) -> dict[str, Any]:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("manifest", BOTH)
-async def test_it_serves_and_stops_in_order_with_an_answer_in_flight(manifest: Manifest) -> None:
+async def test_it_serves_and_stops_in_order_with_a_response_in_flight(manifest: Manifest) -> None:
     server = ModelServer()
     async with (
         server.running(),
@@ -391,19 +391,19 @@ async def test_it_serves_and_stops_in_order_with_an_answer_in_flight(manifest: M
         assert (await client.post("/v1/completions", json=completion())).text == "{}"
 
         streamed = client.stream("POST", "/v1/completions", json=completion(stream=True))
-        answer = await stack.enter_async_context(streamed)
-        assert answer.status_code == 200
-        pieces = answer.aiter_bytes()
+        response = await stack.enter_async_context(streamed)
+        assert response.status_code == 200
+        pieces = response.aiter_bytes()
         received = await anext(pieces)
         assert received == EVENTS[0], "the rest is held"
 
         drain = await mapped.drain(admin_address)
-        # While it drains requests are scheduled still, on connections that end with the answer.
-        await until_answers_close(client)
+        # While it drains requests are scheduled still, on connections that end with the response.
+        await until_responses_close(client)
         await no_more_lets_in(client.base_url.port or 0)
         before = await looks(admin)
         while await looks(admin) < before + 3:
-            assert drain.returncode is None, "it waits for the answer in flight"
+            assert drain.returncode is None, "it waits for the response in flight"
             await asyncio.sleep(0.02)
         server.go_on.set()
         received += b"".join([piece async for piece in pieces])
@@ -421,18 +421,18 @@ async def test_it_serves_and_stops_in_order_with_an_answer_in_flight(manifest: M
 async def looks(admin: httpx.AsyncClient) -> int:
     """Connections to Envoy's admin endpoint: drain.sh makes one for each look."""
     name = "http.admin.downstream_cx_total"
-    answer = await admin.get("/stats", params={"filter": f"^{name}$", "format": "json"})
-    (found,) = answer.json()["stats"]
+    response = await admin.get("/stats", params={"filter": f"^{name}$", "format": "json"})
+    (found,) = response.json()["stats"]
     return int(found["value"])
 
 
-async def until_answers_close(client: httpx.AsyncClient) -> None:
-    """Wait until answers, all of them good, tell their clients that the connection ends."""
-    async with asyncio.timeout(20):
+async def until_responses_close(client: httpx.AsyncClient) -> None:
+    """Wait until responses, all of them good, tell their clients that the connection ends."""
+    async with asyncio.timeout(60):
         while True:
-            answer = await client.post("/v1/completions", json=completion())
-            assert answer.status_code == 200
-            if answer.headers.get("connection") == "close":
+            response = await client.post("/v1/completions", json=completion())
+            assert response.status_code == 200
+            if response.headers.get("connection") == "close":
                 return
 
 

@@ -82,8 +82,8 @@ def test_without_prefill_servers_decode_does_all_and_that_is_counted(
     epp = Epp(graph_of("pd", metrics=metrics), make_endpoints(table))
     exchange = epp.decided(PROMPT, headers={"x-prefiller-host-port": "10.6.6.6:80"})
     assert ("prefill" in exchange.decision.result.profiles) is (not counted)
-    told = exchange.decision.request_headers["x-prefiller-host-port"]
-    assert told == (None if counted else epp.endpoints["prefill-0"].address)
+    prefiller = exchange.decision.request_headers["x-prefiller-host-port"]
+    assert prefiller == (None if counted else epp.endpoints["prefill-0"].address)
     degraded = [
         sample.value
         for family in metrics.collect()
@@ -226,7 +226,7 @@ def test_a_request_goes_through_the_stages_it_needs(
     assert len(ran["decode"]) == 1
 
 
-def test_the_idlest_two_of_three_encode_servers_are_told_best_first() -> None:
+def test_the_idlest_two_of_three_encode_servers_are_listed_best_first() -> None:
     table = {
         "x": server("encode", waiting(4)),
         "y": server("encode", waiting(9)),
@@ -247,7 +247,7 @@ def test_the_idlest_two_of_three_encode_servers_are_told_best_first() -> None:
         pytest.param((0, 4, 2), "10.0.0.1:8001", id="the first"),
     ],
 )
-def test_the_gateway_is_told_the_port_and_the_server_the_rank(
+def test_the_gateway_gets_the_port_and_the_server_the_rank(
     queues: tuple[int, ...], rank: str
 ) -> None:
     epp = Epp.of("data-parallel", {f"rank-{n}": waiting(q) for n, q in enumerate(queues)})

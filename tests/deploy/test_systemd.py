@@ -100,9 +100,9 @@ async def installed(fleet: Fleet) -> AsyncIterator[tuple[Processes, socket.socke
             yield started, systemd
 
 
-async def told(systemd: socket.socket) -> dict[str, str]:
+async def notification(systemd: socket.socket) -> dict[str, str]:
     """Return the next message but for those of the watchdog."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             data = await asyncio.get_running_loop().sock_recv(systemd, 4096)
             facts = dict(line.split("=", 1) for line in data.decode().split("\n"))
@@ -135,7 +135,7 @@ async def start_picker(
 async def test_the_two_units_serve_a_request_and_stop_in_order(fleet: Fleet) -> None:
     async with installed(fleet) as (started, systemd), contextlib.AsyncExitStack() as stack:
         picker, ports = await start_picker(started)
-        assert (await told(systemd))["READY"] == "1"
+        assert (await notification(systemd))["READY"] == "1"
 
         (line,) = lines("endpoint-picker-gateway.service", "ExecStart")
         assert line[0] == f"{BIN}/envoy"
@@ -154,9 +154,9 @@ async def test_the_two_units_serve_a_request_and_stop_in_order(fleet: Fleet) -> 
         admin.base_url = httpx.URL(f"http://{address}")
         url = await gateway_url(admin)
         body = {"model": "tiny", "prompt": "Hello"}
-        answer = await client.post(f"{url}/v1/completions", json=body)
-        assert answer.status_code == 200
-        assert answer.json()["choices"]
+        response = await client.post(f"{url}/v1/completions", json=body)
+        assert response.status_code == 200
+        assert response.json()["choices"]
 
         (stopping,) = lines("endpoint-picker-gateway.service", "ExecStop")
         shell, script, admin_port, *_ = stopping
@@ -170,14 +170,16 @@ async def test_the_two_units_serve_a_request_and_stop_in_order(fleet: Fleet) -> 
         envoy.terminate()
         assert await asyncio.wait_for(envoy.wait(), 20) == 0
         picker.terminate()
-        assert (await told(systemd))["STOPPING"] == "1"
+        assert (await notification(systemd))["STOPPING"] == "1"
         assert await asyncio.wait_for(picker.wait(), 20) == 0
 
 
-async def test_a_reload_is_told_and_a_broken_file_does_not_reach_the_process(fleet: Fleet) -> None:
+async def test_a_reload_is_reported_and_a_broken_file_does_not_reach_the_process(
+    fleet: Fleet,
+) -> None:
     async with installed(fleet) as (started, systemd):
         picker, _ = await start_picker(started)
-        assert (await told(systemd))["READY"] == "1"
+        assert (await notification(systemd))["READY"] == "1"
         check, kill = lines("endpoint-picker.service", "ExecReload")
         assert kill == ["/bin/kill", "-HUP", "$MAINPID"]
         assert check[0] == f"{BIN}/epp"
@@ -185,16 +187,16 @@ async def test_a_reload_is_told_and_a_broken_file_does_not_reach_the_process(fle
         checked = await started.start(*checking)
         assert await asyncio.wait_for(checked.wait(), 20) == 0
         picker.send_signal(signal.SIGHUP)
-        assert (await told(systemd))["RELOADING"] == "1"
-        assert await told(systemd) == {"READY": "1", "STATUS": "serving"}
+        assert (await notification(systemd))["RELOADING"] == "1"
+        assert await notification(systemd) == {"READY": "1", "STATUS": "serving"}
 
         file = started.folder / "etc" / "config.yaml"
         await asyncio.to_thread(file.write_text, "plugins: [{type: no-such-plugin}]\n")
         checked = await started.start(*checking)
         assert await asyncio.wait_for(checked.wait(), 20) != 0
         picker.send_signal(signal.SIGHUP)
-        assert (await told(systemd))["RELOADING"] == "1"
-        refused = await told(systemd)
+        assert (await notification(systemd))["RELOADING"] == "1"
+        refused = await notification(systemd)
         assert refused["READY"] == "1"
         assert "no-such-plugin" in refused["STATUS"]
 

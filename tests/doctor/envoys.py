@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from epp.doctor import Diagnosis, Gateway, Row, examine_envoy
+from epp.doctor import Diagnosis, DiagnosisRow, Gateway, examine_envoy
 from epp.doctor.sources import Source, source
 
 DESTINATION = "x-gateway-destination-endpoint"
@@ -107,8 +107,8 @@ class Envoy:
             each for each in extension["mutations"] if each["remove"] not in headers
         ]
 
-    def report(self, **told: Any) -> Diagnosis:
-        return report(self.document, **told)
+    def report(self, **known: Any) -> Diagnosis:
+        return report(self.document, **known)
 
     def _found(self, kind: str, index: int) -> Json:
         found: Json = self.document["static_resources"][kind][index]
@@ -120,15 +120,15 @@ def make_envoy() -> Envoy:
     return Envoy(yaml.safe_load(SOUND))
 
 
-def report(document: object, ext_proc: str | None = None, **told: Any) -> Diagnosis:
+def report(document: object, ext_proc: str | None = None, **known: Any) -> Diagnosis:
     """All checks over a document, with the counters and the version that an admin page tells."""
     read = source(document, "test")
-    version = told.get("version", read.version)
-    given = Source(read.roots, version, told.get("counters"), read.bootstraps)
+    version = known.get("version", read.version)
+    given = Source(read.roots, version, known.get("counters"), read.bootstraps)
     return examine_envoy(Gateway(given, ext_proc))
 
 
-def rows_of(found: Diagnosis, check: str) -> list[Row]:
+def rows_of(found: Diagnosis, check: str) -> list[DiagnosisRow]:
     return [row for row in found.rows if row.check == check]
 
 

@@ -7,7 +7,7 @@ from .traps import MODES, Trap, all_of, assert_found, modes, shown, traps
 
 
 def send_ahead(envoy: Envoy) -> None:
-    """STREAMED, without waiting for the answer to the headers."""
+    """STREAMED, without waiting for the response to the headers."""
     envoy.mode.update(request_body_mode="STREAMED")
     envoy.picker.update(send_body_without_waiting_for_header_response=True)
 
@@ -89,7 +89,7 @@ TRAPS = [
             modes(response_trailer_mode="SKIP"),
             "error",
             f"{MODES}.response_trailer_mode",
-            "at the answer's first byte",
+            "at the response's first byte",
         ),
         (
             "lean, left out",

@@ -90,11 +90,11 @@ TRAPS = [
             f"{WINDOW}: 16777216",
         ),
         (
-            "the default window towards the EPP, with answers in full duplex",
+            "the default window towards the EPP, with responses in full duplex",
             all_of(FULL_DUPLEX, of_epp()),
             "warning",
             f"clusters[epp].{HTTP}.explicit_http_config.http2_protocol_options.{WINDOW}",
-            "echoed answer for a client that does not read",
+            "echoed response for a client that does not read",
         ),
     ),
     *traps(
@@ -151,7 +151,7 @@ def limit_by_filter(envoy: Envoy) -> None:
     ("check", "change"),
     [
         pytest.param("connection-limit", limit_by_filter, id="a filter limits connections"),
-        pytest.param("client-buffers", of_epp(), id="no answers go to the EPP"),
+        pytest.param("client-buffers", of_epp(), id="no responses go to the EPP"),
         pytest.param(
             "client-policy", write_objective("OVERWRITE_IF_EXISTS_OR_ADD"), id="a filter writes it"
         ),

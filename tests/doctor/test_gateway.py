@@ -88,7 +88,7 @@ def test_a_sound_gateway_has_no_trap(change: Callable[[Envoy], object]) -> None:
         pytest.param(
             "response-trailers",
             all_of(Envoy.buffered, modes(response_trailer_mode="SKIP")),
-            id="a stream with a buffered request ends with its answer",
+            id="a stream with a buffered request ends with its response",
         ),
         pytest.param(
             "buffer-limit",

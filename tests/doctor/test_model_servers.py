@@ -106,14 +106,14 @@ async def test_a_server_that_speaks_no_http(stack: ExitStack) -> None:
     server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
     server.settimeout(5)
 
-    def answer() -> None:
+    def respond() -> None:
         for _ in range(2):
             connection, _ = server.accept()
             with connection:
                 connection.recv(1000)
                 connection.sendall(b"\x00\x00\x06\x04\x00\x00\x00\x00\x00")
 
-    thread = threading.Thread(target=answer)
+    thread = threading.Thread(target=respond)
     thread.start()
     port = server.getsockname()[1]
     found = await examine([f"127.0.0.1:{port}"])

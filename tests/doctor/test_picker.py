@@ -1,4 +1,4 @@
-"""Whether the endpoint picker is called, and whether its answers take effect."""
+"""Whether the endpoint picker is called, and whether its responses take effect."""
 
 import pytest
 
@@ -59,7 +59,7 @@ TRAPS = [
     *traps(
         "observability-mode",
         (
-            "answers are dropped",
+            "replies are dropped",
             lambda e: e.picker.update(observability_mode=True),
             "error",
             f"{PICKER}.observability_mode",

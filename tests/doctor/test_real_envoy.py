@@ -22,13 +22,13 @@ from epp.doctor.names import (
 )
 from epp.ext_proc.control_headers import CONTROL_HEADERS
 from epp.lab.envoy import (
+    CheckedHosts,
     ClientHeaders,
     Destination,
     EnvoyConfigError,
     EnvoyProcess,
     GatewayConfig,
     HeaderRules,
-    HealthCheck,
     Mode,
     client_headers,
     names,
@@ -72,7 +72,7 @@ def test_there_is_nothing_to_mend_in_the_health_checks_that_it_writes(*, fail_op
         endpoints=ENDPOINTS,
         epp_host="epp.example.org",
         fail_open=fail_open,
-        health_checks=frozenset(HealthCheck),
+        health_checks=frozenset(CheckedHosts),
     )
     found = to_mend(report(yaml.safe_load(render_yaml(config))))
     assert [check for _, check in found if check.startswith("epp-health")] == []
@@ -176,8 +176,8 @@ async def test_the_admin_endpoint_tells_of_every_trap() -> None:
         host, port = await running.listener_address("gateway")
         async with httpx.AsyncClient(trust_env=False) as client:
             # Nobody listens as the EPP or as a model server: 503, and Envoy counts it.
-            answer = await client.post(f"http://{host}:{port}/v1/completions", content=b"{}")
-        assert answer.status_code == 503
+            response = await client.post(f"http://{host}:{port}/v1/completions", content=b"{}")
+        assert response.status_code == 503
         source = await asyncio.to_thread(read_admin, running.admin_url)
     assert source.version is not None
     assert source.version[:2] == (1, 40)
@@ -258,11 +258,11 @@ async def test_failing_open_with_original_dst_is_what_the_doctor_says(
         httpx.AsyncClient(trust_env=False) as client,
     ):
         host, port = await running.listener_address("gateway")
-        answer = await client.post(
+        response = await client.post(
             f"http://{host}:{port}/", content=b"{}", headers={DESTINATION: inside}
         )
-    assert answer.status_code == status
-    assert (answer.text == "secret") is (status == 200)
+    assert response.status_code == status
+    assert (response.text == "secret") is (status == 200)
 
 
 class _Pages(BaseHTTPRequestHandler):

@@ -10,7 +10,7 @@ import yaml
 
 from epp.doctor import Gateway, Level, UnreadableError, examine_envoy, read_file
 from epp.doctor.sources import source
-from epp.doctor.tree import MAX_LEVELS, Node, with_proto_names
+from epp.doctor.tree import MAX_LEVELS, ConfigNode, with_proto_names
 
 from .envoys import PICKER, Json, make_envoy, report, rows_of
 
@@ -206,7 +206,7 @@ def test_the_version_stands_in_a_dump() -> None:
     [("0.2s", 0.2), ("15s", 15.0), ("0s", 0.0), ("soon", 7.0), (3, 7.0), (None, 7.0)],
 )
 def test_durations(value: object, seconds: float) -> None:
-    assert Node(value, "").seconds(7.0) == seconds
+    assert ConfigNode(value, "").seconds(7.0) == seconds
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_durations(value: object, seconds: float) -> None:
     [(5, 5), ("33554432", 33554432), (2.0, 2), (True, 7), ("many", 7), ("٣", 7), (None, 7)],
 )
 def test_numbers(value: object, number: int) -> None:
-    assert Node(value, "").number(7) == number
+    assert ConfigNode(value, "").number(7) == number
 
 
 def test_names_of_fields_and_keys_of_maps() -> None:
@@ -235,8 +235,8 @@ def test_the_depth_is_limited() -> None:
 
 
 def test_a_place_leads_through_names_numbers_and_quoted_keys() -> None:
-    tree = Node({"a": [{"name": "x"}, {"b": {"c.d": 1}}]}, "")
+    tree = ConfigNode({"a": [{"name": "x"}, {"b": {"c.d": 1}}]}, "")
     first, second = tree.get("a").items()
     assert first.get("missing", "field").path == "a[x].missing.field"
-    assert second.get("b", "c.d") == Node(1, "a[1].b[c.d]")
+    assert second.get("b", "c.d") == ConfigNode(1, "a[1].b[c.d]")
     assert not first.get("missing")

@@ -21,7 +21,7 @@ class Trap(NamedTuple):
     level: str
     where: str
     text: str
-    told: Mapping[str, Any] = MappingProxyType({})
+    known: Mapping[str, Any] = MappingProxyType({})
 
 
 def traps(check: str, *rows: tuple[Any, ...]) -> list[Trap]:
@@ -103,10 +103,10 @@ def assert_found(trap: Trap) -> None:
     """It is found once where it is, with its level and its text."""
     envoy = make_envoy()
     trap.set(envoy)
-    told = {"counters": COUNTERS, "version": (1, 40, 0), **trap.told}
+    known = {"counters": COUNTERS, "version": (1, 40, 0), **trap.known}
     found = [
         (row.finding.level.value, row.finding.where, row.finding.text())
-        for row in rows_of(envoy.report(**told), trap.check)
+        for row in rows_of(envoy.report(**known), trap.check)
     ]
     matching = [each for each in found if each[:2] == (trap.level, trap.where)]
     assert len(matching) == 1, found

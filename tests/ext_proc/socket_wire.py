@@ -62,7 +62,7 @@ class _Handler:
 
 
 class SocketLine(Line):
-    """A call of grpcio's client; a thread reads the answers."""
+    """A call of grpcio's client; a thread reads the replies."""
 
     _handler: _Handler
 
@@ -147,9 +147,9 @@ class SocketLine(Line):
 
     def _read(self) -> None:
         try:
-            for answer in self._call:
+            for reply in self._call:
                 with self._arrived:
-                    self._received.append(answer)
+                    self._received.append(reply)
                     self._arrived.notify_all()
         except grpc.RpcError:
             pass  # the status has the same information

@@ -35,11 +35,11 @@ def test_ignored_headers_affect_no_decision_and_reach_no_model_server(
     epp = Epp(make_pool(), policies=Policies(priorities={"critical": 9}))
     envoy = Envoy(epp, FULL_DUPLEX, settings=settings)
     envoy.request_headers({**POST, **SENT, "x-mine": "1"})
-    (answer, *_) = envoy.request_body()
+    (reply, *_) = envoy.request_body()
     labels = {"fairness_id": flow, "priority": str(priority)}
     models = {"model_name": "llama", "target_model_name": "llama"}
     assert epp.value("request_total", **labels, **models) == 1
-    _, removed = changed_headers(answer.request_headers.response)
+    _, removed = changed_headers(reply.request_headers.response)
     assert removed == sorted(SENT)
 
 
@@ -73,7 +73,7 @@ def test_every_header_that_is_read_is_listed() -> None:
         "x-kv-cache-source-host-port",
     }
     read = {
-        session_affinity._ANSWER_HEADER,
+        session_affinity._RESPONSE_HEADER,
         session_affinity._SESSION_HEADER,
         *agent_identity._KNOWN,
         *slo_headers.TTFT_HEADERS,

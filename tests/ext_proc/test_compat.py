@@ -8,7 +8,7 @@ from epp.parsing import FieldMissingError, ModelMissingError, NoParserError, Not
 from epp.request_control import errors
 from epp.request_control.errors import RequestError
 from epp.scheduling import ProfileHandlerError
-from tools.harness.ext_proc import DROP_REASON, Envoy, error_answer, error_classes, error_headers
+from tools.harness.ext_proc import DROP_REASON, Envoy, error_classes, error_headers, error_response
 from tools.harness.request_control import BODY, Epp, FailingHandler, make_pool
 
 REFERENCE = ExtProcSettings(compat="reference")
@@ -67,19 +67,19 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.CostlyBodiesError, 503, "rejected-costly-bodies", "ServiceUnavailable - ours"),
     (errors.DecodedBodyTooLargeError, 413, "", "PayloadTooLarge - ours"),
     (errors.BodyTimeoutError, 408, "", "RequestTimeout - ours"),
-    (errors.AnswerTimeoutError, 504, "", "GatewayTimeout - ours"),
+    (errors.ResponseTimeoutError, 504, "", "GatewayTimeout - ours"),
 ]
 
 
 def answered(error: RequestError) -> tuple[int, str, str]:
     """Return status, drop reason and message; assert that there is no other header or text."""
-    answer = error_answer(error, REFERENCE)
-    headers = error_headers(answer)
+    reply = error_response(error, REFERENCE)
+    headers = error_headers(reply)
     reason = headers.pop(DROP_REASON, "")
     assert headers == {}
-    prefix, _, message = answer.body.decode().partition("inference error: ")
+    prefix, _, message = reply.body.decode().partition("inference error: ")
     assert prefix == ""
-    return answer.status.code, reason, message
+    return reply.status.code, reason, message
 
 
 def test_every_class_of_error_has_a_row() -> None:
@@ -88,10 +88,10 @@ def test_every_class_of_error_has_a_row() -> None:
 
 def test_an_eviction_is_answered_with_the_message_alone() -> None:
     error = errors.EvictedError("request evicted by flow control")
-    answer = error_answer(error, REFERENCE)
-    headers = error_headers(answer)
-    assert (answer.status.code, headers) == (429, {DROP_REASON: "evicted"})
-    assert answer.body == b"request evicted by flow control"
+    reply = error_response(error, REFERENCE)
+    headers = error_headers(reply)
+    assert (reply.status.code, headers) == (429, {DROP_REASON: "evicted"})
+    assert reply.body == b"request evicted by flow control"
 
 
 @pytest.mark.parametrize("row", _ROWS, ids=lambda row: row[0].__name__)
@@ -153,9 +153,9 @@ def test_a_failed_profile_handler_is_answered_as_no_target() -> None:
     envoy = Envoy(epp, settings=REFERENCE)
     envoy.request_headers()
     with capture_logs() as logs:
-        (answer,) = envoy.request_body(BODY)
-    assert answer.immediate_response.status.code == 429
-    assert answer.immediate_response.body.startswith(
+        (reply,) = envoy.request_body(BODY)
+    assert reply.immediate_response.status.code == 429
+    assert reply.immediate_response.body.startswith(
         b"inference error: ResourceExhausted - failed to find target endpoint: the endpoint picker"
     )
     (line,) = [each for each in logs if each["event"] == "request failed inside the EPP"]

@@ -27,8 +27,8 @@ def test_control_headers_are_removed_and_the_others_kept(modes: Modes) -> None:
     envoy = Envoy(Epp(make_pool()), modes)
     sent = dict.fromkeys(CONTROL_HEADERS, "1") | {"x-mine": "2", DESTINATION: "192.0.2.1:1"}
     envoy.request_headers({**POST, **sent})
-    answer = envoy.request_body()[0]
-    common = (answer.request_body if modes == BUFFERED else answer.request_headers).response
+    reply = envoy.request_body()[0]
+    common = (reply.request_body if modes == BUFFERED else reply.request_headers).response
     headers, removed = changed_headers(common)
     assert headers == {DESTINATION: "10.0.0.1:8000"}
     assert removed == sorted(CONTROL_HEADERS)
@@ -41,8 +41,8 @@ def test_control_headers_are_kept_for_a_second_endpoint_picker(modes: Modes) -> 
     settings = ExtProcSettings(keep_control_headers=True, ignored_client_headers=ignored)
     envoy = Envoy(Epp(make_pool()), modes, settings=settings)
     envoy.request_headers({**POST, **dict.fromkeys(CONTROL_HEADERS | ignored, "1")})
-    answer = envoy.request_body()[0]
-    common = (answer.request_body if modes == BUFFERED else answer.request_headers).response
+    reply = envoy.request_body()[0]
+    common = (reply.request_body if modes == BUFFERED else reply.request_headers).response
     _, removed = changed_headers(common)
     assert removed == sorted(ignored | CONTROL_HEADERS - CLIENT_CONTROL_HEADERS)
 
@@ -52,8 +52,8 @@ def test_without_control_headers_there_is_nothing_to_keep() -> None:
         Epp(make_pool()), FULL_DUPLEX, settings=ExtProcSettings(keep_control_headers=True)
     )
     envoy.request_headers({**POST, "x-llm-d-inference-objective": "chat"})
-    answer = envoy.request_body()[0]
-    assert changed_headers(answer.request_headers.response) == ({DESTINATION: "10.0.0.1:8000"}, [])
+    reply = envoy.request_body()[0]
+    assert changed_headers(reply.request_headers.response) == ({DESTINATION: "10.0.0.1:8000"}, [])
 
 
 REPEATED = [("x-tag", "a"), ("cookie", "a=1"), ("x-tag", "b"), ("cookie", "b=2"), ("x-tag", "a")]
@@ -66,8 +66,8 @@ def test_repeated_request_headers_pass_unchanged(modes: Modes, target: str) -> N
     envoy = Envoy(Epp(make_pool()), modes)
     control = [("x-llm-d-model-name-rewrite", ""), ("x-llm-d-model-name-rewrite", target)]
     envoy.request_headers([*POST.items(), *REPEATED, *control, ("content-length", "37")])
-    answer = envoy.request_body()[0]
-    common = (answer.request_body if modes == BUFFERED else answer.request_headers).response
+    reply = envoy.request_body()[0]
+    common = (reply.request_body if modes == BUFFERED else reply.request_headers).response
     headers, removed = changed_headers(common)
     assert removed == ["x-llm-d-model-name-rewrite"]
     assert set(headers) == {DESTINATION} | ({"content-length"} if target else set())
@@ -76,8 +76,8 @@ def test_repeated_request_headers_pass_unchanged(modes: Modes, target: str) -> N
 def test_a_missing_request_id_is_added_to_repeated_headers() -> None:
     envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
     envoy.request_headers([(":method", "POST"), (":path", "/v1/completions"), *REPEATED])
-    answer = envoy.request_body()[0]
-    headers, removed = changed_headers(answer.request_headers.response)
+    reply = envoy.request_body()[0]
+    headers, removed = changed_headers(reply.request_headers.response)
     assert removed == []
     assert set(headers) == {DESTINATION, "x-request-id"}
 
@@ -100,8 +100,8 @@ def test_repeated_response_headers_pass_unchanged(plugins: list[Stamping]) -> No
     envoy = Envoy(Epp(make_pool(), plugins=plugins), FULL_DUPLEX)
     envoy.post()
     cookies = [("set-cookie", "a=1"), ("set-cookie", "b=2"), ("vary", "x"), ("vary", "y")]
-    (answer,) = envoy.response_headers(headers=cookies)
-    headers, removed = changed_headers(answer.response_headers.response)
+    (reply,) = envoy.response_headers(headers=cookies)
+    headers, removed = changed_headers(reply.response_headers.response)
     assert removed == []
     assert headers == ({"x-stamp": "1"} if plugins else {})
 
@@ -111,8 +111,8 @@ def test_a_cookie_of_a_plugin_is_added_to_those_of_the_model_server() -> None:
     stamping.header = "set-cookie"
     envoy = Envoy(Epp(make_pool(), plugins=[stamping]), FULL_DUPLEX)
     envoy.post()
-    (answer,) = envoy.response_headers(headers=[("set-cookie", "a=1")])
-    (option,) = answer.response_headers.response.header_mutation.set_headers
+    (reply,) = envoy.response_headers(headers=[("set-cookie", "a=1")])
+    (option,) = reply.response_headers.response.header_mutation.set_headers
     assert (option.header.key, option.header.raw_value) == ("set-cookie", b"1")
     assert option.append_action == pb.HeaderValueOption.APPEND_IF_EXISTS_OR_ADD
 
@@ -121,8 +121,8 @@ def test_control_headers_are_removed_along_with_other_changes() -> None:
     envoy = Envoy(Epp(make_pool()), BUFFERED)
     headers = {**POST, "x-llm-d-model-name-rewrite": "other", "content-length": str(len(BODY))}
     envoy.request_headers(headers)
-    (answer,) = envoy.request_body()
-    headers, removed = changed_headers(answer.request_body.response)
+    (reply,) = envoy.request_body()
+    headers, removed = changed_headers(reply.request_body.response)
     assert removed == ["x-llm-d-model-name-rewrite"]
     assert "content-length" in headers
 

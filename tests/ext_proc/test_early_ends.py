@@ -62,8 +62,8 @@ def test_a_refusal_before_the_body_is_whole_is_recorded(
     recorded = Recorded()
     envoy = Envoy(recorded.epp, FULL_DUPLEX, settings=ExtProcSettings(max_body_bytes=100))
     end(envoy)
-    (answer,) = envoy.take()
-    assert answer.immediate_response.status.code == status
+    (reply,) = envoy.take()
+    assert reply.immediate_response.status.code == status
     (line,) = recorded.page().decisions
     record = recorded.record(line.request_id)
     assert (record.status, record.outcome, record.endpoint) == (status, "refused", "")

@@ -32,11 +32,11 @@ def test_an_eviction_before_the_response_is_answered_and_released_once(
     with capture_logs() as lines:
         evict(wire, envoy)
         evict(wire, envoy)
-    (answer,) = envoy.answers
-    told = answer.immediate_response
-    headers = error_headers(told)
-    assert (told.status.code, headers["x-llm-d-request-dropped-reason"]) == (429, "evicted")
-    assert json.loads(told.body)["error"]["message"] == "request evicted by flow control"
+    (reply,) = envoy.replies
+    error = reply.immediate_response
+    headers = error_headers(error)
+    assert (error.status.code, headers["x-llm-d-request-dropped-reason"]) == (429, "evicted")
+    assert json.loads(error.body)["error"]["message"] == "request evicted by flow control"
     assert envoy.finished == [(0, "")]
     assert [(line["event"], line["outcome"]) for line in lines] == [("request finished", "evicted")]
     assert [cause for _, cause in noting.ends] == [EndCause.EVICTED]
@@ -64,7 +64,7 @@ def ended(envoy: Envoy) -> None:
     "until",
     [
         pytest.param(half_a_body, id="not yet decided"),
-        pytest.param(begun, id="its answer has begun"),
+        pytest.param(begun, id="its response has begun"),
         pytest.param(ended, id="over"),
     ],
 )
@@ -77,5 +77,5 @@ def test_an_eviction_in_another_state_does_nothing(
     envoy.take()
     before = envoy.finished, list(noting.ends)
     evict(wire, envoy)
-    assert envoy.answers == []
+    assert envoy.replies == []
     assert (envoy.finished, noting.ends) == before

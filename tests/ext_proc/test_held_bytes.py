@@ -82,8 +82,8 @@ def test_a_rewritten_body_is_released_with_the_original(modes: Modes) -> None:
     epp = Epp(make_pool(), policies=Policies(targets={"llama": "alpaca"}))
     exchanges: list[RoutedRequest] = []
     envoy = PatientEnvoy(epp, modes, kind=None, change=exchanges.append)
-    answers = envoy.post()
-    assert b"alpaca" in b"".join(each.SerializeToString() for each in answers)
+    replies = envoy.post()
+    assert b"alpaca" in b"".join(each.SerializeToString() for each in replies)
     (exchange,) = exchanges
     assert (exchange.body, exchange.request.prompt) == (b"", b"")
     assert exchange.is_renamed
@@ -160,12 +160,12 @@ def test_beyond_the_limit_a_request_is_refused_if_no_body_can_be_evicted() -> No
     first = waiting(epp, 400)
     waiting(epp, 300, first)
     surplus = waiting(epp, 21, first)
-    (answer,) = surplus.answers
-    assert answer.immediate_response.status.code == 503
-    headers = error_headers(answer.immediate_response)
+    (reply,) = surplus.replies
+    assert reply.immediate_response.status.code == 503
+    headers = error_headers(reply.immediate_response)
     assert headers["retry-after"] == "1"
     assert headers["x-llm-d-request-dropped-reason"] == "rejected-held-bytes"
-    assert b"hold 700 bytes already" in answer.immediate_response.body
+    assert b"hold 700 bytes already" in reply.immediate_response.body
     assert surplus.finished == [(0, "")]
     assert epp.value("request_limit_exceeded_total", limit="held-bytes") == 1
     assert first.service.held.used_bytes == 700
@@ -184,7 +184,7 @@ def test_a_large_stalled_body_is_evicted_for_others() -> None:
     newcomer.request_headers()
     assert_routes(newcomer.request_body(BODY)[0], "request_headers", A)
     assert first.statuses == [503]
-    assert b"memory is short" in first.answers[0].immediate_response.body
+    assert b"memory is short" in first.replies[0].immediate_response.body
     assert second.statuses == []
     assert first.service.held.used_bytes == 300
     assert epp.value("request_limit_exceeded_total", limit="held-bytes-evicted") == 1
@@ -289,7 +289,7 @@ def test_all_but_a_few_bodies_wait_when_memory_is_short() -> None:
     first.request_body(b"", end=True)  # refused, as no parser reads blanks; what counts is its end
     assert [is_paused(each) for each in [*others, last]] == [False, True] + [False] * 4
     others[0].request_body(BODY)
-    assert_routes(others[0].answers[0], "request_headers", A)
+    assert_routes(others[0].replies[0], "request_headers", A)
     assert not is_paused(others[1])
 
 
@@ -354,8 +354,8 @@ def test_a_buffered_body_does_not_wait() -> None:
         begin(epp, size, first)
     whole = Envoy(epp, ADAPTIVE, first.service)
     whole.request_headers()
-    (answer,) = whole.request_body(BODY)
-    assert_routes(answer, "request_body", A)
+    (reply,) = whole.request_body(BODY)
+    assert_routes(reply, "request_body", A)
     assert not is_paused(whole)
 
 

@@ -1,4 +1,4 @@
-"""Long request bodies are sent back as Envoy reads them, and in order with other answers."""
+"""Long request bodies are sent back as Envoy reads them, and in order with other replies."""
 
 from collections.abc import Callable
 from itertools import zip_longest
@@ -29,7 +29,7 @@ pytestmark = on_no_transport  # the room of a wire is not controllable
 CHUNKS = [b'{"model": "tiny", "prompt": "', *(b"%05d" % n * 10_000 for n in range(6)), b'"}']
 BODY = b"".join(CHUNKS)
 PIECES = -(-len(BODY) // processing_response.MAX_BODY_CHUNK_BYTES)
-"""Number of answers that send it back."""
+"""Number of replies that send it back."""
 
 
 @pytest.fixture
@@ -46,37 +46,37 @@ def send(envoy: Envoy, *, with_trailers: bool = False) -> None:
         envoy.request_trailers()
 
 
-def make_room(envoy: Envoy, answers: int) -> None:
+def make_room(envoy: Envoy, replies: int) -> None:
     recorder = envoy.line.recorder
     assert isinstance(recorder, Narrow)
-    recorder.room = len(recorder.sent) + answers
+    recorder.room = len(recorder.sent) + replies
     envoy.writable()
 
 
-def assert_whole(answers: list[pb.ProcessingResponse], *, ends: bool) -> None:
-    """Assert that the answers send the body back and nothing else."""
-    body, flags = echoed(answers, "request_body")
+def assert_whole(replies: list[pb.ProcessingResponse], *, ends: bool) -> None:
+    """Assert that the replies send the body back and nothing else."""
+    body, flags = echoed(replies, "request_body")
     assert body == BODY
-    assert flags == [False] * (len(answers) - 1) + [ends]
+    assert flags == [False] * (len(replies) - 1) + [ends]
 
 
 @pytest.mark.parametrize("room", [1, 2, 100])
 def test_a_long_body_is_sent_back_only_as_far_as_there_is_room(envoy: Envoy, room: int) -> None:
     send(envoy)
-    assert len(envoy.all_answers) == Narrow.room
-    while len(answers := envoy.all_answers) < 1 + PIECES:
+    assert len(envoy.all_replies) == Narrow.room
+    while len(replies := envoy.all_replies) < 1 + PIECES:
         make_room(envoy, room)
-        assert 0 < len(envoy.all_answers) - len(answers) <= room
-    assert_whole(answers[1:], ends=True)
+        assert 0 < len(envoy.all_replies) - len(replies) <= room
+    assert_whole(replies[1:], ends=True)
     make_room(envoy, room)
-    assert envoy.all_answers == answers
+    assert envoy.all_replies == replies
 
 
 def test_trailers_are_answered_after_the_body(envoy: Envoy) -> None:
     send(envoy, with_trailers=True)
-    assert len(envoy.all_answers) == Narrow.room
+    assert len(envoy.all_replies) == Narrow.room
     make_room(envoy, 100)
-    _, *body, trailers = envoy.all_answers
+    _, *body, trailers = envoy.all_replies
     assert_whole(body, ends=False)
     assert trailers == CONTINUE_REQUEST_TRAILERS
 
@@ -86,7 +86,7 @@ def test_repeated_trailers_are_answered_once(envoy: Envoy) -> None:
     for _ in range(3):
         envoy.request_trailers()
     make_room(envoy, 100)
-    _, *body, trailers = envoy.all_answers
+    _, *body, trailers = envoy.all_replies
     assert_whole(body, ends=False)
     assert trailers == CONTINUE_REQUEST_TRAILERS
 
@@ -94,11 +94,11 @@ def test_repeated_trailers_are_answered_once(envoy: Envoy) -> None:
 def test_a_long_body_is_held_until_all_of_it_is_sent_back(envoy: Envoy) -> None:
     send(envoy)
     held = envoy.service.held
-    while (sent := len(envoy.all_answers)) < PIECES:
+    while (sent := len(envoy.all_replies)) < PIECES:
         assert held.used_bytes == len(BODY) - (sent - 1) * processing_response.MAX_BODY_CHUNK_BYTES
         make_room(envoy, 1)
     make_room(envoy, 100)
-    assert_whole(envoy.all_answers[1:], ends=True)
+    assert_whole(envoy.all_replies[1:], ends=True)
     assert held.used_bytes == 0
 
 
@@ -109,7 +109,7 @@ def test_a_body_of_small_chunks_goes_back_in_one_piece(envoy: Envoy) -> None:
     for at in range(len(body)):
         envoy.request_body(body[at : at + 1], end=False)
     envoy.request_body(b"")
-    _, *echoes = envoy.all_answers
+    _, *echoes = envoy.all_replies
     given_back, ends = echoed(echoes, "request_body")
     assert given_back == body
     assert ends == [True]
@@ -117,10 +117,10 @@ def test_a_body_of_small_chunks_goes_back_in_one_piece(envoy: Envoy) -> None:
 
 def test_an_early_response_does_not_wait_for_the_rest_of_the_body(envoy: Envoy) -> None:
     send(envoy)
-    (answer,) = envoy.response_headers("413")
-    assert answer.WhichOneof("response") == "response_headers"
+    (reply,) = envoy.response_headers("413")
+    assert reply.WhichOneof("response") == "response_headers"
     make_room(envoy, 100)
-    rest = [each for each in envoy.all_answers[1:] if each != answer]
+    rest = [each for each in envoy.all_replies[1:] if each != reply]
     assert_whole(rest, ends=True)
 
 
@@ -135,7 +135,7 @@ def out_of_order(envoy: Envoy) -> None:
 def test_a_stream_that_the_epp_ends_answers_the_trailers_too(envoy: Envoy) -> None:
     send(envoy, with_trailers=True)
     envoy.drain()
-    _, *body, trailers = envoy.all_answers
+    _, *body, trailers = envoy.all_replies
     assert_whole(body, ends=False)
     assert trailers == CONTINUE_REQUEST_TRAILERS
     assert envoy.finished == [(0, "")]
@@ -156,16 +156,16 @@ def test_a_stream_that_the_epp_ends_sends_the_rest_of_the_body_first(
 ) -> None:
     send(envoy)
     end(envoy)
-    assert_whole(envoy.all_answers[1:], ends=True)
+    assert_whole(envoy.all_replies[1:], ends=True)
     assert envoy.finished == [(0, "")]
 
 
 def test_nothing_is_sent_back_after_a_reset(envoy: Envoy) -> None:
     send(envoy)
     envoy.reset()
-    before = envoy.all_answers
+    before = envoy.all_replies
     make_room(envoy, 100)
-    assert envoy.all_answers == before
+    assert envoy.all_replies == before
 
 
 def test_a_body_is_sent_back_as_there_is_room_after_a_pending_decision(
@@ -174,11 +174,11 @@ def test_a_body_is_sent_back_as_there_is_room_after_a_pending_decision(
     monkeypatch.setattr("tools.harness.wires.Recorder", Narrow)
     envoy = PatientEnvoy(Epp(make_pool()), LEAN)
     send(envoy, with_trailers=True)
-    assert envoy.all_answers == []
+    assert envoy.all_replies == []
     envoy.decide()
-    assert len(envoy.all_answers) == Narrow.room
+    assert len(envoy.all_replies) == Narrow.room
     make_room(envoy, 100)
-    _, *body, trailers = envoy.all_answers
+    _, *body, trailers = envoy.all_replies
     assert_whole(body, ends=False)
     assert trailers == CONTINUE_REQUEST_TRAILERS
 

@@ -31,7 +31,7 @@ HELD = {Mode.BUFFERED, Mode.BUFFERED_PARTIAL}
 
 
 class AheadEnvoy(Envoy):
-    """Sends bodies without waiting for the answer to the headers."""
+    """Sends bodies without waiting for the reply to the headers."""
 
     sends_ahead = True
 
@@ -60,12 +60,12 @@ def test_every_pair_works_or_is_refused_at_the_first_message(
     epp = Epp(make_pool())
     envoy = (AheadEnvoy if sends_ahead else Envoy)(epp, modes)
     with capture_logs() as lines:
-        answers = envoy.request_headers()
+        replies = envoy.request_headers()
     wrong = change(modes, sends_ahead)
     if wrong:
-        (answer,) = answers
-        assert answer.immediate_response.status.code == 500
-        error = json.loads(answer.immediate_response.body)["error"]
+        (reply,) = replies
+        assert reply.immediate_response.status.code == 500
+        error = json.loads(reply.immediate_response.body)["error"]
         assert error["stage"] == "ext_proc"
         assert wrong in error["message"]
         logged = [line["why"] for line in lines if line["log_level"] == "error"]
@@ -75,8 +75,8 @@ def test_every_pair_works_or_is_refused_at_the_first_message(
         assert [line["event"] for line in lines if "outcome" in line] == ["request refused"]
         assert envoy.finished == [(0, "")]
         return
-    answers += [] if modes[0] == Mode.NONE else envoy.request_body()
-    assert_request_passes(answers, modes[0])
+    replies += [] if modes[0] == Mode.NONE else envoy.request_body()
+    assert_request_passes(replies, modes[0])
     assert envoy.response_headers() == [
         pb.ProcessingResponse(response_headers=pb.HeadersResponse())
     ]
@@ -92,19 +92,19 @@ def test_every_pair_works_or_is_refused_at_the_first_message(
     assert envoy.stream.state is ExtProcState.CLOSED
 
 
-def assert_request_passes(answers: list[pb.ProcessingResponse], mode: int) -> None:
+def assert_request_passes(replies: list[pb.ProcessingResponse], mode: int) -> None:
     if mode in HELD:
-        assert answers[0] == pb.ProcessingResponse(request_headers=pb.HeadersResponse())
-        assert_routes(answers[1], "request_body", A)
-        assert len(answers) == 2
+        assert replies[0] == pb.ProcessingResponse(request_headers=pb.HeadersResponse())
+        assert_routes(replies[1], "request_body", A)
+        assert len(replies) == 2
         return
-    assert_routes(answers[0], "request_headers", A)
+    assert_routes(replies[0], "request_headers", A)
     if mode == Mode.NONE:
-        assert len(answers) == 1
+        assert len(replies) == 1
     elif mode == Mode.STREAMED:
-        assert answers[1:] == [PASS_REQUEST_BODY]
+        assert replies[1:] == [PASS_REQUEST_BODY]
     else:
-        assert echoed(answers[1:], "request_body") == (BODY, [True])
+        assert echoed(replies[1:], "request_body") == (BODY, [True])
 
 
 @pytest.mark.parametrize(
@@ -115,19 +115,19 @@ def assert_request_passes(answers: list[pb.ProcessingResponse], mode: int) -> No
 def test_every_supported_pair_accepts_trailers_of_request_and_response(modes: Modes) -> None:
     epp = Epp(make_pool())
     envoy = AheadEnvoy(epp, modes)
-    answers = envoy.request_headers()
-    answers += [] if modes[0] == Mode.NONE else envoy.request_body(end=False)
+    replies = envoy.request_headers()
+    replies += [] if modes[0] == Mode.NONE else envoy.request_body(end=False)
     if modes[0] == Mode.BUFFERED_PARTIAL:  # it looks like a body that was cut off
-        assert answers[-1].immediate_response.status.code == 413
+        assert replies[-1].immediate_response.status.code == 413
         return
-    *answers, trailers = answers + envoy.request_trailers()
+    *replies, trailers = replies + envoy.request_trailers()
     assert trailers == pb.ProcessingResponse(request_trailers=pb.TrailersResponse())
     if modes[0] == Mode.FULL_DUPLEX_STREAMED:
         # The end is the trailers', not the body's.
-        assert_routes(answers[0], "request_headers", A)
-        assert echoed(answers[1:], "request_body") == (BODY, [False])
+        assert_routes(replies[0], "request_headers", A)
+        assert echoed(replies[1:], "request_body") == (BODY, [False])
     else:
-        assert_request_passes(answers, modes[0])
+        assert_request_passes(replies, modes[0])
     envoy.response_headers()
     if modes[1] == Mode.FULL_DUPLEX_STREAMED:
         assert echoed(envoy.response_body(b"x"), "response_body") == (b"x", [False])
@@ -165,9 +165,9 @@ def test_a_partial_body_that_is_cut_off_is_too_large() -> None:
     epp = Epp(make_pool())
     envoy = Envoy(epp, (Mode.BUFFERED_PARTIAL, Mode.NONE))
     envoy.request_headers()
-    (answer,) = envoy.request_body(BODY[:20], end=False)
-    assert answer.immediate_response.status.code == 413
-    assert b"per_connection_buffer_limit_bytes" in answer.immediate_response.body
+    (reply,) = envoy.request_body(BODY[:20], end=False)
+    assert reply.immediate_response.status.code == 413
+    assert b"per_connection_buffer_limit_bytes" in reply.immediate_response.body
     assert epp.value("request_limit_exceeded_total", limit="envoy-buffer") == 1
     assert epp.total("request_total") == epp.in_flight == 0
 
@@ -221,8 +221,8 @@ def test_a_stop_before_the_decision_is_counted() -> None:
     envoy = Envoy(epp)
     envoy.request_headers()
     envoy.drain()
-    (answer,) = envoy.answers
-    assert answer.immediate_response.status.code == 503
+    (reply,) = envoy.replies
+    assert reply.immediate_response.status.code == 503
     assert epp.total("request_error_total") == 1
 
 
@@ -238,9 +238,9 @@ def test_a_content_length_above_the_limit_is_refused_at_the_headers(
     envoy = Envoy(epp, modes, settings=ExtProcSettings(max_body_bytes=1000))
     headers = {":path": "/v1/completions", "content-length": length}
     refused = [
-        answer.immediate_response.status.code
-        for answer in envoy.request_headers(headers)
-        if answer.HasField("immediate_response")
+        reply.immediate_response.status.code
+        for reply in envoy.request_headers(headers)
+        if reply.HasField("immediate_response")
     ]
     assert refused == ([status] if status else [])
     assert epp.value("request_limit_exceeded_total", limit="body-bytes") == len(refused)
@@ -248,8 +248,8 @@ def test_a_content_length_above_the_limit_is_refused_at_the_headers(
 
 def test_a_body_that_is_not_sent_here_has_no_size_limit() -> None:
     envoy = Envoy(Epp(make_pool()), NO_BODIES, settings=ExtProcSettings(max_body_bytes=1))
-    (answer,) = envoy.request_headers({":path": "/", "x-request-id": "r", "content-length": "9"})
-    assert_routes(answer, "request_headers", A)
+    (reply,) = envoy.request_headers({":path": "/", "x-request-id": "r", "content-length": "9"})
+    assert_routes(reply, "request_headers", A)
 
 
 def test_a_body_that_grows_above_the_limit_is_refused() -> None:
@@ -257,8 +257,8 @@ def test_a_body_that_grows_above_the_limit_is_refused() -> None:
     envoy = Envoy(epp, settings=ExtProcSettings(max_body_bytes=1000))
     envoy.request_headers()
     assert envoy.request_body(b"x" * 1000, end=False) == []
-    (answer,) = envoy.request_body(b"x", end=False)
-    assert answer.immediate_response.status.code == 413
+    (reply,) = envoy.request_body(b"x", end=False)
+    assert reply.immediate_response.status.code == 413
     assert epp.value("request_limit_exceeded_total", limit="body-bytes") == 1
     assert epp.total("request_error_total") == 1
     assert envoy.finished == [(0, "")]
@@ -268,7 +268,7 @@ def test_a_body_that_grows_above_the_limit_is_refused() -> None:
 def test_headers_above_the_limit_are_refused(size: int, refused: bool) -> None:
     epp = Epp(make_pool())
     envoy = Envoy(epp, settings=ExtProcSettings(max_header_bytes=1000))
-    answers = envoy.request_headers({":path": "/", "x-request-id": "r", "x-big": "b" * size})
-    codes = [answer.immediate_response.status.code for answer in answers]
+    replies = envoy.request_headers({":path": "/", "x-request-id": "r", "x-big": "b" * size})
+    codes = [reply.immediate_response.status.code for reply in replies]
     assert codes == ([431] if refused else [])
     assert epp.value("request_limit_exceeded_total", limit="header-bytes") == int(refused)

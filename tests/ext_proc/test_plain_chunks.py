@@ -85,7 +85,7 @@ def test_a_plain_chunk_does_what_the_same_chunk_does_on_the_general_path(
 
 @given(st.integers(-5, 70_000))
 def test_the_heads_of_a_plain_chunk_are_those_that_protobuf_writes(size: int) -> None:
-    before, answer = around_plain_chunk(size)
+    before, reply = around_plain_chunk(size)
     body = b"x" * (size - len(before))
     if not before:
         lengths = {len(codec.heads((5, 1), n)) + n for n in range(1, MAX_BODY_CHUNK_BYTES + 1)}
@@ -96,7 +96,7 @@ def test_the_heads_of_a_plain_chunk_are_those_that_protobuf_writes(size: int) ->
     expected = pb.ProcessingResponse()
     streamed = expected.response_body.response.body_mutation.streamed_response
     streamed.body = body
-    assert answer + body == expected.SerializeToString()
+    assert reply + body == expected.SerializeToString()
 
 
 @on_one_wire

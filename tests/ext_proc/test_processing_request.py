@@ -12,24 +12,24 @@ from hypothesis import strategies as st
 from epp.ext_proc import processing_request
 from epp.ext_proc.modes import BodyModes
 from epp.ext_proc.request_ids import new_request_id
-from epp.ext_proc.response_head import OVERLOADED, ResponseHead, status_of
+from epp.ext_proc.response_head import OVERLOADED, LazyResponseHead, status_of
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from epp.request_control import AnsweredBy
+from epp.request_control import ResponseSource
 
 SERVED = "10.0.0.1:8000"
 DETAILS = "response.code_details"
-ANSWERED_BY = {
-    "": AnsweredBy.UNKNOWN,
-    "via_upstream": AnsweredBy.SERVER,
+RESPONSE_SOURCES = {
+    "": ResponseSource.UNKNOWN,
+    "via_upstream": ResponseSource.SERVER,
     "upstream_reset_before_response_started{connection_termination}": (
-        AnsweredBy.GATEWAY_FOR_SERVER
+        ResponseSource.GATEWAY_FOR_SERVER
     ),
-    "upstream_reset_before_response_started{overflow}": AnsweredBy.GATEWAY,
-    "upstream_response_timeout": AnsweredBy.GATEWAY_FOR_SERVER,
-    "upstream_per_try_timeout": AnsweredBy.GATEWAY_FOR_SERVER,
-    "upstream_max_stream_duration_reached": AnsweredBy.GATEWAY,
-    "no_healthy_upstream": AnsweredBy.GATEWAY,
-    "request_payload_too_large": AnsweredBy.GATEWAY,
+    "upstream_reset_before_response_started{overflow}": ResponseSource.GATEWAY,
+    "upstream_response_timeout": ResponseSource.GATEWAY_FOR_SERVER,
+    "upstream_per_try_timeout": ResponseSource.GATEWAY_FOR_SERVER,
+    "upstream_max_stream_duration_reached": ResponseSource.GATEWAY,
+    "no_healthy_upstream": ResponseSource.GATEWAY,
+    "request_payload_too_large": ResponseSource.GATEWAY,
 }
 
 
@@ -79,14 +79,14 @@ def by_protobuf(data: bytes) -> processing_request.Message | None:
         for name, value in request.attributes[filter_name].fields.items()
     }
     served = fields.get("upstream.address") or served
-    answered_by = processing_request._answered_by(fields.get(DETAILS, ""))
-    return kind, content, processing_request.MessageContext(modes, served, subset, answered_by)
+    response_source = processing_request._response_source(fields.get(DETAILS, ""))
+    return kind, content, processing_request.MessageContext(modes, served, subset, response_source)
 
 
 def by_hand(data: bytes) -> processing_request.Message | None:
     try:
         kind, content, context = processing_request.decode(data)
-        if isinstance(content, ResponseHead):
+        if isinstance(content, LazyResponseHead):
             content.read(whole=False)
             content = (
                 content.headers,
@@ -154,7 +154,7 @@ _PARTS = st.one_of(
     st.just(pb.ProcessingRequest(response_trailers=pb.HttpTrailers())),
     st.sampled_from([SERVED, "", "10.0.0.2:8000"]).map(metadata),
     st.sampled_from([[SERVED], [], "a, b,", "", 7, None, [None, "x"], {"a": 1}]).map(hint),
-    st.builds(attributes, st.sampled_from([*ANSWERED_BY, 7]), st.sampled_from(["", SERVED])),
+    st.builds(attributes, st.sampled_from([*RESPONSE_SOURCES, 7]), st.sampled_from(["", SERVED])),
     st.builds(config, st.integers(0, 7), st.integers(0, 7)),
     st.just(pb.ProcessingRequest(observability_mode=True)),
 ).map(pb.ProcessingRequest.SerializeToString) | st.sampled_from(
@@ -210,16 +210,16 @@ def test_the_context_of_messages_is_decoded_once() -> None:
         assert processing_request.decode(phase + beside) == (
             "response_body",
             (body, False),
-            processing_request.MessageContext(None, SERVED, None, AnsweredBy.UNKNOWN),
+            processing_request.MessageContext(None, SERVED, None, ResponseSource.UNKNOWN),
         )
     assert processing_request._context.cache_info().misses == 1
 
 
-@pytest.mark.parametrize(("details", "answered_by"), ANSWERED_BY.items())
-def test_response_details_say_who_answered(details: str, answered_by: AnsweredBy) -> None:
+@pytest.mark.parametrize(("details", "response_source"), RESPONSE_SOURCES.items())
+def test_response_details_say_who_answered(details: str, response_source: ResponseSource) -> None:
     phase = pb.ProcessingRequest(response_headers=pb.HttpHeaders()).SerializeToString()
     message = processing_request.decode(phase + attributes(details).SerializeToString())
-    assert message[2].answered_by is answered_by
+    assert message[2].response_source is response_source
 
 
 @pytest.mark.parametrize("order", [range(20), range(19, -1, -1)], ids=["ascending", "descending"])
@@ -238,12 +238,12 @@ def test_long_or_unusual_metadata_is_read(served: str) -> None:
     )
 
 
-def head_of(sent: list[tuple[str, str, bytes]], *, whole: bool = False) -> ResponseHead:
+def head_of(sent: list[tuple[str, str, bytes]], *, whole: bool = False) -> LazyResponseHead:
     headers = [pb.HeaderValue(key=k, value=v, raw_value=raw) for k, v, raw in sent]
     message = pb.HttpHeaders(headers=pb.HeaderMap(headers=headers))
     request = pb.ProcessingRequest(response_headers=message)
     head = processing_request.decode(request.SerializeToString())[1]
-    assert isinstance(head, ResponseHead)
+    assert isinstance(head, LazyResponseHead)
     head.read(whole=whole)
     return head
 

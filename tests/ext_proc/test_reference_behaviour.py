@@ -23,7 +23,7 @@ FIRST = "10.0.0.1:8000"
 def answered(
     body: bytes, path: str = COMPLETIONS, *, compat: str = "none", **headers: str
 ) -> pb.ProcessingResponse:
-    """Return the answer to a request with ``body``."""
+    """Return the reply to a request with ``body``."""
     settings = ExtProcSettings(compat=compat)  # type: ignore[arg-type] # one of two
     envoy = Envoy(Epp(make_pool()), FULL_DUPLEX, settings=settings)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -31,9 +31,9 @@ def answered(
     return envoy.request_body(body)[0]
 
 
-def set_on(answer: pb.ProcessingResponse) -> dict[str, str]:
-    assert answer.WhichOneof("response") == "request_headers"
-    return changed_headers(answer.request_headers.response)[0]
+def set_on(reply: pb.ProcessingResponse) -> dict[str, str]:
+    assert reply.WhichOneof("response") == "request_headers"
+    return changed_headers(reply.request_headers.response)[0]
 
 
 @pytest.mark.parametrize("compat", ["none", "reference"])
@@ -90,17 +90,17 @@ def test_3_an_empty_frame_is_a_request_without_a_body() -> None:  # the referenc
 
 def test_4_a_body_that_is_not_encoded_as_it_says_is_refused() -> None:  # the reference routes it
     body = b'{"model":"llama","prompt":"x"}'
-    answer = answered(body, content_encoding="gzip")
-    assert answer.immediate_response.status.code == 400
+    reply = answered(body, content_encoding="gzip")
+    assert reply.immediate_response.status.code == 400
     assert set_on(answered(gzip.compress(body), content_encoding="gzip"))[DESTINATION] == FIRST
 
 
 @pytest.mark.parametrize("model", [7, None, ["llama"]], ids=str)
 def test_5_the_model_must_be_a_text_though_a_header_names_another(model: object) -> None:
     body = json.dumps({"model": model, "prompt": "x"}).encode()
-    answer = answered(body, x_llm_d_model_name_rewrite="other")
+    reply = answered(body, x_llm_d_model_name_rewrite="other")
     is_absent = model is None  # null counts as left out
-    assert answer.WhichOneof("response") == (
+    assert reply.WhichOneof("response") == (
         "request_headers" if is_absent else "immediate_response"
     )
 
@@ -109,8 +109,10 @@ def test_6_a_body_that_comes_without_its_length_goes_on_without_it() -> None:
     body = b'{"model":"llama","prompt":"x"}'
     rewritten = set_on(answered(body, x_llm_d_model_name_rewrite="other"))
     assert "content-length" not in rewritten
-    told = set_on(answered(body, x_llm_d_model_name_rewrite="other", content_length=str(len(body))))
-    assert told["content-length"] == str(len(body))
+    resent = set_on(
+        answered(body, x_llm_d_model_name_rewrite="other", content_length=str(len(body)))
+    )
+    assert resent["content-length"] == str(len(body))
 
 
 def test_8_a_trace_begins_here_when_it_is_asked_for() -> None:

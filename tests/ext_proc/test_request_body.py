@@ -152,7 +152,7 @@ LONG = b"x" * (2 * MAX_BODY_CHUNK_BYTES + 1)
 
 
 @pytest.mark.parametrize(
-    ("mode", "chunks", "rewritten", "end", "answers"),
+    ("mode", "chunks", "rewritten", "end", "replies"),
     [
         pytest.param(FULL_DUPLEX, [b"a", b"b"], None, True, [b"ab"], id="sent back"),
         pytest.param(FULL_DUPLEX, [b"a"], b"new", True, [b"new"], id="rewritten"),
@@ -170,7 +170,7 @@ def test_each_mode_returns_the_body_in_its_own_way(
     chunks: list[bytes],
     rewritten: bytes | None,
     end: bool,
-    answers: list[bytes | None],
+    replies: list[bytes | None],
 ) -> None:
     made = Body(mode)
     for chunk in chunks:
@@ -178,11 +178,11 @@ def test_each_mode_returns_the_body_in_its_own_way(
     made.body.complete()
     made.body.give_back(rewritten, end)
     if mode == STREAMED:
-        assert made.transport.sent == [streamed_request(each) for each in answers]
+        assert made.transport.sent == [streamed_request(each) for each in replies]
     else:
-        bodies = [each for each in answers if each is not None]
+        bodies = [each for each in replies if each is not None]
         assert made.transport.sent == [
-            answer for body in bodies for answer in echoed_request(body, end_of_stream=end)
+            reply for body in bodies for reply in echoed_request(body, end_of_stream=end)
         ]
     assert made.figures == (0, 0)
 

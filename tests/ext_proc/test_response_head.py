@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epp.ext_proc.response_head import OVERLOADED, ResponseHead, _is_plain, by_name
+from epp.ext_proc.response_head import OVERLOADED, LazyResponseHead, _is_plain, by_name
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
 NAMES = st.sampled_from(
@@ -57,7 +57,7 @@ def test_headers_of_the_usual_form_are_plain(
 @given(HEADERS)
 def test_the_status_is_the_one_that_all_headers_have(headers: list[tuple[str, bytes]]) -> None:
     block = encoded([(":status", b"503"), *headers])
-    found, read = (ResponseHead(block, end_of_stream=False) for _ in range(2))
+    found, read = (LazyResponseHead(block, end_of_stream=False) for _ in range(2))
     found.read(whole=False)
     read.read(whole=True)
     assert (found.status, found.is_overloaded) == (read.status, read.is_overloaded)

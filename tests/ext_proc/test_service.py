@@ -91,22 +91,22 @@ def test_a_request_above_max_streams_is_refused() -> None:
     for each in (envoy, second):
         each.post()
     surplus = Envoy(epp, service=envoy.service)
-    (answer,) = surplus.request_headers()
-    assert answer.immediate_response.status.code == 503
-    headers = error_headers(answer.immediate_response)
+    (reply,) = surplus.request_headers()
+    assert reply.immediate_response.status.code == 503
+    headers = error_headers(reply.immediate_response)
     assert headers == {
         "content-type": "application/json",
         "retry-after": "1",
         "x-llm-d-request-dropped-reason": "rejected-too-many-streams",
         "x-request-id": "r-1",
     }
-    assert b"no more than 2 may be open" in answer.immediate_response.body
+    assert b"no more than 2 may be open" in reply.immediate_response.body
     assert surplus.finished == [(0, "")]
     assert epp.value("request_limit_exceeded_total", limit="streams") == 1
     second.reset()
     after = Envoy(epp, service=envoy.service)
-    (answer,) = after.post()[:1]
-    assert answer.WhichOneof("response") == "request_headers"
+    (reply,) = after.post()[:1]
+    assert reply.WhichOneof("response") == "request_headers"
     assert epp.in_flight == 2
 
 
@@ -132,8 +132,8 @@ def test_a_response_that_passes_through_ends_after_its_next_chunk(
     drain = wire.run(begun(envoy.service.drain(0)))
     wire.run(asyncio.sleep(0.02))
     assert not drain.done()
-    (answer,) = envoy.response_body(b"two")
-    assert answer.response_body.response.body_mutation.streamed_response.body == b"two"
+    (reply,) = envoy.response_body(b"two")
+    assert reply.response_body.response.body_mutation.streamed_response.body == b"two"
     wire.run(end_of(drain))
     assert envoy.finished == [(0, "")]
     assert epp.in_flight == 0
@@ -149,8 +149,8 @@ def test_chunks_that_come_together_all_pass_before_the_end(wire: Wire) -> None:
     drain = wire.run(begun(envoy.service.drain(0)))
     wire.run(asyncio.sleep(0.02))
     for chunk in (b"token", b"usage", b"[DONE]"):
-        (answer,) = envoy.response_body(chunk)
-        assert answer.response_body.response.body_mutation.streamed_response.body == chunk
+        (reply,) = envoy.response_body(chunk)
+        assert reply.response_body.response.body_mutation.streamed_response.body == chunk
     assert envoy.finished == []
     wire.run(end_of(drain))
     assert envoy.finished == [(0, "")]

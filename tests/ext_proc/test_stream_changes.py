@@ -58,14 +58,14 @@ class HeadersPlugin(PreRequest, ResponseHeader):
     def __init__(
         self,
         on_requests: Mapping[str, str | None] | None = None,
-        on_answers: Mapping[str, str | None] | None = None,
+        on_responses: Mapping[str, str | None] | None = None,
         *,
         fails: bool = False,
     ) -> None:
         self.name = "headers"
         self.seen: list[tuple[str, ResponseHead]] = []
         self._on_requests = dict(on_requests or {})
-        self._on_answers = dict(on_answers or {})
+        self._on_responses = dict(on_responses or {})
         self._fails = fails
 
     def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
@@ -75,7 +75,7 @@ class HeadersPlugin(PreRequest, ResponseHeader):
         self, request: LLMRequest, response: ResponseHead, served_by: Endpoint, state: CycleState
     ) -> None:
         self.seen.append((served_by.name, response))
-        response.set_headers.update(self._on_answers)
+        response.set_headers.update(self._on_responses)
         if self._fails:
             raise RuntimeError("a bug in a plugin")
 
@@ -91,10 +91,10 @@ def kind(request: pytest.FixtureRequest) -> type[HeldDecision] | None:
     return made
 
 
-def answers_to(
+def replies_to(
     envoy: PatientEnvoy, headers: Mapping[str, str], steps: Callable[[PatientEnvoy], object]
 ) -> list[pb.ProcessingResponse]:
-    """Return the answers to the message that completes the request."""
+    """Return the replies to the message that completes the request."""
     envoy.request_headers(headers)
     steps(envoy)
     if envoy.handler.kind is not None:
@@ -123,7 +123,7 @@ def test_a_rewritten_body_replaces_the_received_chunks(
         envoy.request_body(BODY[9:], end=False)
         envoy.request_body(b"")
 
-    headers, *echo = answers_to(envoy, WITH_LENGTH, in_chunks)
+    headers, *echo = replies_to(envoy, WITH_LENGTH, in_chunks)
     assert_routes(headers, "request_headers", A, content_length=str(len(body)))
     assert echoed(echo, "request_body") == (body, [False] * (pieces - 1) + [True])
 
@@ -135,7 +135,7 @@ def test_a_rewritten_body_is_sent_before_the_trailers(kind: type[HeldDecision] |
         envoy.request_body(end=False)
         envoy.request_trailers()
 
-    headers, *echo, trailers = answers_to(envoy, POST, with_trailers)
+    headers, *echo, trailers = replies_to(envoy, POST, with_trailers)
     assert_routes(headers, "request_headers", A)
     assert echoed(echo, "request_body") == (LONG, [False] * 3)
     assert trailers == pb.ProcessingResponse(request_trailers=pb.TrailersResponse())
@@ -143,24 +143,24 @@ def test_a_rewritten_body_is_sent_before_the_trailers(kind: type[HeldDecision] |
 
 @pytest.mark.parametrize("modes", [BUFFERED, ADAPTIVE])
 @pytest.mark.parametrize("body", [SHORT, LONG, b""])
-def test_the_answer_to_a_buffered_body_replaces_it(
+def test_the_reply_to_a_buffered_body_replaces_it(
     modes: Modes, body: bytes, kind: type[HeldDecision] | None
 ) -> None:
     envoy = PatientEnvoy(Epp(make_pool()), modes, kind=kind, change=rewriting(body))
-    answer = answers_to(envoy, WITH_LENGTH, PatientEnvoy.request_body)[-1]
-    mutation = answer.request_body.response.body_mutation
+    reply = replies_to(envoy, WITH_LENGTH, PatientEnvoy.request_body)[-1]
+    mutation = reply.request_body.response.body_mutation
     assert mutation.WhichOneof("mutation") == "body"
     assert mutation.body == body
-    answer.request_body.response.ClearField("body_mutation")
-    assert_routes(answer, "request_body", A, content_length=str(len(body)))
+    reply.request_body.response.ClearField("body_mutation")
+    assert_routes(reply, "request_body", A, content_length=str(len(body)))
 
 
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED])
 def test_no_content_length_is_added(modes: Modes) -> None:
     envoy = PatientEnvoy(Epp(make_pool()), modes, kind=None, change=rewriting(SHORT))
     envoy.request_headers(POST)
-    answer = envoy.request_body()[0]
-    response = (answer.request_body if modes == BUFFERED else answer.request_headers).response
+    reply = envoy.request_body()[0]
+    response = (reply.request_body if modes == BUFFERED else reply.request_headers).response
     assert changed_headers(response) == ({DESTINATION: A}, [])
 
 
@@ -168,8 +168,8 @@ def test_no_content_length_is_added(modes: Modes) -> None:
 def test_an_unchanged_body_keeps_its_content_length(modes: Modes) -> None:
     envoy = Envoy(Epp(make_pool()), modes)
     envoy.request_headers(WITH_LENGTH)
-    answer = envoy.request_body()[0]
-    assert_routes(answer, "request_body" if modes == BUFFERED else "request_headers", A)
+    reply = envoy.request_body()[0]
+    assert_routes(reply, "request_body" if modes == BUFFERED else "request_headers", A)
 
 
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN, BUFFERED, ADAPTIVE, NO_BODIES])
@@ -183,16 +183,16 @@ def test_headers_of_plugins_are_set_and_removed_with_the_destination(
         if modes != NO_BODIES:
             envoy.request_body()
 
-    answers = answers_to(envoy, POST, body)
-    (answer,) = [answer for answer in answers if answer.HasField("dynamic_metadata")]
+    replies = replies_to(envoy, POST, body)
+    (reply,) = [reply for reply in replies if reply.HasField("dynamic_metadata")]
     is_buffered = modes in {BUFFERED, ADAPTIVE}
-    response = (answer.request_body if is_buffered else answer.request_headers).response
+    response = (reply.request_body if is_buffered else reply.request_headers).response
     assert changed_headers(response) == (
         {DESTINATION: A, "x-prefiller-host-port": "10.0.0.9:8000", "x-tier": "gold"},
         ["x-secret"],
     )
     assert response.clear_route_cache
-    metadata = answer.dynamic_metadata.fields["envoy.lb"].struct_value
+    metadata = reply.dynamic_metadata.fields["envoy.lb"].struct_value
     assert dict(metadata.items()) == {DESTINATION: A}
 
 
@@ -207,8 +207,8 @@ def test_headers_of_one_request_are_not_those_of_the_next() -> None:
 
 def test_a_new_request_id_is_set_with_the_headers_of_plugins() -> None:
     envoy = Envoy(epp_with(HeadersPlugin({"x-tier": "gold"})), NO_BODIES)
-    (answer,) = envoy.request_headers({":path": "/v1/completions"})
-    headers, _ = changed_headers(answer.request_headers.response)
+    (reply,) = envoy.request_headers({":path": "/v1/completions"})
+    headers, _ = changed_headers(reply.request_headers.response)
     assert headers.keys() == {DESTINATION, "x-request-id", "x-tier"}
 
 
@@ -216,8 +216,8 @@ def test_an_invalid_request_header_is_omitted_and_the_request_continues() -> Non
     headers = {"x-model": "a\nb", "x-tier": "gold", DESTINATION: "1.2.3.4:5"}
     envoy = Envoy(epp_with(HeadersPlugin(headers)))
     with capture_logs() as lines:
-        answer = envoy.post()[0]
-    assert changed_headers(answer.request_headers.response) == (
+        reply = envoy.post()[0]
+    assert changed_headers(reply.request_headers.response) == (
         {DESTINATION: A, "x-tier": "gold"},
         [],
     )
@@ -229,14 +229,14 @@ def test_an_invalid_request_header_is_omitted_and_the_request_continues() -> Non
 
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN, BUFFERED, ADAPTIVE, NO_BODIES])
 def test_headers_of_plugins_are_set_on_the_response(modes: Modes) -> None:
-    plugin = HeadersPlugin(on_answers={"x-cache": "hit", "X-Tier": "gold"})
+    plugin = HeadersPlugin(on_responses={"x-cache": "hit", "X-Tier": "gold"})
     envoy = Envoy(epp_with(plugin), modes)
     envoy.post()
-    (answer,) = envoy.response_headers("201", headers={"Content-Type": "text/plain"})
-    response = answer.response_headers.response
+    (reply,) = envoy.response_headers("201", headers={"Content-Type": "text/plain"})
+    response = reply.response_headers.response
     assert changed_headers(response) == ({"x-cache": "hit", "x-tier": "gold"}, [])
     assert not response.clear_route_cache
-    assert not answer.HasField("dynamic_metadata")
+    assert not reply.HasField("dynamic_metadata")
     ((served_by, head),) = plugin.seen
     assert (served_by, head.status) == ("default/a", 201)
     assert head.headers == {":status": "201", "content-type": "text/plain"}
@@ -262,33 +262,33 @@ def test_plugins_see_the_endpoint_that_served_rather_than_the_one_chosen() -> No
 
 
 def test_a_response_that_ends_with_its_headers_gets_them_and_ends_the_stream() -> None:
-    envoy = Envoy(epp_with(HeadersPlugin(on_answers={"x-cache": "hit"})))
+    envoy = Envoy(epp_with(HeadersPlugin(on_responses={"x-cache": "hit"})))
     envoy.post()
-    (answer,) = envoy.response_headers("204", end=True)
-    assert set_headers(answer.response_headers.response) == {"x-cache": "hit"}
+    (reply,) = envoy.response_headers("204", end=True)
+    assert set_headers(reply.response_headers.response) == {"x-cache": "hit"}
     assert not envoy.service.open_streams
 
 
 def test_a_plugin_removes_a_response_header() -> None:
-    plugin = HeadersPlugin(on_answers={"x-load": None, "x-cache": "hit"})
+    plugin = HeadersPlugin(on_responses={"x-load": None, "x-cache": "hit"})
     envoy = Envoy(epp_with(plugin))
     envoy.post()
-    (answer,) = envoy.response_headers()
-    assert changed_headers(answer.response_headers.response) == ({"x-cache": "hit"}, ["x-load"])
+    (reply,) = envoy.response_headers()
+    assert changed_headers(reply.response_headers.response) == ({"x-cache": "hit"}, ["x-load"])
 
 
 def test_an_invalid_response_header_is_omitted() -> None:
     headers = {"x-model": "a\nb", "content-length": "3", "x-cache": "hit"}
-    envoy = Envoy(epp_with(HeadersPlugin(on_answers=headers)))
+    envoy = Envoy(epp_with(HeadersPlugin(on_responses=headers)))
     envoy.post()
     with capture_logs() as lines:
-        (answer,) = envoy.response_headers()
-    assert set_headers(answer.response_headers.response) == {"x-cache": "hit"}
+        (reply,) = envoy.response_headers()
+    assert set_headers(reply.response_headers.response) == {"x-cache": "hit"}
     assert [line["header"] for line in lines] == ["x-model", "content-length"]
 
 
 def test_a_response_of_envoys_own_is_shown_to_no_plugin() -> None:
-    plugin = HeadersPlugin(on_answers={"x-cache": "hit"})
+    plugin = HeadersPlugin(on_responses={"x-cache": "hit"})
     envoy = Envoy(epp_with(plugin))
     envoy.request_headers()
     assert envoy.response_headers("413") == [CONTINUE_RESPONSE_HEADERS]

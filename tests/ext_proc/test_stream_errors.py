@@ -26,10 +26,10 @@ from tools.harness.request_control import BODY, Epp, NotingPlugin, RefusingFilte
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
 
-def refusal(answer: pb.ProcessingResponse) -> tuple[int, dict[str, str], dict[str, object]]:
+def refusal(reply: pb.ProcessingResponse) -> tuple[int, dict[str, str], dict[str, object]]:
     """Return status, headers and error object of an ImmediateResponse."""
-    assert answer.WhichOneof("response") == "immediate_response"
-    immediate = answer.immediate_response
+    assert reply.WhichOneof("response") == "immediate_response"
+    immediate = reply.immediate_response
     headers = error_headers(immediate)
     return immediate.status.code, headers, json.loads(immediate.body)["error"]
 
@@ -86,14 +86,14 @@ def test_a_refusal_has_the_stage_that_raised_it(
     envoy = Envoy(make_epp(), modes)
     with capture_logs() as lines:
         envoy.request_headers()
-        (answer,) = envoy.request_body(body)
-    code, headers, error = refusal(answer)
+        (reply,) = envoy.request_body(body)
+    code, headers, error = refusal(reply)
     assert (code, error["code"], error["stage"]) == (status, status, stage)
     assert error["request_id"] == "r-1"
     assert text in str(error["message"])
     assert headers["content-type"] == "application/json"
     assert headers.get(DROP_REASON) == reason
-    assert " " not in answer.immediate_response.details
+    assert " " not in reply.immediate_response.details
     assert envoy.finished == [(0, "")]
     assert envoy.epp.in_flight == envoy.epp.director.in_flight == 0
     assert not envoy.service.open_streams
@@ -111,8 +111,8 @@ def test_a_fault_inside_the_director_is_answered_and_logged(modes: Modes) -> Non
     envoy = Envoy(epp, modes)
     with capture_logs() as lines:
         envoy.request_headers()
-        (answer,) = envoy.request_body()
-    code, headers, error = refusal(answer)
+        (reply,) = envoy.request_body()
+    code, headers, error = refusal(reply)
     assert (code, error["stage"]) == (500, "request")
     assert "r-1" in str(error["message"])
     assert DROP_REASON not in headers
@@ -125,12 +125,12 @@ def test_a_fault_inside_the_director_is_answered_and_logged(modes: Modes) -> Non
 
 def test_a_fault_outside_the_director_is_answered_and_logged() -> None:
     epp = Epp(make_pool())
-    epp.endpoints[0].address = "\udc80"  # cannot be put into an answer
+    epp.endpoints[0].address = "\udc80"  # cannot be put into a reply
     envoy = Envoy(epp)
     with capture_logs() as lines:
         envoy.request_headers()
-        (answer,) = envoy.request_body()
-    assert refusal(answer)[0] == 500
+        (reply,) = envoy.request_body()
+    assert refusal(reply)[0] == 500
     assert [(e["event"], e["request_id"]) for e in lines if e["log_level"] == "error"] == [
         ("ext_proc stream failed", "r-1")
     ]
@@ -159,8 +159,8 @@ def test_a_refusal_that_cannot_be_encoded_is_a_fault() -> None:
     envoy = Envoy(Epp(make_pool(), plugins=[MumblingAdmitter(Unsayable())]))
     with capture_logs() as lines:
         envoy.request_headers()
-        (answer,) = envoy.request_body()
-    assert refusal(answer)[0] == 500
+        (reply,) = envoy.request_body()
+    assert refusal(reply)[0] == 500
     assert envoy.finished == [(0, "")]
     assert [line["event"] for line in lines] == ["ext_proc stream failed"]
     assert not envoy.service.open_streams
@@ -190,8 +190,8 @@ def test_client_text_in_a_refusal_is_cut_and_escaped(
     envoy = Envoy(Epp(make_pool(), plugins=[MumblingAdmitter(reason)]), settings=settings)
     with capture_logs() as lines:
         envoy.request_headers()
-        (answer,) = envoy.request_body()
-    body = answer.immediate_response.body.decode()
+        (reply,) = envoy.request_body()
+    body = reply.immediate_response.body.decode()
     is_json = body.startswith("{")
     assert said[:900] in (json.loads(body)["error"]["message"] if is_json else body)
     assert len(body) < 1300
@@ -208,8 +208,8 @@ def test_garbage_is_a_fault_until_the_response_has_begun(data: bytes, steps: int
     with capture_logs() as lines:
         envoy.garble(data)
     if steps < 3:
-        (answer,) = envoy.answers
-        assert refusal(answer)[0] == 500
+        (reply,) = envoy.replies
+        assert refusal(reply)[0] == 500
         assert envoy.epp.total("request_error_total") == 1
     else:
         assert envoy.kinds == []  # the response goes on unharmed
@@ -220,8 +220,8 @@ def test_garbage_is_a_fault_until_the_response_has_begun(data: bytes, steps: int
 
 def test_an_empty_message_is_out_of_order() -> None:
     envoy = Envoy(Epp(make_pool()))
-    (answer,) = envoy.tell(pb.ProcessingRequest())
-    assert refusal(answer)[0] == 500
+    (reply,) = envoy.send(pb.ProcessingRequest())
+    assert refusal(reply)[0] == 500
 
 
 @pytest.mark.parametrize("modes", [LEAN, BUFFERED])
@@ -229,8 +229,8 @@ def test_a_message_out_of_order_before_the_response_is_refused(modes: Modes) -> 
     envoy = Envoy(Epp(make_pool()), modes)
     envoy.post()
     with capture_logs() as lines:
-        (answer,) = envoy.request_headers()
-    status, _, error = refusal(answer)
+        (reply,) = envoy.request_headers()
+    status, _, error = refusal(reply)
     assert status == 500
     assert error["message"] == "Envoy sent request_headers in state RESPONSE_HEADERS"
     assert lines[0] == {
@@ -247,8 +247,8 @@ def test_a_message_out_of_order_before_the_response_is_refused(modes: Modes) -> 
 @pytest.mark.parametrize("first", ["request_body", "request_trailers"])
 def test_a_stream_that_does_not_begin_with_headers_is_refused(first: str) -> None:
     envoy = Envoy(Epp(make_pool()))
-    (answer,) = getattr(envoy, first)()
-    assert refusal(answer)[0] == 500
+    (reply,) = getattr(envoy, first)()
+    assert refusal(reply)[0] == 500
 
 
 @pytest.mark.parametrize("modes", [LEAN, BUFFERED])
@@ -264,8 +264,8 @@ def test_a_response_without_a_request_passes_without_an_error(modes: Modes) -> N
 def test_trailers_in_place_of_a_buffered_body_are_refused() -> None:
     envoy = Envoy(Epp(make_pool()), BUFFERED)
     envoy.request_headers()
-    (answer,) = envoy.request_trailers()
-    assert refusal(answer)[0] == 500
+    (reply,) = envoy.request_trailers()
+    assert refusal(reply)[0] == 500
 
 
 @pytest.mark.parametrize("late", ["request_headers", "response_headers"])

@@ -1,4 +1,4 @@
-"""The answers, and their order, in each of Envoy's body modes."""
+"""The replies, and their order, in each of Envoy's body modes."""
 
 from uuid import UUID
 
@@ -75,7 +75,7 @@ def test_trailers_end_a_full_duplex_body() -> None:
     assert trailers.WhichOneof("response") == "request_trailers"
 
 
-def test_trailers_without_a_body_get_no_body_answer() -> None:
+def test_trailers_without_a_body_get_no_body_reply() -> None:
     envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
     envoy.request_headers({":path": "/grpc", "x-request-id": "r-1"})
     headers, trailers = envoy.request_trailers()
@@ -84,7 +84,7 @@ def test_trailers_without_a_body_get_no_body_answer() -> None:
 
 
 @pytest.mark.parametrize("modes", [BUFFERED, ADAPTIVE])
-def test_a_buffered_request_is_routed_by_the_answer_to_its_body(modes: Modes) -> None:
+def test_a_buffered_request_is_routed_by_the_reply_to_its_body(modes: Modes) -> None:
     envoy = Envoy(Epp(make_pool()), modes)
     (headers,) = envoy.request_headers()
     assert headers == CONTINUE_REQUEST_HEADERS
@@ -125,20 +125,20 @@ def test_a_body_that_is_not_sent_here_is_routed_on_load_alone() -> None:
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED, NO_BODIES])
 def test_a_missing_request_id_is_generated_and_set(modes: Modes, header: dict[str, str]) -> None:
     envoy = Envoy(Epp(make_pool()), modes)
-    answers = envoy.request_headers({":path": "/v1/completions", **header})
+    replies = envoy.request_headers({":path": "/v1/completions", **header})
     if modes != NO_BODIES:
-        answers = envoy.request_body()
+        replies = envoy.request_body()
     kind = "request_body" if modes == BUFFERED else "request_headers"
-    request_id = set_headers(getattr(answers[0], kind).response)["x-request-id"]
+    request_id = set_headers(getattr(replies[0], kind).response)["x-request-id"]
     assert UUID(request_id).version == 4
-    assert_routes(answers[0], kind, A, x_request_id=request_id)
+    assert_routes(replies[0], kind, A, x_request_id=request_id)
 
 
 def test_two_generated_request_ids_differ() -> None:
     ids = set()
     for _ in range(2):
-        (answer,) = Envoy(Epp(make_pool()), NO_BODIES).request_headers({":path": "/"})
-        ids.add(set_headers(answer.request_headers.response)["x-request-id"])
+        (reply,) = Envoy(Epp(make_pool()), NO_BODIES).request_headers({":path": "/"})
+        ids.add(set_headers(reply.request_headers.response)["x-request-id"])
     assert len(ids) == 2
 
 
@@ -152,7 +152,7 @@ def test_headers_reach_the_request_in_lower_case_and_survive_bad_bytes() -> None
         ]
     )
     config = pb.ProtocolConfiguration(request_body_mode=Mode.BUFFERED)
-    envoy.tell(
+    envoy.send(
         pb.ProcessingRequest(
             request_headers=pb.HttpHeaders(headers=headers), protocol_config=config
         )
@@ -245,8 +245,8 @@ def test_the_destination_is_the_same_in_header_and_metadata_for_each_endpoint() 
     for address in ("10.0.0.1:8000", "[fd00::2]:8000"):
         epp.endpoints[0].address = address
         for _ in range(2):  # the second comes from the cache
-            (answer,) = Envoy(epp, NO_BODIES).request_headers({**POST, DESTINATION: "1.2.3.4:5"})
-            assert_routes(answer, "request_headers", address)
+            (reply,) = Envoy(epp, NO_BODIES).request_headers({**POST, DESTINATION: "1.2.3.4:5"})
+            assert_routes(reply, "request_headers", address)
         epp.endpoints[0].load.in_flight = 0
         epp.endpoints[0].load.assume(waiting=0, running=0, kv_cache_usage=0)
 
@@ -257,9 +257,9 @@ def test_total_scores_of_all_candidates_accompany_the_destination_if_configured(
 ) -> None:
     envoy = Envoy(Epp(make_pool(), emit_endpoint_scores=True), modes)
     before = envoy.request_headers()
-    answers = envoy.request_body()
-    (answer,) = (each for each in [*before, *answers] if each.HasField("dynamic_metadata"))
-    metadata = json_format.MessageToDict(answer.dynamic_metadata)["envoy.lb"]
+    replies = envoy.request_body()
+    (reply,) = (each for each in [*before, *replies] if each.HasField("dynamic_metadata"))
+    metadata = json_format.MessageToDict(reply.dynamic_metadata)["envoy.lb"]
     assert metadata == {
         DESTINATION: A,
         f"{DESTINATION}-scores": {"10.0.0.1:8000": 1.0, "10.0.0.2:8000": 0.0},

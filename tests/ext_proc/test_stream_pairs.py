@@ -15,9 +15,9 @@ from tools.harness.judge import (
     UNKNOWN_MODE,
     JudgingEnvoy,
     Step,
-    answer_legally_and_release,
     change_nothing,
     rename,
+    reply_legally_and_release,
 )
 
 # A few thousand streams.
@@ -39,7 +39,7 @@ _IN_ORDER: list[tuple[ExtProcState, Step]] = [
 
 EXPECTED: dict[ExtProcState, set[str]] = {
     ExtProcState.REQUEST_HEADERS: {"request_headers"},
-    # Envoy's own answer to the client, such as 413, may come at any time.
+    # Envoy's own reply to the client, such as 413, may come at any time.
     ExtProcState.REQUEST_BODY: {"request_body", "request_trailers", "response_headers"},
     # The end of a body over 1 MB may be told twice (envoy#46237).
     ExtProcState.DECIDING: {"request_body", "request_trailers", "response_headers"},
@@ -67,7 +67,7 @@ MESSAGES: dict[str, Step] = {
     "response_body, the end": partial(Envoy.response_body, end=True),
     "response_body, empty": partial(Envoy.response_body, body=b""),
     "response_trailers": Envoy.response_trailers,
-    "no phase": lambda envoy: envoy.tell(pb.ProcessingRequest()),
+    "no phase": lambda envoy: envoy.send(pb.ProcessingRequest()),
     "no message": JudgingEnvoy.garble,
 }
 EVENTS: dict[str, Step] = {
@@ -100,7 +100,7 @@ def streams(
     for modes in PAIRS:
         steps = reaching(state, modes)
         if steps is not None:
-            yield answer_legally_and_release(
+            yield reply_legally_and_release(
                 modes=modes,
                 sends_ahead=True,
                 settings=ExtProcSettings(),
@@ -130,7 +130,7 @@ def was_expected(name: str, state: ExtProcState, envoy: JudgingEnvoy) -> bool:
 )
 @pytest.mark.parametrize("state", ExtProcState, ids=lambda state: state.name)
 def test_message_in_state(state: ExtProcState, name: str, change: Change) -> None:
-    def tell(envoy: JudgingEnvoy) -> None:
+    def send_and_check(envoy: JudgingEnvoy) -> None:
         assert envoy.stream.state is state
         was_finished = envoy.finished
         MESSAGES[name](envoy)
@@ -146,10 +146,10 @@ def test_message_in_state(state: ExtProcState, name: str, change: Change) -> Non
         elif envoy.finished:
             # Understood and turned down: a body that Envoy has cut off.
             assert envoy.request_mode == Mode.BUFFERED_PARTIAL
-            (answer,) = envoy.answers
-            assert answer.immediate_response.status.code == 413
+            (reply,) = envoy.replies
+            assert reply.immediate_response.status.code == 413
 
-    assert len(list(streams(state, tell, change))) >= len(PAIRS) - len(MODES)
+    assert len(list(streams(state, send_and_check, change))) >= len(PAIRS) - len(MODES)
 
 
 @pytest.mark.parametrize("name", EVENTS)
@@ -180,17 +180,17 @@ def test_modes_that_cannot_work_end_at_the_first_message(
     for other, name in product(MODES, MESSAGES):
         modes = (mode, other) if side == 0 else (other, mode)
 
-        def tell(envoy: JudgingEnvoy, name: str = name) -> None:
+        def send_and_check(envoy: JudgingEnvoy, name: str = name) -> None:
             assert envoy.kinds == ["immediate_response"]
             assert envoy.finished == [(0, "")]
             MESSAGES[name](envoy)
             assert envoy.kinds == []
 
-        answer_legally_and_release(
+        reply_legally_and_release(
             modes=modes,
             sends_ahead=True,
             settings=ExtProcSettings(),
-            steps=[Envoy.request_headers, tell],
+            steps=[Envoy.request_headers, send_and_check],
             fails_in=frozenset(),
             kind=HeldDecision,
             change=change_nothing,
@@ -198,8 +198,8 @@ def test_modes_that_cannot_work_end_at_the_first_message(
         )
 
 
-def test_streamed_bodies_that_wait_for_an_answer_end_at_the_first_message() -> None:
-    envoy = answer_legally_and_release(
+def test_streamed_bodies_that_wait_for_a_reply_end_at_the_first_message() -> None:
+    envoy = reply_legally_and_release(
         modes=(Mode.STREAMED, Mode.NONE),
         sends_ahead=False,
         settings=ExtProcSettings(),
@@ -210,4 +210,4 @@ def test_streamed_bodies_that_wait_for_an_answer_end_at_the_first_message() -> N
         last="half_close",
     )
     assert envoy.immediate == 1
-    assert envoy.told["request_headers"] == 1
+    assert envoy.sent["request_headers"] == 1

@@ -1,4 +1,4 @@
-"""Pending decisions: the answers meanwhile and afterwards, and cancellation."""
+"""Pending decisions: the replies meanwhile and afterwards, and cancellation."""
 
 import json
 from collections.abc import Callable
@@ -90,7 +90,7 @@ def with_an_end_and_trailers(envoy: Envoy) -> None:
         with_an_end_and_trailers,
     ],
 )
-def test_a_pending_decision_gives_the_same_answers_as_an_immediate_one(
+def test_a_pending_decision_gives_the_same_replies_as_an_immediate_one(
     modes: Modes, request_of: Callable[[Envoy], None]
 ) -> None:
     straight = Envoy(Epp(make_pool()), modes)
@@ -100,9 +100,9 @@ def test_a_pending_decision_gives_the_same_answers_as_an_immediate_one(
     assert envoy.held.is_awaited
     assert envoy.epp.in_flight == 0
     is_buffered = modes in {BUFFERED, ADAPTIVE} and request_of is not without_a_body
-    assert envoy.all_answers == ([CONTINUE_REQUEST_HEADERS] if is_buffered else [])
+    assert envoy.all_replies == ([CONTINUE_REQUEST_HEADERS] if is_buffered else [])
     envoy.decide()
-    assert envoy.all_answers == straight.all_answers
+    assert envoy.all_replies == straight.all_replies
     assert envoy.stream.state is ExtProcState.RESPONSE_HEADERS
     assert envoy.epp.in_flight == 1
     assert envoy.held.cancelled == []
@@ -112,9 +112,9 @@ def test_a_pending_decision_gives_the_same_answers_as_an_immediate_one(
 def test_trailers_without_a_body_wait_for_the_decision(modes: Modes) -> None:
     envoy = PatientEnvoy(Epp(make_pool()), modes)
     with_trailers_alone(envoy)
-    assert envoy.answers == []
+    assert envoy.replies == []
     envoy.decide()
-    headers, trailers = envoy.answers
+    headers, trailers = envoy.replies
     assert_routes(headers, "request_headers", A)
     assert trailers == CONTINUE_REQUEST_TRAILERS
 
@@ -125,7 +125,7 @@ def test_late_trailers_are_answered_after_a_buffered_body() -> None:
     assert envoy.request_body(end=False) == []
     assert envoy.request_trailers() == []
     envoy.decide()
-    body, trailers = envoy.answers
+    body, trailers = envoy.replies
     assert_routes(body, "request_body", A)
     assert trailers == CONTINUE_REQUEST_TRAILERS
 
@@ -133,11 +133,11 @@ def test_late_trailers_are_answered_after_a_buffered_body() -> None:
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED, NO_BODIES])
 def test_a_decision_made_at_once_is_answered_at_once(modes: Modes) -> None:
     envoy = PatientEnvoy(Epp(make_pool()), modes, kind=DecidedAtOnce)
-    answers = envoy.post()
+    replies = envoy.post()
     kind = "request_body" if modes == BUFFERED else "request_headers"
-    assert_routes(answers[0], kind, A)
+    assert_routes(replies[0], kind, A)
     if modes == FULL_DUPLEX:
-        assert echoed(answers[1:], "request_body") == (BODY, [True])
+        assert echoed(replies[1:], "request_body") == (BODY, [True])
     assert envoy.stream.state is ExtProcState.RESPONSE_HEADERS
 
 
@@ -155,10 +155,10 @@ def test_a_refusal_after_a_pending_decision_is_answered(
         ).SerializeToString()
     )
     if kind is HeldDecision:
-        assert envoy.answers == []
+        assert envoy.replies == []
         envoy.decide()
-    (answer,) = envoy.answers
-    assert answer.immediate_response.status.code == 503
+    (reply,) = envoy.replies
+    assert reply.immediate_response.status.code == 503
     assert envoy.finished == [(0, "")]
     assert not envoy.service.open_streams
     assert envoy.held.cancelled == []
@@ -166,13 +166,13 @@ def test_a_refusal_after_a_pending_decision_is_answered(
 
 def test_a_fault_after_the_decision_is_answered_and_released() -> None:
     epp = Epp(make_pool())
-    epp.endpoints[0].address = "\udc80"  # cannot be put into an answer
+    epp.endpoints[0].address = "\udc80"  # cannot be put into a reply
     envoy = PatientEnvoy(epp)
     envoy.post()
     with capture_logs() as lines:
         envoy.decide()
-    (answer,) = envoy.answers
-    assert answer.immediate_response.status.code == 500
+    (reply,) = envoy.replies
+    assert reply.immediate_response.status.code == 500
     assert [(e["event"], e["request_id"]) for e in lines if e["log_level"] == "error"] == [
         ("ext_proc stream failed", "r-1")
     ]
@@ -230,9 +230,9 @@ def test_draining_refuses_a_request_that_is_not_decided(modes: Modes) -> None:
     envoy = PatientEnvoy(Epp(make_pool()), modes)
     envoy.post()
     envoy.drain()
-    (answer,) = envoy.answers
-    assert answer.immediate_response.status.code == 503
-    error = json.loads(answer.immediate_response.body)["error"]
+    (reply,) = envoy.replies
+    assert reply.immediate_response.status.code == 503
+    error = json.loads(reply.immediate_response.body)["error"]
     assert error["message"] == "the endpoint picker stopped before the request was decided"
     assert envoy.finished == [(0, "")]
 
@@ -240,8 +240,8 @@ def test_draining_refuses_a_request_that_is_not_decided(modes: Modes) -> None:
 def test_a_message_out_of_order_during_the_decision_is_refused() -> None:
     envoy = PatientEnvoy(Epp(make_pool()))
     envoy.post()
-    (answer,) = envoy.request_headers()
-    error = json.loads(answer.immediate_response.body)["error"]
+    (reply,) = envoy.request_headers()
+    error = json.loads(reply.immediate_response.body)["error"]
     assert error["message"] == "Envoy sent request_headers in state DECIDING"
 
 

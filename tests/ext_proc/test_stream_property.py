@@ -1,4 +1,4 @@
-"""Any sequence of messages, decisions and ends: every answer is legal, nothing stays reserved."""
+"""Any sequence of messages, decisions and ends: every reply is legal, nothing stays reserved."""
 
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from epp.ext_proc import ExtProcSettings
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from tools.harness.ext_proc import Envoy, on_each_transport, on_no_transport
 from tools.harness.held import DecidedAtOnce, HeldDecision
-from tools.harness.judge import ALL_MODES, CHANGES, JudgingEnvoy, Step, answer_legally_and_release
+from tools.harness.judge import ALL_MODES, CHANGES, JudgingEnvoy, Step, reply_legally_and_release
 from tools.harness.request_control import BODY
 
 pytestmark = pytest.mark.usefixtures("wire")
@@ -41,7 +41,7 @@ _MESSAGES: st.SearchStrategy[Step] = st.one_of(
     ),
     st.just(Envoy.response_trailers),
     st.just(JudgingEnvoy.garble),
-    st.just(lambda envoy: envoy.tell(pb.ProcessingRequest())),
+    st.just(lambda envoy: envoy.send(pb.ProcessingRequest())),
 )
 _ENDS: st.SearchStrategy[Step] = st.sampled_from(
     [
@@ -87,7 +87,7 @@ _any_sequence = given(
 def test_any_sequence_is_answered_legally_and_released(
     good: list[Step], steps: list[Step], **stream: Any
 ) -> None:
-    answer_legally_and_release(steps=[*good, *steps], **stream)
+    reply_legally_and_release(steps=[*good, *steps], **stream)
 
 
 @on_each_transport
@@ -96,4 +96,4 @@ def test_any_sequence_is_answered_legally_and_released(
 def test_any_sequence_is_answered_legally_and_released_on_a_wire(
     good: list[Step], steps: list[Step], **stream: Any
 ) -> None:
-    answer_legally_and_release(steps=[*good, *steps], **stream)
+    reply_legally_and_release(steps=[*good, *steps], **stream)

@@ -121,9 +121,9 @@ def test_draining_refuses_an_incomplete_request() -> None:
     envoy.request_headers()
     envoy.request_body(b"{", end=False)
     envoy.drain()
-    (answer,) = envoy.take()
-    assert answer.immediate_response.status.code == 503
-    headers = error_headers(answer.immediate_response)
+    (reply,) = envoy.take()
+    assert reply.immediate_response.status.code == 503
+    headers = error_headers(reply.immediate_response)
     assert headers["x-llm-d-request-dropped-reason"] == "rejected-shutting-down"
     assert envoy.finished == [(0, "")]
 
@@ -132,8 +132,8 @@ def test_draining_refuses_a_request_without_headers() -> None:
     # Left alone, Envoy would send it on without a destination.
     envoy = Envoy(Epp(make_pool()))
     envoy.drain()
-    (answer,) = envoy.take()
-    assert answer.immediate_response.status.code == 503
+    (reply,) = envoy.take()
+    assert reply.immediate_response.status.code == 503
     assert envoy.finished == [(0, "")]
     assert not envoy.service.open_streams
 
@@ -179,12 +179,12 @@ def test_the_status_and_the_times_are_logged() -> None:
 @on_no_transport  # the service is the test's own
 def test_the_service_forgets_a_stream_once() -> None:
     epp = Epp(make_pool())
-    told: list[object] = []
+    forgotten: list[object] = []
     stream = ExtProcStream(
         Recorder(),
         epp.director,
         epp.clock,
-        told.append,
+        forgotten.append,
         settings=ExtProcSettings(),
         refusals=Refusals(epp.metrics, epp.clock),
         held=HeldBytes(1 << 20, list, epp.clock),
@@ -192,4 +192,4 @@ def test_the_service_forgets_a_stream_once() -> None:
     stream.reset()
     stream.half_closed()
     stream.close(EndCause.ERROR)
-    assert told == [stream]
+    assert forgotten == [stream]

@@ -58,7 +58,7 @@ def routed(envoy: Envoy) -> None:
     [
         pytest.param(begun, 408, "the request did not come in time", id="after the headers"),
         pytest.param(half_a_body, 408, "the request did not come in time", id="within the body"),
-        pytest.param(routed, 504, "the request was not answered in time", id="before the answer"),
+        pytest.param(routed, 504, "the request was not answered in time", id="before the response"),
     ],
 )
 def test_a_time_limit_before_the_response_is_answered(
@@ -74,12 +74,12 @@ def test_a_time_limit_before_the_response_is_answered(
     envoy.take()
     epp.clock.now += 9.9
     sweep(wire, envoy)
-    assert envoy.answers == []
+    assert envoy.replies == []
     epp.clock.now += 0.1
     sweep(wire, envoy)
-    (answer,) = envoy.answers
-    assert answer.immediate_response.status.code == status
-    assert message in answer.immediate_response.body.decode()
+    (reply,) = envoy.replies
+    assert reply.immediate_response.status.code == status
+    assert message in reply.immediate_response.body.decode()
     assert envoy.finished == [(0, "")]
     assert not envoy.service.open_streams
     assert epp.in_flight == 0
@@ -95,7 +95,7 @@ def test_a_time_limit_cancels_a_pending_decision(wire: Wire) -> None:
     envoy.take()
     epp.clock.now += 10
     sweep(wire, envoy)
-    assert [a.immediate_response.status.code for a in envoy.answers] == [504]
+    assert [a.immediate_response.status.code for a in envoy.replies] == [504]
     assert envoy.held.cancelled == [EndCause.TIMED_OUT]
     assert met(epp, OPEN) == 1
 
@@ -113,7 +113,7 @@ def test_a_response_that_does_not_pass_here_continues(
     epp.clock.now += 10
     with capture_logs() as lines:
         sweep(wire, envoy)
-    assert envoy.answers == []
+    assert envoy.replies == []
     assert envoy.finished == [(0, "")]
     assert [line["outcome"] for line in lines] == ["timed-out"]
     assert [cause for _, cause in noting.ends] == [EndCause.TIMED_OUT]
@@ -132,8 +132,8 @@ def test_a_response_that_does_not_pause_is_detached_a_sweep_later(
     envoy.response_body(b"one")
     epp.clock.now += 10
     sweep(wire, envoy)
-    (answer,) = envoy.response_body(b"two")
-    assert answer.response_body.response.body_mutation.streamed_response.body == b"two"
+    (reply,) = envoy.response_body(b"two")
+    assert reply.response_body.response.body_mutation.streamed_response.body == b"two"
     assert envoy.finished == []
     sweep(wire, envoy)
     assert envoy.finished == [(0, "")]
@@ -157,8 +157,8 @@ async def test_a_response_is_detached_in_a_pause(wire: Wire) -> None:
     await asyncio.sleep(1.5)  # half a second after the sweep, on the loop's virtual clock
     assert envoy.finished == []
     for chunk in (b"one", b"two"):
-        (answer,) = envoy.response_body(chunk)
-        assert answer.response_body.response.body_mutation.streamed_response.body == chunk
+        (reply,) = envoy.response_body(chunk)
+        assert reply.response_body.response.body_mutation.streamed_response.body == chunk
     assert envoy.finished == []
     await asyncio.sleep(0.1)
     assert envoy.finished == [(0, "")]
@@ -196,7 +196,7 @@ def test_a_stream_without_messages_is_ended(wire: Wire) -> None:
     epp.clock.now += 10
     with capture_logs() as lines:
         sweep(wire, envoy)
-    assert [answer.immediate_response.status.code for answer in envoy.answers] == [408]
+    assert [reply.immediate_response.status.code for reply in envoy.replies] == [408]
     assert envoy.finished == [(0, "")]
     assert [(line["event"], line["duration_seconds"]) for line in lines] == [
         ("request refused", 0.0)

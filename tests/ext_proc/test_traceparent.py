@@ -42,11 +42,11 @@ class SetsTraceparent(PreRequest):
 
 
 def routed(epp: Epp, modes: Modes, *, tracing: bool, **headers: str) -> dict[str, str]:
-    """Return the headers that the answer sets."""
+    """Return the headers that the reply sets."""
     envoy = Envoy(epp, modes, tracer=Tracer(Sampler(1.0)) if tracing else None)
     envoy.request_headers({**POST, **headers})
-    answer = envoy.request_body()[0]
-    common = (answer.request_body if modes == BUFFERED else answer.request_headers).response
+    reply = envoy.request_body()[0]
+    common = (reply.request_body if modes == BUFFERED else reply.request_headers).response
     return changed_headers(common)[0]
 
 
@@ -68,7 +68,7 @@ def test_a_traceparent_is_set_once_with_other_headers() -> None:
 
 @pytest.mark.parametrize("on_body", [False, True])
 @pytest.mark.parametrize("destination", ["10.0.0.1:8000", "10.0.0.1:8000,10.0.0.22:8000"])
-def test_a_cached_answer_equals_protobufs(destination: str, on_body: bool) -> None:
+def test_a_cached_reply_equals_protobufs(destination: str, on_body: bool) -> None:
     removed = ("x-llm-d-slo-ttft-ms",)
     for traceparent in ("", CLIENTS):
         trace = {"traceparent": traceparent} if traceparent else {}
@@ -109,8 +109,8 @@ def test_an_invalid_traceparent_is_replaced_and_its_tracestate_removed(
 ) -> None:
     envoy = Envoy(Epp(make_pool()), modes, tracer=Tracer(Sampler(1.0)))
     envoy.request_headers({**POST, "traceparent": invalid, "tracestate": "vendor=1"})
-    answer = envoy.request_body()[0]
-    common = (answer.request_body if modes == BUFFERED else answer.request_headers).response
+    reply = envoy.request_body()[0]
+    common = (reply.request_body if modes == BUFFERED else reply.request_headers).response
     changed, removed = changed_headers(common)
     assert FORM.fullmatch(changed["traceparent"])
     assert changed["traceparent"] not in {invalid, CLIENTS}

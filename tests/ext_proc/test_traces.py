@@ -23,7 +23,7 @@ from tools.harness.request_control import BODY, Epp, make_pool
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3}
-ANSWER = json.dumps({"model": "llama", "usage": USAGE}).encode()
+RESPONSE = json.dumps({"model": "llama", "usage": USAGE}).encode()
 
 
 class Traced:
@@ -50,7 +50,7 @@ def test_a_request_that_is_answered_has_endpoint_tokens_and_outcome() -> None:
     with capture_logs() as logs:
         envoy.post()
         envoy.response_headers()
-        envoy.response_body(ANSWER, end=True)
+        envoy.response_body(RESPONSE, end=True)
     trace = traced.trace
     assert (trace.request_id, trace.model, trace.target_model) == ("r-1", "llama", "llama")
     assert trace.error == ""
@@ -82,7 +82,7 @@ def test_a_request_that_is_answered_has_endpoint_tokens_and_outcome() -> None:
     ("status", "error"),
     [("404", ""), ("503", "the model server answered with status 503")],
 )
-def test_an_answer_of_the_model_server_is_an_error_from_500_on(status: str, error: str) -> None:
+def test_a_response_of_the_model_server_is_an_error_from_500_on(status: str, error: str) -> None:
     traced = Traced()
     envoy = Envoy(traced.epp, LEAN)
     envoy.post()

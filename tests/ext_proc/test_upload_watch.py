@@ -47,7 +47,7 @@ def test_a_stalled_body_is_refused(modes: Modes, size: int) -> None:
     assert envoy.statuses == []
     seconds_pass(envoy, 1)
     assert envoy.statuses == [408]
-    assert b"less than 10 bytes a second for 30 s" in envoy.answers[0].immediate_response.body
+    assert b"less than 10 bytes a second for 30 s" in envoy.replies[0].immediate_response.body
     assert envoy.epp.value("request_limit_exceeded_total", limit="body-time") == 1
     held = envoy.service.held
     assert (held.used_bytes, held.arriving_bodies) == (0, 0)

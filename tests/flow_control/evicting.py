@@ -79,7 +79,7 @@ class Client(NotingCandidate, Revocable):
         self._reservation = Reservation(endpoint.load, self._pool.flow.now())
         self._in_flight = self._pool.flow.evictions.keep(self)
 
-    def answer(self) -> None:
+    def begin_response(self) -> None:
         """Begin the response."""
         if self._in_flight is not None:
             self._pool.flow.evictions.spare(self._in_flight)

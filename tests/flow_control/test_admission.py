@@ -19,10 +19,10 @@ OBJECTIVE = {"x-llm-d-inference-objective": "batch"}
 class Detector(SaturationDetector):
     """Returns a given value, or raises a given exception."""
 
-    type: ClassVar[str] = "told-detector"
+    type: ClassVar[str] = "fixed-detector"
 
     def __init__(self, answer: Any) -> None:
-        self.name = "told"
+        self.name = "fixed"
         self.answer = answer
         self.asked: list[Sequence[Endpoint]] = []
 
@@ -63,7 +63,7 @@ def test_detector_that_fails_admits_everybody_and_is_counted(answer: Any) -> Non
     admission = SheddingAdmission(detector, guards)
     assert [admission.excess(-1, ()) for _ in range(3)] == [None, None, None]
     assert len(detector.asked) == 2  # then it is off
-    labels = {"plugin_type": "told-detector", "plugin_name": "told"}
+    labels = {"plugin_type": "fixed-detector", "plugin_name": "fixed"}
     name = "llm_d_epp_plugin_failures_total"
     labels["extension_point"] = "SaturationDetector"
     assert metrics.registry.get_sample_value(name, labels) == 2
@@ -83,7 +83,7 @@ def test_a_full_pool_answers_429_and_takes_who_is_not_sheddable() -> None:
         "admission",
     )
     assert str(error) == (
-        "the pool is full: 'told' reports a saturation of 1.50, where 1.00 is full; the request is"
+        "the pool is full: 'fixed' reports a saturation of 1.50, where 1.00 is full; the request is"
         " sheddable (priority -2)"
     )
     assert epp.in_flight == 0

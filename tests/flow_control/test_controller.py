@@ -119,9 +119,9 @@ def test_a_blocked_band_blocks_those_below_only_with_work(
         queue(driven, "high", priority=HIGH)
     queue(driven, "low", priority=LOW)
     assert free(driven, 5) == went
-    told = driven.control.capacity.blocked
+    blocked = driven.control.capacity.blocked
     reason = "the pool's saturation is 0.00, priority 10 is dispatched below 0.00"
-    assert told == (reason if waiting_high else "")
+    assert blocked == (reason if waiting_high else "")
 
 
 def test_a_band_whose_requests_fit_nowhere_blocks_nobody_and_the_reason_is_of_the_next(
@@ -138,7 +138,7 @@ def test_a_band_whose_requests_fit_nowhere_blocks_nobody_and_the_reason_is_of_th
 
 
 @pytest.mark.usefixtures("debug_level")
-def test_at_level_debug_it_is_told_what_waits_and_why(driven: Driven) -> None:
+def test_at_level_debug_the_log_says_what_waits_and_why(driven: Driven) -> None:
     driven.world.unfit = {"x"}
     with capture_logs() as lines:
         queue(driven, "x1", fairness_id="x")
@@ -248,16 +248,16 @@ def test_a_flow_whose_head_leaves_the_line_is_placed_by_the_next_one(
     assert free(driven, 9) == ["b1", "a2", "b2"]
 
 
-def test_a_fairness_policy_is_told_when_a_flow_begins_to_wait_and_of_each_that_goes() -> None:
-    told: list[str] = []
+def test_a_fairness_policy_is_notified_when_a_flow_begins_to_wait_and_of_each_that_goes() -> None:
+    events: list[str] = []
 
     class Noting(Strict):
         def activated(self, flow: Flow, now: float) -> None:
-            told.append(f"{flow.fairness_id} of {flow.fairness}")
+            events.append(f"{flow.fairness_id} of {flow.fairness}")
             flow.fairness = self.name
 
         def dispatched(self, flow: Flow, queued: QueuedRequest, now: float) -> None:
-            told.append(f"{queued.request.request_id} of {flow.fairness}")
+            events.append(f"{queued.request.request_id} of {flow.fairness}")
 
     made = Driven()
     with made.loop.running():
@@ -267,7 +267,7 @@ def test_a_fairness_policy_is_told_when_a_flow_begins_to_wait_and_of_each_that_g
         queue(made, "3", "4")
         made.use(made.settings(made.band(fairness=Noting(made.world))))  # knows nothing of before
         free(made, 9)
-    assert told == ["a of None", "1 of strict", "2 of strict", "a of strict",
+    assert events == ["a of None", "1 of strict", "2 of strict", "a of strict",
                     "a of None", "3 of strict", "4 of strict"]  # fmt: skip
 
 

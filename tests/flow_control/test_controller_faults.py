@@ -406,9 +406,9 @@ def test_the_straight_path_asks_session_plugins_too(driven: Watched) -> None:
         points.add_is_job_over_capacity_fn(capacity)
         points.add_node_order_fn(lambda task, node: float(node.name == "default/e-2"))
         points.add_bind_request_mutate_fn(lambda task, node: {"x-node": node})
-        points.add_event_handler(allocate=told("+"), deallocate=told("-"))
+        points.add_event_handler(allocate=note("+"), deallocate=note("-"))
 
-    def told(sign: str) -> Callable[[Event], None]:
+    def note(sign: str) -> Callable[[Event], None]:
         return lambda event: events.append(f"{sign} {event.node.name}")
 
     driven.resize(3)

@@ -173,8 +173,8 @@ class History:
             for flow in band.flows.values():
                 assert flow.waiting == sum(each.flow == flow.fairness_id for each in alike)
         if self.accounts is not None:
-            told = [each for each in driven.world.in_flight if each.queued is not None]
-            where = Counter(each.endpoint.name for each in told if each.endpoint)
+            queued = [each for each in driven.world.in_flight if each.queued is not None]
+            where = Counter(each.endpoint.name for each in queued if each.endpoint)
             assert +self.accounts.by_node == where
             assert self.accounts.least == 0
 

@@ -12,7 +12,7 @@ from flow_control.shown import NOW, Waiting
 from epp.flow_control.plugins import Share
 from epp.flow_control.sessions import ExtensionPoints, Queue, RegistrationError, Session
 from epp.flow_control.views.debug_page import MOST, session_page, session_pages
-from epp.flow_control.views.session_page import BandLine, PluginLine, SessionPage, ShareLine
+from epp.flow_control.views.session_page import BandLine, SessionPage, SessionPluginLine, ShareLine
 
 
 def page(waiting: Waiting, points: ExtensionPoints | None = None) -> SessionPage:
@@ -23,7 +23,7 @@ def order(band: BandLine) -> list[tuple[str, int]]:
     return [(each.request_id, each.place) for each in band.requests]
 
 
-def test_bands_flows_and_requests_are_told_of_in_order() -> None:
+def test_bands_flows_and_requests_are_reported_in_order() -> None:
     waiting = Waiting()
     high, low = waiting.band(5), waiting.band(-1)
     waiting.wait(high, "alice", "a2", waited=2.0)
@@ -31,9 +31,9 @@ def test_bands_flows_and_requests_are_told_of_in_order() -> None:
     waiting.wait(high, "alice", "a1", waited=3.0)
     waiting.wait(low, "carol", "c1", waited=4.0, ttl=1.0)
     waiting.why["a1"] = ["endpoint x has no room", "endpoint y is for spot"]
-    told = page(waiting)
-    assert (told.waiting, told.size_bytes) == (4, 37)
-    first, second = told.bands
+    shown = page(waiting)
+    assert (shown.waiting, shown.size_bytes) == (4, 37)
+    first, second = shown.bands
     assert (first.priority, first.waiting, first.size_bytes) == (5, 3, 27)
     assert (first.max_requests, first.max_bytes) == (5000, 1_000_000_000)
     assert (second.priority, second.waiting) == (-1, 1)
@@ -51,7 +51,7 @@ def test_bands_flows_and_requests_are_told_of_in_order() -> None:
     assert second.requests[0].remaining_seconds == 0.0, "it is late, not in the past"
 
 
-def test_who_waits_no_more_is_not_told_of() -> None:
+def test_who_waits_no_more_is_not_reported() -> None:
     waiting = Waiting()
     band = waiting.band(0)
     gone = waiting.wait(band, "a", "gone", waited=5.0)
@@ -65,17 +65,17 @@ def test_parked_requests_have_their_reasons_and_no_place() -> None:
     band = waiting.band(0)
     waiting.wait(band, "a", "picky", parked=True)
     waiting.why["picky"] = ["no endpoint has the adapter"]
-    told = page(waiting)
-    (parked,) = told.parked
+    shown = page(waiting)
+    (parked,) = shown.parked
     assert (parked.request_id, parked.place, parked.tries) == ("picky", 0, 1)
     assert parked.reasons == ["no endpoint has the adapter"]
-    (line,) = told.bands
+    (line,) = shown.bands
     assert (line.waiting, order(line), line.more_requests) == (1, [], 0)
     assert (line.flows[0].head_waited_seconds, line.flows[0].reasons) == (None, [])
 
 
 @pytest.mark.parametrize(
-    ("saturation", "ceilings", "blocked", "told"),
+    ("saturation", "ceilings", "blocked", "expected"),
     [
         pytest.param({"": 0.8}, {0: 0.9}, "", "", id="below its ceiling"),
         pytest.param({}, {}, "", "", id="nothing known"),
@@ -97,13 +97,13 @@ def test_parked_requests_have_their_reasons_and_no_place() -> None:
     ],
 )
 def test_why_a_band_is_blocked(
-    saturation: dict[str, float], ceilings: dict[int, float], blocked: str, told: str
+    saturation: dict[str, float], ceilings: dict[int, float], blocked: str, expected: str
 ) -> None:
     waiting = Waiting()
     waiting.wait(waiting.band(0), "a", "1")
     waiting.saturation, waiting.ceilings, waiting.blocked = saturation, ceilings, blocked
     shown = page(waiting)
-    assert shown.bands[0].blocked == told
+    assert shown.bands[0].blocked == expected
     assert shown.bands[0].ceiling == ceilings.get(0)
     assert shown.blocked == blocked
     assert list(shown.saturation) == list(saturation)
@@ -117,7 +117,7 @@ def test_a_band_in_which_nobody_waits_is_not_called_blocked() -> None:
     assert [band.blocked for band in page(waiting).bands] == ["", "full"]
 
 
-def test_of_a_crowd_the_first_are_told_of_and_the_rest_is_counted() -> None:
+def test_of_a_crowd_the_first_are_reported_and_the_rest_is_counted() -> None:
     waiting = Waiting()
     band = waiting.band(0)
     for number in range(MOST + 5):
@@ -127,8 +127,8 @@ def test_of_a_crowd_the_first_are_told_of_and_the_rest_is_counted() -> None:
     assert order(line) == [(f"head {number}", 1) for number in range(MOST)]
     assert line.more_requests == 5
     assert (len(line.flows), line.more_flows) == (MOST, 5)
-    told = page(waiting)
-    assert (len(told.parked), told.more_parked) == (MOST, 5)
+    shown = page(waiting)
+    assert (len(shown.parked), shown.more_parked) == (MOST, 5)
 
 
 def test_a_flood_in_one_flow_hides_no_other() -> None:
@@ -168,7 +168,7 @@ def test_an_idle_flow_has_shares_and_no_head() -> None:
     assert flow.shares == [ShareLine(resource="tokens", used=7.0)]
 
 
-def test_plugins_that_fail_to_tell_cost_their_own_figures_only() -> None:
+def test_plugins_that_fail_to_report_cost_their_own_figures_only() -> None:
     class Broken(Waiting):
         def shares(self, flow: object) -> dict[str, Share]:
             raise LookupError("half \udc80")
@@ -185,12 +185,12 @@ def test_plugins_that_fail_to_tell_cost_their_own_figures_only() -> None:
 
     points.add_queue_amount_fn("deserved", fail)
     points.add_queue_amount_fn("allocated", lambda queue: 1.0)
-    told = page(waiting, points)
-    assert told.faults == [
+    shown = page(waiting, points)
+    assert shown.faults == [
         r"the fairness policy of priority 3 failed in shares: LookupError: half \udc80",
         "session plugin 'theirs' failed in 'deserved': ValueError: no idea",
     ]
-    assert [flow.shares for flow in told.bands[0].flows] == [
+    assert [flow.shares for flow in shown.bands[0].flows] == [
         [ShareLine(resource="size", used=1.0)]
     ] * 2
 
@@ -206,13 +206,13 @@ def test_an_amount_that_is_no_number_is_a_fault_and_not_on_the_page() -> None:
     points.registering = "theirs"
     points.add_queue_amount_fn("deserved", lambda _: [1.0])  # type: ignore[arg-type, return-value]
     points.add_queue_amount_fn("allocated", lambda queue: sys.exit("no idea"))
-    told = page(waiting, points)
-    assert told.faults == [
+    shown = page(waiting, points)
+    assert shown.faults == [
         "the fairness policy of priority 3 failed in shares: TypeError: 'seven' is not a number",
         "session plugin 'theirs' failed in 'deserved': TypeError: [1.0] is not a number",
         "session plugin 'theirs' failed in 'allocated': SystemExit: no idea",
     ]
-    assert [flow.shares for flow in told.bands[0].flows] == [[]]
+    assert [flow.shares for flow in shown.bands[0].flows] == [[]]
 
 
 def test_prompts_and_headers_are_not_in_it_and_any_text_is() -> None:
@@ -223,10 +223,10 @@ def test_prompts_and_headers_are_not_in_it_and_any_text_is() -> None:
     waiting.why["2"] = ["half \udc80"]
     text = msgspec.json.encode(page(waiting))
     assert b"secret" not in text
-    told: dict[str, Any] = msgspec.json.decode(text)
-    assert told["parked"][0]["request_id"] == r"\x1b[31m"
-    assert told["bands"][0]["flows"][0]["flow"] == r"half \ud800"
-    assert told["bands"][0]["flows"][0]["reasons"] == [r"half \udc80"]
+    document: dict[str, Any] = msgspec.json.decode(text)
+    assert document["parked"][0]["request_id"] == r"\x1b[31m"
+    assert document["bands"][0]["flows"][0]["flow"] == r"half \ud800"
+    assert document["bands"][0]["flows"][0]["reasons"] == [r"half \udc80"]
     assert msgspec.json.decode(text, type=SessionPage) == page(waiting)
 
 
@@ -252,12 +252,12 @@ def test_pages_of_session_plugins_are_those_of_the_newest_session() -> None:
     assert list(pages()) == ["session"]
     bench.run()
     bench.run()
-    told = pages()
-    assert told["session/usage/now"] == ("session plugin 'usage'", 2)
-    assert told["session"][0] == "the endpoint picker"
-    assert told["session"][1].plugins == [
-        PluginLine(name="usage", pages=["usage/now"]),
-        PluginLine(name="quiet", pages=[]),
+    found = pages()
+    assert found["session/usage/now"] == ("session plugin 'usage'", 2)
+    assert found["session"][0] == "the endpoint picker"
+    assert found["session"][1].plugins == [
+        SessionPluginLine(name="usage", pages=["usage/now"]),
+        SessionPluginLine(name="quiet", pages=[]),
     ]
 
 

@@ -90,7 +90,7 @@ def test_with_refuse_the_newcomer_is_turned_away_whoever_it_is(driven: Driven) -
 # --- who gives way ------------------------------------------------------------------------------
 
 
-def test_the_newest_of_the_largest_flow_gives_way_and_is_told_why(driven: Driven) -> None:
+def test_the_newest_of_the_largest_flow_gives_way_and_gets_the_reason(driven: Driven) -> None:
     use(driven, max_requests=3, ordering="edf")
     first = driven.ask("first", "a", ttl_seconds=50)
     second = driven.ask("second", "a", ttl_seconds=20)
@@ -111,7 +111,7 @@ def test_the_newest_of_the_largest_flow_gives_way_and_is_told_why(driven: Driven
     assert len(driven.control.ledger.cluster.jobs) == 3
 
 
-def test_in_an_empty_pool_it_is_told_that_there_is_no_endpoint(driven: Driven) -> None:
+def test_in_an_empty_pool_it_is_reported_that_there_is_no_endpoint(driven: Driven) -> None:
     use(driven, max_requests=2)
     driven.resize(0)
     waiting = several(driven, 2)

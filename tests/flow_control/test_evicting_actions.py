@@ -70,7 +70,7 @@ async def test_nobody_is_taken_from_who_is_not_lower(priorities: tuple[int, int]
 async def test_who_has_begun_to_answer_is_no_victim() -> None:
     pool = Pool(actions=BOTH)
     old, new = pool.send("old", -1), pool.send("new", -1)
-    new.answer()
+    new.begin_response()
     pool.send("critical")
     await asyncio.sleep(0.1)
     assert (old.ended, new.ended) == (EVICTED, DISPATCHED)
@@ -169,7 +169,7 @@ async def test_accounts_of_handlers_are_exact_after_an_eviction() -> None:
 
 
 async def test_a_commit_that_cannot_evict_does_nothing_and_says_why() -> None:
-    told: list[str] = []
+    errors: list[str] = []
     victims: list[Client] = []
 
     def evict(ssn: Session) -> None:
@@ -179,17 +179,17 @@ async def test_a_commit_that_cannot_evict_does_nothing_and_says_why() -> None:
             try:
                 statement.commit()
             except CommitError as error:
-                told.append(str(error))
+                errors.append(str(error))
 
     pool = Pool(slots=1, plugins=[Plugin(evict, NAME)], is_on=False)
     victims.append(pool.send("victim", -1))
     pool.send("critical")
     pool.detector.slots = 2
     await asyncio.sleep(0.1)
-    (text,) = told
+    (text,) = errors
     assert text == (
-        "nothing of the statement was done: victim#1 may not be evicted: the answer has begun, the"
-        " eviction filter spares the request, or flowControl.enableEviction is off"
+        "nothing of the statement was done: victim#1 may not be evicted: the response has begun,"
+        " the eviction filter spares the request, or flowControl.enableEviction is off"
     )
     assert victims[0].ended == DISPATCHED
     victims[0].end()

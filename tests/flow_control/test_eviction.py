@@ -75,7 +75,7 @@ async def test_what_has_begun_without_evictions_is_left_alone_and_so_is_all_once
 async def test_who_has_begun_to_answer_is_left_alone() -> None:
     pool = Pool()
     old, new = await pool.fill(-1, -1)
-    new.answer()
+    new.begin_response()
     pool.send("critical")
     await asyncio.sleep(0.1)
     assert evicted([old, new]) == [0]
@@ -199,7 +199,7 @@ async def test_a_victim_that_ends_late_is_confirmed_with_its_time() -> None:
     assert pool.value("revocations_total", outcome="timed_out") == 0
 
 
-async def test_one_that_cannot_be_told_holds_up_no_other() -> None:
+async def test_one_that_cannot_be_notified_holds_up_no_other() -> None:
     class Broken(Client):
         def revoke(self) -> None:
             raise OSError("no stream")

@@ -112,8 +112,8 @@ def test_policies_may_have_names_of_their_own_and_only_these_are_asked() -> None
         "mine",
         "newest",
     )
-    told = [warning.text("f") for warning in graph.warnings]
-    (unasked,) = [line for line in told if "never used" in line]
+    warnings = [warning.text("f") for warning in graph.warnings]
+    (unasked,) = [line for line in warnings if "never used" in line]
     assert unasked == (
         "f:3:122: plugins[2]: `forgotten` is never used: `extensions.flowControl.eviction` does"
         " not name it"
@@ -183,7 +183,7 @@ def test_what_tunes_it_is_warned_of_while_it_is_off() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(text: str, said: str) -> None:
+def test_what_is_wrong_is_reported_with_its_place(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build(text)
     assert str(caught.value).split("\n") == [said]

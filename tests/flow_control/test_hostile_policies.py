@@ -132,7 +132,7 @@ def test_heads_that_keep_coming_before_others_leave_nothing_behind(driven: Drive
     assert len(driven.control.ledger.bands[0]._heap) < 100
 
 
-def test_one_that_fails_to_be_told_that_its_time_is_over_holds_up_no_other(
+def test_one_that_fails_to_be_turned_away_holds_up_no_other(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driven.use(driven.settings(driven.band(ttl_seconds=5.0)))

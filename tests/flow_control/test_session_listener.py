@@ -43,7 +43,7 @@ def held(*, fails: bool = False) -> tuple[Driven, Diary]:
     return driven, diary
 
 
-def test_a_listener_is_told_before_the_first_try_and_after_the_last() -> None:
+def test_a_listener_is_notified_before_the_first_try_and_after_the_last() -> None:
     driven, diary = held()
     assert driven.world.dispatched == ["first", "second"]
     assert diary.notes == [("began", 0), ("ended", 2)]

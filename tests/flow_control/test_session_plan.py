@@ -152,15 +152,17 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("plugins", "said"), FAULTS.values(), ids=FAULTS)
-def test_every_fault_is_told_with_its_place(plugins: str, said: list[str], folder: Path) -> None:
+def test_every_fault_is_reported_with_its_place(
+    plugins: str, said: list[str], folder: Path
+) -> None:
     with pytest.raises(ConfigError) as caught:
         build(sessions(plugins), folder)
-    told = str(caught.value).replace(str(folder), "FOLDER").splitlines()
+    lines = str(caught.value).replace(str(folder), "FOLDER").splitlines()
     path = "extensions.sessions.plugins."
-    assert told == ["test.yaml:" + each.replace("…", path).replace(".[", "[") for each in said]
+    assert lines == ["test.yaml:" + each.replace("…", path).replace(".[", "[") for each in said]
 
 
-def test_faults_of_sessions_and_of_plugins_are_told_together(folder: Path) -> None:
+def test_faults_of_sessions_and_of_plugins_are_reported_together(folder: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         build("plugins: [{type: queue-scorrer}]\n" + sessions("prioriti: {}"), folder)
     assert [each.path for each in caught.value.problems] == [

@@ -51,8 +51,8 @@ def test_a_package_that_cannot_be_imported_costs_its_own_plugins_only(
     with capture_logs() as logs:
         registry = find_builders([])
     assert "mine" in registry.names
-    (told,) = logs
-    assert (told["entry_point"], told["log_level"]) == ("broken:BUILDERS", "error")
+    (entry,) = logs
+    assert (entry["entry_point"], entry["log_level"]) == ("broken:BUILDERS", "error")
 
 
 def test_two_packages_with_a_plugin_of_one_name_are_refused(

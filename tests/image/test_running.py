@@ -105,8 +105,8 @@ def completion(pod: Pod, **body: object) -> str:
 
 def test_a_request_through_envoy_is_served(picker: Running, pod: Pod) -> None:
     until(lambda: completion(pod).startswith("HTTP/1.1 200"))
-    answer = completion(pod)
-    assert "x-served-by: " in answer
+    response = completion(pod)
+    assert "x-served-by: " in response
     until(lambda: picker.has_logged("request finished"))
 
 

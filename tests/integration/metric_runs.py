@@ -213,9 +213,9 @@ async def page(picker: Picker) -> str:
     """Scrape the metrics port."""
     client = await asyncio.to_thread(httpx.AsyncClient, timeout=15.0, trust_env=False)
     async with client:
-        answer = await client.get(f"http://127.0.0.1:{picker.ports.metrics}/metrics")
-    assert answer.status_code == 200
-    return answer.text
+        response = await client.get(f"http://127.0.0.1:{picker.ports.metrics}/metrics")
+    assert response.status_code == 200
+    return response.text
 
 
 def has(picker: Picker, name: str) -> Callable[[], bool]:
@@ -264,8 +264,8 @@ async def of_faults(folder: Path) -> list[str]:
         },
     ) as gateway:
         for _ in range(LEARNED):
-            answer = await gateway.completion(**STREAMED)
-            assert answer.status_code == 200, answer.text
+            response = await gateway.completion(**STREAMED)
+            assert response.status_code == 200, response.text
         assert (await gateway.completion(model="old")).status_code == 200
         url = f"{gateway.url}/v1/completions"
         assert (await gateway.client.post(url, content=b"{")).status_code == 400
@@ -273,8 +273,8 @@ async def of_faults(folder: Path) -> list[str]:
         assert (await gateway.client.post(url, content=deep)).status_code == 400
         forced = {FORCE_HEADER: signed("endpoint-0", int(time.time()) + 60, b"k" * 32)}
         body = {"model": "tiny", "prompt": "Hello", "max_tokens": 1}
-        answer = await gateway.client.post(url, json=body, headers=forced)
-        assert answer.headers["x-served-by"] == "endpoint-0"
+        response = await gateway.client.post(url, json=body, headers=forced)
+        assert response.headers["x-served-by"] == "endpoint-0"
         pages = [await page(gateway)]
         await _hedged(gateway)
         await _retried(gateway)
@@ -289,8 +289,8 @@ async def of_faults(folder: Path) -> list[str]:
 
 async def _prefers(gateway: Gateway) -> int:
     """Return the number of the server that has the prompt: the next requests go there, too."""
-    answer = await gateway.completion(**STREAMED)
-    return int(answer.headers["x-served-by"].removeprefix("endpoint-"))
+    response = await gateway.completion(**STREAMED)
+    return int(response.headers["x-served-by"].removeprefix("endpoint-"))
 
 
 async def _hedged(gateway: Gateway) -> None:
@@ -311,8 +311,8 @@ async def _retried(gateway: Gateway) -> None:
         asking.append(asyncio.create_task(_crowd(gateway)))
         await until(lambda: server.counters.in_flight > 0 or asking[-1].done())
     await server.refuse()
-    for answers in await asyncio.gather(*asking):
-        assert {answer.status_code for answer in answers} == {200}
+    for responses in await asyncio.gather(*asking):
+        assert {response.status_code for response in responses} == {200}
     await until(has(gateway, "llm_d_epp_endpoint_retries_total"))
     await until(has(gateway, "llm_d_epp_endpoint_ejections_total"))
     server.faults.hang_generation = False
@@ -383,7 +383,7 @@ async def of_stages(folder: Path) -> list[str]:
         asking = asyncio.create_task(_crowd(gateway))
         await until(has(gateway, "llm_d_epp_inflight_requests"))
         pages = [await page(gateway)]
-        assert {answer.status_code for answer in await asking} == {200}
+        assert {response.status_code for response in await asking} == {200}
         await gateway.settled()
         return [*pages, await page(gateway)]
 
@@ -397,8 +397,8 @@ async def of_former_stages(folder: Path) -> list[str]:
     ) as gateway:
         assert (await gateway.completion()).status_code == 200
         url, body = f"{gateway.url}/v1/completions", {"model": "tiny", "prompt": "Hello"}
-        answer = await gateway.client.post(url, json=body, headers={"x-revision": "b"})
-        assert answer.status_code == 503
+        response = await gateway.client.post(url, json=body, headers={"x-revision": "b"})
+        assert response.status_code == 503
         return [await page(gateway)]
 
 
@@ -432,8 +432,8 @@ async def of_predicted_times(folder: Path) -> list[str]:
         config=PREDICTING_CONFIG,
     ) as gateway:
         for _ in range(20):
-            answer = await gateway.client.post(f"{gateway.url}/v1/completions", json=body)
-            assert answer.status_code == 200
+            response = await gateway.client.post(f"{gateway.url}/v1/completions", json=body)
+            assert response.status_code == 200
         await until(has(gateway, "llm_d_epp_predicted_time_error_ratio"))
         return [await page(gateway)]
 

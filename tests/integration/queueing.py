@@ -20,7 +20,7 @@ ONE_SERVER = FleetConfig(
         prefill_tokens_per_second=1e8,
     ),
 )
-"""Takes long prompts in no time, and as long for an answer as servers do."""
+"""Takes long prompts in no time, and as long for a response as servers do."""
 
 DROP_REASON = "x-llm-d-request-dropped-reason"
 FLOW_GATE = "featureGates: [flowControl]\n"
@@ -37,7 +37,7 @@ CONFIG = (
     "  saturationDetector: {pluginRef: concurrency-detector}\n"
     "  maxRequests: 4\n"
 )
-LONG_ANSWER = {"model": "tiny", "prompt": "Hello", "max_tokens": 8000, "stream": True}
+LONG_RESPONSE = {"model": "tiny", "prompt": "Hello", "max_tokens": 8000, "stream": True}
 """Takes more than a minute, unless its client leaves."""
 
 
@@ -48,9 +48,9 @@ async def occupied(
     """Take a place in the pool until the end of the block."""
     before = gateway.in_flight()
     async with gateway.client.stream(
-        "POST", f"{gateway.url}/v1/completions", json=LONG_ANSWER, headers=dict(headers)
-    ) as answer:
-        assert answer.status_code == 200
+        "POST", f"{gateway.url}/v1/completions", json=LONG_RESPONSE, headers=dict(headers)
+    ) as response:
+        assert response.status_code == 200
         yield
     await until(lambda: gateway.in_flight() <= before)
 
@@ -58,7 +58,7 @@ async def occupied(
 def ask(
     gateway: Gateway, headers: Mapping[str, str] = MappingProxyType({}), **body: Any
 ) -> asyncio.Task[httpx.Response]:
-    """Send a request whose answer is short."""
+    """Send a request whose response is short."""
     document = {"model": "tiny", "prompt": "Hello", "max_tokens": 1, **body}
     return asyncio.create_task(
         gateway.client.post(f"{gateway.url}/v1/completions", json=document, headers=dict(headers))
@@ -79,6 +79,6 @@ async def queued(gateway: Gateway, number: int) -> list[asyncio.Task[httpx.Respo
     return tasks
 
 
-def reason(answer: httpx.Response) -> tuple[int, str]:
-    """Return the status of an answer and why it was not served."""
-    return answer.status_code, answer.headers.get(DROP_REASON, "")
+def reason(response: httpx.Response) -> tuple[int, str]:
+    """Return the status of a response and why it was not served."""
+    return response.status_code, response.headers.get(DROP_REASON, "")

@@ -54,8 +54,8 @@ def set_to(
     return edit
 
 
-def model_in(answer: httpx.Response) -> str:
-    model: str = answer.json()["model"]
+def model_in(response: httpx.Response) -> str:
+    model: str = response.json()["model"]
     return model
 
 
@@ -105,9 +105,9 @@ async def test_a_pair_of_modes_works(
 
 async def test_a_streamed_body_that_is_not_sent_ahead_is_refused() -> None:
     async with running(Mode.FULL_DUPLEX, edit=set_to("STREAMED", "NONE")) as gateway:
-        answer = await gateway.completion()
-        assert answer.status_code == 500
-        assert "send_body_without_waiting_for_header_response" in answer.text
+        response = await gateway.completion()
+        assert response.status_code == 500
+        assert "send_body_without_waiting_for_header_response" in response.text
         assert await gateway.faults() == NO_FAULTS
 
 
@@ -130,8 +130,8 @@ async def test_a_streamed_body_above_the_buffer_limit_hangs_as_the_doctor_says(
 
     async with running(Mode.FULL_DUPLEX, fleet=ROOMY, edit=edit) as gateway:
         assert (await gateway.completion()).status_code == 200
-        answer = await gateway.completion(prompt="Hello " * 500_000)
-        assert answer.status_code == status
+        response = await gateway.completion(prompt="Hello " * 500_000)
+        assert response.status_code == status
         await gateway.settled()
         gateway.assert_untouched()
     found = examine_envoy(Doctored(source(documents[0], "test")))
@@ -149,15 +149,15 @@ async def test_a_partial_body_that_envoy_cuts_off_is_too_large() -> None:
         assert (await gateway.completion()).status_code == 200
         # Envoy answers and hangs up; a client that is still writing may not get to read it.
         with capture_logs() as lines, suppress(httpx.TransportError):
-            answer = await gateway.completion(prompt="Hello " * 1_000_000)
-            assert answer.status_code == 413
+            response = await gateway.completion(prompt="Hello " * 1_000_000)
+            assert response.status_code == 413
         await gateway.settled()
         gateway.assert_untouched()
         assert [line["status"] for line in lines if line["event"] == "request refused"] == [413]
         assert await gateway.faults() == NO_FAULTS
 
 
-async def test_a_renamed_answer_is_asked_for_and_comes_back_with_the_clients_name() -> None:
+async def test_a_renamed_response_is_asked_for_and_comes_back_with_the_clients_name() -> None:
     async with running(Mode.ADAPTIVE, objects=OBJECTS) as gateway:
         before = await gateway.messages()
         assert model_in(await gateway.completion(model="chat")) == "chat"

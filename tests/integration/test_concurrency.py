@@ -182,10 +182,10 @@ async def test_a_message_of_any_length_is_given_back_whole(
         whole = b'{"model": "tiny", "prompt": "%s"}' % (letter * length).encode()
         assert await gathered(exchange.call, "request_body", len(whole)) == whole
         await exchange.response_headers()
-        answer = letter.encode() * length
-        body = pb.HttpBody(body=answer, end_of_stream=True)
+        reply = letter.encode() * length
+        body = pb.HttpBody(body=reply, end_of_stream=True)
         await exchange.call.write(pb.ProcessingRequest(response_body=body))
-        assert await gathered(exchange.call, "response_body", len(answer)) == answer
+        assert await gathered(exchange.call, "response_body", len(reply)) == reply
         await exchange.close()
 
     await asyncio.gather(*(converse("abcdefgh"[n]) for n in range(count)))
@@ -195,13 +195,13 @@ async def test_a_message_of_any_length_is_given_back_whole(
 
 async def gathered(call: Any, kind: str, length: int) -> bytes:
     """Read the pieces of a body until it is whole; the last must say so, and no other."""
-    answers: list[pb.ProcessingResponse] = []
+    replies: list[pb.ProcessingResponse] = []
     found = 0
     while found < length:
-        answers.append(await call.read())
-        found += len(getattr(answers[-1], kind).response.body_mutation.streamed_response.body)
-    body, ends = echoed(answers, kind)
-    assert ends == [False] * (len(answers) - 1) + [True]
+        replies.append(await call.read())
+        found += len(getattr(replies[-1], kind).response.body_mutation.streamed_response.body)
+    body, ends = echoed(replies, kind)
+    assert ends == [False] * (len(replies) - 1) + [True]
     return body
 
 
@@ -253,7 +253,7 @@ async def test_messages_under_way_at_the_end_of_their_stream_are_ignored(client:
             )
             calls = [method(iter(messages)) for _ in range(50)]
             return [
-                ([answer.WhichOneof("response") for answer in call], call.code()) for call in calls
+                ([reply.WhichOneof("response") for reply in call], call.code()) for call in calls
             ]
 
     ends = await asyncio.to_thread(talk_on)

@@ -41,8 +41,8 @@ async def test_a_model_server_gets_the_length_of_the_body_that_it_is_sent(
     async with running(
         Mode.LEAN, fleet=ROOMY, objects=OBJECTS, edit=keep_content_length
     ) as gateway:
-        answer = await gateway.completion(model=model, prompt="x" * chars)
-        assert answer.status_code == 200, answer.text
+        response = await gateway.completion(model=model, prompt="x" * chars)
+        assert response.status_code == 200, response.text
         assert await gateway.faults() == NO_FAULTS
     (exchange,) = arrived
     assert json.loads(exchange.body)["model"] == "tiny"

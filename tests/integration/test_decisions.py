@@ -36,7 +36,7 @@ class Decision:
     """What Envoy is told of one request."""
 
     status: int
-    """Of the answer in the model server's place; 0 if the request is routed."""
+    """Of the response in the model server's place; 0 if the request is routed."""
     server: str
     """Name of the server it goes to; the raw destination if that is no server's."""
     headers: Mapping[str, str]
@@ -65,7 +65,7 @@ class Epp:
         headers: Mapping[str, str] | None = None,
         chunks: int = 1,
     ) -> Decision:
-        """Send a request whose answer ends at once."""
+        """Send a request whose reply ends at once."""
         body = json.dumps({"model": model, "prompt": prompt}).encode()
         call = self.channel.stream_stream(
             METHOD,
@@ -80,9 +80,9 @@ class Epp:
                 body=body[start : start + size], end_of_stream=start + size >= len(body)
             )
             await call.write(pb.ProcessingRequest(request_body=piece))
-        answer = await call.read()
-        assert isinstance(answer, pb.ProcessingResponse)
-        decision = self._decision(answer)
+        reply = await call.read()
+        assert isinstance(reply, pb.ProcessingResponse)
+        decision = self._decision(reply)
         if not decision.status:
             await call.write(
                 pb.ProcessingRequest(response_headers=http_headers({":status": "200"}, end=True))
@@ -92,15 +92,15 @@ class Epp:
             pass
         return decision
 
-    def _decision(self, answer: pb.ProcessingResponse) -> Decision:
-        if answer.HasField("immediate_response"):
-            return Decision(answer.immediate_response.status.code, "", {}, [])
-        mutation = answer.request_headers.response.header_mutation
+    def _decision(self, reply: pb.ProcessingResponse) -> Decision:
+        if reply.HasField("immediate_response"):
+            return Decision(reply.immediate_response.status.code, "", {}, [])
+        mutation = reply.request_headers.response.header_mutation
         headers = {each.header.key: each.header.raw_value.decode() for each in mutation.set_headers}
         headers.pop("x-request-id")
         destination = headers.pop(DESTINATION)
-        told = answer.dynamic_metadata.fields["envoy.lb"].struct_value.fields[DESTINATION]
-        assert told.string_value == destination
+        field = reply.dynamic_metadata.fields["envoy.lb"].struct_value.fields[DESTINATION]
+        assert field.string_value == destination
         return Decision(0, self.name_of(destination), headers, list(mutation.remove_headers))
 
     async def change(self, name: str, **fields: Any) -> None:

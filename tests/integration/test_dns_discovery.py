@@ -59,8 +59,10 @@ async def gateway() -> AsyncIterator[tuple[Gateway, DnsServer]]:
 
 async def served(gateway: Gateway, requests: int = 24) -> set[tuple[int, str]]:
     """Send requests at once; return statuses and servers."""
-    answers = await asyncio.gather(*(gateway.completion() for _ in range(requests)))
-    return {(answer.status_code, answer.headers.get("x-served-by", "")) for answer in answers}
+    responses = await asyncio.gather(*(gateway.completion() for _ in range(requests)))
+    return {
+        (response.status_code, response.headers.get("x-served-by", "")) for response in responses
+    }
 
 
 async def until_pool_has(gateway: Gateway, *indexes: int) -> None:
@@ -81,9 +83,9 @@ async def test_a_server_that_appears_gets_traffic_and_one_that_leaves_gets_none(
         await until_pool_has(made, 1, 2)
         assert store.find_address(made.fleet.servers[1].address) is stays
         assert await served(made) == {(200, "endpoint-1"), (200, "endpoint-2")}
-        answers = await asyncio.gather(*under_way)
-        assert {answer.status_code for answer in answers} == {200}
-        assert "endpoint-0" in {answer.headers["x-served-by"] for answer in answers}
+        responses = await asyncio.gather(*under_way)
+        assert {response.status_code for response in responses} == {200}
+        assert "endpoint-0" in {response.headers["x-served-by"] for response in responses}
 
 
 async def test_servers_stay_while_dns_is_down_and_leave_when_the_service_is_empty() -> None:

@@ -30,10 +30,12 @@ def label(gateway: Gateway, draining: set[int]) -> None:
 
 async def served(gateway: Gateway, requests: int, prompt: str = "Hello") -> set[tuple[int, str]]:
     """Send requests at once, each with a prompt of its own; return statuses and servers."""
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(gateway.completion(prompt=f"{prompt} {number}") for number in range(requests))
     )
-    return {(answer.status_code, answer.headers.get("x-served-by", "")) for answer in answers}
+    return {
+        (response.status_code, response.headers.get("x-served-by", "")) for response in responses
+    }
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -50,9 +52,9 @@ async def test_a_draining_server_finishes_what_it_has_and_gets_nothing_new(mode:
         await until(lambda: len(store.serving) == 1)
         assert store.snapshot[0].load.in_flight > 0
         assert await served(gateway, 8) == {(200, "endpoint-1")}
-        answers = await asyncio.gather(*long)
-        assert {answer.status_code for answer in answers} == {200}
-        assert "endpoint-0" in {answer.headers["x-served-by"] for answer in answers}
+        responses = await asyncio.gather(*long)
+        assert {response.status_code for response in responses} == {200}
+        assert "endpoint-0" in {response.headers["x-served-by"] for response in responses}
         label(gateway, {0, 1})
         await until(lambda: not store.serving)
         refused = await gateway.completion()
@@ -156,9 +158,9 @@ async def test_a_client_without_the_token_drains_nothing(two: Gateway) -> None:
 async def test_calls_are_refused_unless_they_are_enabled(admin: dict[str, Any]) -> None:
     off = {"admin_token_file": admin["admin_token_file"]}
     async with Fleet(TWO) as fleet, picking(fleet, serve=off) as picker:
-        answer = await drain(picker, fleet.servers[0].address)
-        assert answer.status_code == 403
-        assert "--enable-admin-writes" in answer.text
+        response = await drain(picker, fleet.servers[0].address)
+        assert response.status_code == 403
+        assert "--enable-admin-writes" in response.text
         assert len(picker.app.pool.store.serving) == 2
 
 
@@ -171,8 +173,8 @@ async def test_a_session_moves_from_a_drained_endpoint_and_stays_moved(
 
         async def ask_in_session(token: str) -> tuple[str, str]:
             headers = {"x-session-token": token} if token else {}
-            answer = await gateway.client.post(url, json=body, headers=headers)
-            return answer.headers["x-served-by"], answer.headers["x-session-token"]
+            response = await gateway.client.post(url, json=body, headers=headers)
+            return response.headers["x-served-by"], response.headers["x-session-token"]
 
         first, token = await ask_in_session("")
         assert [await ask_in_session(token) for _ in range(8)] == [(first, token)] * 8

@@ -30,7 +30,7 @@ spec: {priority: -1, poolRef: {name: default}}
 """
 BATCH = {"x-llm-d-inference-objective": "batch"}
 LONG = {"model": "tiny", "prompt": "Hello", "max_tokens": 8000}
-"""Minutes of an answer that begins at its end, unless it is streamed."""
+"""Minutes of a response that begins at its end, unless it is streamed."""
 
 
 def config(*, evicts: bool) -> str:
@@ -77,7 +77,7 @@ def value(gateway: Gateway, name: str, **labels: str) -> float:
 
 
 async def fill(gateway: Gateway) -> list[asyncio.Task[httpx.Response]]:
-    """Send two sheddable requests whose answers will not begin."""
+    """Send two sheddable requests whose responses will not begin."""
     asking = []
     for number in (1, 2):
         url = f"{gateway.url}/v1/completions"
@@ -135,7 +135,7 @@ async def test_the_newest_sheddable_request_makes_room(full: Gateway) -> None:
 
 
 @in_each_mode
-async def test_an_answer_that_has_begun_is_left_alone(full: Gateway) -> None:
+async def test_a_response_that_has_begun_is_left_alone(full: Gateway) -> None:
     before = value(full, "revocations_issued_total", priority="-1")
     url, body = f"{full.url}/v1/completions", {**LONG, "stream": True}
     first = full.client.stream("POST", url, json=body, headers=BATCH)

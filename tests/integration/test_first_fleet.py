@@ -84,7 +84,7 @@ def test_every_block_of_commands_is_run_but_the_installation() -> None:
     assert commands == ["vllm", "curl", "python3", "epp", "epp", "epp", "curl", "epp"]
 
 
-async def test_the_page_leads_to_an_answer_and_a_dead_server_to_none_that_fails(
+async def test_the_page_leads_to_a_response_and_a_dead_server_to_none_that_fails(
     tmp_path: Path,
 ) -> None:
     page = Page(tmp_path)

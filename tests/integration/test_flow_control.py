@@ -49,20 +49,20 @@ async def test_requests_wait_for_a_place_and_are_served_in_their_order(gateway: 
         tasks = await queued(gateway, 3)
         for number, task in enumerate(tasks):
             task.add_done_callback(partial(note, number))
-    answers = await asyncio.gather(*tasks)
-    assert [answer.status_code for answer in answers] == [200, 200, 200]
-    assert all(answer.json()["choices"] for answer in answers)
+    responses = await asyncio.gather(*tasks)
+    assert [response.status_code for response in responses] == [200, 200, 200]
+    assert all(response.json()["choices"] for response in responses)
     assert served == [0, 1, 2]
 
 
 async def test_a_request_that_has_waited_too_long_is_refused(gateway: Gateway) -> None:
     async with occupied(gateway):
-        answer = await ask(gateway, {"x-llm-d-request-ttl-ms": "50"})
-    assert reason(answer) == (429, "rejected-ttl-expired")
-    waited = re.search(r"it has waited for ([\d.]+) s", answer.text)
-    assert waited is not None, answer.text
+        response = await ask(gateway, {"x-llm-d-request-ttl-ms": "50"})
+    assert reason(response) == (429, "rejected-ttl-expired")
+    waited = re.search(r"it has waited for ([\d.]+) s", response.text)
+    assert waited is not None, response.text
     assert float(waited[1]) >= 0.05  # more on a busy machine
-    assert "saturation is 1.00" in answer.text
+    assert "saturation is 1.00" in response.text
 
 
 async def test_a_request_for_which_the_queue_has_no_room_is_refused_at_once(
@@ -70,10 +70,10 @@ async def test_a_request_for_which_the_queue_has_no_room_is_refused_at_once(
 ) -> None:
     async with occupied(gateway):
         tasks = await queued(gateway, 4)
-        answer = await ask(gateway)
+        response = await ask(gateway)
         assert gateway.app.pool.flow.waiting == 4
-    assert reason(answer) == (429, "rejected-saturated")
-    assert "4 requests wait, which is the limit" in answer.text
+    assert reason(response) == (429, "rejected-saturated")
+    assert "4 requests wait, which is the limit" in response.text
     assert {each.status_code for each in await asyncio.gather(*tasks)} == {200}
 
 
@@ -82,8 +82,8 @@ async def test_a_client_that_leaves_is_forgotten_and_the_others_go(gateway: Gate
         first, second, third = await queued(gateway, 3)
         second.cancel()
         await waiting(gateway, 2)
-    answers = await asyncio.gather(first, third)
-    assert [answer.status_code for answer in answers] == [200, 200]
+    responses = await asyncio.gather(first, third)
+    assert [response.status_code for response in responses] == [200, 200]
 
 
 async def test_long_prompts_wait_and_arrive_whole(gateway: Gateway) -> None:
@@ -94,14 +94,14 @@ async def test_long_prompts_wait_and_arrive_whole(gateway: Gateway) -> None:
             tasks.append(ask(gateway, prompt=prompt))
             await waiting(gateway, number + 1)
         assert control_of(gateway.app.pool.flow).ledger.bands.size_bytes > sum(map(len, prompts))
-    answers = await asyncio.gather(*tasks)
-    assert [answer.status_code for answer in answers] == [200, 200, 200]
-    tokens = [answer.json()["usage"]["prompt_tokens"] for answer in answers]
+    responses = await asyncio.gather(*tasks)
+    assert [response.status_code for response in responses] == [200, 200, 200]
+    tokens = [response.json()["usage"]["prompt_tokens"] for response in responses]
     assert tokens == [len(prompt) // 4 for prompt in prompts]
     assert control_of(gateway.app.pool.flow).ledger.bands.size_bytes == 0
 
 
 async def test_a_faulty_time_limit_is_refused_and_says_how_to_write_it(gateway: Gateway) -> None:
-    answer = await ask(gateway, {"x-llm-d-request-ttl-ms": "soon"})
-    assert reason(answer) == (400, "")
-    assert "x-llm-d-request-ttl-ms is 'soon'; it must be a whole number" in answer.text
+    response = await ask(gateway, {"x-llm-d-request-ttl-ms": "soon"})
+    assert reason(response) == (400, "")
+    assert "x-llm-d-request-ttl-ms is 'soon'; it must be a whole number" in response.text

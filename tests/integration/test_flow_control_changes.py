@@ -12,7 +12,7 @@ from tools.harness.gateway import MODES, running, until
 from .queueing import (
     CONFIG,
     FLOW_GATE,
-    LONG_ANSWER,
+    LONG_RESPONSE,
     ONE_SERVER,
     ask,
     occupied,
@@ -31,17 +31,17 @@ async def test_a_stop_serves_what_gets_a_place_in_time(mode: Mode) -> None:
             tasks = await queued(gateway, 4)
             gateway.stop.set()
             await until(lambda: not gateway.app.is_ready)
-        answers = await asyncio.gather(*tasks)
-        assert [answer.status_code for answer in answers] == [200] * 4
+        responses = await asyncio.gather(*tasks)
+        assert [response.status_code for response in responses] == [200] * 4
 
 
 @in_each_mode
 async def test_a_stop_answers_everybody_who_gets_no_place(mode: Mode) -> None:
     async with running(mode, fleet=ONE_SERVER, config=CONFIG) as gateway:
         async with gateway.client.stream(
-            "POST", f"{gateway.url}/v1/completions", json=LONG_ANSWER
-        ) as answer:
-            chunks = answer.aiter_bytes()
+            "POST", f"{gateway.url}/v1/completions", json=LONG_RESPONSE
+        ) as response:
+            chunks = response.aiter_bytes()
             await anext(chunks)
             tasks = await queued(gateway, 4)
             gateway.stop.set()
@@ -72,8 +72,8 @@ async def test_a_reload_loses_nobody_who_waits(tmp_path: Path, after: str) -> No
             before = gateway.app.pool.graph
             await asyncio.to_thread(path.write_text, after)
             await until(lambda: gateway.app.pool.graph is not before)
-        answers = await asyncio.gather(*tasks)
-        assert [answer.status_code for answer in answers] == [200] * 4
+        responses = await asyncio.gather(*tasks)
+        assert [response.status_code for response in responses] == [200] * 4
         await gateway.settled()
         gateway.assert_untouched()
 
@@ -85,8 +85,8 @@ async def test_a_reload_that_makes_room_lets_everybody_go(tmp_path: Path) -> Non
         tasks = await queued(gateway, 4)
         more_room = CONFIG.replace("maxConcurrency: 1", "maxConcurrency: 9")
         await asyncio.to_thread(path.write_text, more_room)
-        answers = await asyncio.gather(*tasks)
-        assert [answer.status_code for answer in answers] == [200] * 4
+        responses = await asyncio.gather(*tasks)
+        assert [response.status_code for response in responses] == [200] * 4
 
 
 async def test_without_the_feature_gate_nobody_waits_and_only_sheddable_requests_are_refused(

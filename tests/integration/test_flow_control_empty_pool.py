@@ -46,18 +46,18 @@ async def gateway() -> AsyncIterator[Gateway]:
         yield made
 
 
-async def test_a_request_is_held_for_a_while_then_told_to_come_again(gateway: Gateway) -> None:
+async def test_a_request_is_held_for_a_while_then_asked_to_come_again(gateway: Gateway) -> None:
     pool = await asyncio.to_thread(Pool, gateway)
     await pool.empty()
-    answer = await ask(gateway)
+    response = await ask(gateway)
     await pool.refill()
     await until(lambda: len(gateway.app.pool.store.snapshot) == 1)
-    assert reason(answer) == (503, "rejected-no-endpoints")
-    assert answer.headers["retry-after"] == "1"
-    waited = re.search(r"waited for ([\d.]+) s", answer.text)
-    assert waited is not None, answer.text
+    assert reason(response) == (503, "rejected-no-endpoints")
+    assert response.headers["retry-after"] == "1"
+    waited = re.search(r"waited for ([\d.]+) s", response.text)
+    assert waited is not None, response.text
     assert float(waited[1]) >= 0.2  # more on a busy machine
-    assert "the pool has no endpoint" in answer.text
+    assert "the pool has no endpoint" in response.text
 
 
 async def test_a_request_is_served_when_a_server_comes_in_time(gateway: Gateway) -> None:

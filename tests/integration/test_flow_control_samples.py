@@ -102,8 +102,8 @@ async def test_those_that_wait_are_answered_in_their_order(gateway: Gateway) -> 
         ]
         # With one place they go one by one, each when the one before it has ended.
         asking[0].cancel()
-        answers = await asyncio.gather(*tasks)
-    assert {answer.status_code for answer in answers} == {200}
+        responses = await asyncio.gather(*tasks)
+    assert {response.status_code for response in responses} == {200}
     assert ended == ["c1", "a1", "b1", "a2", "a3"]
 
 
@@ -131,10 +131,10 @@ async def test_batch_waits_for_half_of_the_pool_or_until_its_time_is_over(gatewa
     async with hanging(gateway, ROOM // 2) as asking:
         patient = await waiting(gateway, "patient", BATCH, [])
         assert (await ask(gateway, "interactive")).status_code == 200
-        answer = await ask(gateway, "hasty", {**BATCH, "x-llm-d-request-ttl-ms": "50"})
-        assert answer.status_code == 429
-        assert answer.headers["x-llm-d-request-dropped-reason"] == "rejected-ttl-expired"
-        assert "is dispatched below 0.50" in answer.json()["error"]["message"]
+        response = await ask(gateway, "hasty", {**BATCH, "x-llm-d-request-ttl-ms": "50"})
+        assert response.status_code == 429
+        assert response.headers["x-llm-d-request-dropped-reason"] == "rejected-ttl-expired"
+        assert "is dispatched below 0.50" in response.json()["error"]["message"]
         assert not patient.done()
         asking[0].cancel()
         assert (await patient).status_code == 200

@@ -74,12 +74,12 @@ async def test_it_is_served_there_also_by_a_drained_endpoint(key_file: Path, mod
                 name = f"endpoint-{number}"
                 address = gateway.fleet.servers[number].address
                 for wanted in (name, f"default/{name}", address):
-                    answer = await sent(gateway, forcing(wanted) | {"x-kept": "yes"})
-                    assert (answer.status_code, answer.headers["x-served-by"]) == (200, name)
-                    told = f"default/{name};forced;queued=0.000"
-                    assert answer.headers["x-epp-decision"] == told
-                    assert answer.headers["seen-x-kept"] == "yes"
-                    assert f"seen-{FORCE_HEADER}" not in answer.headers
+                    response = await sent(gateway, forcing(wanted) | {"x-kept": "yes"})
+                    assert (response.status_code, response.headers["x-served-by"]) == (200, name)
+                    expected = f"default/{name};forced;queued=0.000"
+                    assert response.headers["x-epp-decision"] == expected
+                    assert response.headers["seen-x-kept"] == "yes"
+                    assert f"seen-{FORCE_HEADER}" not in response.headers
             others = [await gateway.completion(prompt=f"{number}") for number in range(8)]
             await gateway.settled()
         assert {each.headers["x-served-by"] for each in others} == {"endpoint-0", "endpoint-1"}
@@ -102,9 +102,9 @@ async def test_what_is_not_signed_well_is_refused_with_the_reason(key_file: Path
             ({FORCE_HEADER: "endpoint-0"}, 403, "it must be ENDPOINT;exp=UNIX_SECONDS;sig="),
             (forcing("endpoint-9"), 404, "there is no endpoint 'endpoint-9'; the pool has default"),
         ):
-            answer = await sent(gateway, headers)
-            assert answer.status_code == status
-            error = answer.json()["error"]
+            response = await sent(gateway, headers)
+            assert response.status_code == status
+            error = response.json()["error"]
             assert error["stage"] == "forced-endpoint"
             assert why in error["message"]
         assert [server.counters.received for server in gateway.fleet.servers] == [0, 0, 0]
@@ -118,8 +118,8 @@ async def test_keys_are_replaced_while_it_runs(key_file: Path) -> None:
         assert keys is not None
         await asyncio.to_thread(keys.read_again)
         for key in (KEY, OTHER):
-            answer = await sent(gateway, forcing("endpoint-2", key=key))
-            assert answer.headers["x-served-by"] == "endpoint-2"
+            response = await sent(gateway, forcing("endpoint-2", key=key))
+            assert response.headers["x-served-by"] == "endpoint-2"
 
 
 @pytest.mark.parametrize(
@@ -141,11 +141,11 @@ async def test_where_it_is_off_the_header_changes_nothing(
     with capture_logs() as logs:
         async with three(key_file if has_key else None, ext_proc=ext_proc) as gateway:
             for headers in (forcing("endpoint-2"), {FORCE_HEADER: "nonsense"}):
-                answer = await sent(gateway, headers)
-                assert answer.status_code == 200
-                assert answer.headers["x-served-by"] != "endpoint-2"
-    told = [each for each in logs if "--force-endpoint-key-file" in each["event"]]
-    assert [each["reason"].startswith(reason) for each in told] == [True] * bool(reason)
+                response = await sent(gateway, headers)
+                assert response.status_code == 200
+                assert response.headers["x-served-by"] != "endpoint-2"
+    logged = [each for each in logs if "--force-endpoint-key-file" in each["event"]]
+    assert [each["reason"].startswith(reason) for each in logged] == [True] * bool(reason)
 
 
 async def test_it_does_not_wait_behind_others(key_file: Path) -> None:
@@ -155,8 +155,8 @@ async def test_it_does_not_wait_behind_others(key_file: Path) -> None:
         async with occupied(gateway):
             patient = ask(gateway)
             await waiting(gateway, 1)
-            answer = await sent(gateway, forcing("endpoint-0"))
-            assert (answer.status_code, gateway.app.pool.flow.waiting) == (200, 1)
+            response = await sent(gateway, forcing("endpoint-0"))
+            assert (response.status_code, gateway.app.pool.flow.waiting) == (200, 1)
         assert (await patient).status_code == 200
         await gateway.settled()
 
@@ -172,5 +172,5 @@ async def test_an_ejected_endpoint_serves_it(key_file: Path) -> None:
             await sent(gateway, forcing("endpoint-0"))
         await until(lambda: "default/endpoint-0" in detector.doubted())
         server.faults.error_status = None
-        answer = await sent(gateway, forcing("endpoint-0"))
-        assert (answer.status_code, answer.headers["x-served-by"]) == (200, "endpoint-0")
+        response = await sent(gateway, forcing("endpoint-0"))
+        assert (response.status_code, response.headers["x-served-by"]) == (200, "endpoint-0")

@@ -1,4 +1,4 @@
-"""The whole path: a real Envoy asks our EPP, a request reaches a fake vLLM, the answer returns."""
+"""The whole path: a real Envoy asks our EPP, a request reaches a fake vLLM and is answered."""
 
 import asyncio
 import json
@@ -87,12 +87,12 @@ async def test_clients_that_leave_mid_stream_leave_nothing_behind(gateway: Gatew
     "mode", [Mode.LEAN, Mode.ADAPTIVE], ids=lambda mode: mode.value, indirect=True
 )
 @on_our_transport
-async def test_messages_do_not_grow_with_the_length_of_the_answer(gateway: Gateway) -> None:
+async def test_messages_do_not_grow_with_the_length_of_the_reply(gateway: Gateway) -> None:
     counts = []
     for tokens in (1, 100):
         before = await gateway.messages()
-        answer = await gateway.completion(stream=True, max_tokens=tokens)
-        assert answer.text.count("data: ") == tokens + 1
+        response = await gateway.completion(stream=True, max_tokens=tokens)
+        assert response.text.count("data: ") == tokens + 1
         await gateway.settled()
         counts.append(await gateway.messages() - before)
     assert counts[0] == counts[1]
@@ -111,10 +111,10 @@ async def test_messages_do_not_grow_with_the_length_of_the_answer(gateway: Gatew
 async def test_a_bad_body_is_answered_with_400_and_names_the_stage(
     gateway: Gateway, body: bytes, stage: str
 ) -> None:
-    answer = await gateway.client.post(f"{gateway.url}/v1/completions", content=body)
-    assert answer.status_code == 400
-    assert answer.headers["content-type"] == "application/json"
-    error = answer.json()["error"]
+    response = await gateway.client.post(f"{gateway.url}/v1/completions", content=body)
+    assert response.status_code == 400
+    assert response.headers["content-type"] == "application/json"
+    error = response.json()["error"]
     assert error["stage"] == stage
     assert error["request_id"]
     assert (await gateway.completion()).status_code == 200
@@ -129,7 +129,7 @@ async def test_500_requests_and_200_clients_that_leave_cost_no_connection(
     async def leave(nth: int, may_leave: asyncio.Event) -> None:
         """Send a request, or the first half of one, and close the connection with the others.
 
-        One in ten is a whole request: its answer keeps every part busy.
+        One in ten is a whole request: its response keeps every part busy.
         """
         body = b'{"model": "tiny", "prompt": "x", "max_tokens": 5000, "stream": true}'
         head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
@@ -169,11 +169,14 @@ async def test_an_endpoint_that_refuses_costs_its_own_requests_only(
 ) -> None:
     async with running(mode, transport=transport) as gateway:
         await gateway.fleet.servers[0].refuse()
-        answers = await asyncio.gather(*(gateway.completion() for _ in range(12)))
+        responses = await asyncio.gather(*(gateway.completion() for _ in range(12)))
         # Envoy tries the picked endpoint again, then answers 503 in its place.
-        served = [answer for answer in answers if answer.status_code == 200]
-        assert {answer.status_code for answer in answers} <= {200, 503}
-        assert {answer.headers["x-served-by"] for answer in served} <= {"endpoint-1", "endpoint-2"}
+        served = [response for response in responses if response.status_code == 200]
+        assert {response.status_code for response in responses} <= {200, 503}
+        assert {response.headers["x-served-by"] for response in served} <= {
+            "endpoint-1",
+            "endpoint-2",
+        }
         assert len(served) >= 6
         await gateway.settled()
         gateway.assert_untouched()
@@ -218,10 +221,10 @@ async def test_an_empty_fleet_is_a_503_with_its_reason(
 ) -> None:
     async with running(Mode.LEAN, transport=transport) as gateway:
         gateway.app.pool.store.replace_endpoints("--endpoint", [])
-        answer = await gateway.completion()
-        assert answer.status_code == 503
-        assert answer.headers["x-llm-d-request-dropped-reason"] == "rejected-no-endpoints"
-        assert answer.json()["error"]["stage"] == "candidates"
+        response = await gateway.completion()
+        assert response.status_code == 503
+        assert response.headers["x-llm-d-request-dropped-reason"] == "rejected-no-endpoints"
+        assert response.json()["error"]["stage"] == "candidates"
 
 
 @on_our_transport
@@ -247,7 +250,7 @@ async def test_a_burst_of_60_distinct_prompts_spreads_evenly_over_6(
         gateway.assert_untouched()
 
 
-async def test_stopping_the_epp_leaves_an_answer_under_way_whole(
+async def test_stopping_the_epp_leaves_a_response_under_way_whole(
     transport: Transport,
 ) -> None:
     fleet = FleetConfig(endpoints=2, time_scale=0.3)
@@ -255,8 +258,8 @@ async def test_stopping_the_epp_leaves_an_answer_under_way_whole(
         body = {"model": "tiny", "prompt": "x", "max_tokens": 400, "stream": True}
         async with gateway.client.stream(
             "POST", f"{gateway.url}/v1/completions", json=body
-        ) as answer:
-            lines = answer.aiter_lines()
+        ) as response:
+            lines = response.aiter_lines()
             first = await anext(lines)
             assert json.loads(first.removeprefix("data: "))["choices"]
             await gateway.app.service.drain(0.01)
@@ -272,9 +275,9 @@ def prompt_of(chars: int) -> str:
 
 
 async def assert_prompt_arrives(gateway: Gateway, chars: int) -> None:
-    answer = await gateway.completion(prompt=prompt_of(chars))
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["usage"]["prompt_tokens"] == chars // 4
+    response = await gateway.completion(prompt=prompt_of(chars))
+    assert response.status_code == 200, response.text
+    assert response.json()["usage"]["prompt_tokens"] == chars // 4
 
 
 @in_each_mode
@@ -294,8 +297,8 @@ async def test_envoy_speaks_tls_with_the_endpoint_picker(transport: Transport) -
         assert streamed.text.endswith("data: [DONE]\n\n")
         for chars in (400_000, 3_000_000):
             await assert_prompt_arrives(gateway, chars)
-        answers = await asyncio.gather(*(gateway.completion() for _ in range(50)))
-        assert {answer.status_code for answer in answers} == {200}
+        responses = await asyncio.gather(*(gateway.completion() for _ in range(50)))
+        assert {response.status_code for response in responses} == {200}
         await gateway.settled()
         gateway.assert_untouched()
         assert await gateway.faults() == NO_FAULTS

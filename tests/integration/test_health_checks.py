@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from epp.lab.envoy import EnvoyProcess, GatewayConfig, HealthCheck, Mode
+from epp.lab.envoy import CheckedHosts, EnvoyProcess, GatewayConfig, Mode
 from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.names import EPP_CLUSTER, MODEL_SERVERS_CLUSTER
 from epp.lab.fleet import Fleet, FleetConfig
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.integration
 
 Json = dict[str, Any]
 
-PICKER = frozenset({HealthCheck.ENDPOINT_PICKER})
-SERVERS = frozenset({HealthCheck.MODEL_SERVERS})
+PICKER = frozenset({CheckedHosts.ENDPOINT_PICKER})
+SERVERS = frozenset({CheckedHosts.MODEL_SERVERS})
 CHECKING = {"health_checking": True}
 FLEET = FleetConfig(endpoints=2, time_scale=0.01)
 
@@ -47,7 +47,7 @@ class Checked:
     async def until_healthy(self, hosts: int, cluster: str = EPP_CLUSTER) -> None:
         """Wait until so many hosts are healthy in Envoy's eyes."""
         name = f"cluster.{cluster}."
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 if (await self.envoy.stats(name))[f"{name}membership_healthy"] == hosts:
                     return

@@ -19,8 +19,8 @@ LEARNED = 80
 
 async def streamed(gateway: Gateway, requests: int = 1) -> list[tuple[int, str]]:
     """Send streamed requests one after the other; return the status and server of each."""
-    answers = [await gateway.completion(stream=True) for _ in range(requests)]
-    return [(answer.status_code, answer.headers["x-served-by"]) for answer in answers]
+    responses = [await gateway.completion(stream=True) for _ in range(requests)]
+    return [(response.status_code, response.headers["x-served-by"]) for response in responses]
 
 
 def hedges(gateway: Gateway, result: str) -> float:

@@ -45,14 +45,14 @@ async def assert_over(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_an_answer_outlives_its_stream(mode: Mode) -> None:
+async def test_a_response_outlives_its_stream(mode: Mode) -> None:
     fleet = FleetConfig(endpoints=1, time_scale=0.5)
     async with running(mode, fleet=fleet, serve=AT_ONCE) as gateway:
         request = {"model": "tiny", "prompt": "Hello", "max_tokens": 40, "stream": True}
         url = f"{gateway.url}/v1/completions"
-        async with gateway.client.stream("POST", url, json=request) as answer:
-            assert answer.status_code == 200
-            pieces = answer.aiter_text()
+        async with gateway.client.stream("POST", url, json=request) as response:
+            assert response.status_code == 200
+            pieces = response.aiter_text()
             text = await anext(pieces)
             limits_of(gateway).sweep()
             text += "".join([piece async for piece in pieces])
@@ -78,9 +78,9 @@ async def test_a_body_that_does_not_come_is_answered(mode: Mode) -> None:
         await until(lambda: _has_begun(gateway))
         limits_of(gateway).sweep()
         goes_on.set()
-        answer = await asking
-        assert answer.status_code == 408
-        assert answer.json()["error"]["type"] == "RequestTimeout"
+        response = await asking
+        assert response.status_code == 408
+        assert response.json()["error"]["type"] == "RequestTimeout"
         assert met(gateway, "stream-time") == 1
         await assert_over(gateway)
 
@@ -96,9 +96,9 @@ async def test_a_model_server_that_does_not_answer_is_answered_for(mode: Mode) -
         asking = asyncio.create_task(gateway.completion(max_tokens=50))
         await until(lambda: gateway.in_flight() == 1)
         limits_of(gateway).sweep()
-        answer = await asking
-        assert answer.status_code == 504
-        assert answer.json()["error"]["type"] == "GatewayTimeout"
+        response = await asking
+        assert response.status_code == 504
+        assert response.json()["error"]["type"] == "GatewayTimeout"
         await assert_over(gateway)
 
 
@@ -152,9 +152,9 @@ async def test_bodies_that_wait_for_room_are_all_taken(mode: Mode) -> None:
         asking = [asyncio.create_task(gateway.client.post(url, content=body())) for _ in range(10)]
         await until(lambda: held.used_bytes > held.high_bytes)
         all_have_begun.set()
-        answers = await asyncio.gather(*asking)
+        responses = await asyncio.gather(*asking)
         # The model server has read it all, and refuses so long a prompt.
-        assert [answer.status_code for answer in answers] == [400] * 10
+        assert [response.status_code for response in responses] == [400] * 10
         assert waits.all
         assert met(gateway, "held-bytes") is None
         assert held.used_bytes == held.arriving_bodies == 0

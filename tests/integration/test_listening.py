@@ -25,10 +25,10 @@ pytestmark = [
 
 
 async def is_served(gateway: Gateway) -> None:
-    """Four answers at once, each of them whole."""
-    answers = await asyncio.gather(*(gateway.completion(stream=True) for _ in range(4)))
-    assert [answer.status_code for answer in answers] == [200] * 4
-    assert all(answer.text.endswith("data: [DONE]\n\n") for answer in answers)
+    """Four responses at once, each of them whole."""
+    responses = await asyncio.gather(*(gateway.completion(stream=True) for _ in range(4)))
+    assert [response.status_code for response in responses] == [200] * 4
+    assert all(response.text.endswith("data: [DONE]\n\n") for response in responses)
     assert await gateway.faults() == NO_FAULTS
 
 
@@ -45,12 +45,12 @@ async def test_a_socket_file_leads_to_the_epp_and_a_drain_over_it_truncates_noth
         await is_served(gateway)
         if mode is not Mode.FULL_DUPLEX or transport == "http2":
             # There Envoy forgets the chunk that is on its way when a stream ends, and grpc.aio ends
-            # it some time after the answer to the chunk before.
-            await drain_amid_an_answer(gateway)
+            # it some time after the response to the chunk before.
+            await drain_amid_a_response(gateway)
         assert gateway.open_streams() == 0
 
 
-async def drain_amid_an_answer(gateway: Gateway) -> None:
+async def drain_amid_a_response(gateway: Gateway) -> None:
     body = {
         "model": "tiny",
         "prompt": "Hello",
@@ -58,8 +58,10 @@ async def drain_amid_an_answer(gateway: Gateway) -> None:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    async with gateway.client.stream("POST", f"{gateway.url}/v1/completions", json=body) as answer:
-        lines = answer.aiter_lines()
+    async with gateway.client.stream(
+        "POST", f"{gateway.url}/v1/completions", json=body
+    ) as response:
+        lines = response.aiter_lines()
         events = [await anext(lines)]
         await gateway.app.service.drain(0.01)
         events += [line async for line in lines if line]
@@ -126,7 +128,7 @@ async def test_envoys_health_check_is_answered_on_the_ext_proc_port(
         assert gateway.open_streams() == 0
 
 
-async def test_without_health_checking_envoy_is_told_that_there_is_none() -> None:
+async def test_without_health_checking_envoy_learns_that_there_is_none() -> None:
     async with running(edit=ask_for_health) as gateway:
         found = await stats_when(gateway, lambda found: found["health_check.failure"] > 0)
         assert found["health_check.success"] == 0

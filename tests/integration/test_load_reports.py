@@ -49,10 +49,10 @@ def set_waiting(gateway: Gateway, *counts: int) -> None:
 
 async def served(gateway: Gateway) -> list[str]:
     """Send six requests, one after the other; return who has served them."""
-    answers = [await gateway.completion() for _ in range(6)]
-    assert {answer.status_code for answer in answers} == {200}
-    assert not any(REPORT in answer.headers for answer in answers)
-    return [answer.headers["x-served-by"].removeprefix("endpoint-") for answer in answers]
+    responses = [await gateway.completion() for _ in range(6)]
+    assert {response.status_code for response in responses} == {200}
+    assert not any(REPORT in response.headers for response in responses)
+    return [response.headers["x-served-by"].removeprefix("endpoint-") for response in responses]
 
 
 async def test_one_response_is_enough_to_know_that_a_server_is_busy(unscraped: Gateway) -> None:
@@ -71,14 +71,14 @@ async def test_one_response_is_enough_to_know_that_a_server_is_busy(unscraped: G
 async def test_a_client_that_asks_for_the_report_gets_it(unscraped: Gateway) -> None:
     body = {"model": "tiny", "prompt": "Hello"}
     url = f"{unscraped.url}/v1/completions"
-    answer = await unscraped.client.post(url, json=body, headers={ASK: "json"})
-    assert answer.headers[REPORT].startswith('JSON {"named_metrics": {"kv_cache_usage_perc": ')
+    response = await unscraped.client.post(url, json=body, headers={ASK: "json"})
+    assert response.headers[REPORT].startswith('JSON {"named_metrics": {"kv_cache_usage_perc": ')
 
 
 async def test_a_stream_has_no_report_and_changes_nothing(unscraped: Gateway) -> None:
     before = [endpoint.metrics for endpoint in unscraped.app.pool.store.snapshot]
-    answer = await unscraped.completion(stream=True)
-    assert answer.text.endswith("data: [DONE]\n\n")
+    response = await unscraped.completion(stream=True)
+    assert response.text.endswith("data: [DONE]\n\n")
     assert [endpoint.metrics for endpoint in unscraped.app.pool.store.snapshot] == before
 
 

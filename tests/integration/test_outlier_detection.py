@@ -46,8 +46,10 @@ def state_of(gateway: Gateway, number: int) -> HealthState:
 
 async def served(gateway: Gateway, requests: int) -> list[tuple[int, str]]:
     """Send requests at once; return the status and server of each."""
-    answers = await asyncio.gather(*(gateway.completion() for _ in range(requests)))
-    return [(answer.status_code, answer.headers.get("x-served-by", "")) for answer in answers]
+    responses = await asyncio.gather(*(gateway.completion() for _ in range(requests)))
+    return [
+        (response.status_code, response.headers.get("x-served-by", "")) for response in responses
+    ]
 
 
 async def until_state(gateway: Gateway, number: int, state: HealthState) -> None:
@@ -59,8 +61,8 @@ async def recovered(gateway: Gateway, number: int) -> None:
     await until(lambda: state_of(gateway, number) is not HealthState.EJECTED)
     sent = 0
     while state_of(gateway, number) is not HealthState.HEALTHY:
-        answer = await gateway.completion(prompt=f"{sent} is in no server's prefix cache")
-        assert answer.status_code == 200
+        response = await gateway.completion(prompt=f"{sent} is in no server's prefix cache")
+        assert response.status_code == 200
         sent += 1
 
 
@@ -69,9 +71,9 @@ async def test_a_server_that_refuses_connections_gets_nothing_until_it_is_back(
 ) -> None:
     await four.fleet.servers[0].refuse()
     await until_state(four, 0, HealthState.EJECTED)
-    answers = await served(four, 40)
-    assert {status for status, _ in answers} == {200}
-    assert "endpoint-0" not in {server for _, server in answers}
+    responses = await served(four, 40)
+    assert {status for status, _ in responses} == {200}
+    assert "endpoint-0" not in {server for _, server in responses}
     await four.fleet.servers[0].start()
     await until_state(four, 0, HealthState.HEALTHY)
     assert four.app.pool.outliers is not None
@@ -82,9 +84,9 @@ async def test_a_server_that_hangs_gets_nothing_until_it_is_back(four: Gateway) 
     server = four.fleet.servers[1]
     server.faults.hang = True
     await until_state(four, 1, HealthState.EJECTED)
-    answers = await served(four, 40)
-    assert {status for status, _ in answers} == {200}
-    assert "endpoint-1" not in {name for _, name in answers}
+    responses = await served(four, 40)
+    assert {status for status, _ in responses} == {200}
+    assert "endpoint-1" not in {name for _, name in responses}
     server.faults.hang = False
     await until_state(four, 1, HealthState.HEALTHY)
 
@@ -102,11 +104,11 @@ async def test_a_server_that_fails_fast_attracts_no_load(four: Gateway) -> None:
             assert len(statuses) < 200, "it was never ejected"
         assert statuses.count(500) == 3
         ejections = sum(health_of(four, number).ejections.values())
-        answers = [status for status, _ in await served(four, 40)]
-        assert set(answers) <= {200, 500}
+        responses = [status for status, _ in await served(four, 40)]
+        assert set(responses) <= {200, 500}
         # None while it is ejected; if that ends meanwhile, a probe or two, which eject it again.
         again = sum(health_of(four, number).ejections.values()) - ejections
-        assert answers.count(500) <= 2 * again
+        assert responses.count(500) <= 2 * again
     finally:
         server.faults.error_status = None
     await recovered(four, number)
@@ -123,8 +125,8 @@ async def test_requests_of_a_crashed_server_are_served_by_the_next_best_one(four
         batches.append(asyncio.create_task(served(four, 16)))
         await until(lambda: server.counters.in_flight > 0 or batches[-1].done())
     await server.refuse()
-    answers = [answer for batch in await asyncio.gather(*batches) for answer in batch]
-    assert {status for status, _ in answers} == {200}
+    responses = [response for batch in await asyncio.gather(*batches) for response in batch]
+    assert {status for status, _ in responses} == {200}
     server.faults.hang_generation = False
     await server.start()
     await recovered(four, number)
@@ -145,11 +147,11 @@ async def test_responses_and_retries_are_counted_by_endpoint(four: Gateway) -> N
     await four.fleet.servers[1].refuse()
     await until_state(four, 1, HealthState.EJECTED)
     before = {e.address: list(e.responses) for e in four.app.pool.store.snapshot}
-    answers = await served(four, 20)
+    responses = await served(four, 20)
     await four.settled()
     after = {e.address: list(e.responses) for e in four.app.pool.store.snapshot}
     for server in four.fleet.servers:
-        ours = [status for status, name in answers if name == server.name]
+        ours = [status for status, name in responses if name == server.name]
         assert after[server.address][2] - before[server.address][2] == len(ours)
     page = (await four.client.get(f"http://127.0.0.1:{four.ports.metrics}/metrics")).text
     counted = [
@@ -220,15 +222,17 @@ def circuit_breakers(bootstrap: dict[str, Any]) -> None:
 @pytest.mark.parametrize("mode", Mode)
 async def test_requests_above_envoys_own_limits_eject_no_server(mode: Mode) -> None:
     async with running(mode, fleet=FLEET, serve=EJECTING, edit=circuit_breakers) as gateway:
-        answers = await served(gateway, 60)
-        assert {status for status, _ in answers} == {200, 503}
+        responses = await served(gateway, 60)
+        assert {status for status, _ in responses} == {200, 503}
         await gateway.settled()
         states = {state_of(gateway, number) for number in range(4)}
         assert states == {HealthState.HEALTHY}
 
 
 @pytest.mark.parametrize("mode", Mode)
-async def test_with_all_servers_gone_clients_are_told_and_asked_to_retry(mode: Mode) -> None:
+async def test_with_all_servers_gone_clients_get_an_error_and_are_asked_to_retry(
+    mode: Mode,
+) -> None:
     async with running(mode, fleet=FLEET, serve=EJECTING) as gateway:
         outliers = gateway.app.pool.outliers
         assert outliers is not None
@@ -237,9 +241,9 @@ async def test_with_all_servers_gone_clients_are_told_and_asked_to_retry(mode: M
         await until(lambda: len(outliers.why_none_responds()) > 0)
         assert outliers.is_panicking
         for number in range(8):
-            answer = await gateway.completion(stream=number % 2 == 1)
-            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-            assert answer.json()["error"]["message"].startswith("no model server responds: all 4")
+            response = await gateway.completion(stream=number % 2 == 1)
+            assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+            assert response.json()["error"]["message"].startswith("no model server responds: all 4")
         await gateway.settled()
         assert await gateway.faults() == NO_FAULTS
         for server in gateway.fleet.servers:

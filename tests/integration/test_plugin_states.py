@@ -35,9 +35,9 @@ class Doorkeeper:
 async def test_it_shows_what_the_plugins_in_use_remember() -> None:
     async with running(fleet=FleetConfig(endpoints=1)) as gateway:
         url = f"http://127.0.0.1:{gateway.ports.metrics}"
-        answer = await gateway.client.get(url + PATH)
-        assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
-        plugins = answer.json()["plugins"]
+        response = await gateway.client.get(url + PATH)
+        assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
+        plugins = response.json()["plugins"]
         graph = gateway.app.pool.graph
         assert {name: each["type"] for name, each in plugins.items()} == {
             name: plugin.type for name, plugin in graph.plugins.items()
@@ -66,6 +66,6 @@ async def test_it_has_the_authentication_of_the_port() -> None:
         url = f"http://127.0.0.1:{server.port}{PATH}"
         for token, status in (("other", 401), ("s3cret", 200)):
             headers = {"authorization": f"Bearer {token}"}
-            answer = await gateway.client.get(url, headers=headers)
-            assert (answer.status_code, "plugins" in answer.json()) == (status, status == 200)
+            response = await gateway.client.get(url, headers=headers)
+            assert (response.status_code, "plugins" in response.json()) == (status, status == 200)
         assert (await gateway.client.get(url)).status_code == httpx.codes.UNAUTHORIZED

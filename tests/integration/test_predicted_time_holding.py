@@ -75,8 +75,8 @@ async def test_the_urgent_go_first_then_those_that_take_the_least_time(gateway: 
             asking.append(task)
             await waiting(gateway, len(asking))
         assert server.counters.in_flight == 1
-    answers = await asyncio.gather(*asking)
-    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    responses = await asyncio.gather(*asking)
+    assert [response.status_code for response in responses] == [200, 200, 200]
     assert served == ["urgent", "short", "long"]
 
 
@@ -88,14 +88,14 @@ async def test_a_client_that_leaves_while_held_is_forgotten_and_the_others_go(
         second.cancel()
         await waiting(gateway, 2)
         assert gateway.in_flight() == 1
-    answers = await asyncio.gather(first, third)
-    assert [answer.status_code for answer in answers] == [200, 200]
+    responses = await asyncio.gather(first, third)
+    assert [response.status_code for response in responses] == [200, 200]
 
 
 async def test_a_held_request_whose_time_to_live_ends_is_refused(gateway: Gateway) -> None:
     async with hanging(gateway, gateway.fleet.servers[0]):
-        answer = await ask(gateway, {"x-llm-d-request-ttl-ms": "50"})
-    assert reason(answer) == (429, "rejected-ttl-expired")
+        response = await ask(gateway, {"x-llm-d-request-ttl-ms": "50"})
+    assert reason(response) == (429, "rejected-ttl-expired")
 
 
 async def dies(gateway: Gateway, server: FakeServer) -> None:
@@ -128,8 +128,8 @@ async def test_a_request_that_is_held_for_a_server_goes_elsewhere_when_that_is_l
             assert (unrelated.status_code, unrelated.headers["x-served-by"]) == (200, other)
             assert not held.done()
             await lose(gateway, lost)
-            answer = await held
-            assert (answer.status_code, answer.headers["x-served-by"]) == (200, other)
+            response = await held
+            assert (response.status_code, response.headers["x-served-by"]) == (200, other)
         await gateway.settled()
         gateway.assert_untouched()
         assert_nothing_reserved(gateway)
@@ -142,8 +142,8 @@ async def test_a_stop_serves_held_requests_that_get_room_in_time() -> None:
             gateway.stop.set()
             await until(lambda: not gateway.app.is_ready)
             assert not any(task.done() for task in tasks)
-        answers = await asyncio.gather(*tasks)
-        assert [answer.status_code for answer in answers] == [200] * 3
+        responses = await asyncio.gather(*tasks)
+        assert [response.status_code for response in responses] == [200] * 3
 
 
 async def test_a_stop_answers_held_requests_that_get_no_room() -> None:

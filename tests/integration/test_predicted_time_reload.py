@@ -42,7 +42,7 @@ async def followed(
 ) -> AsyncIterator[Gateway]:
     """Run a gateway with one server and a configuration in a file; nothing is left at its end."""
     await asyncio.to_thread(path.write_text, config)
-    # The endpoint picker sees first tokens, however short an answer is.
+    # The endpoint picker sees first tokens, however short a response is.
     mode = Mode.FULL_DUPLEX
     async with running(mode, fleet=quick_fleet(1), config=path, rollback=rollback) as gateway:
         yield gateway
@@ -63,8 +63,8 @@ async def reload(gateway: Gateway, path: Path, config: str) -> None:
 async def learned(gateway: Gateway, prompts: int) -> int:
     """Have streamed prompts served, and return how many first tokens the model then knows."""
     for number in range(prompts):
-        answer = await gateway.completion(prompt=f"{number} differs", stream=True)
-        assert answer.status_code == 200
+        response = await gateway.completion(prompt=f"{number} differs", stream=True)
+        assert response.status_code == 200
     model = producer(gateway).model
     await until(lambda: model.learner.serial.samples >= prompts)
     return model.learner.serial.samples
@@ -89,8 +89,8 @@ async def test_held_requests_are_dispatched_by_a_graph_that_has_room(
         tasks = await queued(gateway, 3)
         assert not any(task.done() for task in tasks)
         await reload(gateway, path, after)
-        answers = await asyncio.gather(*tasks)
-        assert [answer.status_code for answer in answers] == [200] * 3
+        responses = await asyncio.gather(*tasks)
+        assert [response.status_code for response in responses] == [200] * 3
         await until(lambda: gateway.in_flight() == 1)
 
 
@@ -106,7 +106,7 @@ async def test_without_flow_control_held_requests_are_still_dispatched_by_the_pr
             await reload(gateway, path, DEFAULT_CONFIG)
             assert reason(await hurried) == (429, "rejected-ttl-expired")
             assert not any(task.done() for task in tasks)
-        assert {answer.status_code for answer in await asyncio.gather(*tasks)} == {200}
+        assert {response.status_code for response in await asyncio.gather(*tasks)} == {200}
 
 
 async def test_requests_that_remain_held_keep_their_order_and_their_deadlines(
@@ -123,8 +123,8 @@ async def test_requests_that_remain_held_keep_their_order_and_their_deadlines(
             assert gateway.app.pool.flow.waiting == 2
             assert not first.done()
             assert not second.done()
-        answers = await asyncio.gather(first, second)
-        assert [answer.status_code for answer in answers] == [200, 200]
+        responses = await asyncio.gather(first, second)
+        assert [response.status_code for response in responses] == [200, 200]
         await gateway.settled()
         assert_nothing_reserved(gateway)
 
@@ -157,8 +157,8 @@ async def test_a_held_request_follows_several_reloads_and_leaves_none_of_their_g
             await waiting(gateway, 2)
             await reload(gateway, path, WITHOUT_PRODUCER)
             pipelines.append(director.pipeline)
-            answers = await asyncio.gather(second, third)
-            assert [answer.status_code for answer in answers] == [200, 200]
+            responses = await asyncio.gather(second, third)
+            assert [response.status_code for response in responses] == [200, 200]
         await gateway.settled()
         await until(lambda: not any(each.open_requests for each in pipelines))
 
@@ -194,7 +194,7 @@ async def test_what_was_learned_survives_other_parameters_while_requests_are_hel
             (endpoint,) = after.model.endpoints.values()
             assert len(endpoint.pending) == 1
             assert not any(task.done() for task in tasks)
-        assert {answer.status_code for answer in await asyncio.gather(*tasks)} == {200}
+        assert {response.status_code for response in await asyncio.gather(*tasks)} == {200}
         await gateway.settled()
         assert_nothing_reserved(gateway)
         assert await learned(gateway, samples + 3) > samples
@@ -212,7 +212,7 @@ async def test_a_producer_that_is_removed_writes_its_file_and_one_that_is_added_
             tasks = await queued(gateway, 2)
             await reload(gateway, path, WITHOUT_PRODUCER)
             assert PRODUCER not in gateway.app.pool.graph.plugins
-            assert {answer.status_code for answer in await asyncio.gather(*tasks)} == {200}
+            assert {response.status_code for response in await asyncio.gather(*tasks)} == {200}
             assert not kept.exists()  # the request that hangs still uses the producer
         await until(kept.exists)
         document = json.loads(await asyncio.to_thread(kept.read_text))
@@ -265,4 +265,4 @@ async def test_a_graph_whose_producer_would_have_to_be_awaited_leaves_the_held_t
             await reload(gateway, path, WITHOUT_PRODUCER.replace("plugins:\n", entry, 1))
             assert reason(await hurried) == (429, "rejected-ttl-expired")
             assert not any(task.done() for task in tasks)
-        assert {answer.status_code for answer in await asyncio.gather(*tasks)} == {200}
+        assert {response.status_code for response in await asyncio.gather(*tasks)} == {200}

@@ -41,7 +41,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class Router(ProfileHandler):
-    """Runs every profile, the first is the answer."""
+    """Runs every profile, the first is the response."""
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
@@ -164,12 +164,12 @@ async def test_reload_that_fails_requests_is_taken_back_by_itself(tmp_path: Path
                 statuses.append((await gateway.completion()).status_code)
             assert set(statuses) == {500}
             assert gateway.app.pool.graph.types.digest == digest
-            answers = await asyncio.gather(*(gateway.completion() for _ in range(20)))
-            assert {answer.status_code for answer in answers} == {200}
+            responses = await asyncio.gather(*(gateway.completion() for _ in range(20)))
+            assert {response.status_code for response in responses} == {200}
             await gateway.settled()
             gateway.assert_untouched()
-    told = [each["event"] for each in logs.entries if each["log_level"] == "error"]
-    assert "configuration taken back because requests failed with it" in told
+    errors = [each["event"] for each in logs.entries if each["log_level"] == "error"]
+    assert "configuration taken back because requests failed with it" in errors
 
 
 HANGING = '''\
@@ -276,14 +276,14 @@ async def test_reload_that_refuses_requests_served_before_is_taken_back(
             assert statuses == [status] * 10
             assert picks(gateway) == 1  # dry runs do not count
             await until(lambda: "rollback" in results(gateway))
-            answers = await asyncio.gather(*(gateway.completion() for _ in range(20)))
-            assert {answer.status_code for answer in answers} == {200}
+            responses = await asyncio.gather(*(gateway.completion() for _ in range(20)))
+            assert {response.status_code for response in responses} == {200}
             await gateway.settled()
             gateway.assert_untouched()
-    told = only_error(logs.entries, "configuration taken back because requests failed with it")
+    entry = only_error(logs.entries, "configuration taken back because requests failed with it")
     expected = {"regressions": 10, "requests": 10, "status": status, "reason": reason}
-    assert expected.items() <= told.items()
-    assert told["first_error"]
+    assert expected.items() <= entry.items()
+    assert entry["first_error"]
 
 
 async def test_reload_while_the_pool_is_full_is_not_taken_back(tmp_path: Path) -> None:
@@ -309,8 +309,8 @@ async def test_reload_while_the_pool_is_full_is_not_taken_back(tmp_path: Path) -
                 changed = text.replace("weight: 3", f"weight: 3.{nth}")
                 await asyncio.to_thread(path.write_text, changed)
                 await until(done)
-                answers = [await gateway.completion() for _ in range(15)]
-                assert {answer.status_code for answer in answers} == {429}
+                responses = [await gateway.completion() for _ in range(15)]
+                assert {response.status_code for response in responses} == {429}
             assert results(gateway) == {"success": 2}
             for routed in held:
                 assert isinstance(routed, RoutedRequest)

@@ -97,8 +97,8 @@ async def test_a_tenants_limit_holds_at_both_replicas_together() -> None:
                 asyncio.create_task(client.post(url, json=short, headers=mine)) for _ in range(2)
             ]
             await other.until(QUEUED, 1)
-            answer = await client.post(url, json=short, headers=theirs)
-            assert answer.status_code == 200
+            response = await client.post(url, json=short, headers=theirs)
+            assert response.status_code == 200
             assert not any(each.done() for each in waiting)
         assert [(await each).status_code for each in waiting] == [200, 200]
         assert await other.errors() == []

@@ -24,20 +24,20 @@ async def test_a_response_names_its_endpoint_and_its_id(mode: Mode) -> None:
     on = {"emit_decision_header": True}
     async with running(mode, fleet=THREE, labels={}, serve=on) as gateway:
         with capture_logs() as logs:
-            answers = [
+            responses = [
                 await gateway.completion(prompt=f"{number}", stream=number % 2 == 1)
                 for number in range(4)
             ]
             await gateway.settled()
-        for answer in answers:
-            told = DECISION.fullmatch(answer.headers["x-epp-decision"])
-            assert told is not None, answer.headers["x-epp-decision"]
-            assert told["endpoint"] == answer.headers["x-served-by"]
-            assert float(told["score"]) > 0
+        for response in responses:
+            decision = DECISION.fullmatch(response.headers["x-epp-decision"])
+            assert decision is not None, response.headers["x-epp-decision"]
+            assert decision["endpoint"] == response.headers["x-served-by"]
+            assert float(decision["score"]) > 0
         ids = [each["request_id"] for each in logs if each["event"] == "request finished"]
-        assert [answer.headers["x-request-id"] for answer in answers] == ids
+        assert [response.headers["x-request-id"] for response in responses] == ids
         assert len(set(ids)) == 4
-        # An answer of the endpoint picker itself has the id, and no decision.
+        # A response of the endpoint picker itself has the id, and no decision.
         refused = await gateway.client.post(f"{gateway.url}/v1/completions", content=b"{")
         assert refused.status_code == 400
         assert refused.headers["x-request-id"] == refused.json()["error"]["request_id"]
@@ -52,11 +52,13 @@ async def test_a_response_tells_how_long_its_request_has_waited() -> None:
         async with occupied(gateway):
             patient = ask(gateway)
             await waiting(gateway, 1)
-        told = (await patient).headers["x-epp-decision"]
-        assert re.fullmatch(r"default/endpoint-0;score=1;queued=\d+\.\d{3}", told)
+        decision = (await patient).headers["x-epp-decision"]
+        assert re.fullmatch(r"default/endpoint-0;score=1;queued=\d+\.\d{3}", decision)
         page = f"http://127.0.0.1:{gateway.ports.metrics}/debug/decisions?limit=1"
         (line,) = (await gateway.client.get(page)).json()["decisions"]
-        assert float(told.rpartition("=")[2]) == pytest.approx(line["queued_seconds"], abs=0.001)
+        assert float(decision.rpartition("=")[2]) == pytest.approx(
+            line["queued_seconds"], abs=0.001
+        )
 
 
 async def test_it_is_off_by_default() -> None:

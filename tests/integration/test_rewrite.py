@@ -44,7 +44,7 @@ LONG_NAME = "a-name-that-is-longer-than-the-one-that-it-stands-for"
 
 
 class Everything(AsyncDataProducer, PreRequest, ResponseHeader):
-    """Makes some requests wait, and changes the headers of all and of their answers."""
+    """Makes some requests wait, and changes the headers of all and of their responses."""
 
     type: ClassVar[str] = "everything"
     timeout_seconds = 10.0
@@ -90,7 +90,7 @@ class Changing:
         chunked: bool = False,
         **headers: str,
     ) -> tuple[httpx.Response, Exchange]:
-        """Send a request; return the answer and what arrived at the model server."""
+        """Send a request; return the response and what arrived at the model server."""
         body = json.dumps(document).encode()
         if headers.get("content_encoding") == "gzip":
             body = gzip.compress(body)
@@ -100,13 +100,13 @@ class Changing:
                 yield body[start : start + 30_000]
 
         self.arrived.clear()
-        answer = await self.gateway.client.post(
+        response = await self.gateway.client.post(
             f"{self.gateway.url}/v1/completions",
             content=pieces() if chunked else body,
             headers={name.replace("_", "-"): value for name, value in headers.items()},
         )
         (arrived,) = self.arrived
-        return answer, arrived
+        return response, arrived
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -165,12 +165,12 @@ async def test_the_model_server_sees_the_new_model_and_the_rest_as_it_was(
     changing.plugin.may_go_on.set()
     document = {"model": model, "prompt": "0123456789" * (prompt_chars // 10), "max_tokens": 2}
     more = {"x_wait": "1"} if waits else {}
-    answer, arrived = await changing.post(
+    response, arrived = await changing.post(
         document, chunked=chunked, x_llm_d_model_name_rewrite="tiny", **more
     )
-    assert answer.status_code == 200, answer.text
-    # In lean mode the answer's body is not seen, so the client's name cannot be put back.
-    assert answer.json()["model"] == ("tiny" if mode is Mode.LEAN else model)
+    assert response.status_code == 200, response.text
+    # In lean mode the response's body is not seen, so the client's name cannot be put back.
+    assert response.json()["model"] == ("tiny" if mode is Mode.LEAN else model)
     assert json.loads(arrived.body) == {**document, "model": "tiny"}
     length = arrived.headers.get(b"content-length")
     if mode is Mode.ADAPTIVE and not chunked:
@@ -185,21 +185,21 @@ async def test_the_model_server_sees_the_new_model_and_the_rest_as_it_was(
 
 
 async def test_the_length_of_a_body_as_it_came_stays_right(changing: Changing, mode: Mode) -> None:
-    answer, arrived = await changing.post({"model": "tiny", "prompt": "Hello", "max_tokens": 1})
-    assert answer.status_code == 200
+    response, arrived = await changing.post({"model": "tiny", "prompt": "Hello", "max_tokens": 1})
+    assert response.status_code == 200
     length = str(len(arrived.body)).encode() if mode is Mode.ADAPTIVE else None
     assert arrived.headers.get(b"content-length") == length
 
 
 async def test_headers_are_set_and_removed_on_the_way_there_and_back(changing: Changing) -> None:
-    answer, arrived = await changing.post(
+    response, arrived = await changing.post(
         {"model": "tiny", "prompt": "Hello", "max_tokens": 1}, x_secret="s", x_tier="none"
     )
     assert arrived.headers[b"x-tier"] == b"gold"
     assert arrived.headers[b"x-model"] == b"tiny"
     assert b"x-secret" not in arrived.headers
-    assert answer.headers["x-answered-by"].endswith(" 200")
-    assert answer.headers["x-served-by"] in {"ENDPOINT-0", "ENDPOINT-1"}
+    assert response.headers["x-answered-by"].endswith(" 200")
+    assert response.headers["x-served-by"] in {"ENDPOINT-0", "ENDPOINT-1"}
     assert await changing.gateway.faults() == NO_FAULTS
 
 
@@ -207,8 +207,8 @@ async def test_a_header_that_envoy_would_refuse_costs_the_request_nothing(
     changing: Changing,
 ) -> None:
     document = {"model": "a name\r\nof two lines", "prompt": "Hello", "max_tokens": 1}
-    answer, arrived = await changing.post(document, x_llm_d_model_name_rewrite="tiny")
-    assert answer.status_code == 200
+    response, arrived = await changing.post(document, x_llm_d_model_name_rewrite="tiny")
+    assert response.status_code == 200
     assert b"x-model" not in arrived.headers
     assert arrived.headers[b"x-tier"] == b"gold"
     assert await changing.gateway.faults() == NO_FAULTS
@@ -230,8 +230,8 @@ async def test_a_client_that_leaves_while_its_request_waits_leaves_nothing(
     await until(lambda: plugin.waiting == 0)
     gateway.assert_untouched()
     plugin.may_go_on.set()
-    answer, _ = await changing.post(document, x_wait="1")
-    assert answer.status_code == 200
+    response, _ = await changing.post(document, x_wait="1")
+    assert response.status_code == 200
     assert await gateway.faults() == NO_FAULTS
 
 
@@ -245,9 +245,9 @@ async def test_draining_answers_a_request_that_still_waits(changing: Changing) -
     )
     await until(lambda: plugin.waiting == 1)
     await gateway.app.service.drain(0.01)
-    answer = await asking
-    assert answer.status_code == 503
-    assert answer.headers["x-llm-d-request-dropped-reason"] == "rejected-shutting-down"
+    response = await asking
+    assert response.status_code == 503
+    assert response.headers["x-llm-d-request-dropped-reason"] == "rejected-shutting-down"
     await gateway.settled()
     gateway.assert_untouched()
     plugin.may_go_on.set()

@@ -21,7 +21,7 @@ import pytest
 import pytest_asyncio
 
 from epp.admin.decision_pages import PATH as DECISIONS
-from epp.lab.fleet import FakeServer, Stage
+from epp.lab.fleet import FakeServer, WorkStage
 from epp_plugins.data_producers.predicted_time import PredictedTimeProducer
 from epp_plugins.state_keys import GPU_UTILIZATION
 from tools.harness.gateway import NO_FAULTS, Gateway, until
@@ -65,25 +65,25 @@ async def ask(
 ) -> httpx.Response:
     """Send a prompt and wait until nothing of it is in flight."""
     body = {"model": "tiny", "prompt": prompt, "max_tokens": 2}
-    answer = await gateway.client.post(
+    response = await gateway.client.post(
         f"{gateway.url}/v1/completions", json=body, headers=headers or {}
     )
     await gateway.settled()
-    return answer
+    return response
 
 
 async def served_by(gateway: Gateway, *args: Any, **kwargs: Any) -> str:
-    answer = await ask(gateway, *args, **kwargs)
-    assert answer.status_code == 200, answer.text
-    return answer.headers["x-served-by"]
+    response = await ask(gateway, *args, **kwargs)
+    assert response.status_code == 200, response.text
+    return response.headers["x-served-by"]
 
 
-def stages_of(answer: httpx.Response) -> list[tuple[str, str]]:
+def stages_of(response: httpx.Response) -> list[tuple[str, str]]:
     """Return the stages of a request and who did them; decode alone leaves no header."""
-    assert answer.status_code == 200, answer.text
-    told = answer.headers.get("x-stages") or f"decode={answer.headers['x-served-by']}"
+    assert response.status_code == 200, response.text
+    stages = response.headers.get("x-stages") or f"decode={response.headers['x-served-by']}"
     return [
-        (stage, server) for stage, _, server in (each.partition("=") for each in told.split(","))
+        (stage, server) for stage, _, server in (each.partition("=") for each in stages.split(","))
     ]
 
 
@@ -100,7 +100,7 @@ def with_role(gateway: Gateway, role: str) -> set[str]:
     return labelled(gateway, "llm-d.ai/role", role)
 
 
-def done(gateway: Gateway, stage: Stage) -> int:
+def done(gateway: Gateway, stage: WorkStage) -> int:
     return sum(server.counters.stages[stage] for server in gateway.fleet.servers)
 
 
@@ -161,17 +161,17 @@ async def test_questions_about_a_document_go_to_its_holder_and_find_it_in_cache(
     for document in documents:
         first = await ask(gateway, f"{document} Who lives there?")
         for question in ("What is sold there?", "Where is it?"):
-            answer = await ask(gateway, f"{document} {question}")
-            assert answer.headers["x-served-by"] == first.headers["x-served-by"]
+            response = await ask(gateway, f"{document} {question}")
+            assert response.headers["x-served-by"] == first.headers["x-served-by"]
             # 2048 characters are 512 tokens, in whole blocks of the server.
-            assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] >= 512
+            assert response.json()["usage"]["prompt_tokens_details"]["cached_tokens"] >= 512
 
 
 # --- predicted-time.yaml ----------------------------------------------------------------------
 
 
-async def long_answer(gateway: Gateway, turn: int) -> str:
-    """Send a prompt of its own whose answer lasts for some scrapes; return its id."""
+async def long_response(gateway: Gateway, turn: int) -> str:
+    """Send a prompt of its own whose response lasts for some scrapes; return its id."""
     request_id = f"turn-{turn}"
     async with gateway.client.stream(
         "POST",
@@ -204,12 +204,12 @@ async def test_predictions_are_learned_from_the_servers_counters_and_explained(
 ) -> None:
     model = predictor(gateway).model
     for turn in range(3):
-        await asyncio.gather(*(long_answer(gateway, 8 * turn + number) for number in range(8)))
+        await asyncio.gather(*(long_response(gateway, 8 * turn + number) for number in range(8)))
     assert model.trust.samples >= 16
     assert sum(each.decoding for each in model.endpoints.values()) == 0
     record = gateway.app.pool.explanations.pages()[DECISIONS].item
     assert record is not None
-    first, *_ = msgspec.to_builtins(record(await long_answer(gateway, 100)))["notes"]
+    first, *_ = msgspec.to_builtins(record(await long_response(gateway, 100)))["notes"]
     # Whether they are trusted depends on how long the servers really took.
     assert "s expected: " in first or "not trusted" in first
 
@@ -219,7 +219,7 @@ async def test_predictions_are_learned_where_the_prompts_are_computed(gateway: G
     model = predictor(gateway).model
     turns = [turn for turn in range(64) if turn % 8 > 4]  # 2400 to 3200 characters
     for start in range(0, len(turns), 8):
-        await asyncio.gather(*(long_answer(gateway, turn) for turn in turns[start : start + 8]))
+        await asyncio.gather(*(long_response(gateway, turn) for turn in turns[start : start + 8]))
     assert model.trust.samples >= 16
     learned_at = {name for name, each in model.endpoints.items() if each.first_tokens}
     assert learned_at == {f"default/{name}" for name in with_role(gateway, "prefill")}
@@ -238,9 +238,9 @@ async def test_a_token_that_is_sent_back_leads_to_the_same_server_whatever_the_l
     waiting = [50 if server.name == name else 0 for server in gateway.fleet.servers]
     await report_waiting(gateway, *waiting)
     for turn in range(6):
-        answer = await ask(gateway, f"turn {turn}", {"x-session-token": token})
-        assert answer.headers["x-served-by"] == name
-        token = answer.headers["x-session-token"]
+        response = await ask(gateway, f"turn {turn}", {"x-session-token": token})
+        assert response.headers["x-served-by"] == name
+        token = response.headers["x-session-token"]
     assert name not in {await served_by(gateway, f"nobody {turn}") for turn in range(6)}
 
 
@@ -251,10 +251,10 @@ async def test_a_token_that_is_sent_back_leads_to_the_same_server_whatever_the_l
     ids=["not base64", "a server that is gone"],
 )
 async def test_a_token_of_no_server_is_none(gateway: Gateway, token: str) -> None:
-    answer = await ask(gateway, headers={"x-session-token": token})
-    assert answer.status_code == 200
-    server = answer.headers["x-served-by"]
-    assert b64decode(answer.headers["x-session-token"]).decode() == f"default/{server}"
+    response = await ask(gateway, headers={"x-session-token": token})
+    assert response.status_code == 200
+    server = response.headers["x-served-by"]
+    assert b64decode(response.headers["x-session-token"]).decode() == f"default/{server}"
 
 
 @runs("session-id")
@@ -293,7 +293,7 @@ async def test_the_session_header_comes_before_that_of_an_agent(gateway: Gateway
 async def test_an_uncached_prompt_is_prefilled_elsewhere_and_a_cached_one_is_not(
     gateway: Gateway,
 ) -> None:
-    prefills = done(gateway, Stage.PREFILL)
+    prefills = done(gateway, WorkStage.PREFILL)
     first = await ask(gateway, text("the first of two"))
     (prefill, prefiller), (decode, decoder) = stages_of(first)
     assert (prefill, decode) == ("prefill", "decode")
@@ -304,8 +304,8 @@ async def test_an_uncached_prompt_is_prefilled_elsewhere_and_a_cached_one_is_not
     assert usage["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] - 1
     again = await ask(gateway, text("the first of two"))
     assert stages_of(again) == [("decode", decoder)]
-    assert done(gateway, Stage.PREFILL) == prefills + 1
-    assert server_of(gateway, prefiller).counters.stages[Stage.DECODE] == 0
+    assert done(gateway, WorkStage.PREFILL) == prefills + 1
+    assert server_of(gateway, prefiller).counters.stages[WorkStage.DECODE] == 0
 
 
 @runs("pd")
@@ -345,13 +345,13 @@ async def test_a_dead_prefill_server_costs_the_requests_that_it_was_chosen_for(
     await dead.refuse()
     failed = 0
     for number in range(12):
-        answer = await ask(gateway, text(f"something about the dead {number}"))
-        if answer.status_code == 200:
-            assert stages_of(answer)[0] == ("prefill", alive)
+        response = await ask(gateway, text(f"something about the dead {number}"))
+        if response.status_code == 200:
+            assert stages_of(response)[0] == ("prefill", alive)
         else:
             # The decode server's sidecar says whom it could not reach.
-            assert answer.status_code == 502
-            assert dead.address in answer.json()["error"]["message"]
+            assert response.status_code == 502
+            assert dead.address in response.json()["error"]["message"]
             failed += 1
     assert 0 < failed < 12
     assert stages_of(await ask(gateway, cached)) == [holder]
@@ -408,13 +408,13 @@ async def test_a_request_goes_through_the_stages_that_it_needs(
         "messages": [{"role": "user", "content": parts}],
         "max_tokens": 2,
     }
-    before = {stage: done(gateway, stage) for stage in Stage}
-    answer = await gateway.client.post(f"{gateway.url}/v1/chat/completions", json=body)
-    stages = stages_of(answer)
+    before = {stage: done(gateway, stage) for stage in WorkStage}
+    response = await gateway.client.post(f"{gateway.url}/v1/chat/completions", json=body)
+    stages = stages_of(response)
     assert [stage for stage, _ in stages] == wanted
     for stage, server in stages:
         assert server in with_role(gateway, stage)
-    asked = {stage.value: done(gateway, stage) - before[stage] for stage in Stage}
+    asked = {stage.value: done(gateway, stage) - before[stage] for stage in WorkStage}
     assert {stage: count for stage, count in asked.items() if count} == Counter(wanted)
     if picture:
         assert stages[0] != stages[1]
@@ -433,8 +433,8 @@ async def test_ranks_behind_one_port_are_told_apart(stranger: Stranger) -> None:
         forged = {"x-data-parallel-host-port": stranger.address}
         for rank in (2, 1, 3):
             await report_waiting(gateway, *(0 if each == rank else 50 for each in range(4)))
-            answer = await ask(gateway, text(f"rank {rank}"), forged)
-            assert stages_of(answer) == [
+            response = await ask(gateway, text(f"rank {rank}"), forged)
+            assert stages_of(response) == [
                 ("forwarded", "endpoint-0"),
                 ("decode", f"endpoint-{rank}"),
             ]
@@ -487,9 +487,9 @@ async def test_headers_choose_the_servers(
 
 @runs("header-routing")
 async def test_a_profile_that_is_not_there_is_the_clients_mistake(gateway: Gateway) -> None:
-    answer = await ask(gateway, headers={"EPP-Profile": "encode"})
-    assert answer.status_code == 400
-    assert "'decode', 'prefill'" in answer.json()["error"]["message"]
+    response = await ask(gateway, headers={"EPP-Profile": "encode"})
+    assert response.status_code == 400
+    assert "'decode', 'prefill'" in response.json()["error"]["message"]
 
 
 # --- load -------------------------------------------------------------------------------------
@@ -599,7 +599,7 @@ async def test_sheddable_requests_are_turned_away_from_a_busy_pool_only(gateway:
     # 3 of 5 are a saturation of 0.6: 0.6**5 * 300 = 23, so all of them.
     await report_waiting(gateway, 3, 3)
     batch = [await ask(gateway, headers=BATCH) for _ in range(10)]
-    assert {answer.status_code for answer in batch} == {429}
+    assert {response.status_code for response in batch} == {429}
     assert {(await ask(gateway)).status_code for _ in range(10)} == {200}
     await report_waiting(gateway, 0, 0)
     assert {(await ask(gateway, headers=BATCH)).status_code for _ in range(10)} == {200}
@@ -607,8 +607,8 @@ async def test_sheddable_requests_are_turned_away_from_a_busy_pool_only(gateway:
 
 @runs("load-reports")
 async def test_every_response_tells_the_load_of_its_server(gateway: Gateway) -> None:
-    answers = [await ask(gateway, f"report {number}") for number in range(5)]
-    assert not any("endpoint-load-metrics" in answer.headers for answer in answers)
+    responses = [await ask(gateway, f"report {number}") for number in range(5)]
+    assert not any("endpoint-load-metrics" in response.headers for response in responses)
     page = (await gateway.client.get(f"http://127.0.0.1:{gateway.ports.metrics}/metrics")).text
     used = [line for line in page.splitlines() if line.startswith(f"{REPORTS}{{")]
     assert [line.rpartition(" ")[2] for line in used if 'outcome="used"' in line] == ["5.0"]
@@ -625,9 +625,12 @@ async def test_servers_are_drawn_by_their_scores_and_a_dead_one_costs_nothing(
     assert min(drawn["endpoint-1"], drawn["endpoint-2"]) > 90
     dead = gateway.fleet.servers[1]
     await dead.refuse()
-    answers = [await ask(gateway, f"without one {turn}") for turn in range(30)]
-    assert {answer.status_code for answer in answers} == {200}
-    assert {answer.headers["x-served-by"] for answer in answers} == {"endpoint-0", "endpoint-2"}
+    responses = [await ask(gateway, f"without one {turn}") for turn in range(30)]
+    assert {response.status_code for response in responses} == {200}
+    assert {response.headers["x-served-by"] for response in responses} == {
+        "endpoint-0",
+        "endpoint-2",
+    }
     await dead.start()
 
 
@@ -636,9 +639,9 @@ async def test_the_tree_decides_about_sheddable_requests_and_nobody_before_it(
     gateway: Gateway,
 ) -> None:
     # Server 0 is idle, the two others are full. The mean of the pool is far beyond full.
-    answers = [await ask(gateway, headers=BATCH) for _ in range(10)]
-    assert [answer.status_code for answer in answers] == [200] * 10, answers[0].text
-    assert {answer.headers["x-served-by"] for answer in answers} == {"endpoint-0"}
+    responses = [await ask(gateway, headers=BATCH) for _ in range(10)]
+    assert [response.status_code for response in responses] == [200] * 10, responses[0].text
+    assert {response.headers["x-served-by"] for response in responses} == {"endpoint-0"}
     await report_waiting(gateway, 50, 50, 50)
     refused = await ask(gateway, headers=BATCH)
     assert refused.status_code == 429

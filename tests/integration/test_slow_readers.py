@@ -1,7 +1,7 @@
-"""Clients that do not read their answers: Envoy buffers a bounded amount for each.
+"""Clients that do not read their responses: Envoy buffers a bounded amount for each.
 
 Envoy's own count of the bytes that it has allocated is looked at, when it has stopped reading every
-answer; the time does not matter.
+response; the time does not matter.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from tools.harness.gateway import MODES, picking
 pytestmark = pytest.mark.integration
 
 CLIENTS = 16
-ANSWER_BYTES = 48 << 20
+RESPONSE_BYTES = 48 << 20
 """More than Envoy and the kernel would hold of one, with Envoy's own limits."""
 
 HELD_BYTES = 4 << 20
@@ -43,7 +43,7 @@ METRICS = (
 
 @dataclass(frozen=True)
 class Server:
-    """A model server whose answers are long."""
+    """A model server whose responses are long."""
 
     addresses: tuple[str, ...]
 
@@ -58,7 +58,7 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
                 writer.write(b"HTTP/1.1 200 OK\r\n" + length + METRICS)
                 continue
             await reader.readuntil(BODY[-8:])
-            size = ANSWER_BYTES if b"x-small" not in head else len(piece)
+            size = RESPONSE_BYTES if b"x-small" not in head else len(piece)
             writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
             for _ in range(0, size, len(piece)):
                 writer.write(piece)
@@ -116,7 +116,7 @@ def ask_over_http2(host: str, port: int) -> list[socket.socket]:
 
 
 async def held_at_last(envoy: EnvoyProcess, before: int) -> int:
-    """Return what Envoy holds when nothing moves: it reads none of the answers any more."""
+    """Return what Envoy holds when nothing moves: it reads none of the responses any more."""
     prefix = f"cluster.{MODEL_SERVERS_CLUSTER}.upstream_flow_control_"
     still, last = 0, (0, 0)
     async with asyncio.timeout(60):
@@ -139,7 +139,7 @@ async def allocated_bytes(envoy: EnvoyProcess) -> int:
 
 @pytest.mark.parametrize("protocol", ["http1", "http2"])
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
-async def test_what_envoy_holds_of_an_answer_is_bounded(
+async def test_what_envoy_holds_of_a_response_is_bounded(
     mode: Mode, protocol: Literal["http1", "http2"]
 ) -> None:
     ask = ask_over_http1 if protocol == "http1" else ask_over_http2
@@ -152,7 +152,7 @@ async def test_what_envoy_holds_of_an_answer_is_bounded(
 
         # Others are served beside them.
         async with httpx.AsyncClient(trust_env=False, timeout=10) as client:
-            answer = await client.post(
+            response = await client.post(
                 f"http://{host}:{port}/v1/completions", content=BODY, headers={"x-small": "1"}
             )
-        assert answer.status_code == 200
+        assert response.status_code == 200

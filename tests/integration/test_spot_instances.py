@@ -55,10 +55,10 @@ async def gateway(shared: Gateway) -> AsyncIterator[Gateway]:
     assert await shared.faults() == NO_FAULTS
 
 
-def server_of(answer: httpx.Response) -> str:
+def server_of(response: httpx.Response) -> str:
     """Return the name of the server that has answered."""
-    assert answer.status_code == 200
-    name: str = answer.headers["x-served-by"]
+    assert response.status_code == 200
+    name: str = response.headers["x-served-by"]
     return name
 
 

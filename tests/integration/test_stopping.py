@@ -60,8 +60,8 @@ async def test_new_and_waiting_requests_are_served_while_readiness_is_off(
             assert await readiness(gateway) == STATUS.NOT_SERVING
             later = ask(gateway)
             await waiting(gateway, 2)
-        answers = await asyncio.gather(*before, later)
-        assert [answer.status_code for answer in answers] == [200, 200]
+        responses = await asyncio.gather(*before, later)
+        assert [response.status_code for response in responses] == [200, 200]
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
@@ -69,5 +69,5 @@ async def test_requests_that_still_wait_at_the_end_are_answered(mode: Mode) -> N
     async with running(mode, fleet=ONE_SERVER, config=CONFIG) as gateway, occupied(gateway):
         tasks = await queued(gateway, 2)
         gateway.stop.set()
-        answers = await asyncio.gather(*tasks)
-        assert [reason(answer) for answer in answers] == [(503, "rejected-shutting-down")] * 2
+        responses = await asyncio.gather(*tasks)
+        assert [reason(response) for response in responses] == [(503, "rejected-shutting-down")] * 2

@@ -40,8 +40,8 @@ class Process:
             request_serializer=pb.ProcessingRequest.SerializeToString,
             response_deserializer=pb.ProcessingResponse.FromString,
         )
-        answers: Iterable[pb.ProcessingResponse] = call(iter(messages), timeout=10)
-        return list(answers)
+        replies: Iterable[pb.ProcessingResponse] = call(iter(messages), timeout=10)
+        return list(replies)
 
     def metrics(self) -> str:
         page = httpx.get(f"http://127.0.0.1:{self.ports['metrics']}/metrics", trust_env=False)
@@ -80,7 +80,7 @@ def serving(folder: Path) -> Iterator[Process]:
 
 
 def chat(*pictures: str) -> list[pb.ProcessingRequest]:
-    """Return the messages of a chat with pictures, and of its answer."""
+    """Return the messages of a chat with pictures, and of its response."""
     parts = [
         {"type": "image_url", "image_url": {"url": f"https://example.com/{each}.png"}}
         for each in pictures
@@ -100,22 +100,22 @@ def chat(*pictures: str) -> list[pb.ProcessingRequest]:
     ]
 
 
-def facts(answer: pb.ProcessingResponse) -> dict[str, Any]:
-    told: dict[str, Any] = json_format.MessageToDict(answer.dynamic_metadata)["envoy.lb"]
-    return told
+def facts(reply: pb.ProcessingResponse) -> dict[str, Any]:
+    metadata: dict[str, Any] = json_format.MessageToDict(reply.dynamic_metadata)["envoy.lb"]
+    return metadata
 
 
-def destination(answers: list[pb.ProcessingResponse]) -> str:
-    return str(facts(answers[0])[DESTINATION])
+def destination(replies: list[pb.ProcessingResponse]) -> str:
+    return str(facts(replies[0])[DESTINATION])
 
 
 def test_the_multimodal_sample_in_a_process_of_its_own(tmp_path: Path) -> None:
     write_endpoints(tmp_path, *"abcdefgh")
     with serving(tmp_path) as epp:
-        answers = epp.talk(*chat("x"))
-        first = destination(answers)
+        replies = epp.talk(*chat("x"))
+        first = destination(replies)
         # 3 + 4 * 10
-        assert facts(answers[-1]) == {COST: 43.0}
+        assert facts(replies[-1]) == {COST: 43.0}
         assert {destination(epp.talk(*chat("x"))) for _ in range(10)} == {first}
         page = epp.metrics()
         assert 'llm_d_epp_request_attribute_reports_total{outcome="reported"' in page

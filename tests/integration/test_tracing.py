@@ -62,12 +62,12 @@ def exporting(
 
 async def ask(gateway: Gateway, **headers: str) -> int:
     document = {"model": "tiny", "prompt": "a secret", "max_tokens": 4, "stream": True}
-    answer = await gateway.client.post(
+    response = await gateway.client.post(
         f"{gateway.url}/v1/completions",
         json=document,
         headers={"authorization": "Bearer hidden", **headers},
     )
-    return answer.status_code
+    return response.status_code
 
 
 def value_of(value: AnyValue) -> object:
@@ -162,8 +162,8 @@ async def test_a_callers_trace_goes_on_through_the_gateway_to_the_model_server(
 async def test_a_refused_request_is_a_trace_with_an_error(collector: Collector) -> None:
     collector.receiver.resources.clear()
     async with running(serve=exporting(collector, "grpc", "always_on")) as gateway:
-        answer = await gateway.client.post(f"{gateway.url}/v1/completions", content=b'{"model":')
-        assert answer.status_code == 400
+        response = await gateway.client.post(f"{gateway.url}/v1/completions", content=b'{"model":')
+        assert response.status_code == 400
         spans = await collector.receiver.wait_for("gateway.request")
     root = next(span for span in spans if span.name == "gateway.request")
     assert not root.parent_span_id

@@ -1,4 +1,4 @@
-"""Requests and answers that end with trailers, in every pair of body modes, through a real Envoy.
+"""Requests and responses that end with trailers, in every pair of body modes, through a real Envoy.
 
 One Envoy has a route for each pair, with the trailers sent to the endpoint picker and without.
 """
@@ -62,7 +62,7 @@ class Way(NamedTuple):
         }
 
 
-CANNOT_TELL = {"STREAMED", "BUFFERED_PARTIAL"}
+TRAILERS_UNANNOUNCED = {"STREAMED", "BUFFERED_PARTIAL"}
 """Modes in which Envoy sends trailers when the body has been answered, and of that no end."""
 
 WAYS = [
@@ -104,7 +104,7 @@ async def gateway() -> AsyncIterator[PoolGateway]:
 
 
 async def post(gateway: PoolGateway, way: Way, *, trailers: bool) -> tuple[int, bytes, bytes]:
-    """Send a body in two chunks; return status, body and trailers of the answer."""
+    """Send a body in two chunks; return status, body and trailers of the response."""
     url = gateway.client.base_url
     reader, writer = await asyncio.open_connection(url.host, url.port)
     head = f"POST {way.path}/v1/completions HTTP/1.1\r\nhost: any.test\r\n"
@@ -113,11 +113,11 @@ async def post(gateway: PoolGateway, way: Way, *, trailers: bool) -> tuple[int, 
         writer.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
     writer.write(b"0\r\nx-checksum: 17\r\n\r\n" if trailers else b"0\r\n\r\n")
     async with asyncio.timeout(10):
-        answer = await reader.read()
+        response = await reader.read()
     writer.close()
-    told, _, rest = answer.partition(b"\r\n\r\n")
-    status = int(told.split()[1])
-    if b"transfer-encoding: chunked" not in told.lower():
+    response_head, _, rest = response.partition(b"\r\n\r\n")
+    status = int(response_head.split()[1])
+    if b"transfer-encoding: chunked" not in response_head.lower():
         return status, rest, b""
     body = b""
     while True:
@@ -138,7 +138,7 @@ async def test_a_message_without_trailers_arrives_whole(gateway: PoolGateway, wa
 
 
 @pytest.mark.parametrize(
-    "way", [way for way in WAYS if way.request not in CANNOT_TELL], ids="/".join
+    "way", [way for way in WAYS if way.request not in TRAILERS_UNANNOUNCED], ids="/".join
 )
 async def test_a_message_with_trailers_arrives_whole(gateway: PoolGateway, way: Way) -> None:
     status, body, end = await post(gateway, way, trailers=True)

@@ -16,7 +16,7 @@ import pytest_asyncio
 from epp.lab.envoy import Mode
 from tools.faults.processes import Setting, Site, site
 
-from .queueing import CONFIG, LONG_ANSWER, ONE_SERVER, reason
+from .queueing import CONFIG, LONG_RESPONSE, ONE_SERVER, reason
 
 pytestmark = [
     pytest.mark.integration,
@@ -55,19 +55,19 @@ class Queues:
         self.site = running
         self.client = client
         self.served: list[str] = []
-        """Names of requests in the order of their answers."""
+        """Names of requests in the order of their responses."""
 
     def ask(
         self, name: str = "", headers: Mapping[str, str] = NONE, **body: Any
     ) -> asyncio.Task[httpx.Response]:
-        """Send a request whose answer is short."""
+        """Send a request whose response is short."""
 
         async def send() -> httpx.Response:
             document = {"model": "tiny", "prompt": "Hello", "max_tokens": 1, **body}
             url = f"{self.site.url}/v1/completions"
-            answer = await self.client.post(url, json=document, headers=dict(headers))
+            response = await self.client.post(url, json=document, headers=dict(headers))
             self.served.append(name)
-            return answer
+            return response
 
         return asyncio.create_task(send())
 
@@ -88,8 +88,8 @@ class Queues:
     async def occupied(self) -> AsyncIterator[None]:
         """Take the only place in the pool until the end of the block."""
         url = f"{self.site.url}/v1/completions"
-        async with self.client.stream("POST", url, json=LONG_ANSWER) as answer:
-            assert answer.status_code == 200
+        async with self.client.stream("POST", url, json=LONG_RESPONSE) as response:
+            assert response.status_code == 200
             yield
 
     async def dispatched(self) -> float:
@@ -120,8 +120,8 @@ async def test_requests_of_both_workers_wait_in_one_order(queues: Queues) -> Non
         assert page["waiting"] == 4
         elsewhere = await queues.site.picker.page("/debug/session?worker=1")
         assert elsewhere.status_code == 404
-    answers = await asyncio.gather(*tasks)
-    assert [each.status_code for each in answers] == [200] * 4
+    responses = await asyncio.gather(*tasks)
+    assert [each.status_code for each in responses] == [200] * 4
     assert queues.served == ["1", "2", "3", "4"]
     assert await queues.dispatched() == before + 5
 
@@ -131,10 +131,10 @@ async def test_the_limit_is_of_both_workers_together(queues: Queues) -> None:
         tasks = await queues.in_turn("1", "2", "3", "4")
         refused = [await queues.ask() for _ in range(2)]
         assert await queues.site.picker.metric(SIZE) == 4
-    for answer in refused:  # one at each worker
-        assert reason(answer) == (429, "rejected-saturated")
-        assert "4 requests wait, which is the limit" in answer.text
-        assert "retry-after" in answer.headers
+    for response in refused:  # one at each worker
+        assert reason(response) == (429, "rejected-saturated")
+        assert "4 requests wait, which is the limit" in response.text
+        assert "retry-after" in response.headers
     assert {each.status_code for each in await asyncio.gather(*tasks)} == {200}
 
 
@@ -154,12 +154,12 @@ async def test_priorities_hold_over_both_workers(queues: Queues) -> None:
     assert queues.served == ["high 1", "high 2", "low 1", "low 2"]
 
 
-async def test_a_ttl_ends_with_the_same_answer_at_both_workers(queues: Queues) -> None:
+async def test_a_ttl_ends_with_the_same_response_at_both_workers(queues: Queues) -> None:
     async with queues.occupied():
         late = [await queues.ask("", {"x-llm-d-request-ttl-ms": "50"}) for _ in range(2)]
-    for answer in late:
-        assert reason(answer) == (429, "rejected-ttl-expired")
-        assert "saturation is 1.00" in answer.text
+    for response in late:
+        assert reason(response) == (429, "rejected-ttl-expired")
+        assert "saturation is 1.00" in response.text
 
 
 async def test_clients_that_leave_are_taken_out_of_the_queue(queues: Queues) -> None:
@@ -179,7 +179,7 @@ async def test_a_worker_that_is_killed_takes_along_only_its_own(queues: Queues) 
         tasks = await queues.in_turn("1", "2", "3", "4")
         os.kill(pids[1], signal.SIGKILL)  # it only asks
         await picker.until("llm_d_epp_worker_restarts_total", 1)
-        # Two were its own, and the long answer perhaps: then one of the others went.
+        # Two were its own, and the long response perhaps: then one of the others went.
         async with asyncio.timeout(40):
             while await picker.metric(SIZE) > 2:  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0.02)
@@ -194,5 +194,5 @@ async def test_a_worker_that_is_killed_takes_along_only_its_own(queues: Queues) 
 
 
 async def statuses(tasks: Sequence[asyncio.Task[httpx.Response]]) -> list[int]:
-    """Return the statuses of the answers, in order of their numbers."""
+    """Return the statuses of the responses, in order of their numbers."""
     return sorted(each.status_code for each in await asyncio.gather(*tasks))

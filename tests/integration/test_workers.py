@@ -96,7 +96,7 @@ async def test_prompts_of_one_worker_are_known_to_the_other(gateway: Site) -> No
 
     await load(gateway, 20, prompt_chars=2000, seed=99)
     # Each tells the other within 0.1 s.
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await blocks(0) != await blocks(1):  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0.05)
     assert await blocks(0) > 0
@@ -123,21 +123,21 @@ async def test_decisions_of_both_are_found(gateway: Site) -> None:
 
 
 async def test_a_page_of_a_worker_that_does_not_exist_says_which_do(gateway: Site) -> None:
-    answer = await gateway.picker.page("/debug/endpoints?worker=2")
-    assert answer.status_code == 404
-    assert answer.json()["error"] == "there is no worker '2'; their numbers are from 0 to 1"
+    response = await gateway.picker.page("/debug/endpoints?worker=2")
+    assert response.status_code == 404
+    assert response.json()["error"] == "there is no worker '2'; their numbers are from 0 to 1"
 
 
 async def test_the_metrics_page_has_the_formats_and_filters_of_one_process(gateway: Site) -> None:
     url = f"http://127.0.0.1:{gateway.picker.ports['metrics']}/metrics"
     async with httpx.AsyncClient(timeout=15.0, trust_env=False, verify=False) as client:
-        answer = await client.get(
+        response = await client.get(
             f"{url}?name[]=llm_d_epp_worker_ready",
             headers={"accept": "application/openmetrics-text", "accept-encoding": "gzip"},
         )
-    assert answer.headers["content-type"].startswith("application/openmetrics-text")
-    assert answer.headers["content-encoding"] == "gzip"
-    assert answer.text.splitlines()[-3:] == [
+    assert response.headers["content-type"].startswith("application/openmetrics-text")
+    assert response.headers["content-encoding"] == "gzip"
+    assert response.text.splitlines()[-3:] == [
         'llm_d_epp_worker_ready{worker="0"} 1.0',
         'llm_d_epp_worker_ready{worker="1"} 1.0',
         "# EOF",

@@ -198,10 +198,10 @@ async def serves(port: int, service: str) -> bool:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         request = health_pb2.HealthCheckRequest(service=service)
         try:
-            answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=2)
+            response = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=2)
         except grpc.aio.AioRpcError:
             return False
-    return bool(answer.status == SERVING)
+    return bool(response.status == SERVING)
 
 
 async def until(holds: Callable[[], bool], process: Process | None = None) -> None:

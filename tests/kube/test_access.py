@@ -72,17 +72,17 @@ async def test_a_picker_may_change_nothing(namespace: Namespace, picker: httpx.A
     await namespace.create_pods(Pod(name="a"))
     await namespace.create_objective("batch", "pool")
     pods, status = namespace.path("pods"), namespace.path(OBJECTIVE, "batch") + "/status"
-    answers = [
+    responses = [
         await picker.post(pods, json=Pod(name="b").document()),
         await picker.patch(f"{pods}/a", json={}, headers=MERGE_PATCH),
         await picker.delete(f"{pods}/a"),
         await picker.patch(status, json={"status": {}}, headers=MERGE_PATCH),
         await picker.get(LEASES.format(namespace.name)),
     ]
-    assert [answer.status_code for answer in answers] == [403] * 5
+    assert [response.status_code for response in responses] == [403] * 5
     verbs = ("create", "patch", "delete", "patch", "list")
-    for answer, verb in zip(answers, verbs, strict=True):
-        assert f"cannot {verb} resource" in answer.json()["message"]
+    for response, verb in zip(responses, verbs, strict=True):
+        assert f"cannot {verb} resource" in response.json()["message"]
 
 
 async def test_a_picker_sees_its_own_namespace_only(

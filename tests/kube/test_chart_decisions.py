@@ -176,7 +176,7 @@ def test_envoy_accepts_its_bootstrap_and_stops_before_the_endpoint_picker(helm: 
     assert listener["address"]["socket_address"]["port_value"] == 8081
 
 
-def test_an_endpoint_picker_that_may_lead_is_told_to_stop_together_with_envoy(helm: Helm) -> None:
+def test_an_endpoint_picker_that_may_lead_is_set_to_stop_together_with_envoy(helm: Helm) -> None:
     objects = render(helm, mode="standalone", router={"epp": {"replicas": 2}})
     spec = of_kind(objects, "Deployment")["spec"]["template"]["spec"]
     assert "initContainers" not in spec

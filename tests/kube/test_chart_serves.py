@@ -98,12 +98,12 @@ async def test_behind_a_gateway_with_the_values_of_the_go_epp(
         }
         objects = helm.render(values, namespace=namespace.name)
         async with serving(objects, health_port, namespace, manifests, api_server):
-            answers = await answers_behind_envoy(servers, grpc_port)
-            assert {each.status_code for each in answers} == {200}
+            responses = await responses_behind_envoy(servers, grpc_port)
+            assert {each.status_code for each in responses} == {200}
             await metrics_are_for_the_reader(namespace, api_server, metrics_port, objects)
 
 
-async def answers_behind_envoy(
+async def responses_behind_envoy(
     servers: Sequence[FakeServer], grpc_port: int
 ) -> list[httpx.Response]:
     """Send requests through an Envoy that reaches the endpoint picker as Istio's gateway does."""
@@ -168,8 +168,8 @@ async def test_standalone_with_its_own_envoy(
         async with serving(objects, health_port, namespace, manifests, api_server) as (pod, picker):
             url = await pod.envoy()
             async with httpx.AsyncClient(trust_env=False, base_url=url) as client:
-                answers = [await client.post("/v1/completions", json=ask()) for _ in range(4)]
-            assert {each.status_code for each in answers} == {200}
+                responses = [await client.post("/v1/completions", json=ask()) for _ in range(4)]
+            assert {each.status_code for each in responses} == {200}
             words = containers(objects)["epp"]["args"]
             assert option(words, "--endpoint-selector") == "app=vllm"
             assert await picker.terminate() == 0

@@ -111,8 +111,8 @@ async def test_a_release_is_upgraded_and_rolled_back(
     run, where = cluster_helm.run, f"--namespace={namespace.name}"
     run("install", "llama", str(old), where, values=values)
     before = await deployment(namespace)
-    told = run("upgrade", "llama", str(CHART), where, values=values)
-    assert f"helm -n {namespace.name} rollback llama" in told
+    output = run("upgrade", "llama", str(CHART), where, values=values)
+    assert f"helm -n {namespace.name} rollback llama" in output
     after = await deployment(namespace)
     assert after["metadata"]["uid"] == before["metadata"]["uid"], "it was changed, not made anew"
     assert after["spec"]["selector"] == {"matchLabels": selector}

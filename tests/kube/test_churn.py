@@ -131,9 +131,9 @@ class Load:
                     "max_tokens": 4,
                 }
                 sent_at = time.monotonic()
-                answer = await client.post(f"{self.url}/v1/completions", json=body)
-                self.statuses.append(answer.status_code)
-                server = self.addresses.get(answer.headers.get("x-served-by", ""), "")
+                response = await client.post(f"{self.url}/v1/completions", json=body)
+                self.statuses.append(response.status_code)
+                server = self.addresses.get(response.headers.get("x-served-by", ""), "")
                 left = self.churn.left_at.get(server)
                 is_endpoint = self.churn.picker.app.pool.store.find_address(server) is not None
                 if left is not None and sent_at > left + LATE_SECONDS and not is_endpoint:

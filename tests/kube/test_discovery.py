@@ -171,12 +171,12 @@ async def test_a_pool_that_is_made_later_changed_and_deleted(cluster: Cluster) -
             ({"targetPorts": [{"number": 9000}]}, ["10.0.0.1:9000"]),
             ({"selector": {"matchLabels": {"app": "b"}}}, ["10.0.0.2:9000"]),
         ):
-            answer = await namespace.admin.patch(
+            response = await namespace.admin.patch(
                 path,
                 json={"spec": patch},
                 headers={"content-type": "application/merge-patch+json"},
             )
-            assert answer.is_success, answer.text
+            assert response.is_success, response.text
             await until(partial(_has, picker, expected))
         assert (await namespace.admin.delete(path)).is_success
         await until(lambda: addresses(picker) == [])

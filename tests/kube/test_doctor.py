@@ -8,7 +8,7 @@ import pytest
 from kube.charts import MINIMAL
 
 from epp.data_layer import ObjectKind
-from epp.doctor import Deployment, Level, Row, examine_deployment
+from epp.doctor import Deployment, DiagnosisRow, Level, examine_deployment
 from epp.doctor.cluster import ClusterView, Kind, Need
 from epp.doctor.cluster.asking import ask
 from epp.doctor.cluster.rights import ClusterUse, calls_of, kinds_of
@@ -43,7 +43,7 @@ async def connection_of(
     return await asyncio.to_thread(load_connection)
 
 
-def refused(view: ClusterView) -> list[Row]:
+def refused(view: ClusterView) -> list[DiagnosisRow]:
     report = examine_deployment(Deployment(cluster=view))
     return [row for row in report.rows if row.finding.level is not Level.OK]
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from doc_commands import blocks_of
 
-from epp.lab.envoy import HealthCheck
+from epp.lab.envoy import CheckedHosts
 from epp.lab.envoy.samples import SNIPPETS, render
 from tools.chart.paths import ROOT
 from tools.harness.kube.errors import RefusedError
@@ -32,7 +32,7 @@ async def test_the_api_server_accepts_the_objects_with_a_health_check(
     manifests: Manifests, name: str
 ) -> None:
     product, config = SNIPPETS[name]
-    checks = frozenset({HealthCheck.ENDPOINT_PICKER})
+    checks = frozenset({CheckedHosts.ENDPOINT_PICKER})
     await manifests.check(
         yaml.safe_load_all(render(product, replace(config, health_checks=checks)))
     )

@@ -59,8 +59,8 @@ async def test_requests_wait_for_a_pool_that_is_made_anew_and_keep_their_priorit
         ]
         await until(lambda: picker.app.pool.flow.waiting == 4)
         await namespace.create_pool("pool", LABELS, [servers[0].port])
-        answers = await asyncio.gather(*waiting)
-        assert {answer.status_code for answer in answers} == {200}
+        responses = await asyncio.gather(*waiting)
+        assert {response.status_code for response in responses} == {200}
         metrics = (await client.get(f"http://127.0.0.1:{picker.ports.metrics}/metrics")).text
         counted = [
             line

@@ -126,8 +126,8 @@ async def test_a_released_lease_is_taken_at_once(cluster: Cluster) -> None:
     assert holders(specs) == [a.identity, "", b.identity]
     assert b.elector.status.fault is None
     events = checked(await cluster.namespace.admin.get(cluster.namespace.path("events")))["items"]
-    told = {each["message"] for each in events if each["reason"] == "LeaderElection"}
-    assert f"{a.identity} became leader" in told
+    messages = {each["message"] for each in events if each["reason"] == "LeaderElection"}
+    assert f"{a.identity} became leader" in messages
 
 
 async def test_the_lease_of_a_killed_leader_is_taken_when_it_has_expired(

@@ -271,9 +271,9 @@ async def test_requests_stay_within_the_complete_revisions_of_a_rollout(
             body = {"model": "tiny", "prompt": "Hello", "max_tokens": 1}
             found = set()
             for _ in range(20):
-                answer = await client.post(f"{url}/v1/completions", json=body, headers=headers)
-                served = answer.headers.get("x-disagg-revision", "")
-                found.add(served if answer.is_success else str(answer.status_code))
+                response = await client.post(f"{url}/v1/completions", json=body, headers=headers)
+                served = response.headers.get("x-disagg-revision", "")
+                found.add(served if response.is_success else str(response.status_code))
             return found
 
         def shares() -> dict[str, float]:

@@ -50,8 +50,8 @@ async def test_no_request_fails_while_the_api_server_is_away_and_changes_are_see
         async def ask() -> None:
             body = {"model": "tiny", "prompt": "Hello", "max_tokens": 4}
             while not is_over.is_set():
-                answer = await client.post(f"{url}/v1/completions", json=body)
-                statuses.append(answer.status_code)
+                response = await client.post(f"{url}/v1/completions", json=body)
+                statuses.append(response.status_code)
 
         async def be_away() -> float:
             """Kill the server, start it again; return when a change is in use."""

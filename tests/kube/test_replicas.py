@@ -37,8 +37,8 @@ LEASE_RULES = (
 
 async def page(picker: Picker) -> dict[str, object]:
     async with httpx.AsyncClient(trust_env=False) as client:
-        answer = await client.get(f"http://127.0.0.1:{picker.ports.metrics}/debug/kubernetes")
-    document: dict[str, object] = answer.json()
+        response = await client.get(f"http://127.0.0.1:{picker.ports.metrics}/debug/kubernetes")
+    document: dict[str, object] = response.json()
     return document
 
 

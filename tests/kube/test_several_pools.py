@@ -69,14 +69,14 @@ class Pools:
         await self.patch(name, {"metadata": {"annotations": annotations}})
 
     async def patch(self, name: str, patch: Document) -> None:
-        answer = await self.namespace.admin.patch(
+        response = await self.namespace.admin.patch(
             self.namespace.path(POOL, name), json=patch, headers=MERGE_PATCH
         )
-        answer.raise_for_status()
+        response.raise_for_status()
 
     async def delete(self, name: str) -> None:
-        answer = await self.namespace.admin.delete(self.namespace.path(POOL, name))
-        answer.raise_for_status()
+        response = await self.namespace.admin.delete(self.namespace.path(POOL, name))
+        response.raise_for_status()
 
 
 @pytest.fixture
@@ -163,11 +163,11 @@ async def ask(client: httpx.AsyncClient, **headers: str) -> httpx.Response:
     return await client.post("/v1/completions", json=body, headers=named)
 
 
-def pool_of(answer: httpx.Response) -> str:
+def pool_of(response: httpx.Response) -> str:
     """Return the pool of the server that sent a response; its status if that is an error."""
-    if answer.status_code != httpx.codes.OK:
-        return str(answer.status_code)
-    number = int(answer.headers["x-served-by"].removeprefix("endpoint-"))
+    if response.status_code != httpx.codes.OK:
+        return str(response.status_code)
+    number = int(response.headers["x-served-by"].removeprefix("endpoint-"))
     return "chat" if number < 2 else "code"
 
 
@@ -180,10 +180,10 @@ async def both(pools: Pools, picker: Picker) -> None:
 
 async def page(picker: Picker, path: str) -> Any:
     async with httpx.AsyncClient(trust_env=False) as client:
-        answer = await client.get(f"http://127.0.0.1:{picker.ports.metrics}/{path}")
-    answer.raise_for_status()
-    is_json = answer.headers["content-type"] == "application/json"
-    return answer.json() if is_json else answer.text
+        response = await client.get(f"http://127.0.0.1:{picker.ports.metrics}/{path}")
+    response.raise_for_status()
+    is_json = response.headers["content-type"] == "application/json"
+    return response.json() if is_json else response.text
 
 
 async def test_each_gateway_reaches_the_pool_of_its_service(pools: Pools, serve: Any) -> None:
@@ -196,8 +196,8 @@ async def test_each_gateway_reaches_the_pool_of_its_service(pools: Pools, serve:
             gateway(picker, pools.servers, f"chat-epp.{name}.svc:9002") as chat,
             gateway(picker, pools.servers, istio) as code,
         ):
-            answers = [await ask(each) for each in (chat, code, chat, code)]
-        assert [pool_of(answer) for answer in answers] == ["chat", "code", "chat", "code"]
+            responses = [await ask(each) for each in (chat, code, chat, code)]
+        assert [pool_of(response) for response in responses] == ["chat", "code", "chat", "code"]
 
 
 async def test_each_route_of_a_gateway_reaches_the_pool_that_it_names(
@@ -432,8 +432,8 @@ async def test_a_full_pool_does_not_hold_up_the_other(pools: Pools, serve: Any) 
         ]
         try:
             await until(lambda: (chat.director.in_flight, chat.flow.waiting) == (2, 2))
-            answers = [await ask(client, x_gateway_inference_pool="code") for _ in range(4)]
-            assert [pool_of(answer) for answer in answers] == ["code"] * 4
+            responses = [await ask(client, x_gateway_inference_pool="code") for _ in range(4)]
+            assert [pool_of(response) for response in responses] == ["code"] * 4
             assert (chat.director.in_flight, chat.flow.waiting) == (2, 2)
             queues = await page(picker, "debug/pools/chat/session")
             assert queues["waiting"] == 2
@@ -451,12 +451,12 @@ async def test_an_endpoint_is_drained_in_its_pool(pools: Pools, serve: Any, tmp_
         await both(pools, picker)
         call = f"http://127.0.0.1:{picker.ports.metrics}/debug/pools/code/endpoints/drain"
         async with httpx.AsyncClient(trust_env=False) as client:
-            answer = await client.post(
+            response = await client.post(
                 call,
                 params={"endpoint": "vllm-2-rank-0"},
                 headers={"authorization": "Bearer s3cret"},
             )
-        assert answer.status_code == 200, answer.text
+        assert response.status_code == 200, response.text
         serving = {name: len(pool.store.serving) for name, pool in served(picker).items()}
         assert serving == {"chat": 2, "code": 1}
 

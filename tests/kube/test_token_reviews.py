@@ -63,8 +63,8 @@ async def test_a_cluster_role_decides_who_may_read_what(
     for account in (reader, operator):
         headers = bearer(api_server, account)
         for path in ("/metrics", "/debug/missing"):
-            answer = await port.get(path, headers=headers)
-            status[account.name, path] = answer.status_code
+            response = await port.get(path, headers=headers)
+            status[account.name, path] = response.status_code
     assert status == {
         ("prometheus", "/metrics"): 200,
         ("prometheus", "/debug/missing"): 403,
@@ -73,17 +73,17 @@ async def test_a_cluster_role_decides_who_may_read_what(
     }
 
 
-async def test_an_unknown_client_is_told_that_it_is(
+async def test_an_unknown_client_gets_an_error_that_says_so(
     api_server: ApiServer, picker: Account, port: httpx.AsyncClient
 ) -> None:
     stranger = Account(picker.namespace, "stranger", "no-uid")
-    answers = [
+    responses = [
         await port.get("/metrics"),
         await port.get("/metrics", headers={"authorization": "Bearer nonsense"}),
         await port.get("/metrics", headers=bearer(api_server, stranger)),
         await port.get("/metrics", headers=bearer(api_server, picker, -120)),
     ]
-    assert [answer.status_code for answer in answers] == [401] * 4
+    assert [response.status_code for response in responses] == [401] * 4
 
 
 async def test_a_verdict_survives_an_absence_of_the_api_server(

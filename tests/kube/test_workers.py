@@ -182,14 +182,14 @@ async def test_while_the_api_server_is_away_every_worker_says_so_and_keeps_what_
         await workers.all_have("vllm-0", "vllm-1")
         # The page of all workers has the worst of them.
         assert await picker.metric("llm_d_epp_kubernetes_faulty") == len(KINDS)
-        told = Counter(
+        counts = Counter(
             each["resource"]
             for each in await picker.log()
             if each["event"] == "objects not followed"
         )
         # Once for all of them; of lines that are alike, the log has five in ten seconds.
-        assert told.total() >= 5
-        assert told <= Counter(kind.partition(".")[0] for kind in KINDS)
+        assert counts.total() >= 5
+        assert counts <= Counter(kind.partition(".")[0] for kind in KINDS)
         await asyncio.to_thread(api_server.start)
         await namespace.create_pods(pod(2))
         await namespace.delete_pods("vllm-0")

@@ -73,7 +73,7 @@ class Faults:
     denied_groups: set[str] = field(default_factory=set)
     """API groups of which the client's role has nothing."""
     refusals: list[RefusedError] = field(default_factory=list)
-    """Each is the answer to one of the next requests."""
+    """Each is the response to one of the next requests."""
     watch_list: Literal["served", "refused", "ignored"] = "served"
     """What happens to ``sendInitialEvents``."""
     expired_as: Literal["event", "status"] = "event"
@@ -162,7 +162,7 @@ class FakeApi:
         self._pages: dict[str, tuple[int, list[Json]]] = {}
         self._connections: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
-        self.state.listeners.append(self._tell_watches)
+        self.state.listeners.append(self._notify_watches)
 
     # What a test does to the cluster, by a way that no fault concerns.
 
@@ -256,7 +256,7 @@ class FakeApi:
                 request = await _read_request(reader)
                 self.requests.append(request)
                 self._news.set()
-                await self._answer(request, reader, writer)
+                await self._serve(request, reader, writer)
                 await writer.drain()
         except (asyncio.IncompleteReadError, OSError):
             pass  # the client has closed the connection
@@ -273,7 +273,7 @@ class FakeApi:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _answer(
+    async def _serve(
         self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:
@@ -468,7 +468,7 @@ class FakeApi:
             events.append(bookmark)
         return events
 
-    def _tell_watches(self, change: Change) -> None:
+    def _notify_watches(self, change: Change) -> None:
         for watch, resource in tuple(self._watches.items()):
             event = change.event(watch.matches) if resource == change.resource else None
             if event is not None:

@@ -176,8 +176,8 @@ class FakeState:
 
     def _publish(self, change: Change) -> None:
         self.history.append(change)
-        for tell in tuple(self.listeners):
-            tell(change)
+        for listener in tuple(self.listeners):
+            listener(change)
 
 
 def _versioned(body: Json, revision: int) -> Json:

@@ -6,11 +6,11 @@ import pytest
 
 from epp.kubernetes.api import ApiError, KubernetesApiError, UnreachableError
 from epp.kubernetes.api.backoff import Backoff
-from epp.kubernetes.api.resource import Call
+from epp.kubernetes.api.resource import ApiCall
 
 from .fake_api import PODS
 
-CALL = Call(verb="list", resource=PODS, namespace="d")
+CALL = ApiCall(verb="list", resource=PODS, namespace="d")
 
 
 def make_refusal(retry_after_seconds: float | None = None) -> ApiError:

@@ -119,7 +119,7 @@ async def test_a_patch_changes_the_status_and_nothing_else(api: FakeApi, client:
     assert replaced.spec == {}
 
 
-async def test_who_calls_is_told(api: FakeApi, client: ApiClient) -> None:
+async def test_who_calls_is_named(api: FakeApi, client: ApiClient) -> None:
     api.create(CONFIG_MAPS, "a")
     await client.get(CONFIG_MAPS, Gadget, namespace="d", name="a")
     assert api.requests[-1].headers["user-agent"].startswith("epp/")

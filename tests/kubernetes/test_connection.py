@@ -204,10 +204,10 @@ def test_without_the_extra_epp_works_and_kubernetes_says_what_to_install(missing
         "try: import epp.kubernetes.api\n"
         "except ImportError as error: print(error)\n"
     )
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert told.stdout == (
+    assert done.stdout == (
         f"Kubernetes needs the Python package {missing}, which is not installed: "
         "pip install 'endpoint-picker[kubernetes]'\n"
     )

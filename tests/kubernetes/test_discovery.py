@@ -136,14 +136,14 @@ async def test_the_log_says_once_for_each_reason_why_no_pod_is_an_endpoint(
         api.update(POOL, "pool", spec=spec_of({"app": "vlm"}, 8000))
         await logs.until("pool changed")
         await logs.until("no pod is an endpoint")
-    told = [each for each in logs.entries if each["event"] == "no pod is an endpoint"]
-    assert [(each["reason"], each["selector"], each["pods"]) for each in told] == [
+    logged = [each for each in logs.entries if each["event"] == "no pod is an endpoint"]
+    assert [(each["reason"], each["selector"], each["pods"]) for each in logged] == [
         ("no pod has these labels", "app=vllm", 0),
         ("pods have these labels, but none is ready", "app=vllm", 1),
         ("the active-ports annotation of the ready pods names none of these ports", "app=vllm", 2),
         ("no pod has these labels", "app=vlm", 0),
     ]
-    assert {(each["namespace"], each["ports"]) for each in told} == {("d", (8000,))}
+    assert {(each["namespace"], each["ports"]) for each in logged} == {("d", (8000,))}
 
 
 async def _until_seen(api: FakeApi, discovery: KubernetesDiscovery) -> None:
@@ -282,12 +282,12 @@ async def test_a_kind_of_pools_that_is_not_installed_is_a_warning_with_what_to_d
     api.serve(POOL)
     async with discovering(api, tmp_path, OF_FORMER_POOL):
         await logs.until("there is no pool of this name; waiting for it")
-    (told,) = [each for each in logs.entries if "does not have a kind" in each["event"]]
-    assert (told["log_level"], told["api_version"]) == (
+    (entry,) = [each for each in logs.entries if "does not have a kind" in each["event"]]
+    assert (entry["log_level"], entry["api_version"]) == (
         "warning",
         "inference.networking.x-k8s.io/v1alpha2",
     )
-    assert told["remedy"].startswith("no pool can be found: install the CRDs")
+    assert entry["remedy"].startswith("no pool can be found: install the CRDs")
 
 
 async def test_a_replica_that_is_to_know_nothing_reports_nothing_until_it_is(

@@ -298,7 +298,7 @@ async def test_a_deleted_lease_is_made_anew_by_its_holder(election: Election) ->
 @pytest.mark.parametrize(
     ("verb", "has_lease"), [("get", False), ("create", False), ("get", True), ("update", True)]
 )
-async def test_a_missing_right_is_told_once_and_needs_no_restart(
+async def test_a_missing_right_is_reported_once_and_needs_no_restart(
     election: Election, verb: str, has_lease: bool
 ) -> None:
     if has_lease:
@@ -335,7 +335,7 @@ async def test_a_leader_that_loses_the_right_to_renew_stops(election: Election) 
     assert election.holders == ["a"]
 
 
-async def test_a_missing_namespace_is_told(election: Election) -> None:
+async def test_a_missing_namespace_is_reported(election: Election) -> None:
     missing = RefusedError(404, "NotFound", 'namespaces "d" not found')
     nothing = RefusedError(404, "NotFound", 'leases "l" not found')
     election.api.faults.refusals += [nothing, missing]
@@ -415,7 +415,7 @@ async def test_a_release_that_fails_says_why(election: Election) -> None:
     assert logs[-1]["error"] == "cannot connect to http://replaced: refused"
 
 
-async def test_the_beginning_is_told_by_an_event(election: Election) -> None:
+async def test_the_beginning_is_reported_by_an_event(election: Election) -> None:
     a = election.start("a")
     await election.until(lambda: a.is_leader)
     await asyncio.sleep(60)
@@ -436,8 +436,8 @@ async def test_an_event_that_is_not_allowed_does_not_matter(election: Election) 
         await asyncio.sleep(60)
     assert a.is_leader
     assert a.elector.status.fault is None
-    (told,) = [each for each in logs if each["event"] == "event not created"]
-    assert told["log_level"] == "debug"
+    (entry,) = [each for each in logs if each["event"] == "event not created"]
+    assert entry["log_level"] == "debug"
 
 
 def test_an_identity_names_the_host_and_is_unique() -> None:

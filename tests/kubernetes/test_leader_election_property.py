@@ -171,6 +171,7 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> Connection:
     return connect(tmp_path_factory.mktemp("kube"), "http://replaced")
 
 
+@pytest.mark.timeout(300)  # needs 10 s of CPU time
 @settings(max_examples=30)
 @given(steps=STEPS, seed=st.integers(0, 1000))
 def test_no_two_candidates_lead_at_the_same_time(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from epp.kubernetes.api.events import Changed, Deleted, Page, Undecodable
+from epp.kubernetes.api.events import Changed, Deleted, ListPage, Undecodable
 from epp.kubernetes.api.local_copy import LocalCopy
 
 from .followed import Thing, ThingMeta
@@ -62,8 +62,8 @@ def test_a_fresh_state_replaces_all_but_keeps_equal_instances() -> None:
     copy.apply(Changed(make_thing("101", name="gone")))
     kept = copy.objects["d", "a"]
     fresh = LocalCopy[Thing]()
-    fresh.add_page(Page([make_thing("100", "now")], [], "50", "more"))
-    fresh.add_page(Page([make_thing("40", name="new")], [], "50", ""))
+    fresh.add_page(ListPage([make_thing("100", "now")], [], "50", "more"))
+    fresh.add_page(ListPage([make_thing("40", name="new")], [], "50", ""))
     assert copy.replace_by(fresh)
     assert set(copy.objects) == {("d", "a"), ("d", "new")}
     assert copy.objects["d", "a"] is kept

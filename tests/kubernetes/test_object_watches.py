@@ -42,7 +42,7 @@ class Plugins:
         return set(self._watches.statuses())
 
     def follow(self, wanted: Mapping[ObjectKind, frozenset[str]]) -> None:
-        self.objects.follow(wanted, self._tell)
+        self.objects.follow(wanted, self._receive)
 
     def present(self, kind: ObjectKind) -> list[str]:
         return sorted(each.name for each in self.objects.present(kind))
@@ -56,7 +56,7 @@ class Plugins:
         await self.until(lambda: Counter(self.heard) >= Counter(heard))
         assert Counter(self.heard) == Counter(heard)
 
-    def _tell(self, event: ObjectEvent) -> None:
+    def _receive(self, event: ObjectEvent) -> None:
         self.events.append(event)
         self._news.set()
 

@@ -23,8 +23,8 @@ class Recorded:
     """A copy, and how often it has told of something."""
 
     def __init__(self, version: int | str = 10, **limits: int) -> None:
-        self.told = 0
-        self.copy = RecordedCopy(self._tell, **limits)
+        self.notifications = 0
+        self.copy = RecordedCopy(self._count, **limits)
         self.copy.replace_by(LocalCopy({("d", "a"): thing("a", 5)}, {}, str(version)))
 
     def lines(self, number: int) -> list[tuple[str, Any]] | None:
@@ -43,8 +43,8 @@ class Recorded:
         number = self.copy.number_after(str(version))
         return None if number is None else self.lines(number)
 
-    def _tell(self) -> None:
-        self.told += 1
+    def _count(self) -> None:
+        self.notifications += 1
 
 
 def test_events_are_passed_on_in_order_from_any_version_since_the_list() -> None:
@@ -59,7 +59,7 @@ def test_events_are_passed_on_in_order_from_any_version_since_the_list() -> None
     assert recorded.since(12) == all_events[1:]
     assert recorded.since(16) == all_events[2:]
     assert recorded.since(17) == []
-    assert recorded.told == 4
+    assert recorded.notifications == 4
     assert [key[1] for key in copy.objects] == ["a"]
 
 
@@ -77,7 +77,7 @@ def test_events_that_change_nothing_are_not_passed_on() -> None:
     recorded.copy.apply(Deleted(thing("unknown", 12)))
     assert recorded.since(10) == []
     assert recorded.since(12) == []
-    assert recorded.told == 1
+    assert recorded.notifications == 1
 
 
 def test_bookmarks_are_passed_on() -> None:
@@ -111,7 +111,7 @@ def test_after_a_new_list_every_watch_has_to_begin_anew() -> None:
     assert recorded.since(12) is None
     assert recorded.since(7) == []
     assert recorded.lines(recorded.copy.end) == []
-    assert recorded.told == 3
+    assert recorded.notifications == 3
 
 
 def test_versions_that_are_no_numbers_are_known_if_they_are_the_same() -> None:

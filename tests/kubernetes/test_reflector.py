@@ -598,6 +598,6 @@ async def test_an_object_of_another_form_is_left_out_and_hides_no_other(
     assert follower.status.undecodable == 0
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    told = [(each["event"], each["name"]) for each in logs.entries]
-    assert told == [("object left out", "d/bad"), ("object left out", "d/good")]
+    logged = [(each["event"], each["name"]) for each in logs.entries]
+    assert logged == [("object left out", "d/bad"), ("object left out", "d/good")]
     assert "Expected `int`, got `str`" in logs.entries[0]["error"]

@@ -10,12 +10,12 @@ from epp.kubernetes.api import (
     UnreachableError,
 )
 from epp.kubernetes.api.relayed_errors import restored, written
-from epp.kubernetes.api.resource import Call
+from epp.kubernetes.api.resource import ApiCall
 
 from .fake_api import GADGETS
 
-LIST = Call(verb="list", resource=GADGETS, namespace="d")
-WATCH = Call(verb="watch", resource=GADGETS, namespace="d")
+LIST = ApiCall(verb="list", resource=GADGETS, namespace="d")
+WATCH = ApiCall(verb="watch", resource=GADGETS, namespace="d")
 
 
 @pytest.mark.parametrize(

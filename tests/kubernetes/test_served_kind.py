@@ -92,9 +92,9 @@ async def test_a_kind_that_is_installed_later_is_found(
         api.serve(GIZMOS)
         api.create(GIZMOS, "a")
         await gizmos.until(lambda: gizmos.names == {"a"})
-    told = [each for each in logs.entries if each["event"].startswith("the API server does not")]
-    assert [(each["kind"], each["api_version"]) for each in told] == [("Gizmo", "example.org/v1")]
-    assert [(each["log_level"], "remedy" in each) for each in told] == [("info", False)]
+    logged = [each for each in logs.entries if each["event"].startswith("the API server does not")]
+    assert [(each["kind"], each["api_version"]) for each in logged] == [("Gizmo", "example.org/v1")]
+    assert [(each["log_level"], "remedy" in each) for each in logged] == [("info", False)]
 
 
 async def test_a_kind_that_is_removed_has_no_objects_and_may_come_back(

@@ -259,7 +259,7 @@ async def test_a_conflict_is_tried_again_seldom_and_with_what_is_seen_then(
     assert cluster.messages() == ["in use"]
 
 
-async def test_a_missing_right_is_told_once_and_tried_again_after_ten_minutes(
+async def test_a_missing_right_is_reported_once_and_tried_again_after_ten_minutes(
     cluster: Cluster,
 ) -> None:
     cluster.api.faults.denied = {("patch", "gadgets/status")}
@@ -299,7 +299,7 @@ async def test_an_object_deleted_meanwhile_says_nothing_of_its_kind(cluster: Clu
     assert (lines(logs), cluster.messages(), len(cluster.attempts)) == ([], ["in use"], 2)
 
 
-async def test_a_status_that_is_refused_is_told_and_does_not_stop_the_others(
+async def test_a_status_that_is_refused_is_reported_and_does_not_stop_the_others(
     cluster: Cluster,
 ) -> None:
     cluster.create("a", "b")

@@ -143,7 +143,7 @@ async def test_refusals_are_remembered_for_a_shorter_time(
 async def test_any_number_of_invalid_tokens_does_not_displace_a_valid_one(
     reviews: Reviews, kinds_asked: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("epp.kubernetes.token_reviews._MAX_ANSWERS", 3)
+    monkeypatch.setattr("epp.kubernetes.token_reviews._MAX_VERDICTS", 3)
     await reviews.allows("good", "/metrics")
     for number in range(5):
         await reviews.allows(f"bad-{number}", "/metrics")
@@ -192,11 +192,11 @@ async def test_the_log_names_a_right_that_this_process_lacks(
     with capture_logs() as logs:
         verdict = await reviews.allows("good", "/metrics")
     assert verdict.status is HTTPStatus.SERVICE_UNAVAILABLE
-    (told,) = logs
+    (entry,) = logs
     assert (
         f'a rule of a ClusterRole: apiGroups: ["{resource.group}"], '
         f'resources: ["{resource.plural}"], verbs: ["create"]'
-    ) in told["error"]
+    ) in entry["error"]
 
 
 async def test_equal_requests_at_the_same_time_share_a_review(
@@ -235,7 +235,7 @@ async def test_the_metrics_port_asks_from_its_own_event_loop(api: FakeApi, tmp_p
         MetricsServer(Metrics(), host="127.0.0.1", port=0, authorizer=reviews) as server,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as http,
     ):
-        answers = [
+        responses = [
             await http.get("/metrics", headers=bearer),
             await http.get("/metrics", headers=bearer),
             await http.get("/debug/", headers=bearer),
@@ -246,5 +246,5 @@ async def test_the_metrics_port_asks_from_its_own_event_loop(api: FakeApi, tmp_p
         with ThreadPoolExecutor() as threads:
             asked = threads.submit(httpx.get, url, headers=bearer, trust_env=False)
             assert asked.result().status_code == 200  # this blocks the event loop
-    assert [each.status_code for each in answers] == [200, 200, 403, 401]
+    assert [each.status_code for each in responses] == [200, 200, 403, 401]
     assert len(api.requests) == 3

@@ -22,7 +22,7 @@ from epp.kubernetes.api import (
     UnreachableError,
 )
 from epp.kubernetes.api.relayed_errors import restored
-from epp.kubernetes.api.resource import Call
+from epp.kubernetes.api.resource import ApiCall
 from epp.kubernetes.shared_client import SharedClient
 from epp.kubernetes.watch_relay import WatchRelay
 from epp.observability.http_connection import Request, Response
@@ -34,7 +34,7 @@ from .followed import Thing, briefly, following
 from .relays import relayed_client, served_relay
 
 PATH = "/api/v1/namespaces/d/configmaps"
-WATCH = Call(verb="watch", resource=CONFIG_MAPS, namespace="d")
+WATCH = ApiCall(verb="watch", resource=CONFIG_MAPS, namespace="d")
 FROM_THE_BEGINNING = {"watch": "true", "sendInitialEvents": "true"}
 IN_D = {"namespace": "d"}
 
@@ -47,7 +47,7 @@ class Calls:
 
     async def get(self, path: str = PATH, **query: str) -> Response:
         target = f"{path}?{urlencode(query)}" if query else path
-        return await self.relay.answer(Request("GET", target.encode(), {}))
+        return await self.relay.respond(Request("GET", target.encode(), {}))
 
     async def error(self, **query: str) -> KubernetesApiError:
         response = await self.get(**query)
@@ -320,9 +320,9 @@ async def test_a_refusal_says_to_each_client_what_it_would_say_without_a_relay(
     api.faults.denied = {("watch", "configmaps"), ("list", "configmaps")}
     async with following(client, CONFIG_MAPS, Thing, **IN_D) as direct:
         await logs.until("objects not followed")
-        told = str(direct.reflector.status.fault)
+        fault = str(direct.reflector.status.fault)
     logs.entries.clear()
-    assert told.startswith("cannot watch configmaps in namespace d: 403 Forbidden")
+    assert fault.startswith("cannot watch configmaps in namespace d: 403 Forbidden")
     async with (
         relayed_client(connects) as relayed,
         following(relayed, CONFIG_MAPS, Thing, **IN_D) as followed,
@@ -330,7 +330,7 @@ async def test_a_refusal_says_to_each_client_what_it_would_say_without_a_relay(
         await logs.until("objects not followed")
         while followed.reflector.status.fault is None:  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0.01)
-        assert str(followed.reflector.status.fault) == told
+        assert str(followed.reflector.status.fault) == fault
         assert not followed.reflector.status.is_synced
         api.faults.denied = set()
         await followed.synced()
@@ -449,7 +449,7 @@ async def test_without_a_configuration_calls_say_so_and_try_again(
     await calls.relay.close()
 
 
-async def test_a_fault_of_the_relay_itself_is_told_and_the_next_call_begins_anew(
+async def test_a_fault_of_the_relay_itself_is_reported_and_the_next_call_begins_anew(
     calls: Calls, logs: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(_: object) -> None:

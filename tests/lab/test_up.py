@@ -13,7 +13,14 @@ import httpx
 import pytest
 
 from epp.lab.envoy import EnvoyNotFoundError
-from epp.lab.up import PREDICTED_TIME_CONFIG, Gateway, UpError, UpSettings, default_config, up
+from epp.lab.up import (
+    PREDICTED_TIME_CONFIG,
+    RunningGateway,
+    UpError,
+    UpSettings,
+    default_config,
+    up,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -54,9 +61,9 @@ def children() -> dict[int, str]:
 
 
 @asynccontextmanager
-async def running(said: list[str]) -> "AsyncIterator[tuple[Gateway, asyncio.Task[None]]]":
+async def running(said: list[str]) -> "AsyncIterator[tuple[RunningGateway, asyncio.Task[None]]]":
     stop = asyncio.Event()
-    ready: asyncio.Future[Gateway] = asyncio.get_running_loop().create_future()
+    ready: asyncio.Future[RunningGateway] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(
         up(make_settings(), stop=stop, say=said.append, ready=ready.set_result)
     )
@@ -137,7 +144,7 @@ async def test_stop_during_the_start_stops_at_once() -> None:
     assert await asyncio.to_thread(children) == before
 
 
-async def test_missing_envoy_is_told_before_anything_is_started(
+async def test_missing_envoy_is_reported_before_anything_is_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ENVOY_PATH", "/nonexistent")

@@ -14,15 +14,15 @@ class RawHttp:
     def send(self, data: bytes) -> None:
         self.writer.write(data)
 
-    async def answer(self) -> "RawAnswer":
-        """Read one answer with a Content-Length."""
+    async def response(self) -> "RawResponse":
+        """Read one response with a Content-Length."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         first, *lines = head.decode().rstrip().split("\r\n")
         headers = {
             name.lower(): value for name, _, value in (line.partition(": ") for line in lines)
         }
         body = await self.reader.readexactly(int(headers["content-length"]))
-        return RawAnswer(int(first.split()[1]), headers, body)
+        return RawResponse(int(first.split()[1]), headers, body)
 
     async def rest(self) -> bytes:
         """Read until the server closes the connection."""
@@ -33,7 +33,7 @@ class RawHttp:
 
 
 @dataclass
-class RawAnswer:
+class RawResponse:
     status: int
     headers: dict[str, str] = field(repr=False)
     body: bytes = field(repr=False)

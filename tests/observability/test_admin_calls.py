@@ -1,4 +1,4 @@
-"""Calls on the metrics port that change something: access and answers."""
+"""Calls on the metrics port that change something: access and responses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -46,8 +46,8 @@ BEARER = {"authorization": "Bearer s3cret"}
 
 
 async def test_a_call_with_the_token_is_made(client: httpx.AsyncClient) -> None:
-    answer = await client.post("/debug/thing/act?a=1&b=x%20y", headers=BEARER)
-    assert (answer.status_code, answer.json()) == (200, {"done": True})
+    response = await client.post("/debug/thing/act?a=1&b=x%20y", headers=BEARER)
+    assert (response.status_code, response.json()) == (200, {"done": True})
     assert made == [{"a": "1", "b": "x y"}]
 
 
@@ -65,9 +65,9 @@ async def test_a_call_without_the_token_is_refused(
     client: httpx.AsyncClient, headers: dict[str, str]
 ) -> None:
     with capture_logs() as lines:
-        answer = await client.post("/debug/thing/act", headers=headers)
-    assert answer.status_code == 401
-    assert answer.headers["www-authenticate"] == "Bearer"
+        response = await client.post("/debug/thing/act", headers=headers)
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"] == "Bearer"
     (line,) = [each for each in lines if each["event"] == "changing call refused"]
     assert (line["call"], line["status"]) == ("/debug/thing/act", 401)
     assert made == []
@@ -99,9 +99,9 @@ async def test_a_call_that_fails_says_why(
     client: httpx.AsyncClient, query: str, status: int, text: str
 ) -> None:
     with capture_logs():  # printing a traceback takes seconds
-        answer = await client.post(f"/debug/thing/act?{query}", headers=BEARER)
-    assert answer.status_code == status
-    assert text in answer.json()["error"]
+        response = await client.post(f"/debug/thing/act?{query}", headers=BEARER)
+    assert response.status_code == status
+    assert text in response.json()["error"]
     assert made == []
 
 
@@ -116,8 +116,8 @@ async def test_only_post_makes_a_change_and_only_where_there_is_a_call(
 
 
 async def test_a_call_has_no_body(client: httpx.AsyncClient) -> None:
-    answer = await client.post("/debug/thing/act", headers=BEARER, content=b"{}")
-    assert answer.status_code == 413
+    response = await client.post("/debug/thing/act", headers=BEARER, content=b"{}")
+    assert response.status_code == 413
     assert made == []
 
 
@@ -143,6 +143,6 @@ async def test_changing_calls_are_off_by_default() -> None:
         MetricsServer(Metrics(), host="127.0.0.1", port=0, admin=admin) as server,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as http,
     ):
-        answer = await http.post("/debug/thing/act", headers=BEARER)
-    assert answer.status_code == 403
-    assert "--enable-admin-writes" in answer.json()["error"]
+        response = await http.post("/debug/thing/act", headers=BEARER)
+    assert response.status_code == 403
+    assert "--enable-admin-writes" in response.json()["error"]

@@ -1,4 +1,4 @@
-"""The filter in front of the metrics port: its reviews, and its answers to clients."""
+"""The filter in front of the metrics port: its reviews, and its responses to clients."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -71,9 +71,9 @@ async def test_nothing_is_served_unasked(
     client: httpx.AsyncClient, doorkeeper: Doorkeeper, path: str
 ) -> None:
     doorkeeper.verdict = Verdict(HTTPStatus.FORBIDDEN)
-    answer = await client.get(path)
-    assert (answer.status_code, answer.json()) == (403, {"error": "the reason"})
-    assert "www-authenticate" not in answer.headers
+    response = await client.get(path)
+    assert (response.status_code, response.json()) == (403, {"error": "the reason"})
+    assert "www-authenticate" not in response.headers
     assert doorkeeper.asked == [("", path, "get")]
 
 
@@ -94,9 +94,9 @@ async def test_only_bearer_tokens_count(
     client: httpx.AsyncClient, doorkeeper: Doorkeeper, given: str
 ) -> None:
     doorkeeper.verdict = Verdict(HTTPStatus.UNAUTHORIZED)
-    answer = await client.get("/metrics", headers={"authorization": given})
-    assert answer.status_code == 401
-    assert answer.headers["www-authenticate"] == "Bearer"
+    response = await client.get("/metrics", headers={"authorization": given})
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"] == "Bearer"
     assert doorkeeper.asked == [("", "/metrics", "get")]
 
 

@@ -57,10 +57,10 @@ async def ask(server: MetricsServer, path: str, method: str = "GET") -> httpx.Re
 
 
 async def test_a_page_is_made_on_the_event_loop(server: MetricsServer) -> None:
-    answer = await ask(server, "/debug/threads")
-    assert (answer.status_code, answer.json()) == (200, threading.get_ident())
-    assert answer.headers["content-type"] == "application/json"
-    assert answer.headers["cache-control"] == "no-store"
+    response = await ask(server, "/debug/threads")
+    assert (response.status_code, response.json()) == (200, threading.get_ident())
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["cache-control"] == "no-store"
 
 
 async def test_what_json_has_no_word_for_is_shown_all_the_same(server: MetricsServer) -> None:
@@ -91,11 +91,11 @@ async def test_a_page_is_found(server: MetricsServer, path: str) -> None:
 async def test_an_unknown_page_lists_those_that_there_are(
     server: MetricsServer, path: str, named: str
 ) -> None:
-    answer = await ask(server, path)
-    assert answer.status_code == 404
-    told = answer.json()
-    assert told["error"] == f"there is no page {named}"
-    assert told["pages"] == [
+    response = await ask(server, path)
+    assert response.status_code == 404
+    document = response.json()
+    assert document["error"] == f"there is no page {named}"
+    assert document["pages"] == [
         "/debug/a%20plugin%27s/%C3%9Cbersicht%3F%231",
         "/debug/broken",
         "/debug/broken/inside",
@@ -104,7 +104,7 @@ async def test_an_unknown_page_lists_those_that_there_are(
         "/debug/threads",
     ]
     with capture_logs():
-        for page in told["pages"]:
+        for page in document["pages"]:
             assert (await ask(server, page)).status_code != 404
 
 
@@ -140,8 +140,8 @@ async def test_a_page_may_take_queries_and_have_items(
         "found/own": DebugPage(lambda: "own"),
     }
     async with MetricsServer(Metrics(), host="127.0.0.1", port=0, pages=lambda: pages) as server:
-        answer = await ask(server, f"/debug/found{path}")
-    assert (answer.status_code, answer.json()) == (status, document)
+        response = await ask(server, f"/debug/found{path}")
+    assert (response.status_code, response.json()) == (status, document)
 
 
 async def test_new_pages_are_there_at_once(
@@ -154,24 +154,24 @@ async def test_new_pages_are_there_at_once(
 
 @pytest.mark.parametrize("path", ["/debugger", "/", "/metrics/", "/metricsx", "/healthz"])
 async def test_nothing_is_anywhere_else(server: MetricsServer, path: str) -> None:
-    answer = await ask(server, path)
-    assert answer.status_code == 404
-    assert answer.json() == {"error": f"nothing is at {path}", "pages": ["/metrics", "/debug/"]}
+    response = await ask(server, path)
+    assert response.status_code == 404
+    assert response.json() == {"error": f"nothing is at {path}", "pages": ["/metrics", "/debug/"]}
 
 
 async def test_head_has_the_headers_alone(server: MetricsServer) -> None:
     body = (await ask(server, "/debug/odd")).content
-    answer = await ask(server, "/debug/odd", "HEAD")
-    assert (answer.status_code, answer.content) == (200, b"")
-    assert answer.headers["content-length"] == str(len(body))
+    response = await ask(server, "/debug/odd", "HEAD")
+    assert (response.status_code, response.content) == (200, b"")
+    assert response.headers["content-length"] == str(len(body))
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
 async def test_nothing_can_be_changed(server: MetricsServer, method: str) -> None:
-    answer = await ask(server, "/debug/threads", method)
-    assert answer.status_code == 405
-    assert answer.headers["allow"] == "GET, HEAD"
-    assert answer.json() == {"error": f"{method} is not allowed here; use GET or HEAD"}
+    response = await ask(server, "/debug/threads", method)
+    assert response.status_code == 405
+    assert response.headers["allow"] == "GET, HEAD"
+    assert response.json() == {"error": f"{method} is not allowed here; use GET or HEAD"}
 
 
 @pytest.mark.parametrize(
@@ -201,9 +201,9 @@ async def test_a_page_that_fails_names_whose_it_is(
     server: MetricsServer, path: str, owner: str, error: str
 ) -> None:
     with capture_logs() as logs:
-        answer = await ask(server, f"/debug/{path}")
-    assert answer.status_code == 500
-    assert answer.json() == {"error": f"{owner} failed to make this page: {error}"}
+        response = await ask(server, f"/debug/{path}")
+    assert response.status_code == 500
+    assert response.json() == {"error": f"{owner} failed to make this page: {error}"}
     (line,) = logs
     assert line["event"] == "debug page failed"
     assert (line["page"], line["owner"]) == (f"/debug/{path}", owner)
@@ -214,9 +214,9 @@ async def test_a_page_that_exits_fails_like_any_other() -> None:
     made = {"leaves": DebugPage(lambda: sys.exit("enough"), owner="session plugin 'leaves'")}
     async with MetricsServer(Metrics(), host="127.0.0.1", port=0, pages=lambda: made) as server:
         with capture_logs():
-            answer = await ask(server, "/debug/leaves")
-    assert answer.status_code == 500
-    assert "session plugin 'leaves' failed to make this page: SystemExit: enough" in answer.text
+            response = await ask(server, "/debug/leaves")
+    assert response.status_code == 500
+    assert "session plugin 'leaves' failed to make this page: SystemExit: enough" in response.text
 
 
 async def test_the_list_of_pages_may_fail_too() -> None:
@@ -225,18 +225,18 @@ async def test_the_list_of_pages_may_fail_too() -> None:
 
     async with MetricsServer(Metrics(), host="127.0.0.1", port=0, pages=none) as server:
         with capture_logs():
-            answer = await ask(server, "/debug/session")
-    assert answer.status_code == 500
-    assert "the endpoint picker failed to make this page: RuntimeError: no list" in answer.text
+            response = await ask(server, "/debug/session")
+    assert response.status_code == 500
+    assert "the endpoint picker failed to make this page: RuntimeError: no list" in response.text
 
 
 async def test_without_pages_there_are_none() -> None:
     async with MetricsServer(Metrics(), host="127.0.0.1", port=0) as server:
-        answer = await ask(server, "/debug/session")
-    assert (answer.status_code, answer.json()["pages"]) == (404, [])
+        response = await ask(server, "/debug/session")
+    assert (response.status_code, response.json()["pages"]) == (404, [])
 
 
-async def test_a_loop_that_stands_still_is_told_of_while_metrics_are_served() -> None:
+async def test_a_loop_that_stands_still_is_reported_while_metrics_are_served() -> None:
     made: list[str] = []
     pages = {"made": DebugPage(lambda: made.append("made"))}
     async with MetricsServer(
@@ -247,20 +247,20 @@ async def test_a_loop_that_stands_still_is_told_of_while_metrics_are_served() ->
             metrics = threads.submit(client.get, url(server, "/metrics"))
             while not (asked.done() and metrics.done()):
                 pass  # as a plugin with a loop without end would
-        answer = asked.result()
+        response = asked.result()
         await asyncio.sleep(0)
     assert metrics.result().status_code == 200
-    assert answer.status_code == 503
-    assert answer.json()["error"].startswith("the event loop did not answer within 0.01 s: ")
+    assert response.status_code == 503
+    assert response.json()["error"].startswith("the event loop did not answer within 0.01 s: ")
     assert made == [], "nobody waits for it any more"
 
 
-def test_a_loop_that_has_ended_is_told_of() -> None:
+def test_a_loop_that_has_ended_is_reported() -> None:
     server = MetricsServer(Metrics(), host="127.0.0.1", port=0)
     asyncio.run(server.__aenter__())
     try:
-        answer = httpx.get(url(server, "/debug/session"), trust_env=False, verify=False)
-        assert answer.status_code == 503
-        assert answer.json() == {"error": "the endpoint picker has stopped"}
+        response = httpx.get(url(server, "/debug/session"), trust_env=False, verify=False)
+        assert response.status_code == 503
+        assert response.json() == {"error": "the endpoint picker has stopped"}
     finally:
         server._close()

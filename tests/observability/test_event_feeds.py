@@ -45,7 +45,7 @@ def feeds_of(sources: dict[str, EventSource], **settings: float) -> EventFeeds:
 
 
 def opened(feeds: EventFeeds, name: str = "events") -> AsyncGenerator[bytes, None]:
-    response = feeds.answer(name)
+    response = feeds.respond(name)
     assert response is not None
     assert response.stream is not None
     return response.stream()
@@ -59,7 +59,7 @@ async def test_a_viewer_gets_a_snapshot_then_the_changes() -> None:
 async def test_nothing_is_made_without_a_viewer() -> None:
     source = Counter()
     feeds = feeds_of({"events": source})
-    assert feeds.answer("events") is not None
+    assert feeds.respond("events") is not None
     await asyncio.sleep(10)
     assert (source.begun, source.number) == (0, 0)
     async with aclosing(opened(feeds)) as viewer:
@@ -104,7 +104,7 @@ async def test_the_number_of_viewers_is_bounded_over_all_feeds() -> None:
     async with aclosing(opened(feeds)) as first, aclosing(opened(feeds, "pools/a/events")) as other:
         await anext(first)
         await anext(other)
-        refused = feeds.answer("events")
+        refused = feeds.respond("events")
         assert refused is not None
         assert refused.status == 503
         assert b"2 viewers already" in refused.body
@@ -112,7 +112,7 @@ async def test_the_number_of_viewers_is_bounded_over_all_feeds() -> None:
 
 
 async def test_what_is_no_feed_is_left_to_the_pages() -> None:
-    assert feeds_of({"events": Counter()}).answer("endpoints") is None
+    assert feeds_of({"events": Counter()}).respond("endpoints") is None
 
 
 async def test_a_feed_ends_with_its_source() -> None:

@@ -44,7 +44,7 @@ def filled(sets: int = 3) -> Metrics:
         request.total.add(2_000_000)
         request.duration.observe(0.1)
         request.size.observe(10**9)
-        request.answer.tokens.observe(7)
+        request.response.tokens.observe(7)
         request.error("BadRequest")
     metrics.watch_pool("pool", lambda: [make_endpoint(f"ns/{n}") for n in range(500)])
     metrics.watch_held_bytes(lambda: 5e8)

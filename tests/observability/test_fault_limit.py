@@ -10,11 +10,11 @@ from structlog.typing import EventDict
 from epp.observability.fault_limit import MAX_FAULT_LINES, FaultLimit
 
 
-def test_what_was_left_out_is_told_when_its_period_ends() -> None:
-    now, told = 0.0, list[tuple[str, EventDict]]()
+def test_what_was_left_out_is_reported_when_its_period_ends() -> None:
+    now, written = 0.0, list[tuple[str, EventDict]]()
 
     def taken(_: object, method: str, event: EventDict) -> str:
-        told.append((method, {**event}))
+        written.append((method, {**event}))
         return ""
 
     limit = FaultLimit([taken], clock=lambda: now)
@@ -24,13 +24,13 @@ def test_what_was_left_out_is_told_when_its_period_ends() -> None:
     for _ in range(3):
         with pytest.raises(DropEvent):
             limit(logger, "warning", {"event": "failed"})
-    limit.tell()
-    assert told == []
+    limit.write_left_out()
+    assert written == []
     now = 10.0
-    limit.tell()
-    limit.tell()
+    limit.write_left_out()
+    limit.write_left_out()
     limit.close()
-    assert told == [
+    assert written == [
         ("warning", {"event": "repeated lines left out", "of": "failed", "left_out": 3})
     ]
     assert limit(logger, "warning", {"event": "failed"}) == {"event": "failed"}

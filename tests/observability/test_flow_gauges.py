@@ -91,7 +91,7 @@ def test_global_utilization_is_there_for_the_limits_that_are_set() -> None:
     assert samples(registry, f"{name}_bytes") == [(POOL, 0.25)]  # 1000 / 4000
 
 
-def test_saturation_is_told_by_stage_and_not_clamped() -> None:
+def test_saturation_is_reported_by_stage_and_not_clamped() -> None:
     state = State(full={"prefill": 0.5, "decode": 1.75, "effective": 1.75})
     assert samples(watched(state), "flow_control_pool_saturation") == [
         (POOL | {"stage": "prefill"}, 0.5),
@@ -100,7 +100,7 @@ def test_saturation_is_told_by_stage_and_not_clamped() -> None:
     ]
 
 
-def test_stale_endpoints_are_told_by_detector() -> None:
+def test_stale_endpoints_are_reported_by_detector() -> None:
     state = State(stale={"utilization-detector": 3})
     assert samples(watched(state), "flow_control_stale_endpoints") == [
         ({"detector": "utilization-detector"}, 3)

@@ -161,7 +161,7 @@ def test_what_libraries_say_below_a_warning_is_not_written(written: Written) -> 
     assert written(script, standard_streams=True) == b""
 
 
-def test_a_record_that_cannot_be_made_text_is_told_of_like_any_handlers(written: Written) -> None:
+def test_a_record_that_cannot_be_made_text_is_reported_like_any_handlers(written: Written) -> None:
     script = "import logging; logging.getLogger('x').error('%d', 'no number')"
     assert b"Logging error" in written(script, standard_streams=True)
 
@@ -185,7 +185,7 @@ def test_what_is_printed_takes_the_way_of_the_log(
     assert written(script, standard_streams=True).startswith(expected)
 
 
-def test_an_uncaught_exception_is_told_of(written: Written) -> None:
+def test_an_uncaught_exception_is_reported(written: Written) -> None:
     output = written("raise ValueError('\\x1b[2J' + 'x' * 1_000_000)", standard_streams=True)
     assert b"ValueError: \\x1b[2Jxxx" in output
     assert len(output) < 6000

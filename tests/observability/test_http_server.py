@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from epp.observability.http_connection import HttpLimits, Request, Response
 from epp.observability.http_server import HttpServer
-from epp.observability.page_queue import QueueFullError
+from epp.observability.page_queue import PageQueueFullError
 from epp.sockets import listen_on
 
 from .raw_http import RawHttp, connected
@@ -27,12 +27,12 @@ async def echo(request: Request) -> Response:
 
 @asynccontextmanager
 async def serving(
-    answer: Callable[[Request], Awaitable[Response]] = echo, limits: HttpLimits | None = None
+    response: Callable[[Request], Awaitable[Response]] = echo, limits: HttpLimits | None = None
 ) -> AsyncIterator[tuple[HttpServer, int]]:
     address = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", 0))
     listening = listen_on([address])
     port: int = listening[0].getsockname()[1]
-    server = HttpServer("test", listening, answer, limits or HttpLimits())
+    server = HttpServer("test", listening, response, limits or HttpLimits())
     try:
         yield server, port
     finally:
@@ -75,9 +75,9 @@ async def test_requests_follow_each_other_on_one_connection() -> None:
     async with serving() as (server, port), connected(port) as client:
         for _ in range(3):
             client.send(GET)
-            answer = await client.answer()
-            assert (answer.status, answer.body) == (200, b"/page")
-            assert "connection" not in answer.headers
+            response = await client.response()
+            assert (response.status, response.body) == (200, b"/page")
+            assert "connection" not in response.headers
         assert server.port_statistics().connections == 1
 
 
@@ -86,7 +86,7 @@ async def test_a_request_may_come_byte_by_byte() -> None:
         for byte in GET:
             client.send(bytes([byte]))
             await client.writer.drain()
-        assert (await client.answer()).body == b"/page"
+        assert (await client.response()).body == b"/page"
 
 
 @pytest.mark.parametrize(
@@ -105,19 +105,19 @@ async def test_a_request_may_come_byte_by_byte() -> None:
 async def test_a_request_may_be_the_last_one(head: bytes) -> None:
     async with serving() as (_, port), connected(port) as client:
         client.send(head)
-        answer = await client.answer()
-        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        response = await client.response()
+        assert (response.status, response.headers["connection"]) == (200, "close")
         assert await client.rest() == b""
 
 
-async def test_who_ends_their_side_gets_the_answer() -> None:
+async def test_who_ends_their_side_gets_the_response() -> None:
     held = Held()
     async with serving(held) as (_, port), connected(port) as client:
         client.send(GET)
         client.writer.write_eof()
         await held.asked()
         held.let_go()
-        assert (await client.answer()).body == b"/page"
+        assert (await client.response()).body == b"/page"
         assert await client.rest() == b""
 
 
@@ -142,16 +142,16 @@ async def test_what_is_not_taken_is_refused_and_its_connection_ends(
 ) -> None:
     async with serving() as (_, port), connected(port) as client:
         client.send(sent)
-        answer = await client.answer()
-        assert answer.status == status
-        assert answer.headers["connection"] == "close"
+        response = await client.response()
+        assert response.status == status
+        assert response.headers["connection"] == "close"
         assert await client.rest() == b""
 
 
-async def test_an_answer_survives_the_rest_of_a_refused_body() -> None:
+async def test_a_response_survives_the_rest_of_a_refused_body() -> None:
     async with serving() as (_, port), connected(port) as client:
         client.send(b"POST / HTTP/1.1\r\nContent-Length: 4000000\r\n\r\n" + bytes(4_000_000))
-        assert (await client.answer()).status == 405
+        assert (await client.response()).status == 405
 
 
 async def test_repeated_headers_are_one() -> None:
@@ -160,18 +160,18 @@ async def test_repeated_headers_are_one() -> None:
 
     async with serving(accept) as (_, port), connected(port) as client:
         client.send(b"GET / HTTP/1.1\r\nAccept: a\r\nACCEPT: b\r\n\r\n")
-        assert (await client.answer()).body == b"a, b"
+        assert (await client.response()).body == b"a, b"
 
 
-async def test_a_page_that_fails_is_told_of_and_logged() -> None:
+async def test_a_page_that_fails_is_reported_and_logged() -> None:
     async def fail(request: Request) -> Response:
         raise LookupError("half \udc80 of a pair")
 
     async with serving(fail) as (_, port), connected(port) as client:
         with capture_logs() as logs:
             client.send(GET)
-            answer = await client.answer()
-        assert (answer.status, answer.body) == (
+            response = await client.response()
+        assert (response.status, response.body) == (
             500,
             b'{"error":"LookupError: half \\\\udc80 of a pair"}\n',
         )
@@ -180,12 +180,12 @@ async def test_a_page_that_fails_is_told_of_and_logged() -> None:
 
 async def test_a_full_queue_is_a_503() -> None:
     async def refuse(request: Request) -> Response:
-        raise QueueFullError
+        raise PageQueueFullError
 
     async with serving(refuse) as (_, port), connected(port) as client:
         client.send(GET)
-        answer = await client.answer()
-        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        response = await client.response()
+        assert (response.status, response.headers["retry-after"]) == (503, "1")
 
 
 # --- a full port ----------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ async def test_a_port_full_of_idle_connections_serves_a_newcomer(sent: bytes) ->
         idle = await flooded(stack, port, 300, sent)
         async with connected(port) as client:
             client.send(GET)
-            assert (await client.answer()).status == 200
+            assert (await client.response()).status == 200
             figures = server.port_statistics()
             assert figures.connections <= 8
             assert (figures.evicted, figures.refused) == (293, 0)
@@ -222,10 +222,10 @@ async def test_a_connection_that_was_served_outlives_those_that_never_asked() ->
         connected(port) as scraper,
     ):
         scraper.send(GET)
-        await scraper.answer()
+        await scraper.response()
         await flooded(stack, port, 50, b"")
         scraper.send(GET)
-        assert (await scraper.answer()).status == 200
+        assert (await scraper.response()).status == 200
 
 
 async def test_who_is_being_answered_is_left_alone_and_the_newcomer_refused() -> None:
@@ -239,7 +239,7 @@ async def test_who_is_being_answered_is_left_alone_and_the_newcomer_refused() ->
                 assert await third.rest() == b""
             held.let_go()
             for client in (first, second):
-                assert (await client.answer()).status == 200
+                assert (await client.response()).status == 200
         assert (server.port_statistics().evicted, server.port_statistics().refused) == (0, 1)
 
 
@@ -255,7 +255,7 @@ async def test_idle_connections_are_closed_on_demand() -> None:
         server.close_idle()
         assert await idle.rest() == b""
         held.let_go()
-        assert (await busy.answer()).status == 200
+        assert (await busy.response()).status == 200
     server.close_idle()  # it has stopped
 
 
@@ -281,7 +281,7 @@ async def test_who_asks_for_nothing_more_is_cut_off() -> None:
     async with serving(limits=HttpLimits(idle_seconds=0.01)) as (server, port):
         async with connected(port) as client:
             client.send(GET)
-            await client.answer()
+            await client.response()
             assert await client.rest() == b""
         assert server.port_statistics().timed_out == 1
 
@@ -309,18 +309,18 @@ async def test_slow_readers_hold_bounded_memory_and_nobody_up() -> None:
         for client in slow:
             client.send(GET)
             await client.reader.readexactly(1)
-        # Three answers of 32 MiB fit: each of the last three has broken off the oldest.
+        # Three responses of 32 MiB fit: each of the last three has broken off the oldest.
         assert server.port_statistics().evicted == 3
         async with connected(port, limit=64 * MIB) as client:
             client.send(GET)
-            assert len((await client.answer()).body) == 32 * MIB
+            assert len((await client.response()).body) == 32 * MIB
 
 
-async def test_a_client_who_has_its_last_answer_has_to_leave() -> None:
+async def test_a_client_who_has_its_last_response_has_to_leave() -> None:
     async with serving(limits=HttpLimits(linger_seconds=0.01)) as (server, port):
         async with connected(port) as client:
             client.send(b"GET / HTTP/1.0\r\n\r\n")
-            assert (await client.answer()).status == 200
+            assert (await client.response()).status == 200
             while server.port_statistics().connections:
                 await asyncio.to_thread(threading.Event().wait, 0.01)
         assert server.port_statistics().timed_out == 0, "that is no fault"

@@ -53,10 +53,10 @@ class Source:
 async def streaming(
     stream: Stream, limits: HttpLimits | None = None
 ) -> AsyncIterator[tuple[HttpServer, int]]:
-    async def answer(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         return Response(HTTPStatus.OK, "text/event-stream", b"", stream=stream)
 
-    async with serving(answer, limits) as served:
+    async with serving(respond, limits) as served:
         yield served
 
 
@@ -73,9 +73,9 @@ async def test_each_chunk_is_sent_when_it_is_made() -> None:
     source = Source()
     async with streaming(source.stream) as (_, port), connected(port) as client:
         client.send(GET)
-        told = await head(client)
-        assert "Transfer-Encoding: chunked" in told
-        assert "Content-Length" not in told
+        headers = await head(client)
+        assert "Transfer-Encoding: chunked" in headers
+        assert "Content-Length" not in headers
         for text in (b"first", b"second"):
             await source.put(text)
             assert await chunk(client) == text

@@ -137,7 +137,7 @@ def test_a_reader_that_leaves_is_noticed(pipe: Pipe) -> None:
     assert queue.dropped_failed == 2
 
 
-def test_what_has_no_room_is_dropped_counted_and_told_when_the_pipe_moves(pipe: Pipe) -> None:
+def test_what_has_no_room_is_dropped_counted_and_reported_when_the_pipe_moves(pipe: Pipe) -> None:
     queue = make_queue(pipe, max_bytes=10_000)
     pipe.fill()
     for number in range(12):
@@ -170,12 +170,12 @@ def test_so_many_lines_wait_and_no_more(
         queue.put(b"line %d\n" % number)
     may_go_on.set()
     assert queue.dropped_full == 5
-    *lines, told = pipe.lines(b"dropped 5")
+    *lines, notice = pipe.lines(b"dropped 5")
     assert lines == [b"being written", *(b"line %d" % number for number in range(10))]
-    assert told == b"dropped 5"
+    assert notice == b"dropped 5"
 
 
-def test_a_line_that_never_has_room_is_told_of_at_once(pipe: Pipe, lock: FileLock) -> None:
+def test_a_line_that_never_has_room_is_reported_at_once(pipe: Pipe, lock: FileLock) -> None:
     queue = make_queue(pipe, max_bytes=10, lock=lock)
     queue.put(b"x" * 10 + b"\n")
     assert pipe.lines(b"dropped 1") == [b"dropped 1"]

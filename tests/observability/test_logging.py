@@ -185,7 +185,7 @@ def test_a_line_that_nobody_takes_is_lost_and_nothing_else(log_format: str) -> N
     assert "there is somebody again" in lines_of(LOST.format(log_format=log_format))[-1]
 
 
-def test_what_was_left_out_at_the_end_is_told_at_the_end() -> None:
+def test_what_was_left_out_at_the_end_is_reported_at_the_end() -> None:
     script = (
         "from epp.observability import configure; configure()\n"
         "import structlog\n"

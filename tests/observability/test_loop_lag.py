@@ -132,7 +132,7 @@ async def test_timers_of_others_are_measured_up_to_50_times_a_second_and_no_own_
 
 
 @pytest.mark.looptime
-async def test_a_pause_that_lasts_is_told() -> None:
+async def test_a_pause_that_lasts_is_reported() -> None:
     watched = Watched()
     with watched.lag():
         assert watched.value("longest_pause_wall_seconds") == 0.0
@@ -160,7 +160,7 @@ def test_a_thread_that_sleeps_does_not_wait_for_a_cpu() -> None:
         assert 0.0 <= before <= wait.seconds() < time.monotonic()
 
 
-def test_the_longest_pause_is_told_for_one_to_two_windows() -> None:
+def test_the_longest_pause_is_reported_for_one_to_two_windows() -> None:
     now = 100.0
     longest = Longest(lambda: now)
     longest.add(0.2)

@@ -19,7 +19,7 @@ LATENCY = (
     " 300 360 480 600 900 1200 1800 2700 3600"
 )
 SCHEDULING = "1e-5 2e-5 5e-5 0.0001 0.0002 0.0005 0.001 0.002 0.005 0.01 0.02 0.05 0.1"
-ANSWER_SIZES = "1 8 16 32 64 128 256 512 1024 2048 4096 8192 16384 32778 65536"
+RESPONSE_SIZES = "1 8 16 32 64 128 256 512 1024 2048 4096 8192 16384 32778 65536"
 SIZES = " ".join(str(64 * 2**n) for n in range(25))
 
 
@@ -41,10 +41,10 @@ def filled() -> Metrics:
     request.size.observe(100)
     request.duration.observe(1)
     request.error("BadRequest")
-    answer = request.answer
-    for child in (answer.size, answer.prompt_tokens, answer.tokens, answer.cached_tokens):
+    response = request.response
+    for child in (response.size, response.prompt_tokens, response.tokens, response.cached_tokens):
         child.observe(100)
-    for child in (answer.per_token, answer.per_token_streamed, answer.first_byte[True]):
+    for child in (response.per_token, response.per_token_streamed, response.first_byte[True]):
         child.observe(0.1)
     metrics.limits_exceeded.labels("body-bytes").inc()
     metrics.scheduler_e2e.observe(0.001)
@@ -129,10 +129,10 @@ def test_names_types_and_labels_are_the_references(name: str, kind: str, labels:
     [
         ("request_duration_seconds", LATENCY),
         ("request_size_bytes", SIZES),
-        ("response_size_bytes", ANSWER_SIZES),
-        ("request_input_tokens", f"{ANSWER_SIZES} 131072 262144 524288 1048576"),
-        ("request_output_tokens", ANSWER_SIZES.removesuffix(" 16384 32778 65536")),
-        ("request_cached_tokens", f"{ANSWER_SIZES} 131072 262144 524288 1048576"),
+        ("response_size_bytes", RESPONSE_SIZES),
+        ("request_input_tokens", f"{RESPONSE_SIZES} 131072 262144 524288 1048576"),
+        ("request_output_tokens", RESPONSE_SIZES.removesuffix(" 16384 32778 65536")),
+        ("request_cached_tokens", f"{RESPONSE_SIZES} 131072 262144 524288 1048576"),
         ("request_ntpot_seconds", "0.001 0.002 0.005 0.01 0.02 0.05 0.1 0.2 0.5 1 2 5 10"),
         (
             "request_streaming_tpot_seconds",
@@ -159,7 +159,7 @@ def test_first_bytes_are_told_apart_by_streaming() -> None:
         assert bounds == [*map(float, LATENCY.partition(" 180")[0].split()), float("inf")]
 
 
-def test_answers_that_nobody_sees_have_no_samples() -> None:
+def test_responses_that_nobody_sees_have_no_samples() -> None:
     metrics = Metrics()
     metrics.for_request("m", "m", "f", 0).total.inc()
     assert not [name for name in page(metrics) if "tokens" in name or "response_size" in name]

@@ -12,8 +12,8 @@ from epp.observability.page_budget import (
     IDLE_SECONDS,
     STEPS_AT_ONCE,
     SWEEP_SECONDS,
-    Claim,
     PageBudget,
+    SeriesClaim,
 )
 from epp.observability.request_metrics import MAX_CODES
 from epp.testing import make_endpoint, make_request
@@ -62,9 +62,9 @@ def send(
     request.running.inc()
     request.size.observe(100)
     metrics.attempts.succeeded(target or model, make_endpoint("default/pod"))
-    answer = request.answer
-    answer.size.observe(100)
-    answer.tokens.observe(10)
+    response = request.response
+    response.size.observe(100)
+    response.tokens.observe(10)
     request.duration.observe(0.1)
     request.running.dec()
     if is_answered:
@@ -178,7 +178,7 @@ def test_a_proven_model_makes_room_for_the_next(metrics: Metrics) -> None:
     assert set(totals(metrics)) == {f"model-{n}" for n in range(60)}
 
 
-def test_an_answer_vouches_for_no_name_that_a_header_has_replaced(metrics: Metrics) -> None:
+def test_a_response_vouches_for_no_name_that_a_header_has_replaced(metrics: Metrics) -> None:
     vouch(metrics, "llama")
     for n in range(2000):
         send(metrics, f"junk-{n}", target="llama", is_answered=True)
@@ -242,10 +242,10 @@ def test_one_request_looks_at_few_label_sets_of_a_full_page(
 ) -> None:
     for n in range(2000):
         send(metrics, f"junk-{n}")
-    looked_at: list[Claim] = []
+    looked_at: list[SeriesClaim] = []
     move = PageBudget.move
 
-    def moved(budget: PageBudget, claim: Claim, standing: Standing) -> None:
+    def moved(budget: PageBudget, claim: SeriesClaim, standing: Standing) -> None:
         looked_at.append(claim)
         move(budget, claim, standing)
 

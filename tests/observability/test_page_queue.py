@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from epp.observability.page_queue import PageQueue, QueueFullError
+from epp.observability.page_queue import PageQueue, PageQueueFullError
 
 
 class Maker:
@@ -43,13 +43,13 @@ async def test_those_who_wait_for_the_same_page_share_it() -> None:
     assert maker.begun == ["a", "a"]
 
 
-async def test_who_finds_the_queue_full_is_told_at_once() -> None:
+async def test_who_finds_the_queue_full_is_refused_at_once() -> None:
     queue, maker = PageQueue[str](2), Maker()
     async with asyncio.TaskGroup() as tasks:
         for name in ("made", "waits", "waits, too"):
             tasks.create_task(maker.ask(queue, name))
             await turns()
-        with pytest.raises(QueueFullError):
+        with pytest.raises(PageQueueFullError):
             await maker.ask(queue, "too many")
         shared = tasks.create_task(maker.ask(queue, "waits"))
         await turns()

@@ -194,7 +194,7 @@ def test_refused_name_leaves_no_trace(
     assert len(lines(registry)) == 1
 
 
-def test_reading_that_fails_costs_its_own_metric_and_is_told_of_once(
+def test_reading_that_fails_costs_its_own_metric_and_is_reported_once(
     metrics: PluginMetricsCollector, registry: CollectorRegistry
 ) -> None:
     class Failing(Gauging):

@@ -74,7 +74,7 @@ def test_an_error_that_cannot_be_printed_is_logged_all_the_same(
     assert [line["error"] for line in logged] == ["SpeechlessError"]
 
 
-def test_a_disabled_plugin_is_told_of_loudly(
+def test_a_disabled_plugin_is_reported_loudly(
     metrics: Metrics, watch: PluginWatch, logged: list[Any]
 ) -> None:
     watch.plugin_disabled(SCORER, 10)

@@ -22,7 +22,7 @@ def test_every_port_tells_of_its_connections() -> None:
         'llm_d_epp_port_accept_pauses_total{port="health"} 6.0',
     ):
         assert line in lines
-    told = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    page = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     assert (
-        0 < float(told["llm_d_epp_descriptors_open"]) < float(told["llm_d_epp_descriptors_limit"])
+        0 < float(page["llm_d_epp_descriptors_open"]) < float(page["llm_d_epp_descriptors_limit"])
     )

@@ -31,7 +31,7 @@ HEADERS = {{
 BODY = json.dumps({{"model": "llama", "prompt": PROMPT}}).encode()
 
 
-def told(request):
+def revealed(request):
     return f"{{request.prompt!r}} {{request.headers}}"
 
 
@@ -39,14 +39,14 @@ class Raising(Filter):
     type = name = "raising"
 
     def filter(self, request, endpoints, state):
-        raise ValueError(told(request))
+        raise ValueError(revealed(request))
 
 
 class Odd(Filter):
     type = name = "odd"
 
     def filter(self, request, endpoints, state):
-        return [told(request)]
+        return [revealed(request)]
 
 
 class Chained(DataProducer, ResponseComplete):
@@ -54,13 +54,13 @@ class Chained(DataProducer, ResponseComplete):
 
     def prepare(self, request, state):
         try:
-            raise KeyError(told(request))
+            raise KeyError(revealed(request))
         except KeyError as error:
-            error.add_note(told(request))
-            raise RuntimeError(told(request)) from error
+            error.add_note(revealed(request))
+            raise RuntimeError(revealed(request)) from error
 
     def response_complete(self, request, endpoint, cause, state):
-        raise SystemExit(told(request))
+        raise SystemExit(revealed(request))
 
 
 class Handler(FailingHandler):
@@ -68,7 +68,7 @@ class Handler(FailingHandler):
         self.type = self.name = "handler"
 
     def pick_profiles(self, request, *arguments):
-        raise LookupError(told(request))
+        raise LookupError(revealed(request))
 
 
 def run(body=BODY, **parts):
@@ -99,7 +99,7 @@ print("ran to the end")
 
 @pytest.mark.parametrize("level", ["info", "debug"])
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_nothing_of_a_request_is_told(level: str, log_format: str) -> None:
+def test_nothing_of_a_request_is_reported(level: str, log_format: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(level=level, log_format=log_format)],
         capture_output=True,
@@ -107,11 +107,11 @@ def test_nothing_of_a_request_is_told(level: str, log_format: str) -> None:
         check=True,
         cwd=Path(__file__).parents[2],
     )
-    told = done.stdout + done.stderr
-    assert "ran to the end" in told
+    output = done.stdout + done.stderr
+    assert "ran to the end" in output
     for event in ("request finished", "request refused", "plugin failed", "request failed inside"):
-        assert event in told
-    assert ("endpoint chosen" in told) is (level == "debug")
+        assert event in output
+    assert ("endpoint chosen" in output) is (level == "debug")
     # The source of a plugin is shown, and this test's names the markers.
-    lines = [line for line in told.splitlines() if SECRET in line]
+    lines = [line for line in output.splitlines() if SECRET in line]
     assert lines == []

@@ -36,10 +36,10 @@ async def test_metrics_are_served_over_http() -> None:
     metrics.internal_faults.inc()
     async with MetricsServer(metrics, host="127.0.0.1", port=0) as server:
         async with httpx.AsyncClient(trust_env=False) as client:
-            answer = await client.get(f"http://127.0.0.1:{server.port}/metrics")
-        assert answer.status_code == 200
-        assert answer.headers["content-type"].startswith("text/plain")
-        assert "llm_d_epp_internal_faults_total 1.0" in answer.text.splitlines()
+            response = await client.get(f"http://127.0.0.1:{server.port}/metrics")
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/plain")
+        assert "llm_d_epp_internal_faults_total 1.0" in response.text.splitlines()
         port = server.port
     with pytest.raises(OSError, match=r"refused|Connect call failed"):
         await asyncio.open_connection("127.0.0.1", port)
@@ -84,11 +84,11 @@ async def server() -> AsyncIterator[MetricsServer]:
 async def test_the_client_chooses_the_format(
     server: MetricsServer, accept: str, content_type: str
 ) -> None:
-    answer = await get(server, accept=accept)
-    assert answer.headers["content-type"] == content_type
+    response = await get(server, accept=accept)
+    assert response.headers["content-type"] == content_type
     is_openmetrics = content_type.startswith("application/openmetrics-text")
-    assert answer.text.endswith("# EOF\n") == is_openmetrics
-    assert "llm_d_epp_internal_faults_total 0.0" in answer.text.splitlines()
+    assert response.text.endswith("# EOF\n") == is_openmetrics
+    assert "llm_d_epp_internal_faults_total 0.0" in response.text.splitlines()
 
 
 async def test_a_client_may_have_it_compressed(server: MetricsServer) -> None:
@@ -102,21 +102,21 @@ async def test_a_client_may_have_it_compressed(server: MetricsServer) -> None:
 
 async def test_a_client_may_ask_for_a_few_names(server: MetricsServer) -> None:
     wanted = "llm_d_epp_internal_faults_total"
-    answer = await get(server, f"/metrics?name[]={wanted}&name[]=none")
-    lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
+    response = await get(server, f"/metrics?name[]={wanted}&name[]=none")
+    lines = [line for line in response.text.splitlines() if not line.startswith("#")]
     assert lines == [f"{wanted} 0.0"]
 
 
 async def test_head_tells_how_long_the_page_is(server: MetricsServer) -> None:
     whole = await get(server, accept_encoding="identity")
-    answer = await get(server, method="HEAD", accept_encoding="identity")
-    assert (answer.status_code, answer.content) == (200, b"")
-    assert answer.headers["content-length"] == whole.headers["content-length"]
+    response = await get(server, method="HEAD", accept_encoding="identity")
+    assert (response.status_code, response.content) == (200, b"")
+    assert response.headers["content-length"] == whole.headers["content-length"]
 
 
 async def test_a_browser_gets_no_page_for_its_icon(server: MetricsServer) -> None:
-    answer = await get(server, "/favicon.ico")
-    assert (answer.status_code, answer.content) == (200, b"")
+    response = await get(server, "/favicon.ico")
+    assert (response.status_code, response.content) == (200, b"")
 
 
 class HeldRendering:
@@ -127,11 +127,11 @@ class HeldRendering:
         self._asked = threading.Semaphore(0)
         self._may_go = threading.Event()
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-        answer = MetricsServer._answer
+        respond = MetricsServer._respond
 
         async def counted(server: MetricsServer, request: Request) -> Response:
             self._asked.release()
-            return await answer(server, request)
+            return await respond(server, request)
 
         async def render(server: MetricsServer, form: _Form) -> bytes:
             self.rendered.append(form.names)
@@ -141,7 +141,7 @@ class HeldRendering:
                 await event.wait()
             return b"page"
 
-        monkeypatch.setattr(MetricsServer, "_answer", counted)
+        monkeypatch.setattr(MetricsServer, "_respond", counted)
         monkeypatch.setattr(MetricsServer, "_render", render)
 
     async def asked(self, count: int) -> None:
@@ -179,7 +179,7 @@ async def test_pages_are_rendered_one_at_a_time_and_shared(
             await held.asked(50)
             held.let_go()
             for client in (first, *clients):
-                assert (await client.answer()).body == b"page"
+                assert (await client.response()).body == b"page"
     assert held.rendered == [("first",), ()]
 
 
@@ -196,7 +196,7 @@ async def test_pages_that_nobody_else_asks_for_wait_in_a_bounded_queue(
         async with asking(server, different) as clients:
             await held.asked(30)
             held.let_go()
-            statuses = [(await client.answer()).status for client in (first, *clients)]
+            statuses = [(await client.response()).status for client in (first, *clients)]
     assert (statuses.count(200), statuses.count(503)) == (9, 22)
 
 

@@ -79,7 +79,7 @@ async def serving(folder: Path, *options: str) -> AsyncIterator[Serving]:
     )
     os.close(writing)
     try:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while not await asyncio.to_thread(ready.exists):
                 assert process.returncode is None
                 await asyncio.sleep(0.01)
@@ -111,7 +111,7 @@ async def test_a_pipe_that_nobody_reads_stops_no_request_and_not_the_end(
     tmp_path: Path, log_format: str
 ) -> None:
     options = ("--log-queue-bytes", str(QUEUE_BYTES), "--log-format", log_format)
-    async with serving(tmp_path, *options) as epp, asyncio.timeout(15):
+    async with serving(tmp_path, *options) as epp, asyncio.timeout(60):
         await epp.request(REQUESTS)
         assert (await epp.dropped())["queue-full"] > 0
         assert await epp.ended() == 0
@@ -119,7 +119,7 @@ async def test_a_pipe_that_nobody_reads_stops_no_request_and_not_the_end(
 
 async def test_lines_come_again_and_tell_how_many_were_dropped(tmp_path: Path) -> None:
     options = ("--log-queue-bytes", str(QUEUE_BYTES))
-    async with serving(tmp_path, *options) as epp, asyncio.timeout(15):
+    async with serving(tmp_path, *options) as epp, asyncio.timeout(60):
         await epp.request(REQUESTS)
         dropped = (await epp.dropped())["queue-full"]
         written = await read(epp.reading, until=b"log lines dropped")
@@ -127,14 +127,14 @@ async def test_lines_come_again_and_tell_how_many_were_dropped(tmp_path: Path) -
         assert await epp.ended() == 0
         lines = entries(written + await rest)
         counts = [line["count"] for line in lines if line["event"] == "log lines dropped"]
-        told = [line for line in lines if line["event"] == "request finished"]
+        finished = [line for line in lines if line["event"] == "request finished"]
         assert sum(counts) >= dropped
-        assert len(told) + sum(counts) >= REQUESTS
+        assert len(finished) + sum(counts) >= REQUESTS
         assert lines[-1]["event"] == "endpoint picker stopped"
 
 
 async def test_every_line_is_written_by_the_end_of_the_process(tmp_path: Path) -> None:
-    async with serving(tmp_path) as epp, asyncio.timeout(15):
+    async with serving(tmp_path) as epp, asyncio.timeout(60):
         written = asyncio.create_task(read(epp.reading))
         await epp.request(300)
         assert await epp.ended() == 0

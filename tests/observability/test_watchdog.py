@@ -21,7 +21,7 @@ async def moves_again(watchdog: LoopWatchdog) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_loop_that_stands_still_is_told_with_the_line_it_stands_in() -> None:
+async def test_a_loop_that_stands_still_is_reported_with_the_line_it_stands_in() -> None:
     with capture_logs() as logs:
         async with LoopWatchdog(limit_seconds=LIMIT_SECONDS) as watchdog:
             stand_still_until_noticed(watchdog)
@@ -34,7 +34,7 @@ async def test_a_loop_that_stands_still_is_told_with_the_line_it_stands_in() -> 
     assert again["event"] == "event loop moves again, liveness is on"
 
 
-async def test_each_standstill_is_told_once() -> None:
+async def test_each_standstill_is_reported_once() -> None:
     with capture_logs() as logs:
         async with LoopWatchdog(limit_seconds=LIMIT_SECONDS) as watchdog:
             for _ in range(2):

@@ -47,7 +47,7 @@ def test_an_endpoint_at_which_all_requests_wait_is_ejected_and_returns_with_a_sm
 
 
 @pytest.mark.parametrize(
-    ("awaited", "queue", "answers"),
+    ("awaited", "queue", "responses"),
     [
         pytest.param(WAITING_REQUESTS - 1, 0, False, id="few wait: perhaps long prompts"),
         pytest.param(WAITING_REQUESTS, 1, False, id="it has a queue"),
@@ -56,12 +56,12 @@ def test_an_endpoint_at_which_all_requests_wait_is_ejected_and_returns_with_a_sm
     ],
 )
 def test_a_silence_with_another_reason_is_no_evidence(
-    awaited: int, queue: int, answers: bool
+    awaited: int, queue: int, responses: bool
 ) -> None:
     world = World()
     world.endpoints[0].awaited = awaited
     world.endpoints[0].metrics = EndpointMetrics(waiting_requests=queue)
-    respond(world, 6 * LIMIT, answering=(0, 1, 2, 3) if answers else (1, 2, 3))
+    respond(world, 6 * LIMIT, answering=(0, 1, 2, 3) if responses else (1, 2, 3))
     assert world.detector.available() is world.endpoints
 
 

@@ -1,4 +1,4 @@
-"""A case of the reference's tests: the request, the reference's answer, and our answer."""
+"""A case of the reference's tests: the request, the reference's response, and our response."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -52,10 +52,10 @@ class Case:
     """What is other even with ``--compat=reference``, of the facts that it restores."""
 
     def __post_init__(self) -> None:
-        told = self.reference.keys()
-        assert told <= FACTS, told - FACTS
-        assert self.ours.keys() <= told, self.ours.keys() - told
-        assert self.ours_in_compat.keys() <= told & RESTORED
+        facts = self.reference.keys()
+        assert facts <= FACTS, facts - FACTS
+        assert self.ours.keys() <= facts, self.ours.keys() - facts
+        assert self.ours_in_compat.keys() <= facts & RESTORED
 
     def deviations(self, compat: Compat) -> Mapping[str, Ours]:
         """Return what is other under ``compat``."""

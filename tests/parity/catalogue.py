@@ -57,7 +57,7 @@ CATALOGUE: dict[str, tuple[str, ...]] = {
         "gRPC receive limit",
     ),
     "flow control": ("the second request waits for the first",),
-    "request attribute reporter": ("whole answer", "streamed answer"),
+    "request attribute reporter": ("whole response", "streamed response"),
     "session affinity": (
         "filter",
         "scorer",

@@ -14,7 +14,7 @@ _QUEUED = "tests/request_control/test_queued_decision.py"
 _COMPAT = "tests/ext_proc/test_compat.py"
 _OPENAI = "tests/plugins/parsers/test_openai.py"
 _GATEWAY = "tests/integration/test_gateway.py"
-_REPORTS = "tests/ext_proc/test_answer_reports.py"
+_REPORTS = "tests/ext_proc/test_response_reports.py"
 
 SHOWN_BY: Mapping[str, str] = {
     "session affinity: filter": f"{_AFFINITY}::test_a_token_leads_back_to_who_gave_it",
@@ -34,11 +34,11 @@ SHOWN_BY: Mapping[str, str] = {
     "session affinity: header before the agent's identity": (
         f"{_AFFINITY}::test_a_header_that_is_named_first_wins_over_the_agents_identity"
     ),
-    "request attribute reporter: whole answer": (
-        f"{_REPORTS}::test_the_cost_of_a_whole_answer_is_reported"
+    "request attribute reporter: whole response": (
+        f"{_REPORTS}::test_the_cost_of_a_whole_response_is_reported"
     ),
-    "request attribute reporter: streamed answer": (
-        f"{_REPORTS}::test_the_cost_of_a_streamed_answer_is_reported"
+    "request attribute reporter: streamed response": (
+        f"{_REPORTS}::test_the_cost_of_a_streamed_response_is_reported"
     ),
     "well-known: optimized-baseline": _SETUP,
     "well-known: tiered-prefix-cache-cpu": _SETUP,
@@ -59,15 +59,15 @@ SHOWN_BY: Mapping[str, str] = {
         f"{_SCRAPER}::test_scrapes_start_at_once_keep_their_phase_and_start_a_few_together"
     ),
     "data layer: several extractors": (
-        f"{_SCRAPER}::test_the_bugs_of_plugins_stay_with_them_and_are_told_once"
+        f"{_SCRAPER}::test_the_bugs_of_plugins_stay_with_them_and_are_reported_once"
     ),
     "data layer: endpoints come and go": (
         f"{_SCRAPER}::test_endpoints_are_followed_as_they_come_and_go"
     ),
     "data layer: no extractors": f"{_SCRAPER}::test_every_source_has_its_interval",
-    "data layer: HTTP error": f"{_SCRAPER}::test_each_fault_keeps_the_last_page_and_is_told_once",
+    "data layer: HTTP error": f"{_SCRAPER}::test_each_fault_keeps_the_last_page_and_is_logged_once",
     "data layer: an extractor that fails": (
-        f"{_SCRAPER}::test_the_bugs_of_plugins_stay_with_them_and_are_told_once"
+        f"{_SCRAPER}::test_the_bugs_of_plugins_stay_with_them_and_are_reported_once"
     ),
     "data layer: notifications": f"{_WATCHES}::test_objects_and_their_changes_are_reported",
     "data layer: several extractors of notifications": (
@@ -114,14 +114,14 @@ SHOWN_BY: Mapping[str, str] = {
         "::test_an_error_that_no_client_can_be_answered_with_is_a_fault"
     ),
     "response: usage in pieces": (
-        f"{_OPENAI}::test_the_last_usage_is_found_however_the_answer_is_cut"
+        f"{_OPENAI}::test_the_last_usage_is_found_however_the_response_is_cut"
     ),
-    "response: no usage": f"{_OPENAI}::test_an_answer_that_does_not_say_has_no_usage",
+    "response: no usage": f"{_OPENAI}::test_a_response_that_does_not_say_has_no_usage",
     "response: Anthropic's usage adds up": (
         "tests/plugins/parsers/test_anthropic.py::test_usage_of_events_wherever_they_are_cut"
     ),
     "response: size adds up": (
-        "tests/ext_proc/test_answers.py"
+        "tests/ext_proc/test_response_reading.py"
         "::test_without_a_reader_size_and_first_byte_are_still_observed"
     ),
     "response: model name, blank after the colon": (

@@ -81,12 +81,12 @@ def opened(channel: grpc.aio.Channel) -> Any:
     )()
 
 
-def destination_of(answer: object) -> str:
-    """Return where an answer sends the request, which it must."""
-    assert isinstance(answer, ProcessingResponse)
-    assert answer.request_headers is not None
-    assert answer.request_headers.response is not None
-    return _set(answer.request_headers.response.header_mutation)[DESTINATION]
+def destination_of(reply: object) -> str:
+    """Return where a reply sends the request, which it must."""
+    assert isinstance(reply, ProcessingResponse)
+    assert reply.request_headers is not None
+    assert reply.request_headers.response is not None
+    return _set(reply.request_headers.response.header_mutation)[DESTINATION]
 
 
 async def exchange(
@@ -109,66 +109,66 @@ async def exchange(
         await call.write(message(step, metadata))
     await call.done_writing()
     request_id = steps[0].headers.get("x-request-id", "")
-    told = Transcript()
-    while (answer := await call.read()) is not grpc.aio.EOF:
-        assert isinstance(answer, ProcessingResponse)
-        _note(told, answer, names, request_id)
-    told.grpc_status = (await call.code()).name
-    return told
+    transcript = Transcript()
+    while (reply := await call.read()) is not grpc.aio.EOF:
+        assert isinstance(reply, ProcessingResponse)
+        _note(transcript, reply, names, request_id)
+    transcript.grpc_status = (await call.code()).name
+    return transcript
 
 
 def _note(
-    told: Transcript, answer: ProcessingResponse, names: Mapping[str, str], request_id: str
+    transcript: Transcript, reply: ProcessingResponse, names: Mapping[str, str], request_id: str
 ) -> None:
-    if answer.dynamic_metadata is not None:
-        told.metadata = _named(answer.dynamic_metadata.to_dict(), names)
-    if answer.immediate_response is not None:
-        _note_error(told, answer.immediate_response, request_id)
-    elif answer.request_headers is not None:
-        _note_route(told, answer.request_headers, names)
-    elif answer.request_body is not None:
-        told.pieces += (_piece(answer.request_body),)
-    elif answer.request_trailers is not None:
-        told.request_trailers = True
-    elif answer.response_headers is not None:
-        common = answer.response_headers.response
-        told.response_headers = _set(common.header_mutation if common else None)
-    elif answer.response_body is not None:
-        told.response_pieces += (_piece(answer.response_body),)
+    if reply.dynamic_metadata is not None:
+        transcript.metadata = _named(reply.dynamic_metadata.to_dict(), names)
+    if reply.immediate_response is not None:
+        _note_error(transcript, reply.immediate_response, request_id)
+    elif reply.request_headers is not None:
+        _note_route(transcript, reply.request_headers, names)
+    elif reply.request_body is not None:
+        transcript.pieces += (_piece(reply.request_body),)
+    elif reply.request_trailers is not None:
+        transcript.request_trailers = True
+    elif reply.response_headers is not None:
+        common = reply.response_headers.response
+        transcript.response_headers = _set(common.header_mutation if common else None)
+    elif reply.response_body is not None:
+        transcript.response_pieces += (_piece(reply.response_body),)
     else:
-        assert answer.response_trailers is not None
-        told.response_trailers = True
+        assert reply.response_trailers is not None
+        transcript.response_trailers = True
 
 
-def _note_error(told: Transcript, answer: ImmediateResponse, request_id: str) -> None:
-    assert answer.status is not None
-    told.status = int(answer.status.code)
-    headers = _set(answer.headers)
-    told.drop_reason = headers.pop(DROP_REASON, "")
-    told.content_type = headers.pop("content-type", "")
-    told.retry_after = headers.pop("retry-after", "")
+def _note_error(transcript: Transcript, reply: ImmediateResponse, request_id: str) -> None:
+    assert reply.status is not None
+    transcript.status = int(reply.status.code)
+    headers = _set(reply.headers)
+    transcript.drop_reason = headers.pop(DROP_REASON, "")
+    transcript.content_type = headers.pop("content-type", "")
+    transcript.retry_after = headers.pop("retry-after", "")
     named = headers.pop("x-request-id", "")
     assert named in {"", request_id} if request_id else len(named) in {0, 36}
-    told.names_request = bool(named)
+    transcript.names_request = bool(named)
     assert headers == {}
-    told.body = error_of(answer.body, request_id)
+    transcript.body = error_of(reply.body, request_id)
 
 
-def _note_route(told: Transcript, answer: HeadersResponse, names: Mapping[str, str]) -> None:
-    common = answer.response
+def _note_route(transcript: Transcript, reply: HeadersResponse, names: Mapping[str, str]) -> None:
+    common = reply.response
     assert common is not None
     assert common.header_mutation is not None
     headers = _set(common.header_mutation)
-    told.destination = names[headers.pop(DESTINATION)]
-    told.headers = headers
-    told.removed = tuple(sorted(common.header_mutation.remove_headers))
-    told.clears_route_cache = common.clear_route_cache
+    transcript.destination = names[headers.pop(DESTINATION)]
+    transcript.headers = headers
+    transcript.removed = tuple(sorted(common.header_mutation.remove_headers))
+    transcript.clears_route_cache = common.clear_route_cache
 
 
-def _piece(answer: BodyResponse) -> tuple[bytes, bool]:
-    assert answer.response is not None
-    assert answer.response.body_mutation is not None
-    streamed = answer.response.body_mutation.streamed_response
+def _piece(reply: BodyResponse) -> tuple[bytes, bool]:
+    assert reply.response is not None
+    assert reply.response.body_mutation is not None
+    streamed = reply.response.body_mutation.streamed_response
     assert streamed is not None
     return streamed.body, streamed.end_of_stream
 

@@ -48,12 +48,12 @@ NO_ENDPOINTS = "rejected-no-endpoints"
 SATURATED = "rejected-saturated"
 
 # The rows of docs/differences.md that many cases meet.
-SETS_HEADERS = "headers in the answer"
+SETS_HEADERS = "headers in the response"
 TAKES_OFF = "control headers of a client (flow, objective, rewrite, SLO, stages)"
-PIECES = "bodies of answers given back to Envoy"
+PIECES = "bodies of responses given back to Envoy"
 BODY = "error body"
 RETRY_AFTER = "429 and 503"
-NAMES_REQUEST = "id of the request in error answers"
+NAMES_REQUEST = "id of the request in error responses"
 
 
 def pod(index: int, waiting: int, kv_cache_usage: float, *adapters: str, role: str = "") -> Pod:
@@ -84,10 +84,10 @@ def headers_only(headers: Mapping[str, str]) -> tuple[Step, ...]:
     return (Step("request_headers", headers, end=True),)
 
 
-def answer(
+def response(
     headers: Mapping[str, str], *chunks: bytes, trailers: Mapping[str, str] | None = None
 ) -> tuple[Step, ...]:
-    """Return a model server's answer, ended by its last chunk or by trailers."""
+    """Return a model server's response, ended by its last chunk or by trailers."""
     bodies = [Step("response_body", body=each) for each in chunks]
     head = Step("response_headers", {":status": "200", **headers})
     if trailers is not None:
@@ -123,8 +123,8 @@ def routed(address: str, steps: Sequence[Step], body: bytes | None = None) -> Fa
         "removed": (),
         "pieces": ((joined, True),),
     }
-    told = length if body is not None and length.keys() <= sent.keys() else {}
-    ours = {"headers": Ours(told, SETS_HEADERS)}
+    length_header = length if body is not None and length.keys() <= sent.keys() else {}
+    ours = {"headers": Ours(length_header, SETS_HEADERS)}
     if control:
         ours["removed"] = Ours(control, TAKES_OFF)
     return reference, ours
@@ -132,7 +132,7 @@ def routed(address: str, steps: Sequence[Step], body: bytes | None = None) -> Fa
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An answer in the model server's place."""
+    """A response in the model server's place."""
 
     status: int
     code: str
@@ -144,7 +144,7 @@ class Refusal:
 
 def refused(reference: Refusal, ours: Refusal, **rows: str) -> Facts:
     """Return what comes of a request that is refused; ``rows`` are by fact, for what is other."""
-    told: dict[str, object] = {
+    reference_facts: dict[str, object] = {
         "grpc_status": "OK",
         "status": reference.status,
         "drop_reason": reference.reason,
@@ -168,9 +168,9 @@ def refused(reference: Refusal, ours: Refusal, **rows: str) -> Facts:
     if ours.status in {429, 503}:
         others["retry_after"] = Ours("1", RETRY_AFTER)
     for fact, value in (("status", ours.status), ("drop_reason", ours.reason)):
-        if told[fact] != value:
+        if reference_facts[fact] != value:
             others[fact] = Ours(value, rows[fact])
-    return told, others
+    return reference_facts, others
 
 
 def no_candidates(message: str) -> Facts:
@@ -184,7 +184,7 @@ def no_candidates(message: str) -> Facts:
 
 
 def answered(headers: Mapping[str, str], *chunks: bytes, is_streamed: bool) -> Facts:
-    """Return what comes of an answer that ends with its body."""
+    """Return what comes of a response that ends with its body."""
     *pieces, last = [(each, False) for each in chunks]
     ended = (*pieces, (last[0], True))
     whole = ((b"".join(chunks), True),)
@@ -204,7 +204,7 @@ def merged(*facts: Facts) -> Facts:
     """Return several facts as one."""
     reference: dict[str, object] = {}
     ours: dict[str, Ours] = {}
-    for told, others in facts:
-        reference |= told
+    for reference_facts, others in facts:
+        reference |= reference_facts
         ours |= others
     return reference, ours

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from parity.envoy import Step, destination_of, message, opened
-from parity.fixture import HEAD, answer, pod, raw
+from parity.fixture import HEAD, pod, raw, response
 from parity.test_parity import COMPATS
 from parity.worlds import Running, World, Worlds
 from tools.harness.gateway import until
@@ -46,12 +46,12 @@ class Stream:
             await self._call.write(message(step, {}))
 
     async def destination(self) -> str:
-        """Wait for the answer; return where the request goes."""
+        """Wait for the response; return where the request goes."""
         return destination_of(await self._call.read())
 
     async def end(self) -> None:
         """Have the model server answer and the stream end."""
-        await self.send(*answer({}, b"done"))
+        await self.send(*response({}, b"done"))
         await self._call.done_writing()
         while await self._call.read() is not grpc.aio.EOF:
             pass

@@ -36,7 +36,7 @@ async def worlds(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Worl
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("compat", COMPATS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_a_case_comes_out_as_in_the_reference_but_for_what_is_told(
+async def test_a_case_comes_out_as_in_the_reference_but_for_stated_differences(
     case: Case, compat: Compat, worlds: Worlds
 ) -> None:
     running = await worlds.get(case.world, compat)

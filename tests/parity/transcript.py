@@ -1,4 +1,4 @@
-"""The answers to Envoy for one request, as facts that can be compared one by one."""
+"""The replies to Envoy for one request, as facts that can be compared one by one."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ class Transcript:
     grpc_status: str = ""
     """How the EPP ended the stream; "OK" too where Envoy said that it had no more."""
     status: int = 0
-    """Of the answer in the model server's place; 0 if the request is routed."""
+    """Of the response in the model server's place; 0 if the request is routed."""
     drop_reason: str = ""
     content_type: str = ""
     retry_after: str = ""
@@ -34,7 +34,7 @@ class Transcript:
     request_trailers: bool = False
     """Whether they were answered."""
     response_headers: Mapping[str, str] | None = None
-    """Set on the answer; None if its head was not answered."""
+    """Set on the response; None if its head was not answered."""
     response_pieces: Pieces = ()
     response_trailers: bool = False
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -58,7 +58,7 @@ def error_of(body: bytes, request_id: str) -> str | Mapping[str, object]:
     if not body.startswith(b"{"):
         return body.decode()
     error: dict[str, object] = json.loads(body)["error"]
-    told = error.pop("request_id")
-    assert isinstance(told, str)
-    assert told == request_id if request_id else len(told) == 36
+    found = error.pop("request_id")
+    assert isinstance(found, str)
+    assert found == request_id if request_id else len(found) == 36
     return error

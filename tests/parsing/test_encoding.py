@@ -163,7 +163,7 @@ def test_without_a_ratio_only_the_length_counts(name: str) -> None:
     assert decode_whole({"content-encoding": name}, ENCODERS[name](body), limits) == body
 
 
-def test_a_body_above_its_length_is_told_so_and_not_its_ratio() -> None:
+def test_the_error_for_a_body_above_its_length_names_the_length_and_not_the_ratio() -> None:
     limits = BodyLimits(max_decompressed_bytes=10, max_ratio=100)
     with pytest.raises(BodyTooLongError, match="more than 10 bytes") as caught:
         decode_whole({"content-encoding": "gzip"}, gzip.compress(BODY), limits)

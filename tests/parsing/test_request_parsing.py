@@ -9,7 +9,7 @@ import pytest
 
 from epp.observability import Metrics, PluginWatch
 from epp.parsing import NoParserError, ParseError, ParserFailedError, RequestParser, reader_finder
-from epp.parsing.plugins import AnswerReader, HttpCall, Parser
+from epp.parsing.plugins import HttpCall, Parser, ResponseReader
 from epp.scheduling import GuardRails, LLMRequest
 
 
@@ -33,12 +33,14 @@ class Stub(Parser):
 
 
 class Answering(Stub):
-    """Fails to read an answer and to rewrite a body."""
+    """Fails to read a response and to rewrite a body."""
 
     def rewrite(self, request: LLMRequest, body: bytes, model: str) -> bytes | None:
         raise ValueError(model)
 
-    def answer_reader(self, request: LLMRequest, headers: Mapping[str, str]) -> AnswerReader | None:
+    def response_reader(
+        self, request: LLMRequest, headers: Mapping[str, str]
+    ) -> ResponseReader | None:
         raise ValueError(headers)
 
 
@@ -100,7 +102,7 @@ def test_a_parser_after_the_one_of_everything_is_never_asked() -> None:
     ],
     ids=["the path", "the original one", "the forwarded one", "none"],
 )
-def test_the_path_is_the_first_that_is_told(headers: dict[str, str], path: str) -> None:
+def test_the_path_is_the_first_that_is_given(headers: dict[str, str], path: str) -> None:
     parser = Stub("rest")
     make_parser(parser).parse("r", headers, BODY)
     assert [call.path for call in parser.calls] == [path]
@@ -233,7 +235,7 @@ def test_a_parser_that_cannot_rewrite_has_failed() -> None:
     assert errors(metrics) == 1
 
 
-def test_an_answer_that_cannot_be_read_passes_unread() -> None:
+def test_a_response_that_cannot_be_read_passes_unread() -> None:
     metrics = Metrics()
     parsed = make_parser(Answering("p"), metrics=metrics).parse("r", {}, BODY)
     assert parsed.parser is not None
@@ -243,7 +245,7 @@ def test_an_answer_that_cannot_be_read_passes_unread() -> None:
     assert errors(metrics) == 1
 
 
-def test_a_parser_without_answers_is_not_asked_for_any() -> None:
+def test_a_parser_without_responses_is_not_asked_for_any() -> None:
     parsed = make_parser(Stub("p")).parse("r", {}, BODY)
     assert parsed.parser is not None
     assert reader_finder(parsed.parser, parsed.request) is None

@@ -17,7 +17,7 @@ def generate(proto_root: Path, destination: Path) -> None:
     sources = sorted(str(path) for path in proto_root.rglob("*.proto"))
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{proto_root}"]
     command += [f"--python_out={destination}", f"--pyi_out={destination}", *sources]
-    subprocess.run(command, check=True, timeout=15)
+    subprocess.run(command, check=True, timeout=60)
 
 
 def contents(root: Path) -> dict[str, bytes]:

@@ -102,7 +102,7 @@ def director() -> Director:
 DIRECTOR: Final = director()
 
 
-def answer_to(headers: Mapping[str, str]) -> int:
+def response_to(headers: Mapping[str, str]) -> int:
     """Send a request, to its end, and return the status that the client sees."""
     try:
         exchange = DIRECTOR.handle(
@@ -125,7 +125,7 @@ def answer_to(headers: Mapping[str, str]) -> int:
 @example({"x-session-id": "s", "cookie": "chat=s", "session-id": "s"})
 def test_no_plugin_fails_by_what_a_client_sends(headers: Mapping[str, str]) -> None:
     FAULTS.seen.clear()
-    status = answer_to(headers)
+    status = response_to(headers)
     # A mistake of its own that it is told of: an unknown profile, no endpoint under that address.
     assert status == 200 or (status in (400, 429) and "epp-profile" in headers)
     assert FAULTS.seen == []

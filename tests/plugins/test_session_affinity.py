@@ -109,7 +109,7 @@ class Epp:
         return exchange
 
     def send(self, headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-        """Return where each profile went, and the headers that the answer gets."""
+        """Return where each profile went, and the headers that the response gets."""
         exchange = self.begin(headers)
         changes = exchange.response_started(200, {}).items()
         answered = {name: value for name, value in changes if value is not None}
@@ -171,10 +171,10 @@ def test_a_token_leads_back_to_who_gave_it(kind: str) -> None:
     epp = Epp(config_of(kind, TOKENS))
     seen = set()
     for _ in SESSIONS:
-        first, told = epp.send({})
-        assert b64decode(told["x-session-token"]).decode() == first["default"]
+        first, tokens = epp.send({})
+        assert b64decode(tokens["x-session-token"]).decode() == first["default"]
         for _ in range(3):
-            again, told = epp.send(told)
+            again, tokens = epp.send(tokens)
             assert again == first
         seen.add(first["default"])
     assert len(seen) > 1, "or the picker does not choose at all"
@@ -196,13 +196,13 @@ def test_a_session_whose_endpoint_is_gone_goes_on_where_it_went_next(
 ) -> None:
     epp = Epp(config_of(kind, strategy))
     headers = {"x-session-id": "s-1"}
-    first, told = epp.send(headers)
+    first, tokens = epp.send(headers)
     gone = epp.take(first["default"])
-    second, told = epp.send(headers | told)
+    second, tokens = epp.send(headers | tokens)
     assert second != first
     epp.pool.append(gone)  # and it stays there when the first one is back
     for _ in range(5):
-        again, told = epp.send(headers | told)
+        again, tokens = epp.send(headers | tokens)
         assert again == second
 
 
@@ -211,11 +211,11 @@ def test_a_session_whose_endpoint_is_gone_goes_on_where_it_went_next(
 def test_load_alone_never_moves_a_session(kind: str, strategy: str) -> None:
     epp = Epp(config_of(kind, strategy))
     headers = {"x-session-id": "s-1"}
-    first, told = epp.send(headers)
+    first, tokens = epp.send(headers)
     for each in epp.pool:
         if each.name == first["default"]:
             each.load.assume(waiting=1000, running=100, kv_cache_usage=1.0)
-    assert epp.send(headers | told)[0] == first
+    assert epp.send(headers | tokens)[0] == first
 
 
 @BOTH
@@ -225,20 +225,20 @@ def test_with_a_utilization_filter_before_it_a_hot_session_moves_for_good(
 ) -> None:
     epp = Epp(config_of(kind, strategy, before=[BUSY]))
     headers = {"x-session-id": "s-1"}
-    first, told = epp.send(headers)
+    first, tokens = epp.send(headers)
     hot = next(each for each in epp.pool if each.name == first["default"])
     hot.load.assume(waiting=20, running=1, kv_cache_usage=0.5)
-    assert epp.send(headers | told)[0] == first, "as long as it keeps its limit"
+    assert epp.send(headers | tokens)[0] == first, "as long as it keeps its limit"
     hot.load.assume(waiting=21, running=1, kv_cache_usage=0.5)
-    second, told = epp.send(headers | told)
+    second, tokens = epp.send(headers | tokens)
     assert second != first
     hot.load.assume(waiting=0, running=0, kv_cache_usage=0.0)
     for _ in range(5):
-        again, told = epp.send(headers | told)
+        again, tokens = epp.send(headers | tokens)
         assert again == second
     for each in epp.pool:
         each.load.assume(waiting=99, running=1, kv_cache_usage=0.5)
-    assert epp.send(headers | told)[0] == second, "where all are busy it stays"
+    assert epp.send(headers | tokens)[0] == second, "where all are busy it stays"
 
 
 def test_a_session_unused_for_too_long_is_forgotten() -> None:
@@ -340,20 +340,20 @@ def test_decode_and_prefill_are_pinned_apart_by_tokens_of_their_own() -> None:
     epp = stages_with_tokens()
     apart = 0
     for _ in SESSIONS:
-        first, told = epp.send({})
-        assert {name: b64decode(token).decode() for name, token in told.items()} == {
+        first, tokens = epp.send({})
+        assert {name: b64decode(token).decode() for name, token in tokens.items()} == {
             "x-session-token": first["decode"],
             "x-session-token-prefill": first["prefill"],
         }
-        again, told_again = epp.send(told)
-        assert (again, told_again) == (first, told)
+        again, tokens_again = epp.send(tokens)
+        assert (again, tokens_again) == (first, tokens)
         apart += first["decode"] != first["prefill"]
     assert apart, "or one token would do"
 
 
 def test_without_a_prefill_there_is_no_token_of_one() -> None:
-    _, told = stages_with_tokens().send({"x-cached": "1"})
-    assert list(told) == ["x-session-token"]
+    _, tokens = stages_with_tokens().send({"x-cached": "1"})
+    assert list(tokens) == ["x-session-token"]
 
 
 def test_a_profile_that_did_not_run_leaves_its_session_bound() -> None:

@@ -17,7 +17,7 @@ from epp.scheduling import Plugin
 from epp.testing import make_endpoint, make_plugin, make_request, make_state, run_filter
 from epp_plugins import PLUGINS
 from epp_plugins.filters.session_affinity import SessionAffinityFilter
-from epp_plugins.session_tokens import Refusal, SessionTokens
+from epp_plugins.session_tokens import SessionTokens, TokenRefusal
 
 HEADER = "x-session-token"
 KEY, OTHER = b"k" * 32, b"o" * 32
@@ -93,46 +93,62 @@ def test_a_signed_token_has_a_signature_of_128_bits() -> None:
 @pytest.mark.parametrize(
     ("tokens", "token", "want"),
     [
-        pytest.param(SIGNED, "bnMvYg==", Refusal.UNSIGNED, id="unsigned"),
-        pytest.param(SIGNED, signed("ns/b", key=OTHER), Refusal.FORGED, id="of another key"),
+        pytest.param(SIGNED, "bnMvYg==", TokenRefusal.UNSIGNED, id="unsigned"),
+        pytest.param(SIGNED, signed("ns/b", key=OTHER), TokenRefusal.FORGED, id="of another key"),
         pytest.param(
-            SIGNED, signed("ns/b", header="x-other"), Refusal.FORGED, id="of another header"
+            SIGNED, signed("ns/b", header="x-other"), TokenRefusal.FORGED, id="of another header"
         ),
-        pytest.param(SIGNED, signed("ns/b")[:-1], Refusal.FORGED, id="a signature cut off"),
-        pytest.param(SIGNED, signed("ns/b") + "=", Refusal.FORGED, id="a signature padded"),
-        pytest.param(SIGNED, "bnMvYg==.0.", Refusal.FORGED, id="no signature"),
+        pytest.param(SIGNED, signed("ns/b")[:-1], TokenRefusal.FORGED, id="a signature cut off"),
+        pytest.param(SIGNED, signed("ns/b") + "=", TokenRefusal.FORGED, id="a signature padded"),
+        pytest.param(SIGNED, "bnMvYg==.0.", TokenRefusal.FORGED, id="no signature"),
         pytest.param(
-            SIGNED, "bnMvYQ==." + signed("ns/b").partition(".")[2], Refusal.FORGED, id="other name"
+            SIGNED,
+            "bnMvYQ==." + signed("ns/b").partition(".")[2],
+            TokenRefusal.FORGED,
+            id="other name",
         ),
         pytest.param(
             EXPIRING,
             signed("ns/b").replace(".0.", f".{int(NOW) + 99}."),
-            Refusal.FORGED,
+            TokenRefusal.FORGED,
             id="an expiry that was put off",
         ),
-        pytest.param(SIGNED, "bnMvYg==..", Refusal.MALFORMED, id="no expiry"),
-        pytest.param(SIGNED, "bnMvYg==.-1.x", Refusal.MALFORMED, id="a negative expiry"),
-        pytest.param(SIGNED, "bnMvYg==.\u0662.x", Refusal.MALFORMED, id="a digit that is no ASCII"),
-        pytest.param(SIGNED, "bnMvYg==.0.\xe9", Refusal.MALFORMED, id="a signature that is none"),
-        pytest.param(SIGNED, "x" * 1100, Refusal.TOO_LONG, id="too long"),
-        pytest.param(SIGNED, "x" * 1025 + ".0.x", Refusal.TOO_LONG, id="a name that is too long"),
-        pytest.param(PLAIN, "x" * 1025, Refusal.TOO_LONG, id="too long, without a key"),
-        pytest.param(PLAIN, signed("ns/b"), Refusal.MALFORMED, id="signed, without a key"),
-        pytest.param(PLAIN, "?", Refusal.MALFORMED, id="no base64"),
-        pytest.param(PLAIN, "/w==", Refusal.MALFORMED, id="no UTF-8"),
+        pytest.param(SIGNED, "bnMvYg==..", TokenRefusal.MALFORMED, id="no expiry"),
+        pytest.param(SIGNED, "bnMvYg==.-1.x", TokenRefusal.MALFORMED, id="a negative expiry"),
+        pytest.param(
+            SIGNED, "bnMvYg==.\u0662.x", TokenRefusal.MALFORMED, id="a digit that is no ASCII"
+        ),
+        pytest.param(
+            SIGNED, "bnMvYg==.0.\xe9", TokenRefusal.MALFORMED, id="a signature that is none"
+        ),
+        pytest.param(SIGNED, "x" * 1100, TokenRefusal.TOO_LONG, id="too long"),
+        pytest.param(
+            SIGNED, "x" * 1025 + ".0.x", TokenRefusal.TOO_LONG, id="a name that is too long"
+        ),
+        pytest.param(PLAIN, "x" * 1025, TokenRefusal.TOO_LONG, id="too long, without a key"),
+        pytest.param(PLAIN, signed("ns/b"), TokenRefusal.MALFORMED, id="signed, without a key"),
+        pytest.param(PLAIN, "?", TokenRefusal.MALFORMED, id="no base64"),
+        pytest.param(PLAIN, "/w==", TokenRefusal.MALFORMED, id="no UTF-8"),
         pytest.param(
             SessionTokens(HEADER, ignore_unsigned=True),
             "bnMvYg==",
-            Refusal.UNSIGNED,
+            TokenRefusal.UNSIGNED,
             id="unsigned ones are ignored without a key, too",
         ),
-        pytest.param(EXPIRING, signed("ns/b", expiry=str(int(NOW))), Refusal.EXPIRED, id="expired"),
-        pytest.param(EXPIRING, signed("ns/b"), Refusal.EXPIRED, id="from before there was a time"),
+        pytest.param(
+            EXPIRING, signed("ns/b", expiry=str(int(NOW))), TokenRefusal.EXPIRED, id="expired"
+        ),
+        pytest.param(
+            EXPIRING, signed("ns/b"), TokenRefusal.EXPIRED, id="from before there was a time"
+        ),
         pytest.param(
             EXPIRING, signed("ns/b", expiry=str(int(NOW) + 1)), "ns/b", id="the last second"
         ),
         pytest.param(
-            SIGNED, signed("ns/b", expiry=str(int(NOW))), Refusal.EXPIRED, id="of a stricter time"
+            SIGNED,
+            signed("ns/b", expiry=str(int(NOW))),
+            TokenRefusal.EXPIRED,
+            id="of a stricter time",
         ),
     ],
 )
@@ -143,7 +159,7 @@ def test_a_token_means(tokens: SessionTokens, token: str, want: str) -> None:
 @given(st.text(max_size=1200), st.sampled_from([PLAIN, SIGNED, EXPIRING]))
 def test_any_text_is_a_name_or_refused(text: str, tokens: SessionTokens) -> None:
     found = tokens.endpoint_of(text, NOW)
-    assert tokens is PLAIN or isinstance(found, Refusal)
+    assert tokens is PLAIN or isinstance(found, TokenRefusal)
 
 
 @given(st.text(min_size=1, max_size=253), st.sampled_from([PLAIN, SIGNED, EXPIRING]))
@@ -177,7 +193,7 @@ def test_an_ignored_token_is_counted_and_the_request_goes_anywhere(
     assert ignored.reasons == reasons
 
 
-def test_the_answer_has_a_token_that_expires(key_file: Path) -> None:
+def test_the_response_has_a_token_that_expires(key_file: Path) -> None:
     plugin = filter_with(Ignored(), keyFile=str(key_file), ttlSeconds=60)
     head = ResponseHead(200, {})
     plugin.response_headers(make_request(), head, ENDPOINTS[1], make_state())

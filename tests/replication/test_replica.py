@@ -60,7 +60,7 @@ def test_the_other_one_knows_within_a_tick_what_is_in_flight(
     assert b.shared == [0, 0]
 
 
-def test_three_replicas_add_up_and_tell_only_their_own(wire: Wire, clock: Clock) -> None:
+def test_three_replicas_add_up_and_send_only_their_own(wire: Wire, clock: Clock) -> None:
     nodes = [Node(wire, clock, name, incarnation=n) for n, name in enumerate("abc")]
     for count, node in enumerate(nodes, start=1):
         node.start(0, count)
@@ -126,7 +126,7 @@ def test_siblings_whose_plugins_contribute_tell_it_every_tick(wire: Wire, clock:
     assert node.replica.tick() == TICK_SECONDS
 
 
-def test_more_facts_than_one_message_has_are_told_tick_by_tick(wire: Wire, clock: Clock) -> None:
+def test_more_facts_than_one_message_has_are_sent_tick_by_tick(wire: Wire, clock: Clock) -> None:
     class Long(Diary):
         def new_facts(self, max_bytes: int) -> bytes:
             return super().new_facts(max_bytes).ljust(max_bytes) if self.new else b""
@@ -349,7 +349,7 @@ def test_a_server_that_takes_over_a_name_gets_nothing_of_the_former(
     assert (other.load.shared_in_flight, b.shared[0]) == (0, 0)
 
 
-def test_requests_on_an_endpoint_that_has_left_are_told_until_they_end(
+def test_requests_on_an_endpoint_that_has_left_are_reported_until_they_end(
     wire: Wire, clock: Clock, pair: tuple[Node, Node]
 ) -> None:
     a, b = pair
@@ -453,16 +453,16 @@ class Diary(FactSharer):
         self.name = name
         self.known: list[str] = []
         self.new: list[str] = []
-        self.tells = False
+        self.is_sharing = False
 
     def note(self, word: str) -> None:
         self.known.append(word)
-        if self.tells:
+        if self.is_sharing:
             self.new.append(word)
 
-    def start_telling(self) -> None:
-        assert not self.tells
-        self.tells = True
+    def start_sharing(self) -> None:
+        assert not self.is_sharing
+        self.is_sharing = True
 
     def new_facts(self, max_bytes: int) -> bytes:
         new, self.new = self.new, []
@@ -498,7 +498,7 @@ class Part(CrossReplicaContributor):
         self.others.pop(replica, None)
 
 
-def test_facts_are_told_once_and_not_told_again(wire: Wire, clock: Clock) -> None:
+def test_facts_are_sent_once_and_not_passed_on(wire: Wire, clock: Clock) -> None:
     diaries = [Diary(), Diary(), Diary()]
     nodes = [
         Node(wire, clock, name, incarnation=n, plugins=[diary])
@@ -585,15 +585,15 @@ def test_contributions_keep_the_interval_of_the_configuration(wire: Wire, clock:
     part = Part()
     node = Node(wire, clock, "a")
     node.share.use_plugins([part], 0.5)
-    told = []
+    states = []
     for _ in ticks(clock, 1.0):
         part.own += 1
         state = node.share.changes(clock.now, is_whole=False)
-        told += [] if state is None else state.plugins
-    assert len(told) == 2
+        states += [] if state is None else state.plugins
+    assert len(states) == 2
 
 
-def test_what_is_of_the_queues_is_told_by_their_owner_only(wire: Wire, clock: Clock) -> None:
+def test_what_is_of_the_queues_is_sent_by_their_owner_only(wire: Wire, clock: Clock) -> None:
     class OfQueues(Part):
         is_of_queues = True
 
@@ -622,7 +622,7 @@ def test_a_plugin_that_fails_harms_nobody(wire: Wire, clock: Clock) -> None:
     assert other.others == {}
 
 
-def test_the_end_of_a_pool_forgets_what_others_told(
+def test_the_end_of_a_pool_forgets_what_others_sent(
     wire: Wire, clock: Clock, pair: tuple[Node, Node]
 ) -> None:
     a, b = pair

@@ -465,7 +465,7 @@ async def test_one_that_nobody_wants_any_more_takes_no_turn() -> None:
     assert asking.epp.in_flight == 2
 
 
-async def test_one_that_is_refused_is_told_so_in_its_turn() -> None:
+async def test_one_that_is_refused_gets_its_error_in_its_turn() -> None:
     asking = Asking()
     with capture_logs() as lines:
         asking.ask("a", LONG[:-2])

@@ -21,7 +21,7 @@ from tools.harness.request_control import Epp, make_pool
 )
 def test_the_response_has_the_decision_and_the_request_id(pool: list[Endpoint], text: str) -> None:
     epp = Epp(pool)
-    epp.director._live._tells_clients = True
+    epp.director._live._emit_decision_header = True
     routed = epp.handle(request_id="r-7")
     assert routed.wants_response_headers
     headers = routed.response_started(200)

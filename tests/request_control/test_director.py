@@ -127,7 +127,7 @@ def test_a_plugin_that_fails_costs_no_request(method: str, point: str) -> None:
     assert epp.value("request_total", **LABELS) == 1
     assert epp.in_flight == epp.director.in_flight == epp.director.pipeline.open_requests == 0
     assert [line["event"] for line in lines] == [
-        "plugin failed, the request goes on without its answer",
+        "plugin failed, the request goes on without its result",
         "request finished",
     ]
 
@@ -232,7 +232,7 @@ def test_a_refusal_is_counted_and_logged_once(
 
 
 @pytest.mark.parametrize(("status", "is_proven"), [(200, True), (404, False), (None, False)])
-def test_an_answer_with_success_vouches_for_the_model(
+def test_a_response_with_success_vouches_for_the_model(
     status: int | None, *, is_proven: bool
 ) -> None:
     epp = Epp(make_pool())
@@ -331,7 +331,7 @@ def test_what_a_client_chooses_is_cut_in_the_lines_of_its_requests() -> None:
 
 
 @pytest.mark.parametrize(
-    ("objective", "tenant", "told"),
+    ("objective", "tenant", "logged"),
     [
         pytest.param("", "", {}, id="neither"),
         pytest.param("batch", "alice", {"priority": -1, "fairness_id": "alice"}, id="both"),
@@ -340,7 +340,7 @@ def test_what_a_client_chooses_is_cut_in_the_lines_of_its_requests() -> None:
     ],
 )
 def test_the_line_tells_priority_and_flow(
-    objective: str, tenant: str, told: dict[str, str | int]
+    objective: str, tenant: str, logged: dict[str, str | int]
 ) -> None:
     policies = Policies({"batch": -1, "standard": 0})
     served = Epp(make_pool(), policies=policies)
@@ -356,7 +356,7 @@ def test_the_line_tells_priority_and_flow(
     assert [line["event"] for line in lines] == ["request finished", "request refused"]
     for line in lines:
         flow = {key: line[key] for key in ("priority", "fairness_id") if key in line}
-        assert flow == told
+        assert flow == logged
 
 
 def test_a_line_below_the_level_is_not_made() -> None:
@@ -490,17 +490,17 @@ def test_a_header_processor_may_name_the_flow(headers: dict[str, str], expected:
         pytest.param(ValueError("x"), InternalError, "r-1", id="a bug"),
     ],
 )
-def test_what_the_profile_handler_raises_has_its_answer(
+def test_what_the_profile_handler_raises_has_its_response(
     raised: Exception, error: type[RequestError], text: str
 ) -> None:
     epp = Epp(make_pool(), handler=FailingHandler(raised))
-    with capture_logs() as lines, pytest.raises(error, match=text) as answer:
+    with capture_logs() as lines, pytest.raises(error, match=text) as response:
         epp.handle()
     is_fault = error is InternalError
     dropped = error in {AllFilteredError, RequestDroppedError}
     failed = is_fault or error is PluginFailedError
-    assert answer.value.status == (500 if failed else 429 if dropped else 400)
-    assert answer.value.drop_reason == ("rejected-saturated" if dropped else "")
+    assert response.value.status == (500 if failed else 429 if dropped else 400)
+    assert response.value.drop_reason == ("rejected-saturated" if dropped else "")
     assert epp.value("internal_faults_total") == is_fault
     faults = [line for line in lines if line["event"] == "request failed inside the EPP"]
     assert len(faults) == is_fault

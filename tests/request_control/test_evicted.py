@@ -1,4 +1,4 @@
-"""Routed requests that flow control may evict before their answer begins."""
+"""Routed requests that flow control may evict before their response begins."""
 
 import asyncio
 
@@ -70,7 +70,7 @@ async def test_one_that_has_waited_makes_room_too() -> None:
     assert flow.revoked == ["batch"]
 
 
-async def test_an_answer_that_has_begun_is_left_alone() -> None:
+async def test_a_response_that_has_begun_is_left_alone() -> None:
     flow = Flow()
     flow.send("batch").response_started(200)
     flow.epp.ask(request_id="critical")
@@ -91,7 +91,7 @@ async def test_only_what_may_be_evicted_is_kept(headers: dict[str, str], is_on: 
     assert Flow(is_on=is_on).epp.handle(headers=headers).in_flight is None
 
 
-async def test_one_without_a_stream_is_not_told() -> None:
+async def test_one_without_a_stream_is_not_notified() -> None:
     flow = Flow()
     routed = flow.epp.handle(headers=BATCH)
     routed.revoke()

@@ -153,7 +153,7 @@ def test_admitters_refuse_it_like_any_other(keys: ForceKeys) -> None:
 
 def test_the_response_says_that_it_was_forced(keys: ForceKeys) -> None:
     epp = Epp(make_pool(), force_keys=keys)
-    epp.director._live._tells_clients = True
+    epp.director._live._emit_decision_header = True
     routed = epp.handle(headers=forcing("default/b"), request_id="r-7")
     headers = routed.response_started(200)
     routed.close(EndCause.COMPLETED)

@@ -317,7 +317,7 @@ def broken(_: Sequence[Endpoint]) -> Iterator[Endpoint]:
         pytest.param([taking()], None, 0, id="nothing at all"),
     ],
 )
-def test_screeners_see_the_same_and_their_answers_are_intersected(
+def test_screeners_see_the_same_and_their_results_are_intersected(
     choices: list[Callable[[Sequence[Endpoint]], object]], kept: list[int] | None, failed: int
 ) -> None:
     screeners = [NamedScreener(f"s{n}", choose) for n, choose in enumerate(choices)]
@@ -363,7 +363,7 @@ class HeaderSetter(RequestHeaderProcessor, PreRequest, ResponseHeader):
         response.set_headers["x-served-by"] = served_by.name
 
 
-def test_hooks_set_headers_on_the_request_and_on_the_answer() -> None:
+def test_hooks_set_headers_on_the_request_and_on_the_response() -> None:
     plugin = HeaderSetter()
     routed = Epp(make_pool(), plugins=[plugin]).handle()
     assert routed.decision.request_headers == {
@@ -386,7 +386,7 @@ def test_without_plugins_no_header_is_set_and_none_wanted() -> None:
     assert (routed.status, routed.body) == (200, None)
 
 
-def test_the_head_of_an_answer_that_comes_after_the_end_is_shown_to_nobody() -> None:
+def test_the_head_of_a_response_that_comes_after_the_end_is_shown_to_nobody() -> None:
     plugin = HeaderSetter()
     routed = Epp(make_pool(), plugins=[plugin]).handle()
     routed.close(EndCause.CLIENT_DISCONNECT)
@@ -443,7 +443,7 @@ def test_headers_that_are_none_are_their_plugins_fault_and_leave_nothing_reserve
     assert epp.failures("PreRequest", plugin) == 2
 
 
-def test_what_raises_after_the_reservation_gives_it_back_and_tells_the_plugins() -> None:
+def test_what_raises_after_the_reservation_gives_it_back_and_notifies_the_plugins() -> None:
     plugin, recorder = NotingPlugin("noting", []), Mock()
     recorder.decided.side_effect = ZeroDivisionError("a bug of ours")
     epp = Epp(make_pool(), plugins=[plugin], recorder=recorder)

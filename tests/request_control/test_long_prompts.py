@@ -1,4 +1,4 @@
-"""No part of a long prompt stays in memory while its answer is generated."""
+"""No part of a long prompt stays in memory while its response is generated."""
 
 import gc
 import json

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from epp.outlier_detection import HealthState, OutlierDetector, OutlierSettings
-from epp.request_control import AnsweredBy, EndCause, NoServerRespondsError
+from epp.request_control import EndCause, NoServerRespondsError, ResponseSource
 from tools.harness.request_control import Clock, Epp, make_pool
 
 STREAMED = json.dumps({"model": "m", "prompt": "p", "stream": True}).encode()
@@ -37,7 +37,7 @@ def watched() -> tuple[Epp, OutlierDetector, Clock]:
         pytest.param(WHOLE, 500, 0.001, EndCause.ENDED, (1, 1), id="an error"),
         pytest.param(WHOLE, 404, 0.001, EndCause.ENDED, (1, 0), id="the client's error"),
         pytest.param(WHOLE, 200, 1.0, EndCause.CLIENT_DISCONNECT, (1, 1), id="the client left"),
-        pytest.param(WHOLE, None, 1.0, EndCause.CLIENT_DISCONNECT, (1, 1), id="without an answer"),
+        pytest.param(WHOLE, None, 1.0, EndCause.CLIENT_DISCONNECT, (1, 1), id="without a response"),
         pytest.param(WHOLE, None, 1.0, EndCause.EVICTED, (0, 0), id="evicted here"),
         pytest.param(STREAMED, 200, 0.001, EndCause.DRAINED, (0, 0), id="stopped here"),
     ],
@@ -57,10 +57,10 @@ def test_an_end_counts_against_the_server_if_it_says_something_about_it(
     assert routed.endpoint.responses[0 if status is None else status // 100] == 1
 
 
-def test_an_answer_that_the_gateway_made_for_its_own_reasons_blames_no_server() -> None:
+def test_a_response_that_the_gateway_made_for_its_own_reasons_blames_no_server() -> None:
     epp, outliers, _ = watched()
     for routed in [epp.handle(WHOLE) for _ in range(5)]:
-        routed.answered_by = AnsweredBy.GATEWAY
+        routed.response_source = ResponseSource.GATEWAY
         routed.response_started(503)
         routed.close(EndCause.COMPLETED)
         health = outliers.health_of(routed.endpoint)
@@ -68,10 +68,10 @@ def test_an_answer_that_the_gateway_made_for_its_own_reasons_blames_no_server() 
         assert (health.state, health.ended) == (HealthState.HEALTHY, 0)
 
 
-def test_an_answer_that_the_gateway_made_for_the_server_blames_it() -> None:
+def test_a_response_that_the_gateway_made_for_the_server_blames_it() -> None:
     epp, outliers, _ = watched()
     routed = epp.handle(WHOLE)
-    routed.answered_by = AnsweredBy.GATEWAY_FOR_SERVER
+    routed.response_source = ResponseSource.GATEWAY_FOR_SERVER
     routed.response_started(503)
     health = outliers.health_of(routed.endpoint)
     assert health is not None
@@ -79,7 +79,7 @@ def test_an_answer_that_the_gateway_made_for_the_server_blames_it() -> None:
     assert routed.unserved() is None  # others work
 
 
-def test_while_no_server_responds_the_gateways_answer_is_replaced() -> None:
+def test_while_no_server_responds_the_gateways_response_is_replaced() -> None:
     epp, outliers, _ = watched()
     for endpoint, _ in outliers:
         for _ in range(3):
@@ -88,7 +88,7 @@ def test_while_no_server_responds_the_gateways_answer_is_replaced() -> None:
     routed = epp.handle(WHOLE)
     routed.response_started(503)
     assert routed.unserved() is None  # perhaps the server's own
-    routed.answered_by = AnsweredBy.GATEWAY_FOR_SERVER
+    routed.response_source = ResponseSource.GATEWAY_FOR_SERVER
     error = routed.unserved()
     assert isinstance(error, NoServerRespondsError)
     assert str(error) == (
@@ -99,7 +99,7 @@ def test_while_no_server_responds_the_gateways_answer_is_replaced() -> None:
     assert routed.unserved() is None
 
 
-@pytest.mark.parametrize("status", [200, 503, None], ids=["served", "failed", "no answer"])
+@pytest.mark.parametrize("status", [200, 503, None], ids=["served", "failed", "no response"])
 def test_streamed_requests_are_awaited_until_their_response_begins(status: int | None) -> None:
     epp, _, _ = watched()
     routed, whole = epp.handle(STREAMED), epp.handle(WHOLE)

@@ -188,7 +188,7 @@ async def test_requests_it_does_not_apply_to_do_not_speak_for_it() -> None:
     assert notes.count("a attach") == 2  # where it did not apply, until it was disabled
 
 
-async def test_an_answer_after_the_limit_is_ignored() -> None:
+async def test_a_response_after_the_limit_is_ignored() -> None:
     late = Async("a", seconds=9, is_stubborn=True)
     epp = Epp(make_pool(), plugins=[late])
     with capture_logs():

@@ -35,7 +35,7 @@ def test_requests_end_on_the_pipeline_they_began_on() -> None:
     assert epp.in_flight == epp.director.in_flight == 0
 
 
-def test_a_pipeline_tells_once_when_its_last_exchange_has_ended() -> None:
+def test_a_pipeline_notifies_once_when_its_last_exchange_has_ended() -> None:
     ends: list[str] = []
     plugin = NotingPlugin("old", ends)
     epp = Epp(make_pool(), plugins=[plugin])
@@ -55,13 +55,13 @@ def test_a_pipeline_tells_once_when_its_last_exchange_has_ended() -> None:
     assert ends.count("idle") == 1
 
 
-def test_an_idle_pipeline_tells_at_once() -> None:
-    told: list[str] = []
+def test_an_idle_pipeline_notifies_at_once() -> None:
+    events: list[str] = []
     epp = Epp(make_pool())
-    epp.director.pipeline.when_idle(lambda: told.append("never used"))
+    epp.director.pipeline.when_idle(lambda: events.append("never used"))
     epp.handle().close(EndCause.COMPLETED)
-    epp.director.pipeline.when_idle(lambda: told.append("used"))
-    assert told == ["never used", "used"]
+    epp.director.pipeline.when_idle(lambda: events.append("used"))
+    assert events == ["never used", "used"]
 
 
 @pytest.mark.looptime
@@ -69,21 +69,21 @@ def test_an_idle_pipeline_tells_at_once() -> None:
 async def test_a_pending_decision_keeps_its_pipeline(is_cancelled: bool) -> None:
     old = NotingPlugin("old", [])
     epp = Epp(make_pool(), plugins=[Async("a"), old])
-    pending, told = epp.ask(), list[str]()
+    pending, events = epp.ask(), list[str]()
     assert isinstance(pending, PendingDecision)
     pipeline, epp.director.pipeline = epp.director.pipeline, epp.pipeline()
-    pipeline.when_idle(lambda: told.append("idle"))
+    pipeline.when_idle(lambda: events.append("idle"))
     outcomes: list[object] = []
     pending.then(outcomes.append)
     if is_cancelled:
         pending.cancel(EndCause.CLIENT_DISCONNECT)
-        assert told == ["idle"]
+        assert events == ["idle"]
     await asyncio.sleep(1)
     for routed in outcomes:
-        assert told == []
+        assert events == []
         assert isinstance(routed, RoutedRequest)
         routed.close(EndCause.COMPLETED)
-    assert told == ["idle"]
+    assert events == ["idle"]
     assert len(old.ends) == len(outcomes) == (not is_cancelled)
 
 

@@ -164,7 +164,7 @@ def test_a_refused_request_is_counted_under_both_models() -> None:
     assert epp.value("request_error_total", **labels, **common) == 1
 
 
-def test_the_watch_is_told_of_a_decision() -> None:
+def test_the_watch_is_notified_of_a_decision() -> None:
     watch = Outcomes()
     Epp(make_pool(), outcomes=watch).handle()
     assert watch.noted == [0]
@@ -179,7 +179,7 @@ def test_the_watch_is_told_of_a_decision() -> None:
         pytest.param(partial(Epp, make_pool(), handler=FailingHandler()), BODY, 500, id="bug"),
     ],
 )
-def test_the_watch_is_told_the_status_of_a_refusal(
+def test_the_watch_gets_the_status_of_a_refusal(
     make: Callable[..., Epp], body: bytes, status: int
 ) -> None:
     watch = Outcomes()

@@ -1,4 +1,4 @@
-"""Requests in flow control's queues at the director: how a wait ends, and the client's answer."""
+"""Requests in flow control's queues at the director: how a wait ends, and the client's response."""
 
 import asyncio
 
@@ -43,7 +43,7 @@ def graph(request: pytest.FixtureRequest) -> PluginGraph:
     return make_builder().build(load_text(CONFIG % getattr(request, "param", "1G"), "f"))
 
 
-def answer(epp: QueueingEpp, name: str) -> tuple[int, str]:
+def refusal(epp: QueueingEpp, name: str) -> tuple[int, str]:
     error = epp.refused[name]
     return error.status, error.drop_reason
 
@@ -74,7 +74,7 @@ async def test_an_outcome_is_answered(
     epp.ask("it")
     (flow,) = control_of(epp.flow).ledger.bands[0].in_order()
     flow.head.candidate.turn_away(outcome, "the reason", pool_is_empty=pool_is_empty)
-    assert answer(epp, "it") == want
+    assert refusal(epp, "it") == want
     assert str(epp.refused["it"]) == "the reason"
 
 
@@ -95,7 +95,7 @@ async def test_one_more_than_may_wait_is_turned_away(graph: PluginGraph) -> None
     epp = full(graph)
     for name in ("first", "second", "third"):
         epp.ask(name)
-    assert answer(epp, "third") == SATURATED
+    assert refusal(epp, "third") == SATURATED
     assert epp.waiting == 2
 
 
@@ -104,7 +104,7 @@ async def test_a_body_more_than_may_wait_is_turned_away(graph: PluginGraph) -> N
     epp = full(graph)
     epp.ask("first")
     epp.ask("second")
-    assert answer(epp, "second") == SATURATED
+    assert refusal(epp, "second") == SATURATED
     assert control_of(epp.flow).ledger.bands.size_bytes == BODY_BYTES
 
 
@@ -114,7 +114,7 @@ async def test_one_of_the_flow_that_holds_most_gives_way(graph: PluginGraph) -> 
     epp.ask("second", tenant="flood")
     await asyncio.sleep(1)
     epp.ask("other", tenant="modest")
-    assert answer(epp, "second") == SATURATED
+    assert refusal(epp, "second") == SATURATED
     assert str(epp.refused["second"]) == (
         "a limit on waiting requests was reached; after 1.000 s this request was displaced by one"
         " of a flow that uses less of it"
@@ -146,7 +146,7 @@ async def test_one_more_than_may_wait_for_an_empty_pool_is_turned_away(graph: Pl
     epp = QueueingEpp(graph, NOBODY)
     for name in ("first", "second", "third"):
         epp.ask(name)
-    assert answer(epp, "third") == NO_ENDPOINTS
+    assert refusal(epp, "third") == NO_ENDPOINTS
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ async def test_a_request_waits_exactly_for_a_time(
     await asyncio.sleep(seconds - 0.001)
     assert epp.waiting == 1
     await asyncio.sleep(0.002)
-    assert (epp.waiting, answer(epp, "it")) == (0, want)
+    assert (epp.waiting, refusal(epp, "it")) == (0, want)
 
 
 async def test_a_client_that_has_left_is_not_answered(graph: PluginGraph) -> None:
@@ -270,7 +270,7 @@ async def test_an_exception_of_one_request_ends_that_one_and_not_the_session(
     epp.ask("good", tenant="other")
     with capture_logs() as lines:
         await epp.end_one()
-    assert answer(epp, "bad") == INTERNAL
+    assert refusal(epp, "bad") == INTERNAL
     assert (epp.went, epp.waiting) == (["filler-0", "good"], 0)
     assert [line["event"] for line in lines if line["log_level"] == "error"] == [
         "request failed inside the EPP"

@@ -138,7 +138,7 @@ def test_a_parser_that_fails_is_our_fault_each_time() -> None:
     assert epp.handle().request.model == "llama"
 
 
-def test_the_answer_of_a_model_is_read_by_the_parser_of_its_request() -> None:
+def test_the_response_of_a_model_is_read_by_the_parser_of_its_request() -> None:
     routed = Epp(make_pool()).handle()
     assert routed.find_reader is not None
     reader = routed.find_reader({"content-type": "application/json"})

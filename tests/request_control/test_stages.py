@@ -77,7 +77,7 @@ def staged(endpoints: Mapping[str, Endpoint], **stages: list[str]) -> Staged:
     return Staged({name: [endpoints[each] for each in names] for name, names in stages.items()})
 
 
-def test_every_stage_is_reserved_and_the_earlier_ones_until_the_answer_begins() -> None:
+def test_every_stage_is_reserved_and_the_earlier_ones_until_the_response_begins() -> None:
     endpoints = pool()
     handler = staged(endpoints, decode=["decode"], prefill=["prefill"], encode=["encode"])
     routed = Epp(list(endpoints.values()), handler=handler).handle()
@@ -89,7 +89,7 @@ def test_every_stage_is_reserved_and_the_earlier_ones_until_the_answer_begins() 
     assert in_flight(endpoints) == {}
 
 
-def test_a_request_that_ends_without_an_answer_gives_every_stage_back() -> None:
+def test_a_request_that_ends_without_a_response_gives_every_stage_back() -> None:
     endpoints = pool()
     handler = staged(endpoints, decode=["decode"], prefill=["prefill"])
     routed = Epp(list(endpoints.values()), handler=handler).handle()
@@ -116,21 +116,21 @@ def test_a_stage_that_failed_reserves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("picked", "destination", "told"),
+    ("picked", "destination", "sent"),
     [
         pytest.param(["decode"], "", "10.0.0.0:8000", id="one"),
         pytest.param(["decode", "other"], "", "10.0.0.0:8000,10.0.0.3:8000", id="ordered list"),
         pytest.param(["decode"], "10.0.0.0:7000", "10.0.0.0:7000", id="another port"),
     ],
 )
-def test_gateway_is_told_the_picked_endpoints_best_first_or_the_handlers_destination(
-    picked: list[str], destination: str, told: str
+def test_gateway_gets_the_picked_endpoints_best_first_or_the_handlers_destination(
+    picked: list[str], destination: str, sent: str
 ) -> None:
     endpoints = pool()
     handler = staged(endpoints, decode=picked)
     handler.destination = destination
     routed = Epp(list(endpoints.values()), handler=handler).handle()
-    assert routed.decision.destination == told
+    assert routed.decision.destination == sent
     assert in_flight(endpoints) == {"decode": 1}
 
 
@@ -154,7 +154,7 @@ def test_a_fallback_that_served_gets_the_place() -> None:
     assert in_flight(endpoints) == {"other": 1}
 
 
-def test_scores_are_told_by_address_only_when_asked_for() -> None:
+def test_scores_are_reported_by_address_only_when_asked_for() -> None:
     endpoints = pool()
     handler = staged(endpoints, decode=["decode", "other"])
     epp = Epp(list(endpoints.values()), handler=handler)
@@ -164,7 +164,7 @@ def test_scores_are_told_by_address_only_when_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stages", "told"),
+    ("stages", "logged"),
     [
         pytest.param(
             {"decode": ["decode"], "prefill": ["prefill"], "encode": ["encode"]},
@@ -176,13 +176,13 @@ def test_scores_are_told_by_address_only_when_asked_for() -> None:
     ],
 )
 def test_log_line_names_the_other_stages(
-    stages: dict[str, list[str]], told: dict[str, str] | None
+    stages: dict[str, list[str]], logged: dict[str, str] | None
 ) -> None:
     endpoints = pool()
     epp = Epp(list(endpoints.values()), handler=staged(endpoints, **stages))
     with capture_logs() as lines:
         epp.handle().close(EndCause.COMPLETED)
-    assert lines[-1].get("stages") == told
+    assert lines[-1].get("stages") == logged
 
 
 @pytest.mark.parametrize(

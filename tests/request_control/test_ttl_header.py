@@ -17,7 +17,7 @@ def test_it_is_in_milliseconds(text: str | None, seconds: float | None) -> None:
 @pytest.mark.parametrize(
     "text", ["0", "", "-5", "1.5", "1e3", "5s", "86400001", "9" * 5000, "\u0665", " 5"]
 )
-def test_anything_else_is_refused_and_told(text: str) -> None:
+def test_anything_else_is_refused_and_reported(text: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         ttl_of({TTL_HEADER: text})
     assert str(caught.value) == (

@@ -280,7 +280,7 @@ def test_hooks_that_keep_failing_are_turned_off_each_by_itself() -> None:
     assert seen == ["before", "after"] * 4
 
 
-def test_a_failure_is_told_with_its_point_and_its_error() -> None:
+def test_a_failure_is_reported_with_its_point_and_its_error() -> None:
     watcher = Watcher()
     guard = rails(watcher).guard("Admitter", Both())
     guard.failed(StubError("first"), 0.25)

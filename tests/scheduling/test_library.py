@@ -150,10 +150,10 @@ def test_the_example_passes_a_strict_type_checker(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MYPYPATH", str(ROOT))
     options = ["--strict", "--config-file=", f"--cache-dir={tmp_path / 'cache'}"]
-    told, _, status = api.run([*options, "parcels.py", "wrong.py"])
+    output, _, status = api.run([*options, "parcels.py", "wrong.py"])
     assert status == 1
-    assert 'error: "Parcel" has no attribute "weight"' in told
-    assert "Found 1 error in 1 file" in told
+    assert 'error: "Parcel" has no attribute "weight"' in output
+    assert "Found 1 error in 1 file" in output
 
 
 def test_nothing_but_the_standard_library_is_needed() -> None:

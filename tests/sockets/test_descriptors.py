@@ -8,9 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from epp.cli.running import raise_descriptor_limit
-from epp.sockets import Demand, descriptor_limit, open_descriptors, share_out
+from epp.sockets import DescriptorDemand, descriptor_limit, open_descriptors, share_out
 
-DEMAND = Demand(ext_proc=1000, health=200, metrics=50, scrapes=250)
+DEMAND = DescriptorDemand(ext_proc=1000, health=200, metrics=50, scrapes=250)
 
 
 def test_every_purpose_gets_its_demand_and_scrapes_get_the_rest() -> None:
@@ -42,7 +42,7 @@ def test_every_purpose_gets_a_minimum_at_any_limit() -> None:
 
 
 def test_no_purpose_gets_more_than_its_demand() -> None:
-    shares = share_out(0, Demand(ext_proc=1, health=1, metrics=1, scrapes=1))
+    shares = share_out(0, DescriptorDemand(ext_proc=1, health=1, metrics=1, scrapes=1))
     assert (shares.ext_proc, shares.health, shares.metrics, shares.scrapes) == (1, 1, 1, 1)
 
 

@@ -24,7 +24,9 @@ async def opened(**context: Any) -> AsyncIterator[Page]:
             page.on("pageerror", lambda error: faults.append(str(error)))
             page.on(
                 "console",
-                lambda told: faults.append(told.text) if "Content Security" in told.text else None,
+                lambda message: (
+                    faults.append(message.text) if "Content Security" in message.text else None
+                ),
             )
             page.set_default_timeout(30_000)
             yield page

@@ -77,7 +77,7 @@ async def start_prometheus(started: Processes, file: Path) -> str:
     return f"http://127.0.0.1:{port}"
 
 
-async def answers_queries(client: httpx.AsyncClient, url: str) -> None:
+async def responds_to_queries(client: httpx.AsyncClient, url: str) -> None:
     """Wait until Prometheus has read its data: it refuses connections, then answers 503."""
     async with asyncio.timeout(40):
         while True:
@@ -105,8 +105,8 @@ async def start_fake(started: Processes) -> str:
 
 
 async def asked(client: httpx.AsyncClient, url: str, query: str) -> list[dict[str, Any]]:
-    answer = await client.get(f"{url}/api/v1/query", params={"query": query})
-    found: list[dict[str, Any]] = answer.json()["data"]["result"]
+    response = await client.get(f"{url}/api/v1/query", params={"query": query})
+    found: list[dict[str, Any]] = response.json()["data"]["result"]
     return found
 
 
@@ -133,15 +133,15 @@ async def test_a_completion_passes_and_prometheus_counts_it() -> None:
         admin.base_url = httpx.URL(f"http://{address}")
         gateway = await gateway_url(admin)
         body = {"model": "tiny", "prompt": "Hello"}
-        answer = await client.post(f"{gateway}/v1/completions", json=body)
-        assert answer.status_code == 200
-        assert answer.json()["choices"][0]["text"]
+        response = await client.post(f"{gateway}/v1/completions", json=body)
+        assert response.status_code == 200
+        assert response.json()["choices"][0]["text"]
 
         file = await asyncio.to_thread(
             at_hand, folder, metrics_port=ports["metrics"], server=server
         )
         prometheus = await start_prometheus(started, file)
-        await answers_queries(client, prometheus)
+        await responds_to_queries(client, prometheus)
         async with asyncio.timeout(20):
             while not (counted := await asked(client, prometheus, "llm_d_epp_request_total")):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
@@ -163,9 +163,9 @@ async def test_promtool_accepts_the_configuration(tmp_path: Path) -> None:
     checking = await asyncio.create_subprocess_exec(
         find("promtool"), "check", "config", file, stdout=asyncio.subprocess.PIPE
     )
-    told, _ = await checking.communicate()
-    assert checking.returncode == 0, told
-    assert b"SUCCESS: 1 rule files found" in told
+    output, _ = await checking.communicate()
+    assert checking.returncode == 0, output
+    assert b"SUCCESS: 1 rule files found" in output
 
 
 def test_grafana_asks_the_prometheus_of_this_file() -> None:

@@ -103,10 +103,10 @@ class Asked:
     until: float
 
     async def get(self, path: str, **parameters: Any) -> Any:
-        """Return the data of an answer; an error fails the test."""
-        answer = (await self.client.get(f"/api/v1/{path}", params=parameters)).json()
-        assert answer["status"] == "success", (answer["error"], parameters)
-        return answer["data"]
+        """Return the data of a response; an error fails the test."""
+        response = (await self.client.get(f"/api/v1/{path}", params=parameters)).json()
+        assert response["status"] == "success", (response["error"], parameters)
+        return response["data"]
 
     async def has_values(self, expr: str) -> bool:
         """Whether the expression had a value, once at least, since the load began."""

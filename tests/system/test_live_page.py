@@ -311,8 +311,8 @@ async def test_a_thousand_endpoints_fit_on_the_page() -> None:
         ):
             lines = events.aiter_lines()
             await anext(lines)
-            told = json.loads((await anext(lines)).removeprefix("data: "))
-        body = big_snapshot(1000, told["columns"], told["rows"][0], told)
+            snapshot = json.loads((await anext(lines)).removeprefix("data: "))
+        body = big_snapshot(1000, snapshot["columns"], snapshot["rows"][0], snapshot)
         await page.route(
             "**/debug/events",
             lambda route: route.fulfill(body=body, content_type="text/event-stream"),

@@ -1,7 +1,7 @@
 """Third-party HTTP/2 clients: nghttp2's h2load and nghttp, and curl.
 
 They POST gRPC messages from a file to server processes. Whether a call succeeded is told by the
-servers' counters and by the answers, as every gRPC answer has HTTP status 200.
+servers' counters and by the responses, as every gRPC response has HTTP status 200.
 """
 
 import re
@@ -79,20 +79,20 @@ async def metric(running: Running, name: str) -> float:
     return sum(map(float, found))
 
 
-def answers(content: bytes) -> list[str | None]:
-    """The kinds of the ext_proc answers in a response's content."""
+def replies(content: bytes) -> list[str | None]:
+    """The kinds of the ext_proc replies in a response's content."""
     kinds = []
     while content:
         assert content[0] == 0
         size = int.from_bytes(content[1:5], "big")
-        answer = pb.ProcessingResponse.FromString(content[5 : 5 + size])
-        kinds.append(answer.WhichOneof("response"))
+        response = pb.ProcessingResponse.FromString(content[5 : 5 + size])
+        kinds.append(response.WhichOneof("response"))
         content = content[5 + size :]
     return kinds
 
 
 def succeeded(report: str, requests: int) -> None:
-    """h2load must have seen every answer whole."""
+    """h2load must have seen every response whole."""
     expected = f"{requests} total, {requests} started, {requests} done, {requests} succeeded"
     assert f"requests: {expected}, 0 failed, 0 errored, 0 timeout" in report
     assert f"status codes: {requests} 2xx, 0 3xx, 0 4xx, 0 5xx" in report
@@ -107,7 +107,7 @@ def succeeded(report: str, requests: int) -> None:
         pytest.param((300, 2, 20), 500_000, id="half a megabyte each way"),
     ],
 )
-async def test_h2load_gets_every_answer_from_the_bare_transport(
+async def test_h2load_gets_every_response_from_the_bare_transport(
     bare: Running, make_body: MakeBody, load: tuple[int, int, int], body_bytes: int
 ) -> None:
     body = make_body(frames.completion("x" * body_bytes))
@@ -121,7 +121,7 @@ async def test_h2load_gets_every_answer_from_the_bare_transport(
     assert not http2["connection_faults"]
 
 
-async def test_h2load_with_small_windows_gets_every_answer(
+async def test_h2load_with_small_windows_gets_every_response(
     bare: Running, make_body: MakeBody
 ) -> None:
     body = make_body(frames.completion("x" * 100_000))
@@ -144,7 +144,7 @@ async def test_h2load_gets_every_request_routed_by_the_endpoint_picker(
     assert await metric(epp, "request_running") == 0
 
 
-async def test_nghttp_shows_our_settings_the_answers_and_the_status(
+async def test_nghttp_shows_our_settings_the_responses_and_the_status(
     bare: Running, make_body: MakeBody
 ) -> None:
     body = make_body(frames.completion("Hello"))
@@ -171,7 +171,7 @@ async def test_nghttp_is_answered_on_streams_with_padding_and_priorities(
     assert (await counters(bare))["streams_answered"] == 10
 
 
-async def test_nghttp_is_told_431_for_headers_that_need_continuation_and_its_connection_stays(
+async def test_nghttp_gets_431_for_headers_that_need_continuation_and_its_connection_stays(
     bare: Running, make_body: MakeBody
 ) -> None:
     body = make_body(frames.completion("Hello"))
@@ -198,10 +198,10 @@ async def curl_is_answered(target: str, body: Path, folder: Path) -> None:
     assert first.startswith("HTTP/2 200")
     assert "content-type: application/grpc" in first
     assert "grpc-status: 0" in trailers
-    assert answers(content.read_bytes()) == ["request_headers", "request_body"]
+    assert replies(content.read_bytes()) == ["request_headers", "request_body"]
 
 
-async def test_curl_gets_both_answers_and_the_status_in_trailers(
+async def test_curl_gets_both_responses_and_the_status_in_trailers(
     bare: Running, make_body: MakeBody, tmp_path: Path
 ) -> None:
     body = make_body(frames.completion("Hello"))
@@ -218,8 +218,8 @@ async def test_curl_is_routed_by_the_endpoint_picker(
 async def test_curl_gets_415_for_another_content_type_and_the_reason_of_an_unknown_method(
     bare: Running,
 ) -> None:
-    # Without a body: curl 7.88 fails now and then (92) where RST_STREAM NO_ERROR, which follows an
-    # answer that does not wait for the request's end (RFC 9113 §8.1), comes before it has sent it.
+    # Without a body: curl 7.88 fails now and then (92) where RST_STREAM NO_ERROR, which follows a
+    # response that does not wait for the request's end (RFC 9113 §8.1), comes before that is sent.
     curl = ("--http2-prior-knowledge", "-sS", "-i", "-d", "")
     plain = await tools.output("curl", *curl, "-H", "content-type: text/plain", url(bare, LEAN))
     assert plain.startswith("HTTP/2 415")

@@ -37,7 +37,7 @@ def page() -> str:
     RevocationMetrics(metrics.registry, "pool").issued(0)
     FlowMetrics(metrics, "pool").passed(make_request(model="llama"))
     request = metrics.for_request("llama", "llama", "one", 0)
-    request.answer.tokens.observe(7)
+    request.response.tokens.observe(7)
     request.error("BadRequest")
     metrics.attempts.succeeded("llama", make_endpoint("ns/pod"))
     metrics.watch_pool("pool", lambda: [make_endpoint("ns/pod")])

@@ -172,10 +172,10 @@ async def test_a_replica_that_joins_knows_the_prompts_of_the_others(redis: Redis
         await acquainted(made.pickers)
         requests = 10
         for number in range(requests):
-            answer = await client.post(
+            response = await client.post(
                 f"{made.url}/v1/completions", json=body(number, stream=False, max_tokens=2)
             )
-            assert answer.status_code == 200
+            assert response.status_code == 200
         blocks = requests * BLOCKS_OF_A_PROMPT
         for picker in made.pickers:
             await picker.until(BLOCKS, blocks)
@@ -193,10 +193,10 @@ async def test_no_request_is_lost_while_redis_is_away(redis: RedisServer, fault:
         async def ask(first: int) -> None:
             number = first
             while not is_over:
-                answer = await client.post(
+                response = await client.post(
                     f"{made.url}/v1/completions", json=body(number, stream=False, max_tokens=4)
                 )
-                statuses[answer.status_code] += 1
+                statuses[response.status_code] += 1
                 number += 8
 
         async with asyncio.TaskGroup() as tasks:
@@ -245,10 +245,10 @@ async def test_password_and_tls(tmp_path: Path) -> None:
             *("--replica-state-cert-path", f"{tmp_path}/client"),
         )
         async with site(SETTING, QUICK, *options, pickers=2) as made, clients() as client:
-            answer = await client.post(
+            response = await client.post(
                 f"{made.url}/v1/completions", json=body(1, stream=False, max_tokens=2)
             )
-            assert answer.status_code == 200
+            assert response.status_code == 200
             for picker in made.pickers:
                 assert await picker.metric(CONNECTED) == 0
             # The file is read at each connect, so a new password needs no restart.

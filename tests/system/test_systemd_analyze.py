@@ -51,6 +51,6 @@ async def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
 async def test_systemd_names_what_it_does_not_understand(tmp_path: Path) -> None:
     unit = installed("endpoint-picker.service", tmp_path)
     unit.write_text(unit.read_text().replace("ProtectClock=yes", "ProtectClocks=yes"))
-    told = await output("systemd-analyze", "verify", "--man=no", unit)
-    assert "'ProtectClocks'" in told
-    assert "Unknown key" in told
+    report = await output("systemd-analyze", "verify", "--man=no", unit)
+    assert "'ProtectClocks'" in report
+    assert "Unknown key" in report

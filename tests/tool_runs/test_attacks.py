@@ -83,7 +83,7 @@ def test_figures_within_every_aim_miss_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({"honest": Honest(Path([0.05]), Path([0.01]))}, "p50 beyond Envoy alone: 40 ms"),
         ({"honest": Honest(Path([0.01] * 9 + [3.0]), Path([0.01]))}, "p99 beyond Envoy alone"),
@@ -103,8 +103,8 @@ def test_figures_within_every_aim_miss_none() -> None:
         ({"log_faults": ["a traceback"]}, "faults in the log: 1"),
     ],
 )
-def test_a_missed_aim_is_told(changes: dict[str, Any], told: str) -> None:
-    assert any(told in line for line in missed(make_figures(**changes)))
+def test_a_missed_aim_is_reported(changes: dict[str, Any], expected: str) -> None:
+    assert any(expected in line for line in missed(make_figures(**changes)))
 
 
 def test_aims_of_time_are_left_out_on_demand() -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from epp.compiled import IS_COMPILED
 from epp.lab.envoy import Mode
-from epp.lab.results import Verdict
+from epp.lab.results import RatioVerdict
 from tools.bench import compare, result_file
 from tools.bench.gateways import Case, Server
 from tools.bench.in_process import Path as RequestPath
@@ -39,40 +39,42 @@ def made(commit: str = "a" * 40, machine: Machine = MACHINE, **values: list[floa
     )
 
 
-def verdicts(before: list[ResultFile], after: list[ResultFile]) -> dict[str, Verdict]:
+def verdicts(before: list[ResultFile], after: list[ResultFile]) -> dict[str, RatioVerdict]:
     return {each.name: each.verdict for each in compare.differences(before, after)}
 
 
 @pytest.mark.parametrize(
     ("before", "after", "verdict"),
     [
-        pytest.param([1.0, 1.01, 0.99], [1.2, 1.21, 1.19], Verdict.WORSE, id="grew"),
-        pytest.param([1.0, 1.01, 0.99], [0.8, 0.81, 0.79], Verdict.BETTER, id="fell"),
+        pytest.param([1.0, 1.01, 0.99], [1.2, 1.21, 1.19], RatioVerdict.WORSE, id="grew"),
+        pytest.param([1.0, 1.01, 0.99], [0.8, 0.81, 0.79], RatioVerdict.BETTER, id="fell"),
         pytest.param(
-            [1.0, 1.01, 0.99], [1.08, 1.09, 1.07], Verdict.NO_DIFFERENCE, id="in the noise"
+            [1.0, 1.01, 0.99], [1.08, 1.09, 1.07], RatioVerdict.NO_DIFFERENCE, id="in the noise"
         ),
-        pytest.param([1.0, 2.0, 0.5], [1.5, 3.0, 0.7], Verdict.NO_DIFFERENCE, id="wide rounds"),
-        pytest.param([1.0], [1.19], Verdict.NO_DIFFERENCE, id="one reading, in the noise"),
-        pytest.param([1.0], [1.3], Verdict.WORSE, id="one reading, grew"),
+        pytest.param(
+            [1.0, 2.0, 0.5], [1.5, 3.0, 0.7], RatioVerdict.NO_DIFFERENCE, id="wide rounds"
+        ),
+        pytest.param([1.0], [1.19], RatioVerdict.NO_DIFFERENCE, id="one reading, in the noise"),
+        pytest.param([1.0], [1.3], RatioVerdict.WORSE, id="one reading, grew"),
     ],
 )
 def test_what_is_outside_the_noise_is_named(
-    before: list[float], after: list[float], verdict: Verdict
+    before: list[float], after: list[float], verdict: RatioVerdict
 ) -> None:
     assert verdicts([made(cost=before)], [made(cost=after)]) == {"cost": verdict}
 
 
 def test_a_rate_that_grew_is_better_and_cells_of_one_side_are_left_out() -> None:
     before, after = made(rate=[1.0], only_before=[1.0]), made(rate=[1.5], only_after=[1.0])
-    assert verdicts([before], [after]) == {"rate": Verdict.BETTER}
+    assert verdicts([before], [after]) == {"rate": RatioVerdict.BETTER}
 
 
 def test_several_runs_of_a_commit_are_compared_by_their_middles() -> None:
     # Each run is within itself exact, but runs of one commit differ by half.
     before = [made(cost=[1.0, 1.0, 1.0]), made(cost=[1.5, 1.5, 1.5])]
     after = [made(cost=[1.3, 1.3, 1.3]), made(cost=[1.9, 1.9, 1.9])]
-    assert verdicts(before, after) == {"cost": Verdict.NO_DIFFERENCE}
-    assert verdicts(before[:1], after[:1]) == {"cost": Verdict.WORSE}
+    assert verdicts(before, after) == {"cost": RatioVerdict.NO_DIFFERENCE}
+    assert verdicts(before[:1], after[:1]) == {"cost": RatioVerdict.WORSE}
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ MANY = replace(FEW, cpu_us=(387.5,), requests_per_second=64.0)
 """With 16/s 950 us each are 15.2 ms a second, with 64/s 387.5 us are 24.8: 200 us more each."""
 
 
-def test_what_a_request_costs_is_told_from_what_being_loaded_costs() -> None:
+def test_what_a_request_costs_is_told_apart_from_what_being_loaded_costs() -> None:
     split = matrix.Split.of(FEW, MANY)
     assert split is not None
     assert split.request_us == pytest.approx(200)

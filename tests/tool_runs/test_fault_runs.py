@@ -61,7 +61,7 @@ async def test_a_fault_run_leaves_nothing_behind(gateway: FaultGateway, name: st
     assert live_objects() == {}
 
 
-async def test_a_request_that_stays_open_is_told_of(gateway: FaultGateway) -> None:
+async def test_a_request_that_stays_open_is_reported(gateway: FaultGateway) -> None:
     request = make_request(1, Random(1), hold="headers")
     async with connected(gateway.port) as connection:
         await connection.send(request.head + request.body)
@@ -77,15 +77,15 @@ async def test_a_request_that_stays_open_is_told_of(gateway: FaultGateway) -> No
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "expected"),
     [
         pytest.param(Fault.CLOSE_BEFORE_HEADERS, "answered 503", id="another status"),
-        pytest.param(Fault.ANSWER_MID_UPLOAD, "answered 413", id="another body"),
+        pytest.param(Fault.RESPONSE_MID_UPLOAD, "answered 413", id="another body"),
     ],
 )
-async def test_an_answer_that_is_not_the_right_one_is_told_of(
-    gateway: FaultGateway, fault: Fault, told: str
+async def test_a_response_that_is_not_the_right_one_is_reported(
+    gateway: FaultGateway, fault: Fault, expected: str
 ) -> None:
-    assert told in await asked(gateway.port, make_request(2, Random(2), fault=fault))
+    assert expected in await asked(gateway.port, make_request(2, Random(2), fault=fault))
     assert await asked(gateway.port, make_request(3, Random(2))) == ""
     assert await gateway.wrongs() == []

@@ -20,7 +20,7 @@ async def keep_asking(pool: Simulated, who: str, size: Size, rng: Random) -> Non
     """Send one request after the other, of half to one and a half times ``size``."""
     while True:
         factor = rng.uniform(0.5, 1.5)
-        await pool.ask(who, Size(int(size.prompt * factor), int(size.answer * factor)))
+        await pool.ask(who, Size(int(size.prompt * factor), int(size.response * factor)))
 
 
 def closed_loops(clients: Mapping[str, int], sizes: Mapping[str, Size]) -> list[Served]:
@@ -43,7 +43,7 @@ def test_saturated_tenants_get_tokens_by_their_weights() -> None:
     served = closed_loops(dict.fromkeys(WEIGHTS, 40), SIZES)
     tokens: Counter[str] = Counter()
     for each in served:
-        tokens[each.who] += each.size.prompt + each.size.answer
+        tokens[each.who] += each.size.prompt + each.size.response
     shares = {who: tokens[who] / tokens.total() for who in WEIGHTS}
     assert shares == pytest.approx(
         {who: weight / sum(WEIGHTS.values()) for who, weight in WEIGHTS.items()}, rel=0.05

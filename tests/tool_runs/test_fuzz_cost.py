@@ -77,7 +77,7 @@ def test_random_inputs_reach_what_they_are_meant_to_reach() -> None:
     reached = Counter[str]()
     for tape in cost.inputs(0, 300):
         made = cost.call(tape)
-        reached["answer" if made.answer else "request"] += 1
+        reached["response" if made.response else "request"] += 1
         reached[made.configuration] += 1
         reached["long"] += len(made.body) > 60_000
         reached["long header"] += any(len(value) > 50_000 for value in made.headers.values())

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pytest
 
 from epp.parsing import ParsedRequest, Usage
-from tools.fuzz import answers, parsers, request_bodies, seeds
+from tools.fuzz import parsers, request_bodies, responses, seeds
 
 INPUTS = 1200
 
@@ -33,8 +33,8 @@ def test_inputs_that_the_fuzzer_begins_with_pass() -> None:
 
 def test_random_inputs_reach_what_they_are_meant_to_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     reached = Counter[str]()
-    check_request, check_reader = request_bodies.check_request, answers.check_reader
-    check_names = answers.check_names
+    check_request, check_reader = request_bodies.check_request, responses.check_reader
+    check_names = responses.check_names
 
     def request(path: str, headers: Mapping[str, str], body: bytes) -> ParsedRequest | None:
         reading = check_request(path, headers, body)
@@ -52,8 +52,8 @@ def test_random_inputs_reach_what_they_are_meant_to_reach(monkeypatch: pytest.Mo
         return passed
 
     monkeypatch.setattr(request_bodies, "check_request", request)
-    monkeypatch.setattr(answers, "check_reader", reader)
-    monkeypatch.setattr(answers, "check_names", names)
+    monkeypatch.setattr(responses, "check_reader", reader)
+    monkeypatch.setattr(responses, "check_names", names)
     run(parsers.inputs(0, INPUTS))
     run(seeds.of_parsers())
     assert reached["refused"] > 50
@@ -61,12 +61,12 @@ def test_random_inputs_reach_what_they_are_meant_to_reach(monkeypatch: pytest.Mo
     for path in request_bodies.PATHS:
         if path not in {"/v1/generate", ""}:  # SGLang has no such path; an empty one is a default
             assert reached[f"read {path}"], path
-    for path in answers.PATHS:
+    for path in responses.PATHS:
         assert reached[f"usage {path}"], path
 
 
 @pytest.mark.parametrize(
-    ("answer", "prompt_tokens"),
+    ("response", "prompt_tokens"),
     [
         pytest.param(
             b'{"usage":{"prompt_tokens":1},"x":{"usage":{"prompt_tokens":2}}}', 2, id="the last"
@@ -78,8 +78,8 @@ def test_random_inputs_reach_what_they_are_meant_to_reach(monkeypatch: pytest.Mo
     ],
 )
 def test_what_usage_is_compared_with_is_found_by_itself(
-    answer: bytes, prompt_tokens: int | None
+    response: bytes, prompt_tokens: int | None
 ) -> None:
-    *_, last = (None, *answers._usages(answers._pairs(answer)))
-    counted = None if last is None else answers._counted(last)
+    *_, last = (None, *responses._usages(responses._pairs(response)))
+    counted = None if last is None else responses._counted(last)
     assert (None if counted is None else counted.prompt_tokens) == prompt_tokens

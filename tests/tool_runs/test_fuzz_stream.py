@@ -10,7 +10,7 @@ from tools.fuzz import stream
 from tools.harness.ext_proc import Mode
 from tools.harness.judge import JudgingEnvoy
 
-_TOLD = ("request_headers", "request_body", "response_headers", "response_body")
+_KINDS = ("request_headers", "request_body", "response_headers", "response_body")
 INPUTS = 300
 
 
@@ -27,8 +27,8 @@ def run(inputs: Iterator[bytes]) -> Iterator[JudgingEnvoy]:
 def test_nothing_that_envoy_sends_breaks_a_stream(seed: int) -> None:
     answered = Counter[str]()
     for envoy in run(stream.inputs(seed, INPUTS)):
-        answers = map(pb.ProcessingResponse.FromString, envoy.line.received)
-        answered.update(str(answer.WhichOneof("response")) for answer in answers)
+        responses = map(pb.ProcessingResponse.FromString, envoy.line.received)
+        answered.update(str(response.WhichOneof("response")) for response in responses)
     for side in ("request", "response"):
         for part in ("headers", "body", "trailers"):
             assert answered[f"{side}_{part}"]
@@ -40,7 +40,7 @@ def test_streams_as_they_should_be_are_answered_to_the_end() -> None:
         assert envoy.modes is not None
         is_refused = Mode.GRPC in envoy.modes
         assert envoy.immediate == is_refused
-        assert envoy.told == dict.fromkeys(_TOLD, 1) | {"response_body": 3}
+        assert envoy.sent == dict.fromkeys(_KINDS, 1) | {"response_body": 3}
         last = pb.ProcessingResponse.FromString(envoy.line.received[-1])
         assert last.WhichOneof("response") == (
             "immediate_response" if is_refused else "response_body"

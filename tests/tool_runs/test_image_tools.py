@@ -16,7 +16,7 @@ def test_missing_programs_are_named_by_their_debian_packages(
         check()
 
 
-def test_a_user_who_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_who_is_not_root_gets_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", str)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(BuildError, match="root is needed"):

@@ -8,14 +8,14 @@ import pytest
 from epp.lab.envoy import Mode
 from tools.faults import changes, files, frozen, lifecycle, waiting, workers
 from tools.faults.processes import Setting
-from tools.faults.traffic import Answer, Kind, Verdict
-from tools.faults.trial import Outcome, Pace, Scenario
+from tools.faults.traffic import Kind, Response, Verdict
+from tools.faults.trial import Pace, Scenario, TrialOutcome
 
 FULL_DUPLEX, LEAN = Setting(Mode.FULL_DUPLEX), Setting(Mode.LEAN)
 FAIL_OPEN = Setting(Mode.ADAPTIVE, fail_open=True)
 CHECKED = Setting(Mode.LEAN, health_check=True)
 EACH_MODE = Setting(Mode.LEAN, others=(Mode.ADAPTIVE, Mode.FULL_DUPLEX))
-# Long answers take 3 s, which a picker with so short a drain is sure to end within.
+# Long responses take 3 s, which a picker with so short a drain is sure to end within.
 SMALL = Pace(requests=60, rate=40.0, long_tokens=60, drain="0.2s", changes=4)
 
 
@@ -43,7 +43,7 @@ SMALL = Pace(requests=60, rate=40.0, long_tokens=60, drain="0.2s", changes=4)
 async def test_every_promise_is_kept_while_requests_are_under_way(
     scenario: Scenario, setting: Setting
 ) -> None:
-    outcome: Outcome = await scenario(setting, SMALL)
+    outcome: TrialOutcome = await scenario(setting, SMALL)
     assert outcome.broken == []
     assert sum(outcome.verdicts.values()) > 0
 
@@ -90,17 +90,17 @@ STREAM, WHOLE = Kind("stream", 2, stream=True), Kind("whole", 2, stream=False)
         "refused",
         "refusal cut off",
         "another status",
-        "no answer",
+        "no response",
         "stream",
         "stream without its first event",
         "stream without its end",
         "stream of nothing",
     ],
 )
-def test_an_answer_is_judged_by_what_is_in_it(
+def test_a_response_is_judged_by_what_is_in_it(
     kind: Kind, status: int, body: str, is_complete: bool, verdict: Verdict
 ) -> None:
-    answer = Answer()
-    answer.on_headers(status, {})
-    answer.on_body(body.encode())
-    assert answer.verdict(kind, is_complete=is_complete) is verdict
+    response = Response()
+    response.on_headers(status, {})
+    response.on_body(body.encode())
+    assert response.verdict(kind, is_complete=is_complete) is verdict

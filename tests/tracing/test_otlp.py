@@ -8,15 +8,16 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event as SdkEvent
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
+from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags, TraceState
+from opentelemetry.trace import SpanKind as SdkKind
 
 from epp.tracing.otlp import export_request
-from epp.tracing.span import Event, Kind, Span
+from epp.tracing.span import Span, SpanEvent, SpanKind
 
 KINDS = {
-    Kind.INTERNAL: SpanKind.INTERNAL,
-    Kind.SERVER: SpanKind.SERVER,
-    Kind.CLIENT: SpanKind.CLIENT,
+    SpanKind.INTERNAL: SdkKind.INTERNAL,
+    SpanKind.SERVER: SdkKind.SERVER,
+    SpanKind.CLIENT: SdkKind.CLIENT,
 }
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 number = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -42,11 +43,11 @@ spans = st.builds(
     is_parent_remote=st.booleans(),
     state=st.sampled_from(["", "vendor=1", "a=1,b=2"]),
     name=text.filter(bool),
-    kind=st.sampled_from(Kind),
+    kind=st.sampled_from(SpanKind),
     began_ns=nanoseconds,
     ended_ns=nanoseconds,
     attributes=attributes,
-    events=st.lists(st.builds(Event, name=text, at_ns=nanoseconds), max_size=2).map(tuple),
+    events=st.lists(st.builds(SpanEvent, name=text, at_ns=nanoseconds), max_size=2).map(tuple),
     error=text,
 ).filter(lambda span: bool(span.parent_id) or not span.is_parent_remote)
 
@@ -93,7 +94,7 @@ def test_a_request_is_that_of_the_sdks_encoder(
 
 
 def test_half_a_character_is_replaced() -> None:
-    span = Span("1" * 32, "2" * 16, "", False, "", "s", Kind.SERVER, 1, 2, {"model": "a\ud83d"})
+    span = Span("1" * 32, "2" * 16, "", False, "", "s", SpanKind.SERVER, 1, 2, {"model": "a\ud83d"})
     decoded = ExportTraceServiceRequest.FromString(export_request([span], {}, "s", "1"))
     (attribute,) = decoded.resource_spans[0].scope_spans[0].spans[0].attributes
     assert attribute.value.string_value == "a?"

@@ -13,7 +13,7 @@ from epp.scheduling import (
 )
 from epp.tracing.recording import CallSite, PluginCall
 from epp.tracing.request_trace import RequestTrace
-from epp.tracing.span import Kind, Span
+from epp.tracing.span import Span, SpanKind
 from epp.tracing.spans import spans_of
 from tracing.builders import make_trace
 
@@ -154,7 +154,7 @@ def test_a_request_without_a_body_to_the_end_is_one_span() -> None:
     trace.request_id = "r-1"
     trace.attributes["llm_d.epp.outcome"] = "client-disconnect"
     (span,) = spans_of(trace, random.Random(1))
-    assert (span.name, span.kind, span.parent_id) == ("gateway.request", Kind.SERVER, "")
+    assert (span.name, span.kind, span.parent_id) == ("gateway.request", SpanKind.SERVER, "")
     assert span.attributes == {
         "gen_ai.request.id": "r-1",
         "llm_d.epp.outcome": "client-disconnect",

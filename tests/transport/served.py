@@ -10,8 +10,8 @@ async def assert_serves(port: int) -> None:
     """Assert that a new connection is served."""
     async with connected(port) as client:
         client.send(call(1, b"hello"))
-        answer = await client.answer(1)
-        assert (answer.messages, answer.status) == ([b"hello"], 0)
+        response = await client.response(1)
+        assert (response.messages, response.status) == ([b"hello"], 0)
 
 
 def only_connection(served: Serving) -> ConnectionProtocol:

@@ -98,7 +98,7 @@ def test_any_byte_answers_a_ping_and_silence_ends_the_connection() -> None:
     assert kept.until_due() == (60, TimerAction.PING)
     assert kept.tick(1) is TimerAction.NOTHING
     assert kept.until_due() == (59, TimerAction.PING)
-    assert kept.until_due() == (20, TimerAction.NO_ANSWER)
+    assert kept.until_due() == (20, TimerAction.NO_RESPONSE)
 
 
 def test_frame_with_enough_progress_gets_another_period() -> None:
@@ -145,7 +145,7 @@ def test_shutdown_is_limited_once_and_keepalive_continues() -> None:
     kept.time.shutting_down()  # is no new one
     assert kept.until_due() == (SHORT_PATIENCE_TICKS - 1, TimerAction.LIMIT)
     assert kept.until_due() == (57, TimerAction.PING)
-    assert kept.until_due() == (20, TimerAction.NO_ANSWER)
+    assert kept.until_due() == (20, TimerAction.NO_RESPONSE)
 
 
 def test_closing_waits_for_a_peer_that_reads() -> None:
@@ -175,7 +175,7 @@ def test_actions_that_are_timeouts() -> None:
         TimerAction.NO_PREFACE,
         TimerAction.SLOW_FRAME,
         TimerAction.NOT_READ,
-        TimerAction.NO_ANSWER,
+        TimerAction.NO_RESPONSE,
     }
 
 

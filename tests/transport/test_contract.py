@@ -69,13 +69,13 @@ def test_messages_are_answered_at_once_in_order(rig: Rig) -> None:
     rig.run(test)
 
 
-def test_answers_are_sent_later_while_the_call_waits(rig: Rig) -> None:
-    def answer(handler: Handler, data: bytes) -> None:
+def test_responses_are_sent_later_while_the_call_waits(rig: Rig) -> None:
+    def respond(handler: Handler, data: bytes) -> None:
         later(handler.stream.send, data + b"1")
         later(handler.stream.send, data + b"2")
 
     async def test() -> None:
-        async with rig.serving(answer) as service:
+        async with rig.serving(respond) as service:
             call = service.talk()
             for data in (b"a", b"b"):
                 await call.write(data)
@@ -110,14 +110,14 @@ def test_handler_ends_the_stream_after_what_it_sent(rig: Rig, when: str, code: S
         handler.stream.send(b"ignored")
         handler.stream.finish(StatusCode.INTERNAL)
 
-    def answer(handler: Handler, _: bytes) -> None:
+    def respond(handler: Handler, _: bytes) -> None:
         if when == "later":
             later(end, handler)
         else:
             end(handler)
 
     async def test() -> None:
-        async with rig.serving(answer) as service:
+        async with rig.serving(respond) as service:
             call = service.talk()
             await call.write(b"a")
             assert await call.read() == b"last"
@@ -230,14 +230,14 @@ def test_large_messages_of_several_streams_pass_at_once(rig: Rig) -> None:
 def test_paused_stream_blocks_its_client_and_no_other(rig: Rig) -> None:
     sent = [bytes((number,)) * (256 * KIB) for number in range(64)]
 
-    def answer(handler: Handler, data: bytes) -> None:
+    def respond(handler: Handler, data: bytes) -> None:
         if data == b"pause":
             handler.stream.pause_reading()
         if len(data) < KIB:
             echo(handler, data)
 
     async def test() -> None:
-        async with rig.serving(answer) as service:
+        async with rig.serving(respond) as service:
             paused, other = service.talk(), service.talk()
             await paused.write(b"pause")
             assert await paused.read() == b"pause"
@@ -265,12 +265,12 @@ def test_paused_stream_blocks_its_client_and_no_other(rig: Rig) -> None:
 
 @pytest.mark.parametrize("when", ["it ends", "its client leaves"])
 def test_paused_stream_may_end(rig: Rig, when: str) -> None:
-    def answer(handler: Handler, _: bytes) -> None:
+    def respond(handler: Handler, _: bytes) -> None:
         handler.stream.pause_reading()
         echo(handler, b"paused")
 
     async def test() -> None:
-        async with rig.serving(answer) as service:
+        async with rig.serving(respond) as service:
             call = service.talk()
             await call.write(b"a")
             assert await call.read() == b"paused"
@@ -294,8 +294,8 @@ def test_streams_are_concurrent(rig: Rig, count: int) -> None:
             calls = [service.talk() for _ in range(count)]
             for n, call in enumerate(calls):
                 await call.write(str(n).encode())
-            answers = await asyncio.gather(*(call.read() for call in calls))
-            assert answers == [str(n).encode() for n in range(count)]
+            responses = await asyncio.gather(*(call.read() for call in calls))
+            assert responses == [str(n).encode() for n in range(count)]
             assert len(service.handlers) == count
             for call in calls:
                 await call.done_writing()
@@ -307,13 +307,13 @@ def test_streams_are_concurrent(rig: Rig, count: int) -> None:
 
 
 def test_failing_handler_ends_its_own_stream_only(rig: Rig) -> None:
-    def answer(handler: Handler, data: bytes) -> None:
+    def respond(handler: Handler, data: bytes) -> None:
         if data == b"bad":
             raise ZeroDivisionError
         handler.stream.send(data)
 
     async def test() -> None:
-        async with rig.serving(answer) as service:
+        async with rig.serving(respond) as service:
             good, bad = service.talk(), service.talk()
             await good.write(b"1")
             assert await good.read() == b"1"
@@ -383,7 +383,7 @@ def test_slow_reader_makes_the_stream_unwritable_until_it_reads(rig: Rig, when: 
             handler.stream.send(b"x" * MIB)
         seen.append(handler.stream.is_writable)
 
-    def answer(handler: Handler, _: bytes) -> None:
+    def respond(handler: Handler, _: bytes) -> None:
         if when == "later":
             later(flood, handler)
         else:
@@ -396,7 +396,7 @@ def test_slow_reader_makes_the_stream_unwritable_until_it_reads(rig: Rig, when: 
             handler.stream.send(b"more")
 
     async def test() -> None:
-        async with rig.serving(answer, on_writable=go_on) as service:
+        async with rig.serving(respond, on_writable=go_on) as service:
             call = service.talk()
             await call.write(b"a")
             assert await call.read() == b"x" * MIB
@@ -439,10 +439,12 @@ def test_client_that_abandons_a_full_stream_resets_it(rig: Rig) -> None:
 # --- aborts ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("when", ["before a message", "before the answer", "during the answers"])
+@pytest.mark.parametrize(
+    "when", ["before a message", "before the response", "during the responses"]
+)
 def test_cancelled_call_resets_its_handler_once(rig: Rig, when: str) -> None:
     async def test() -> None:
-        on_message = echo if when == "during the answers" else nothing
+        on_message = echo if when == "during the responses" else nothing
         # grpc.aio may report a half-close just before the cancel: it must not end the stream.
         async with rig.serving(on_message, on_half_closed=nothing) as service:
             neighbour = service.talk()
@@ -452,9 +454,9 @@ def test_cancelled_call_resets_its_handler_once(rig: Rig, when: str) -> None:
             if when != "before a message":
                 await call.write(b"a")
             handler = await service.newly_opened.get()
-            if when == "before the answer":
+            if when == "before the response":
                 await handler.got_message.wait()
-            if when == "during the answers":
+            if when == "during the responses":
                 await call.read()
             call.cancel()
             await handler.was_reset.wait()
@@ -524,15 +526,15 @@ def test_lost_connection_resets_every_open_stream(rig: Rig) -> None:
 # --- deadlines ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("answers", [0, 1])
-def test_deadline_ends_the_call_of_an_idle_handler(rig: Rig, answers: int) -> None:
+@pytest.mark.parametrize("responses", [0, 1])
+def test_deadline_ends_the_call_of_an_idle_handler(rig: Rig, responses: int) -> None:
     async def test() -> None:
-        on_message = echo if answers else nothing
+        on_message = echo if responses else nothing
         async with rig.serving(on_message, on_half_closed=nothing) as service:
             call = service.talk(timeout=0.3)
             await call.write(b"a")
             messages, code = await all_of(call)
-            assert (len(messages), code) == (answers, grpc.StatusCode.DEADLINE_EXCEEDED)
+            assert (len(messages), code) == (responses, grpc.StatusCode.DEADLINE_EXCEEDED)
             handler = await service.newly_opened.get()
             await handler.was_reset.wait()
             handler.stream.send(b"ignored")

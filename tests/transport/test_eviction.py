@@ -75,7 +75,7 @@ async def full(
 async def test_new_connection_is_served_and_the_idlest_one_is_drained() -> None:
     async with full(3, Echo) as (served, clients):
         clients[0].send(call(1, b"not idle"))
-        assert (await clients[0].answer(1)).status == 0
+        assert (await clients[0].response(1)).status == 0
         protocols(served)[1].tick()
         protocols(served)[2].tick()
         protocols(served)[2].tick()  # a second longer without a stream
@@ -102,7 +102,7 @@ async def test_stream_in_flight_is_served_on_a_draining_connection() -> None:
     async with full(1, Echo) as (served, (client,)), connected(served.port) as new:
         await new.round_trip()
         client.send(call(1, b"on its way"))
-        assert (await client.answer(1)).messages == [b"on its way"]
+        assert (await client.response(1)).messages == [b"on its way"]
 
 
 async def test_client_that_ignores_the_drain_is_closed() -> None:
@@ -314,7 +314,7 @@ def test_unfinished_handshakes_do_not_block_other_clients(run: Run) -> None:
                 stuck[-1].send(b"\x16\x03\x01")
             async with connected(port, tls=trusted) as client:
                 client.send(call(1, b"hello"))
-                assert (await client.answer(1)).messages == [b"hello"]
+                assert (await client.response(1)).messages == [b"hello"]
                 figures = server.port_statistics()
                 assert figures.connections <= 4
                 assert (figures.evicted, figures.refused) == (17, 0)

@@ -9,9 +9,9 @@ import pytest
 from epp.transport import GrpcLimits, TransportSettings
 from epp.transport.http2 import ConnectionLimits
 from tools.harness.raw_client import (
-    Answer,
     Echo,
     RawClient,
+    Response,
     call,
     connected,
     data,
@@ -38,27 +38,27 @@ async def talking(
     async with serving(settings=settings) as served, connected(served.port) as client:
         yield client, served.handlers
         client.send(call(1001, b"still here"))
-        answer = await client.answer(1001)
-        assert (answer.messages, answer.status) == ([b"still here"], 0)
+        response = await client.response(1001)
+        assert (response.messages, response.status) == ([b"still here"], 0)
         assert client.goaways == []
         assert served.server.open_streams == 0
 
 
 async def answered(
     *frames: bytes, settings: TransportSettings | None = None
-) -> tuple[Answer, list[Echo]]:
-    """Return the answer to ``frames`` on stream 1."""
+) -> tuple[Response, list[Echo]]:
+    """Return the response to ``frames`` on stream 1."""
     async with talking(settings) as (client, handlers):
         client.send(*frames)
-        await client.answer(1)
+        await client.response(1)
         await client.round_trip()
         return client.streams[1], handlers[:1]
 
 
-def assert_failed(answer: Answer, code: int, *, was_ended: bool = True) -> None:
+def assert_failed(response: Response, code: int, *, was_ended: bool = True) -> None:
     """Assert that trailers ended the call, with RST NO_ERROR if the client had not ended it."""
-    assert (answer.status, answer.is_ended) == (code, True)
-    assert answer.reset == (None if was_ended else 0)
+    assert (response.status, response.is_ended) == (code, True)
+    assert response.reset == (None if was_ended else 0)
 
 
 async def test_message_may_arrive_byte_by_byte() -> None:
@@ -70,34 +70,34 @@ async def test_message_may_arrive_byte_by_byte() -> None:
             client.send(data(1, stream[n : n + 1]))
             await client.round_trip()
         client.send(data(1, end=True))
-        answer = await client.answer(1)
-    assert (answer.messages, answer.status) == (bodies, 0)
+        response = await client.response(1)
+    assert (response.messages, response.status) == (bodies, 0)
 
 
 @pytest.mark.parametrize("cut", range(1, 6))
 async def test_message_may_be_split_inside_its_prefix(cut: int) -> None:
     whole = message(b"hello") + message(b"you")
-    answer, _ = await answered(headers(1), data(1, whole[:cut]), data(1, whole[cut:], end=True))
-    assert (answer.messages, answer.status) == ([b"hello", b"you"], 0)
+    response, _ = await answered(headers(1), data(1, whole[:cut]), data(1, whole[cut:], end=True))
+    assert (response.messages, response.status) == ([b"hello", b"you"], 0)
 
 
 async def test_one_frame_may_contain_many_messages() -> None:
     bodies = [b"%d" % n for n in range(1000)]
-    answer, _ = await answered(call(1, *bodies))
-    assert (answer.messages, answer.status) == (bodies, 0)
+    response, _ = await answered(call(1, *bodies))
+    assert (response.messages, response.status) == (bodies, 0)
 
 
 @pytest.mark.parametrize("size", [MIB, 3 * MIB])
 async def test_large_messages_arrive_intact(size: int) -> None:
     body = bytes(range(256)) * (size // 256)
-    answer, _ = await answered(call(1, body))
-    assert answer.status == 0
-    assert answer.messages == [body]
+    response, _ = await answered(call(1, body))
+    assert response.status == 0
+    assert response.messages == [body]
 
 
 async def test_empty_message_is_a_message() -> None:
-    answer, handlers = await answered(call(1, b""))
-    assert (answer.messages, answer.status) == ([b""], 0)
+    response, handlers = await answered(call(1, b""))
+    assert (response.messages, response.status) == ([b""], 0)
     assert handlers[0].messages == [b""]
 
 
@@ -109,74 +109,74 @@ async def test_empty_message_is_a_message() -> None:
 async def test_call_without_messages_ends_with_the_handlers_status(
     frames: tuple[bytes, ...],
 ) -> None:
-    answer, handlers = await answered(*frames)
-    assert_failed(answer, 0)
+    response, handlers = await answered(*frames)
+    assert_failed(response, 0)
     assert (handlers[0].half_closes, handlers[0].resets) == (1, 0)
 
 
 @pytest.mark.parametrize("sent", [1, 4, 5, 7], ids=lambda n: f"{n} of 10 bytes")
 async def test_incomplete_message_is_internal(sent: int) -> None:
-    answer, handlers = await answered(headers(1), data(1, message(b"hello")[:sent], end=True))
-    assert_failed(answer, 13)
+    response, handlers = await answered(headers(1), data(1, message(b"hello")[:sent], end=True))
+    assert_failed(response, 13)
     assert (handlers[0].messages, handlers[0].half_closes, handlers[0].resets) == ([], 0, 1)
 
 
 async def test_messages_before_an_incomplete_one_are_answered() -> None:
     both = message(b"good") + message(b"bad")[:-1]
-    answer, _ = await answered(headers(1), data(1, both, end=True))
-    assert answer.messages == [b"good"]
-    assert_failed(answer, 13)
+    response, _ = await answered(headers(1), data(1, both, end=True))
+    assert response.messages == [b"good"]
+    assert_failed(response, 13)
 
 
 async def test_compressed_message_without_an_encoding_is_internal() -> None:
-    answer, handlers = await answered(headers(1), data(1, message(b"hello", flag=1), end=True))
-    assert_failed(answer, 13)
+    response, handlers = await answered(headers(1), data(1, message(b"hello", flag=1), end=True))
+    assert_failed(response, 13)
     assert handlers[0].resets == 1
 
 
 @pytest.mark.parametrize("name", ["gzip", "deflate", "snappy", "gzip, deflate"])
 async def test_compression_is_unimplemented_and_supported_encodings_are_named(name: str) -> None:
     asked = headers(1, fields(grpc_encoding=name))
-    answer, handlers = await answered(asked, data(1, message(b"hello"), end=True))
-    assert answer.status == 12
-    assert answer.headers["grpc-accept-encoding"] == "identity"
-    assert name in answer.headers["grpc-message"]
+    response, handlers = await answered(asked, data(1, message(b"hello"), end=True))
+    assert response.status == 12
+    assert response.headers["grpc-accept-encoding"] == "identity"
+    assert name in response.headers["grpc-message"]
     assert handlers == []
 
 
 async def test_encoding_identity_is_no_compression() -> None:
     asked = headers(1, fields(grpc_encoding="identity"))
-    answer, _ = await answered(asked, data(1, message(b"hello"), end=True))
-    assert (answer.messages, answer.status) == ([b"hello"], 0)
+    response, _ = await answered(asked, data(1, message(b"hello"), end=True))
+    assert (response.messages, response.status) == ([b"hello"], 0)
 
 
 @pytest.mark.parametrize("flag", [2, 3, 128, 255])
 async def test_unknown_flag_is_internal(flag: int) -> None:
-    answer, _ = await answered(headers(1), data(1, message(b"hello", flag), end=True))
-    assert_failed(answer, 13)
+    response, _ = await answered(headers(1), data(1, message(b"hello", flag), end=True))
+    assert_failed(response, 13)
 
 
 @pytest.mark.parametrize("length", [LIMIT_BYTES + 1, (1 << 32) - 1])
 async def test_message_above_the_limit_is_refused_at_its_prefix(length: int) -> None:
     prefix = message(b"", length=length)
-    answer, handlers = await answered(headers(1), data(1, prefix), settings=SMALL)
-    assert_failed(answer, 8, was_ended=False)
+    response, handlers = await answered(headers(1), data(1, prefix), settings=SMALL)
+    assert_failed(response, 8, was_ended=False)
     assert (handlers[0].messages, handlers[0].resets) == ([], 1)
 
 
 async def test_message_of_exactly_the_limit_is_accepted() -> None:
     body = b"x" * LIMIT_BYTES
-    answer, _ = await answered(call(1, body), settings=SMALL)
-    assert (answer.messages, answer.status) == ([body], 0)
+    response, _ = await answered(call(1, body), settings=SMALL)
+    assert (response.messages, response.status) == ([body], 0)
 
 
 async def test_data_after_a_refused_message_is_discarded() -> None:
     async with talking(SMALL) as (client, handlers):
         client.send(headers(1), data(1, message(b"", length=1 << 30)))
-        answer = await client.answer(1)
+        response = await client.response(1)
         client.send(data(1, b"x" * LIMIT_BYTES), data(1, message(b"late"), end=True))
         await client.round_trip()
-        assert_failed(answer, 8, was_ended=False)
+        assert_failed(response, 8, was_ended=False)
         assert handlers[0].messages == []
 
 
@@ -185,16 +185,16 @@ async def test_incomplete_messages_of_a_connection_have_one_budget() -> None:
     async with talking(SMALL) as (client, _):
         client.send(*(headers(n) + data(n, half) for n in (1, 3)))
         client.send(headers(5), data(5, half))
-        assert (await client.answer(5)).status == 8
+        assert (await client.response(5)).status == 8
         # The other two are completed, which makes room.
         client.send(*(data(n, b"x" * (LIMIT_BYTES - 3000), end=True) for n in (1, 3)))
         for stream_id in (1, 3):
-            answer = await client.answer(stream_id)
-            assert (answer.status, answer.messages) == (0, [b"x" * LIMIT_BYTES])
+            response = await client.response(stream_id)
+            assert (response.status, response.messages) == (0, [b"x" * LIMIT_BYTES])
         client.send(headers(7), data(7, half))
         await client.round_trip()
         client.send(data(7, b"x" * (LIMIT_BYTES - 3000), end=True))
-        assert (await client.answer(7)).status == 0
+        assert (await client.response(7)).status == 0
 
 
 async def test_incomplete_messages_of_all_connections_have_one_budget() -> None:
@@ -206,9 +206,9 @@ async def test_incomplete_messages_of_all_connections_have_one_budget() -> None:
             await client.round_trip()
             assert served.server.statistics().buffered_bytes == 6000
             other.send(headers(1), data(1, half))
-            assert (await other.answer(1)).status == 8
+            assert (await other.response(1)).status == 8
             client.send(*(data(n, b"x" * (LIMIT_BYTES - 3000), end=True) for n in (1, 3)))
-            assert [(await client.answer(n)).status for n in (1, 3)] == [0, 0]
+            assert [(await client.response(n)).status for n in (1, 3)] == [0, 0]
             client.send(*(headers(n) + data(n, half) for n in (5, 7)))
             await client.round_trip()
         while len(served.server.connections) > 1:
@@ -219,14 +219,14 @@ async def test_incomplete_messages_of_all_connections_have_one_budget() -> None:
         other.send(headers(3), data(3, half))
         await other.round_trip()
         other.send(data(3, b"x" * (LIMIT_BYTES - 3000), end=True))
-        assert (await other.answer(3)).status == 0
+        assert (await other.response(3)).status == 0
         assert served.server.statistics().buffered_bytes == 0
 
 
 async def test_trailers_of_the_client_end_its_request() -> None:
     trailers = headers(1, [("x-checksum", "1")], end=True)
-    answer, handlers = await answered(headers(1), data(1, message(b"hello")), trailers)
-    assert (answer.messages, answer.status) == ([b"hello"], 0)
+    response, handlers = await answered(headers(1), data(1, message(b"hello")), trailers)
+    assert (response.messages, response.status) == ([b"hello"], 0)
     assert handlers[0].half_closes == 1
 
 
@@ -236,7 +236,7 @@ async def test_reset_gives_back_the_budget_of_an_incomplete_message() -> None:
         for stream_id in range(1, 41, 4):
             client.send(headers(stream_id), data(stream_id, half), reset(stream_id))
             client.send(headers(stream_id + 2), data(stream_id + 2, half, end=True))
-            assert (await client.answer(stream_id + 2)).status == 13
+            assert (await client.response(stream_id + 2)).status == 13
         assert [handler.resets for handler in handlers] == [1] * 20
 
 
@@ -251,7 +251,7 @@ class EndingAtOnce(Echo):
 async def test_handler_is_not_called_after_it_has_ended_the_stream() -> None:
     async with serving(EndingAtOnce) as served, connected(served.port) as client:
         client.send(call(1, b"a", b"b", b"c"))
-        assert (await client.answer(1)).messages == [b"a"]
+        assert (await client.response(1)).messages == [b"a"]
         client.send(headers(3), data(3, message(b"a")), data(3, message(b"b")), reset(3))
         await client.round_trip()
         for handler in served.handlers:

@@ -16,10 +16,10 @@ from epp.transport import Stream
 from epp.transport.grpc.requests import timeout_seconds
 from tools.harness.raw_client import (
     METHOD,
-    Answer,
     Echo,
     Idle,
     RawClient,
+    Response,
     call,
     connected,
     data,
@@ -39,7 +39,7 @@ async def talking(handler: type[Echo] = Echo) -> AsyncIterator[tuple[RawClient, 
         client.send(call(1001, b"still here"))
         await client.round_trip()
         served.handlers[-1].stream.finish()
-        assert (await client.answer(1001)).status == 0
+        assert (await client.response(1001)).status == 0
         assert served.handlers[-1].messages == [b"still here"]
         assert client.goaways == []
         assert served.server.open_streams == 0
@@ -47,13 +47,13 @@ async def talking(handler: type[Echo] = Echo) -> AsyncIterator[tuple[RawClient, 
 
 async def answered(
     given: list[tuple[str, str]], *, end: bool = True
-) -> tuple[Answer, Mapping[str, str] | None]:
+) -> tuple[Response, Mapping[str, str] | None]:
     """Send a message with these headers; return the response and the handler's metadata."""
     async with talking() as (client, handlers):
         client.send(headers(1, given), data(1, message(b"hello"), end=end))
-        answer = await client.answer(1)
+        response = await client.response(1)
         await client.round_trip()
-        return answer, handlers[0].metadata if handlers else None
+        return response, handlers[0].metadata if handlers else None
 
 
 # --- methods --------------------------------------------------------------------------------------
@@ -80,24 +80,24 @@ PATHS = {
 
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
 async def test_unknown_path_is_unimplemented(path: str) -> None:
-    answer, seen = await answered(fields(path))
-    assert (answer.status, answer.is_ended, answer.reset) == (12, True, None)
-    assert "no method" in answer.headers["grpc-message"]
+    response, seen = await answered(fields(path))
+    assert (response.status, response.is_ended, response.reset) == (12, True, None)
+    assert "no method" in response.headers["grpc-message"]
     assert seen is None
 
 
 async def test_unknown_method_is_refused_before_half_close() -> None:
     async with talking() as (client, _):
         client.send(headers(1, fields("/other.Service/Talk")))
-        answer = await client.answer(1)
+        response = await client.response(1)
         await client.round_trip()
-        assert (answer.status, answer.is_ended, answer.reset) == (12, True, 0)
+        assert (response.status, response.is_ended, response.reset) == (12, True, 0)
         client.send(data(1, message(b"hello"), end=True))  # was under way
 
 
 async def test_empty_path_is_malformed_and_resets_its_stream_only() -> None:
-    answer, seen = await answered(fields(""))
-    assert (answer.reset, answer.blocks) == (1, [])
+    response, seen = await answered(fields(""))
+    assert (response.reset, response.blocks) == (1, [])
     assert seen is None
 
 
@@ -112,9 +112,9 @@ async def test_empty_path_is_malformed_and_resets_its_stream_only() -> None:
     ],
 )
 async def test_content_types_of_grpc_are_accepted(content_type: str) -> None:
-    answer, _ = await answered(fields(content_type=content_type))
-    assert (answer.messages, answer.status) == ([b"hello"], 0)
-    assert answer.headers["content-type"] == "application/grpc"
+    response, _ = await answered(fields(content_type=content_type))
+    assert (response.messages, response.status) == ([b"hello"], 0)
+    assert response.headers["content-type"] == "application/grpc"
 
 
 @pytest.mark.parametrize(
@@ -122,24 +122,24 @@ async def test_content_types_of_grpc_are_accepted(content_type: str) -> None:
     [None, "", "text/plain", "application/json", "application/grpc-web", "application/grpcx"],
 )
 async def test_other_content_types_are_415(content_type: str | None) -> None:
-    answer, seen = await answered(fields(content_type=content_type))
-    assert (answer.headers[":status"], answer.is_ended, answer.reset) == ("415", True, None)
+    response, seen = await answered(fields(content_type=content_type))
+    assert (response.headers[":status"], response.is_ended, response.reset) == ("415", True, None)
     assert seen is None
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "HEAD", "OPTIONS", "post", "X"])
 async def test_method_that_is_not_post_is_405(method: str) -> None:
-    answer, seen = await answered(fields(method=method))
-    assert (answer.headers[":status"], answer.headers["allow"]) == ("405", "POST")
-    assert (answer.is_ended, answer.reset) == (True, None)
+    response, seen = await answered(fields(method=method))
+    assert (response.headers[":status"], response.headers["allow"]) == ("405", "POST")
+    assert (response.is_ended, response.reset) == (True, None)
     assert seen is None
 
 
 async def test_get_without_a_body_is_405() -> None:
     async with talking() as (client, _):
         client.send(headers(1, fields(method="GET", content_type=None, te=None), end=True))
-        answer = await client.answer(1)
-        assert (answer.headers[":status"], answer.is_ended) == ("405", True)
+        response = await client.response(1)
+        assert (response.headers[":status"], response.is_ended) == ("405", True)
 
 
 async def test_refused_calls_are_counted() -> None:
@@ -147,7 +147,7 @@ async def test_refused_calls_are_counted() -> None:
         client.send(headers(1, fields("/"), end=True))
         client.send(headers(3, fields(method="GET"), end=True))
         client.send(headers(5, fields(grpc_encoding="snappy"), end=True))
-        await client.answer(5)
+        await client.response(5)
         assert served.server.counters.grpc.calls_refused == 3
 
 
@@ -190,9 +190,9 @@ def test_timeout_is_up_to_eight_digits_and_a_unit(text: str, seconds: float) -> 
 async def test_deadline_ends_the_call_of_an_idle_handler(wait: str) -> None:
     async with talking(Idle) as (client, handlers):
         client.send(headers(1, fields(grpc_timeout=wait)))
-        answer = await client.answer(1)
+        response = await client.response(1)
         await client.round_trip()
-        assert (answer.status, answer.is_ended, answer.reset) == (4, True, 0)
+        assert (response.status, response.is_ended, response.reset) == (4, True, 0)
         assert (handlers[0].resets, handlers[0].half_closes) == (1, 0)
         client.send(data(1, message(b"late"), end=True))
         await client.round_trip()
@@ -203,7 +203,7 @@ async def test_deadline_of_a_finished_call_is_cancelled() -> None:
     loop = asyncio.get_running_loop()
     async with serving() as served, connected(served.port) as client:
         client.send(headers(1, fields(grpc_timeout="99999999H")), data(1, end=True))
-        assert (await client.answer(1)).status == 0
+        assert (await client.response(1)).status == 0
         client.send(headers(3, fields(grpc_timeout="99999999H")), reset(3))
         await client.round_trip()
         assert [handler.resets for handler in served.handlers] == [0, 1]
@@ -214,8 +214,8 @@ async def test_deadline_of_a_finished_call_is_cancelled() -> None:
 
 @pytest.mark.parametrize("wait", ["99999999H", "1", "soon", "-1S", "123456789S", ""])
 async def test_long_and_malformed_timeouts_change_nothing(wait: str) -> None:
-    answer, _ = await answered(fields(grpc_timeout=wait))
-    assert (answer.messages, answer.status) == ([b"hello"], 0)
+    response, _ = await answered(fields(grpc_timeout=wait))
+    assert (response.messages, response.status) == ([b"hello"], 0)
 
 
 # --- metadata -------------------------------------------------------------------------------------
@@ -234,15 +234,15 @@ METADATA = {
 
 @pytest.mark.parametrize("given", METADATA.values(), ids=METADATA)
 async def test_odd_metadata_does_not_fail_the_call(given: tuple[str, str]) -> None:
-    answer, seen = await answered(fields(more=[given]))
-    assert (answer.messages, answer.status) == ([b"hello"], 0)
+    response, seen = await answered(fields(more=[given]))
+    assert (response.messages, response.status) == ([b"hello"], 0)
     assert seen is not None
     assert seen[given[0]] == given[1].encode().decode("latin-1")
 
 
 async def test_repeated_metadata_has_its_last_value() -> None:
-    answer, seen = await answered(fields(more=[("x-a", "1"), ("x-a", "2")]))
-    assert answer.status == 0
+    response, seen = await answered(fields(more=[("x-a", "1"), ("x-a", "2")]))
+    assert response.status == 0
     assert seen is not None
     assert seen["x-a"] == "2"
 
@@ -257,18 +257,18 @@ async def test_equal_headers_are_parsed_once() -> None:
     async with talking() as (client, handlers):
         await client.round_trip()
         client.send(call(1, b"a"), call(3, b"b"))
-        await client.answer(3)
+        await client.response(3)
         assert handlers[0].metadata is handlers[1].metadata
 
 
-# --- answers --------------------------------------------------------------------------------------
+# --- responses --------------------------------------------------------------------------------
 
 
 async def test_response_without_messages_is_trailers_only() -> None:
     async with talking() as (client, _):
         client.send(headers(1, end=True))
-        answer = await client.answer(1)
-        assert answer.blocks == [
+        response = await client.response(1)
+        assert response.blocks == [
             {":status": "200", "content-type": "application/grpc", "grpc-status": "0"}
         ]
 
@@ -276,14 +276,14 @@ async def test_response_without_messages_is_trailers_only() -> None:
 async def test_response_with_messages_has_its_status_in_trailers() -> None:
     async with talking() as (client, _):
         client.send(call(1, b"a"))
-        answer = await client.answer(1)
-        assert answer.blocks == [
+        response = await client.response(1)
+        assert response.blocks == [
             {":status": "200", "content-type": "application/grpc"},
             {"grpc-status": "0"},
         ]
 
 
-class Teller(Echo):
+class RequestedStatus(Echo):
     """Ends with the status and text that the client sends, separated by a space."""
 
     def message(self, data: bytes) -> None:
@@ -294,10 +294,10 @@ class Teller(Echo):
         self.stream.finish(int(code), text)
 
 
-async def answer_to(text: str) -> Answer:
-    async with serving(Teller) as served, connected(served.port) as client:
+async def response_to(text: str) -> Response:
+    async with serving(RequestedStatus) as served, connected(served.port) as client:
         client.send(call(1, text.encode()))
-        return await client.answer(1)
+        return await client.response(1)
 
 
 @pytest.mark.parametrize("form", ["13 ", "+13 "], ids=["trailers only", "after a message"])
@@ -313,22 +313,22 @@ async def answer_to(text: str) -> Answer:
     ],
 )
 async def test_status_message_is_percent_encoded(form: str, text: str, encoded: str) -> None:
-    answer = await answer_to(form + text)
-    assert (answer.status, answer.is_ended) == (13, True)
-    assert answer.blocks[-1]["grpc-message"] == encoded
+    response = await response_to(form + text)
+    assert (response.status, response.is_ended) == (13, True)
+    assert response.blocks[-1]["grpc-message"] == encoded
     assert unquote(encoded) == text
 
 
 async def test_status_message_of_any_length_is_sent() -> None:
-    answer = await answer_to("13 " + "x" * 20000)
-    assert answer.status == 13
-    assert set(answer.headers["grpc-message"]) == {"x"}
+    response = await response_to("13 " + "x" * 20000)
+    assert response.status == 13
+    assert set(response.headers["grpc-message"]) == {"x"}
 
 
 @pytest.mark.parametrize("code", range(17))
 async def test_every_status_code_of_grpc_can_be_sent(code: int) -> None:
-    answer = await answer_to(f"{code} why")
-    assert (answer.status, answer.is_ended) == (code, True)
+    response = await response_to(f"{code} why")
+    assert (response.status, response.is_ended) == (code, True)
 
 
 class Raising(Echo):
@@ -367,10 +367,10 @@ async def _exception_ends_its_call_alone(where: str) -> None:
     async with talking(Raising) as (client, handlers):
         client.send(call(1, b"before", end=False))
         client.send(headers(3, fields(x_fail=where)), data(3, message(b"hello"), end=True))
-        answer = await client.answer(3)
-        assert (answer.status, answer.is_ended, answer.reset) == (13, True, None)
-        assert "ZeroDivision" not in answer.blocks[-1]["grpc-message"]
+        response = await client.response(3)
+        assert (response.status, response.is_ended, response.reset) == (13, True, None)
+        assert "ZeroDivision" not in response.blocks[-1]["grpc-message"]
         assert [handler.resets for handler in handlers] == ([0] if where == "opened" else [0, 1])
         client.send(data(1, message(b"after"), end=True))
-        answer = await client.answer(1)
-        assert (answer.messages, answer.status) == ([b"before", b"after"], 0)
+        response = await client.response(1)
+        assert (response.messages, response.status) == ([b"before", b"after"], 0)

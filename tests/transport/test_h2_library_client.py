@@ -70,7 +70,7 @@ class Late(Echo):
 
 
 @dataclass
-class Answer:
+class Response:
     """What was received on one stream."""
 
     headers: dict[str, str] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Client:
     ) -> None:
         self.reader, self.writer = reader, writer
         self.h2 = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
-        self.answers: dict[int, Answer] = {}
+        self.responses: dict[int, Response] = {}
         self.settings_acknowledged = 0
         self.server_settings = 0
 
@@ -110,7 +110,7 @@ class Client:
 
     def open(self, path: str = ECHO) -> int:
         stream_id: int = self.h2.get_next_available_stream_id()
-        self.answers[stream_id] = Answer()
+        self.responses[stream_id] = Response()
         headers = (
             *((":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "test")),
             *(("content-type", "application/grpc"), ("te", "trailers")),
@@ -134,16 +134,16 @@ class Client:
             self.h2.end_stream(stream_id)
         await self.flush()
 
-    async def call(self, message: bytes, path: str = ECHO) -> Answer:
+    async def call(self, message: bytes, path: str = ECHO) -> Response:
         stream_id = self.open(path)
         await self.send(stream_id, frames.message(message))
-        return await self.answer(stream_id)
+        return await self.response(stream_id)
 
-    async def answer(self, stream_id: int) -> Answer:
+    async def response(self, stream_id: int) -> Response:
         """Wait until a stream has ended."""
-        answer = self.answers[stream_id]
-        await self.until(lambda: answer.has_ended)
-        return answer
+        response = self.responses[stream_id]
+        await self.until(lambda: response.has_ended)
+        return response
 
     async def flush(self) -> None:
         if data := self.h2.data_to_send():
@@ -164,18 +164,18 @@ class Client:
         for event in self.h2.receive_data(data):
             match event:
                 case ResponseReceived():
-                    self.answers[event.stream_id].headers = texts(event.headers)
+                    self.responses[event.stream_id].headers = texts(event.headers)
                 case DataReceived():
-                    answer = self.answers[event.stream_id]
-                    answer.content += event.data
+                    response = self.responses[event.stream_id]
+                    response.content += event.data
                     if event.flow_controlled_length:
                         self.h2.acknowledge_received_data(
                             event.flow_controlled_length, event.stream_id
                         )
                 case TrailersReceived():
-                    self.answers[event.stream_id].trailers = texts(event.headers)
+                    self.responses[event.stream_id].trailers = texts(event.headers)
                 case StreamEnded():
-                    self.answers[event.stream_id].has_ended = True
+                    self.responses[event.stream_id].has_ended = True
                 case SettingsAcknowledged():
                     self.settings_acknowledged += 1
                 case RemoteSettingsChanged():
@@ -215,11 +215,11 @@ async def connect(transport: Http2Server) -> AsyncIterator[Connect]:
         await client.writer.wait_closed()
 
 
-def is_ok(answer: Answer) -> bool:
+def is_ok(response: Response) -> bool:
     return (
-        answer.headers[":status"] == "200"
-        and answer.trailers["grpc-status"] == "0"
-        and answer.has_ended
+        response.headers[":status"] == "200"
+        and response.trailers["grpc-status"] == "0"
+        and response.has_ended
     )
 
 
@@ -233,9 +233,9 @@ async def test_a_thousand_interleaved_streams_all_succeed(connect: Connect) -> N
     for stream_id in reversed(ids):
         await client.send(stream_id, b"")
     for stream_id in ids:
-        answer = await client.answer(stream_id)
-        assert is_ok(answer)
-        assert answer.messages == [b"%d of %d" % (part, stream_id) for part in range(3)]
+        response = await client.response(stream_id)
+        assert is_ok(response)
+        assert response.messages == [b"%d of %d" % (part, stream_id) for part in range(3)]
 
 
 @pytest.mark.parametrize("path", [ECHO, LATE])
@@ -244,9 +244,9 @@ async def test_a_megabyte_passes_both_ways_over_default_windows(
 ) -> None:
     client = await connect()
     message = bytes(range(256)) * 4096
-    answer = await client.call(message, path)
-    assert is_ok(answer)
-    assert answer.messages == [message]
+    response = await client.call(message, path)
+    assert is_ok(response)
+    assert response.messages == [message]
 
 
 async def test_twenty_megabytes_pass_on_streams_side_by_side(connect: Connect) -> None:
@@ -256,14 +256,14 @@ async def test_twenty_megabytes_pass_on_streams_side_by_side(connect: Connect) -
     for stream_id in ids:
         await client.send(stream_id, frames.message(message))
     for stream_id in ids:
-        answer = await client.answer(stream_id)
-        assert is_ok(answer)
-        assert len(answer.messages[0]) == MIB
+        response = await client.response(stream_id)
+        assert is_ok(response)
+        assert len(response.messages[0]) == MIB
 
 
 # --- resets ---------------------------------------------------------------------------------------
 
-ANSWER = encode(((b":status", b"200"),))
+RESPONSE = encode(((b":status", b"200"),))
 
 
 def answered_streams(connection: Http2Connection, count: int) -> list[int]:
@@ -272,9 +272,9 @@ def answered_streams(connection: Http2Connection, count: int) -> list[int]:
     for stream_id in ids:
         events = connection.receive(frames.call(stream_id) + frames.data(stream_id, b"", end=True))
         assert isinstance(events[0], RequestReceived)
-        connection.send_headers(events[0].stream, ANSWER)
+        connection.send_headers(events[0].stream, RESPONSE)
         connection.send_data(events[0].stream, b"message")
-        connection.end(events[0].stream, ANSWER)
+        connection.end(events[0].stream, RESPONSE)
     return ids
 
 

@@ -58,7 +58,7 @@ def test_later_messages_are_written_at_once() -> None:
     assert (client.streams[1].messages, client.streams[1].status) == ([b"a"], 0)
 
 
-def test_large_answer_is_written_in_bursts() -> None:
+def test_large_response_is_written_in_bursts() -> None:
     client, (handler,) = make_one(Idle)
     before = client.read()
     handler.stream.send(b"x" * (5 * MIB))
@@ -197,12 +197,12 @@ def test_completed_call_waits_for_the_clients_window() -> None:
     closed = PREFACE + settings(initial_window_size=0) + SETTINGS_ACK
     client, _ = make(greeting=closed)
     client.send(call(1, b"hello"))
-    answer = client.streams[1]
-    assert not answer.is_ended
+    response = client.streams[1]
+    assert not response.is_ended
     client.send(window_update(1, 9))
-    assert not answer.is_ended
+    assert not response.is_ended
     client.send(window_update(1, 1))
-    assert (answer.messages, answer.status, answer.is_ended) == ([b"hello"], 0, True)
+    assert (response.messages, response.status, response.is_ended) == ([b"hello"], 0, True)
 
 
 # --- reading that is paused -----------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_completed_call_waits_for_the_clients_window() -> None:
 def test_end_of_a_turn_does_not_resume_a_peer_that_does_not_read() -> None:
     client, _ = make(limits={"max_control_output_bytes": 10, "control_frame_budget": 1 << 20})
     client.transport.pause()
-    client.send(ping() * 10_000)  # a large read, and too many answers
+    client.send(ping() * 10_000)  # a large read, and too many acknowledgements
     assert client.transport.is_reading_paused
     client.timers.run()
     assert client.transport.is_reading_paused

@@ -169,7 +169,7 @@ def test_connection_with_a_silent_stream_is_not_idle() -> None:
     assert not client.is_over
 
 
-def test_keepalive_accepts_any_bytes_as_an_answer() -> None:
+def test_keepalive_accepts_any_bytes_as_a_response() -> None:
     client, _ = make_one(Idle, timeouts={"keepalive_seconds": 5, "keepalive_timeout_seconds": 2})
     for asked in range(1, 6):
         client.tick(4)
@@ -180,7 +180,7 @@ def test_keepalive_accepts_any_bytes_as_an_answer() -> None:
     assert not client.is_over
 
 
-def test_keepalive_without_an_answer_ends_the_connection() -> None:
+def test_keepalive_without_a_response_ends_the_connection() -> None:
     client, (handler,) = make_one(
         Idle, timeouts={"keepalive_seconds": 5, "keepalive_timeout_seconds": 2}
     )

@@ -115,7 +115,7 @@ def test_header_blocks_are_decoded_in_turns() -> None:
     assert not client.transport.is_reading_paused
 
 
-def test_answers_are_written_at_the_end_of_each_turn() -> None:
+def test_responses_are_written_at_the_end_of_each_turn() -> None:
     work = Work()
     client = work.connect()
     assert client.send(requests(3 * A_TURN)) == 1

@@ -55,11 +55,13 @@ async def send_until_it_blocks(client: RawClient, frames: bytes) -> int:
 
 
 @pytest.mark.parametrize(
-    ("frame", "answer"),
+    ("frame", "response"),
     [(ping(), ping(ack=True)), (settings(), SETTINGS_ACK)],
     ids=["PING", "SETTINGS"],
 )
-async def test_flood_by_a_peer_that_does_not_read_is_not_read(frame: bytes, answer: bytes) -> None:
+async def test_flood_by_a_peer_that_does_not_read_is_not_read(
+    frame: bytes, response: bytes
+) -> None:
     # Without the budget, which would end the connection first.
     given = TransportSettings(connection=ConnectionLimits(control_frame_budget=1 << 30))
     async with (
@@ -74,9 +76,9 @@ async def test_flood_by_a_peer_that_does_not_read_is_not_read(frame: bytes, answ
         assert buffered < given.connection.write_burst_bytes + MIB
         assert protocol.connection.sender.output == []
         await assert_serves(served.port)
-        assert await client.reader.readexactly(count * len(answer)) == answer * count
+        assert await client.reader.readexactly(count * len(response)) == response * count
         client.send(call(1, b"hello"))
-        assert (await client.answer(1)).messages == [b"hello"]
+        assert (await client.response(1)).messages == [b"hello"]
 
 
 async def test_flood_of_pings_ends_only_its_connection() -> None:
@@ -92,7 +94,7 @@ async def test_flood_of_pings_ends_only_its_connection() -> None:
             ("connection ended", "ENHANCE_YOUR_CALM")
         ]
         neighbour.send(data(1, message(b"b"), end=True))
-        assert (await neighbour.answer(1)).messages == [b"a", b"b"]
+        assert (await neighbour.response(1)).messages == [b"a", b"b"]
 
 
 async def test_slow_reader_with_open_windows_stops_its_handler() -> None:
@@ -112,9 +114,9 @@ async def test_slow_reader_with_open_windows_stops_its_handler() -> None:
         assert protocol._transport.get_write_buffer_size() < 4 * MIB
         assert protocol.connection.sender.waiting_bytes < 2 * MIB
         client.resume_reading()
-        answer = await client.answer(1)
-        assert [int(each[:6]) for each in answer.messages] == list(range(400))
-        assert answer.status == 0
+        response = await client.response(1)
+        assert [int(each[:6]) for each in response.messages] == list(range(400))
+        assert response.status == 0
 
 
 async def test_windows_pause_and_resume_a_handler() -> None:
@@ -132,8 +134,8 @@ async def test_windows_pause_and_resume_a_handler() -> None:
         await client.round_trip()
         assert len(client.streams[1].data) == 10
         client.send(window_update(1, MAX_WINDOW - 10), window_update(0, MAX_WINDOW - 65535))
-        answer = await client.answer(1)
-        assert [int(each[:6]) for each in answer.messages] == list(range(400))
+        response = await client.response(1)
+        assert [int(each[:6]) for each in response.messages] == list(range(400))
 
 
 async def test_reset_drops_the_waiting_data_of_a_slow_reader() -> None:
@@ -285,12 +287,12 @@ async def test_response_above_the_limit_ends_only_its_stream() -> None:
     async with serving(settings=given) as served, connected(served.port) as client:
         client.send(headers(1), headers(3), data(3, message(b"before")))
         client.send(data(1, message(bytes(100))), data(1, message(bytes(101))))
-        answer = await client.answer(1)
-        assert (answer.messages, answer.status) == ([bytes(100)], 8)
-        assert answer.blocks[-1]["grpc-message"] == (
+        response = await client.response(1)
+        assert (response.messages, response.status) == ([bytes(100)], 8)
+        assert response.blocks[-1]["grpc-message"] == (
             "a response of 101 bytes exceeds the limit of 100"
         )
         client.send(data(3, message(b"after"), end=True))
-        assert (await client.answer(3)).messages == [b"before", b"after"]
+        assert (await client.response(3)).messages == [b"before", b"after"]
         assert [handler.resets for handler in served.handlers] == [1, 0]
         assert served.server.statistics().refused["sent_message"] == 1

@@ -73,8 +73,8 @@ async def test_stop_has_two_steps_and_waits_for_the_streams() -> None:
             handler.stream.send(b"last")
             handler.stream.finish()
         for stream_id in (1, 3):
-            answer = await client.answer(stream_id)
-            assert (answer.messages, answer.status) == ([b"last"], 0)
+            response = await client.response(stream_id)
+            assert (response.messages, response.status) == ([b"last"], 0)
         assert 5 not in client.streams
         only_connection(served).tick()
         await client.at_end()
@@ -254,13 +254,13 @@ def test_stop_loses_no_bytes_of_a_slow_client(run: Run, is_tls: bool, keeps_send
                 protocol.tick()
                 await asyncio.sleep(0)
             client.resume_reading()
-            answer = client.streams[1]
-            while not answer.is_over:
+            response = client.streams[1]
+            while not response.is_over:
                 if keeps_sending:
                     client.send(window_update(0, 1))
                 await client._read()
-            assert answer.messages == [b"x" * (6 * MIB)]
-            assert answer.status == 0
+            assert response.messages == [b"x" * (6 * MIB)]
+            assert response.status == 0
             if is_tls:
                 await client.until(lambda: client.pings[-1].opaque_data == b"farewell")
                 client.send(ping(b"farewell", ack=True))

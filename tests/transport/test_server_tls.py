@@ -123,8 +123,8 @@ def test_client_of_frames_is_served(
             given.minimum_version = given.maximum_version = version
             async with connected(port, tls=given) as client:
                 client.send(call(1, b"hello"))
-                answer = await client.answer(1)
-                assert (answer.messages, answer.status) == ([b"hello"], 0)
+                response = await client.response(1)
+                assert (response.messages, response.status) == ([b"hello"], 0)
                 assert server.counters.connections_refused == 0
 
     run(test)
@@ -159,7 +159,7 @@ async def assert_served(port: int, certificate: Certificate) -> None:
     """Assert that a valid client is served."""
     async with connected(port, tls=client_context(certificate, "h2")) as client:
         client.send(call(1, b"hello"))
-        assert (await client.answer(1)).messages == [b"hello"]
+        assert (await client.response(1)).messages == [b"hello"]
 
 
 def test_replaced_context_is_used_for_new_connections(
@@ -172,14 +172,14 @@ def test_replaced_context_is_used_for_new_connections(
             connected(port, tls=client_context(certificate, "h2")) as client,
         ):
             client.send(call(1, b"before"))
-            assert (await client.answer(1)).messages == [b"before"]
+            assert (await client.response(1)).messages == [b"before"]
             renewed = await asyncio.to_thread(make_context, TlsSettings(), following)
             await asyncio.to_thread(server.use_context, renewed)
             await assert_served(port, following)
             with pytest.raises(ssl.SSLCertVerificationError):
                 await assert_served(port, certificate)
             client.send(call(3, b"after"))
-            assert (await client.answer(3)).messages == [b"after"]
+            assert (await client.response(3)).messages == [b"after"]
             # That client may have closed before the server reads its alert.
             assert server.statistics().refused["handshake"] <= 1
 

@@ -14,7 +14,7 @@ from epp.transport import Stream
 from tools.harness.in_memory import InMemory, connect
 from tools.harness.raw_client import (
     METHOD,
-    Answer,
+    Response,
     data,
     fields,
     headers,
@@ -101,17 +101,17 @@ def frames_of(
         yield reset(stream_id)
 
 
-def check(handler: Obedient, sent: list[bytes], answer: Answer) -> None:
+def check(handler: Obedient, sent: list[bytes], response: Response) -> None:
     """Assert that a handler and its client agree on what happened."""
     assert handler.heard == sent[: len(handler.heard)]
-    assert answer.messages == handler.sent[: len(answer.messages)]
+    assert response.messages == handler.sent[: len(response.messages)]
     if handler.has_failed:
         assert handler.resets == 1
-        assert answer.status in (13, None)
-    if answer.status == 0:
+        assert response.status in (13, None)
+    if response.status == 0:
         assert handler.has_finished
         assert handler.resets == 0
-        assert answer.messages == handler.sent
+        assert response.messages == handler.sent
 
 
 @given(
@@ -148,7 +148,7 @@ def test_every_call_ends_once_and_leaks_nothing(
     assert len(handlers) == len(given_calls)
     for n, (handler, (messages, _, _)) in enumerate(zip(handlers, given_calls, strict=True)):
         assert handler.has_finished + handler.resets == 1
-        check(handler, messages, client.streams.get(2 * n + 1, Answer()))
+        check(handler, messages, client.streams.get(2 * n + 1, Response()))
     failed = sum(handler.has_failed for handler in handlers)
     assert [line["event"] for line in lines] == ["stream handler failed"] * failed
     assert client.protocol.connection.budget.used_bytes == 0

@@ -101,7 +101,7 @@ def test_statistics_of_state_and_counts() -> None:
         "client_reset": 1,
         "client_fault": 1,
         "deadline": 1,
-        "unread_answers": 0,
+        "unread_responses": 0,
         "handler_failure": 1,
     }
     assert set(found.ended.values()) == {0}

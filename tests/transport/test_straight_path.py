@@ -41,9 +41,9 @@ def test_immediate_responses_use_no_task_future_or_callback(
         client.read()
         assert len(handlers) == STREAMS
         for stream_id in ids:
-            answer = client.streams[stream_id]
-            assert answer.messages == [b"one", b"two", b"three"]
-            assert answer.status == 0
+            response = client.streams[stream_id]
+            assert response.messages == [b"one", b"two", b"three"]
+            assert response.status == 0
 
     run_counting(test)
 

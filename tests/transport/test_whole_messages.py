@@ -32,20 +32,20 @@ class TalkingError(Exception):
 
 @dataclass
 class Talking:
-    """Does what the first byte of a message says, and remembers what it was told."""
+    """Does what the first byte of a message says, and records its calls."""
 
     stream: Stream
-    told: list[object] = field(default_factory=list)
+    calls: list[object] = field(default_factory=list)
 
     def message(self, data: bytes) -> None:
-        self.told.append(data)
+        self.calls.append(data)
         match data[:1]:
             case b"e":
                 self.stream.send(data)
             case b"t":
                 self.stream.send(data + data)
             case b"f":
-                self.stream.finish(3, "told to")
+                self.stream.finish(3, "as asked")
             case b"r":
                 raise TalkingError
             case b"p":
@@ -54,13 +54,13 @@ class Talking:
                 self.stream.resume_reading()
 
     def half_closed(self) -> None:
-        self.told.append("half-closed")
+        self.calls.append("half-closed")
 
     def reset(self) -> None:
-        self.told.append("reset")
+        self.calls.append("reset")
 
     def writable(self) -> None:
-        self.told.append("writable")
+        self.calls.append("writable")
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Side:
         }
         return (
             b"".join(self.client.transport.writes),
-            [each.told for each in self.handlers],
+            [each.calls for each in self.handlers],
             streams,
             asdict(server.counters),
             connection.budget.used_bytes,
@@ -157,7 +157,7 @@ def test_a_message_read_at_once_does_what_one_read_in_pieces_does(
 def test_a_message_that_is_too_long_to_be_sent_ends_its_stream_on_either_path() -> None:
     side = make_side()
     side.client.send(raw(DATA, 0, 1, message(b"t" + b"x" * 300)))
-    answer = side.client.streams[1]
-    assert answer.status == StatusCode.RESOURCE_EXHAUSTED
-    assert answer.messages == []
-    assert side.client.server.counters.grpc.answers_refused == 1
+    response = side.client.streams[1]
+    assert response.status == StatusCode.RESOURCE_EXHAUSTED
+    assert response.messages == []
+    assert side.client.server.counters.grpc.responses_refused == 1

@@ -74,30 +74,30 @@ async def test_a_message_to_one_worker_reaches_no_other_one(tmp_path: Path) -> N
 
 async def test_both_sides_learn_when_a_worker_comes_and_goes(tmp_path: Path) -> None:
     one, other = Links(tmp_path, 0, 2), Links(tmp_path, 1, 2)
-    told: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
-    one.when_connected(lambda worker: told.put_nowait(("came", worker)))
-    one.when_lost(lambda worker: told.put_nowait(("went", worker)))
+    events: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+    one.when_connected(lambda worker: events.put_nowait(("came", worker)))
+    one.when_lost(lambda worker: events.put_nowait(("went", worker)))
     staying = asyncio.create_task(one.run())
     leaving = asyncio.create_task(other.run())
-    assert await told.get() == ("came", 1)
+    assert await events.get() == ("came", 1)
     box = Mailbox(one)
     while not other.connected:  # noqa: ASYNC110 - nothing tells of it
         await asyncio.sleep(0.01)
     other.post("news", "here")
     await box.messages.get()
     leaving.cancel()
-    assert [await told.get() for _ in range(2)] == [("went", 1)] * 2  # one for each direction
+    assert [await events.get() for _ in range(2)] == [("went", 1)] * 2  # one for each direction
     staying.cancel()
     await asyncio.gather(staying, leaving, return_exceptions=True)
-    assert told.empty()
+    assert events.empty()
 
 
 def test_a_message_to_a_worker_whose_connection_has_just_ended_raises_nothing(
     tmp_path: Path,
 ) -> None:
     async def post() -> Sequence[Mapping[str, Any]]:
-        told: list[Mapping[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        faults: list[Mapping[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
         one, other = Links(tmp_path, 0, 2), Links(tmp_path, 1, 2)
         lost = asyncio.Event()
         one.when_lost(lambda _: lost.set())
@@ -108,7 +108,7 @@ def test_a_message_to_a_worker_whose_connection_has_just_ended_raises_nothing(
                 assert one.send(1, "news", number) == (1 in one._connected)
                 await asyncio.sleep(0)
             await lost.wait()
-        return told
+        return faults
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(post()) == []

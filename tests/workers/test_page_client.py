@@ -10,16 +10,16 @@ import pytest
 
 from epp.workers.page_client import WorkerAwayError, fetch
 
-Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
+Respond = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def worker(folder: Path, answer: Answer) -> AsyncIterator[Path]:
+async def worker(folder: Path, respond: Respond) -> AsyncIterator[Path]:
     """Answer each request on a socket, then close the connection."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await answer(await reader.readuntil(b"\r\n\r\n"), writer)
+            await respond(await reader.readuntil(b"\r\n\r\n"), writer)
         finally:
             writer.close()
 
@@ -31,11 +31,11 @@ async def worker(folder: Path, answer: Answer) -> AsyncIterator[Path]:
         server.close()
 
 
-def whole(text: bytes) -> Answer:
-    async def answer(_: bytes, writer: asyncio.StreamWriter) -> None:
+def whole(text: bytes) -> Respond:
+    async def respond(_: bytes, writer: asyncio.StreamWriter) -> None:
         writer.write(text)
 
-    return answer
+    return respond
 
 
 async def test_status_type_body_and_chosen_headers_come_back(tmp_path: Path) -> None:
@@ -45,11 +45,11 @@ async def test_status_type_body_and_chosen_headers_come_back(tmp_path: Path) -> 
     )
     asked: list[bytes] = []
 
-    async def answer(head: bytes, writer: asyncio.StreamWriter) -> None:
+    async def respond(head: bytes, writer: asyncio.StreamWriter) -> None:
         asked.append(head)
         writer.write(text)
 
-    async with worker(tmp_path, answer) as path:
+    async with worker(tmp_path, respond) as path:
         response = await fetch(path, b"/debug/x?a=b", method="POST", headers={"accept": "y"})
     assert response.status is HTTPStatus.UNAUTHORIZED
     assert (response.content_type, response.body) == ("application/json", b"{}")

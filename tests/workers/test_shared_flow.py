@@ -99,7 +99,7 @@ async def test_limits_on_waiting_requests_hold_for_all_workers_together(tmp_path
         assert [each.outcome for each in kept] == ["", "", ""]
 
 
-async def test_a_request_that_is_displaced_is_told_so_at_its_worker(tmp_path: Path) -> None:
+async def test_a_request_that_is_displaced_is_refused_as_such_at_its_worker(tmp_path: Path) -> None:
     async with workers(tmp_path, settings(1, max_requests=2)) as (owner, other):
         owner.ask("first")
         flood = [other.ask(f"{n}", "alice") for n in range(2)]

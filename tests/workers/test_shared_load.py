@@ -144,8 +144,8 @@ def test_more_endpoints_than_a_row_has_are_served_unshared_and_the_log_says_so()
     specs = [EndpointSpec(f"n/{n}", f"10.0.{n >> 8}.{n & 255}:80") for n in range(SLOTS + 2)]
     with capture_logs() as logs:
         store.replace_endpoints("test", specs)
-    told = [each for each in logs if each["event"].startswith("requests to some endpoints")]
-    assert len(told) == 1
+    logged = [each for each in logs if each["event"].startswith("requests to some endpoints")]
+    assert len(logged) == 1
     last = loads.make(specs[-1])
     last.start(0.0)
     last.end(1.0)

@@ -79,12 +79,12 @@ async def test_what_plugins_count_at_an_endpoint_stays_at_its_worker(tmp_path: P
         assert other.endpoint.attributes[in_flight] == 2
 
 
-async def test_failures_are_told_to_the_others_and_end_with_a_page(tmp_path: Path) -> None:
-    answers = serving(page(1), then_fail=True)
+async def test_failures_are_reported_to_the_others_and_end_with_a_page(tmp_path: Path) -> None:
+    responses = serving(page(1), then_fail=True)
     is_well = asyncio.Event()
 
     async def get() -> bytes:
-        return page(5) if is_well.is_set() else await answers()
+        return page(5) if is_well.is_set() else await responses()
 
     async with two_workers(tmp_path, get, serving(page(99))) as (_, other):
         await other.observer.until("connect")
@@ -156,15 +156,15 @@ async def test_scrapes_count_once_in_the_metrics_of_all_workers(tmp_path: Path) 
     source, extractor = FakeSource({}), LoadExtractor()
     endpoint = make_store("a").snapshot[0]
 
-    def tell_all() -> None:
+    def report_all() -> None:
         only.scrape_started(source, 0.25)
         only.page_scraped(source, endpoint, 0.5)
         only.poll_failed(source, endpoint, "connect")
         only.extract_failed(source, extractor, endpoint, "page")
 
-    tell_all()
+    report_all()
     assert (counted.lags, counted.kinds, counted.extract_errors) == ([], [], [])
     leadership.take()
-    tell_all()
+    report_all()
     assert (counted.lags, counted.kinds) == ([0.25], ["connect"])
     assert counted.extract_errors == [("fake-source", "load-extractor", "page")]

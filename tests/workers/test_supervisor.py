@@ -160,8 +160,8 @@ async def test_a_killed_worker_comes_back_and_another_one_leads_at_once(tmp_path
             await run.until(lambda: run.has("leads-1"))
             await run.until(lambda: run.pid(0) != before)
             await run.until(lambda: run.supervisor.is_ready)
-        told = [each for each in logs if each["event"] == "worker ended, it is started again"]
-        assert [(each["worker"], each["status"]) for each in told] == [(0, -9)]
+        ended = [each for each in logs if each["event"] == "worker ended, it is started again"]
+        assert [(each["worker"], each["status"]) for each in ended] == [(0, -9)]
         # The one that has come back does not take over again.
         assert (tmp_path / "leads-0").stat().st_mtime <= (tmp_path / "leads-1").stat().st_mtime
 
@@ -248,8 +248,8 @@ async def test_workers_with_a_port_each(tmp_path: Path) -> None:
     with capture_logs() as logs:
         async with supervised(tmp_path, worker_ports="each") as run:
             assert run.ports.grpc > 0
-    (told,) = [each for each in logs if each["event"] == "workers started"]
-    assert len(told["grpc_ports"]) == 2
+    (entry,) = [each for each in logs if each["event"] == "workers started"]
+    assert len(entry["grpc_ports"]) == 2
 
 
 async def test_a_port_in_use_is_refused_before_a_worker_starts(tmp_path: Path) -> None:

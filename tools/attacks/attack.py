@@ -34,7 +34,7 @@ class Server(StrEnum):
     FAILING = "failing"
     """Answers 500 at once."""
     TALKATIVE = "talkative"
-    """Answers as the request header ``x-answer`` demands."""
+    """Answers as the request header ``x-response`` demands."""
     LARGE_PAGE = "large-page"
     """Like TALKATIVE, with a metrics page of 180 000 series."""
 
@@ -91,7 +91,7 @@ class Attack(ABC):
 
 
 class Posts(Attack):
-    """An attack that sends prepared requests in turn at a rate, and reads the answers."""
+    """An attack that sends prepared requests in turn at a rate, and reads the responses."""
 
     rate: ClassVar[float]
     """Requests a second."""

@@ -39,7 +39,7 @@ _OURS: tuple[type[Attack], ...] = (
     own_bodies.FreshPrompts,
     own_bodies.HeaderStorm,
     own_bodies.Priorities,
-    own_bodies.GiantAnswers,
+    own_bodies.GiantResponses,
     own_bodies.TinyChunks,
     own_connections.CancelledUploads,
     own_connections.Pipelines,

@@ -2,7 +2,7 @@
 
 Each second 50 requests go through the gateway and as many through the same Envoy to the same
 servers without the endpoint picker, in turn. A process of their own sends them on schedule however
-slow the answers are, and compares each answer with the expected one.
+slow the responses are, and compares each response with the expected one.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import uvloop
 from epp.lab.load.client import ConnectionPool
 from tools.attacks.listed_clients import API_KEY, FAIRNESS
 from tools.attacks.sending import HOST, exchanged
-from tools.faults.traffic import Answer, Kind, Verdict, http_request
+from tools.faults.traffic import Kind, Response, Verdict, http_request
 
 TIMEOUT_SECONDS = 20.0
 """Time after which an honest client gives up."""
@@ -30,7 +30,7 @@ LONG_EACH, LONG_WORDS = 200, 4_800
 """Each 200th request has 24 KB: few enough not to change the percentiles."""
 KINDS = (Kind("stream", 2, stream=True), Kind("whole", 2, stream=False))
 FAILING = b"x-failing"
-"""Header of the answers of the server that fails on purpose."""
+"""Header of the responses of the server that fails on purpose."""
 
 
 @dataclass(slots=True)
@@ -74,20 +74,20 @@ class Clients:
         self.seen = Path()
 
     async def ask(self, number: int, words: int) -> None:
-        """Send a request and judge its answer."""
+        """Send a request and judge its response."""
         kind = KINDS[number % len(KINDS)]
         document = kind.document(f"{number} " + "word " * words)
         tenant = f"tenant-{number % TENANTS}"
         names = f"{FAIRNESS}: {tenant}\r\n{API_KEY}: {tenant}"
         request = http_request("gateway", document, names)
-        answer, began = Answer(), time.perf_counter()
-        why = await exchanged(self._pool, request, answer, TIMEOUT_SECONDS)
-        if not why and answer.verdict(kind, is_complete=True) is Verdict.WHOLE:
+        response, began = Response(), time.perf_counter()
+        why = await exchanged(self._pool, request, response, TIMEOUT_SECONDS)
+        if not why and response.verdict(kind, is_complete=True) is Verdict.WHOLE:
             self.seen.seconds.append(time.perf_counter() - began)
-        elif FAILING in answer.headers:
+        elif FAILING in response.headers:
             self.seen.by_failing_server += 1
         else:
-            self.seen.failed[why or f"{answer.status} {bytes(answer.body[:90])!r}"] += 1
+            self.seen.failed[why or f"{response.status} {bytes(response.body[:90])!r}"] += 1
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -95,7 +95,7 @@ class Clients:
 
 
 async def send(gateway: int, direct: int, rate: float) -> Honest:
-    """Send on both paths until the input ends, and wait for the last answers."""
+    """Send on both paths until the input ends, and wait for the last responses."""
     chooser = Random(3)
     ways = Clients(gateway), Clients(direct)
     stop = asyncio.create_task(asyncio.to_thread(sys.stdin.read), name="stop")

@@ -101,7 +101,7 @@ class HostileServer(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() == b"x-answer":
+        if name.lower() == b"x-response":
             self._wanted = value
 
     def on_body(self, body: bytes) -> None:

@@ -164,7 +164,7 @@ class JunkNames(Posts):
 class ForgedTokens(Attack):
     """Session tokens are the base64 of a server's name: a forged one sends all to one server.
 
-    The tally counts how many of the answers came from the named server.
+    The tally counts how many of the responses came from the named server.
     """
 
     name = "forged-tokens"

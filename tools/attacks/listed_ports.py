@@ -96,7 +96,7 @@ class FailingServer(Attack):
 
 
 class SlowReaders(Attack):
-    """150 clients request long answers and do not read them: 2.1 GB in Envoy in full duplex."""
+    """150 clients request long responses and do not read them: 2.1 GB in Envoy in full duplex."""
 
     name = "slow-readers"
     item = 11
@@ -110,14 +110,14 @@ class SlowReaders(Attack):
 
     async def _stall(self, target: Target, tally: Tally, after: float) -> None:
         await asyncio.sleep(5 * after)
-        headers = {"x-answer": "long", "connection": "close"}
+        headers = {"x-response": "long", "connection": "close"}
         while True:
             request = post(fresh_completion(), COMPLETIONS, headers)
             try:
                 reader, writer = await asyncio.open_connection(HOST, target.gateway, limit=1 << 12)
                 writer.write(request)
-                answer = await reader.read(1 << 12)
-                if b"x-long: 1" in answer:
+                response = await reader.read(1 << 12)
+                if b"x-long: 1" in response:
                     tally["held"] += 1
                     await asyncio.sleep(60)
                 writer.transport.abort()

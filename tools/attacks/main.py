@@ -24,7 +24,7 @@ from tools.attacks.honest import TIMEOUT_SECONDS, Honest
 from tools.attacks.honest import __name__ as honest_module
 from tools.attacks.scorecard import STOP_SECONDS, Figures, details, missed, short_table, table
 from tools.attacks.site import Site, site
-from tools.attacks.watching import Memory, Page, Probes, value_of
+from tools.attacks.watching import Memory, PageWatch, Probes, value_of
 from tools.bench.cpu_time import CpuReading
 
 HONEST_RATE = 50.0
@@ -118,7 +118,7 @@ async def run(plan: Plan) -> Figures:
             for some in _shares(names)
         ]
         memory, envoy = Memory(made.picker.pid), Memory(made.envoy.pid)
-        probes, page = Probes(target.health), Page(target.metrics)
+        probes, page = Probes(target.health), PageWatch(target.metrics)
         watching = [
             asyncio.create_task(_guarded(memory, made), name="memory"),
             asyncio.create_task(envoy.watch(), name="memory of Envoy"),
@@ -132,7 +132,7 @@ async def run(plan: Plan) -> Figures:
         cpu = CpuReading.of(made.picker.pid)
         await _last(plan, made, together)
         cpu_share = _cpu_share(made, cpu)
-        seen, *told = await asyncio.gather(*(each.result() for each in (honest, *attackers)))
+        seen, *printed = await asyncio.gather(*(each.result() for each in (honest, *attackers)))
         left, settle_seconds = await page.settled()
         for task in watching:
             task.cancel()
@@ -144,7 +144,7 @@ async def run(plan: Plan) -> Figures:
         status, stop_seconds = await _stopped(made)
         made.log.read_on()
         tallies: dict[str, Tally] = {}
-        for text in told:
+        for text in printed:
             tallies |= {name: Counter(tally) for name, tally in json.loads(text or "{}").items()}
         return Figures(
             honest=Honest.of(seen),

@@ -280,10 +280,10 @@ class Priorities(Posts):
             yield post(body, COMPLETIONS, headers)
 
 
-class GiantAnswers(Posts):
+class GiantResponses(Posts):
     """A model server answers with a line of 64 MB, many events, or invalid usage."""
 
-    name = "giant-answers"
+    name = "giant-responses"
     needs = Needs(servers=(Server.TALKATIVE,))
     rate = 2.0
     at_once = 4
@@ -291,8 +291,8 @@ class GiantAnswers(Posts):
     def requests(self) -> Iterator[bytes]:
         for _ in range(40):
             for kind in ("line", "events", "usage", "headers"):
-                yield post(fresh_completion(), COMPLETIONS, {"x-answer": kind})
-                yield post(fresh_chat(), CHAT, {"x-answer": kind})
+                yield post(fresh_completion(), COMPLETIONS, {"x-response": kind})
+                yield post(fresh_chat(), CHAT, {"x-response": kind})
 
 
 class TinyChunks(Posts):

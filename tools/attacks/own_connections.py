@@ -16,7 +16,7 @@ ALL_SETUPS = Needs(setups=tuple(Setup))
 
 
 class CancelledUploads(Attack):
-    """Clients that disconnect at every point of a request and its answer, by FIN or RST."""
+    """Clients that disconnect at every point of a request and its response, by FIN or RST."""
 
     name = "cancelled-uploads"
     needs = ALL_SETUPS
@@ -39,10 +39,10 @@ class CancelledUploads(Attack):
         try:
             async with connected(port) as connection:
                 await connection.send(part)
-                if point is Point.BEFORE_THE_ANSWER:
+                if point is Point.BEFORE_THE_RESPONSE:
                     await asyncio.sleep(chooser.uniform(0.0, HESITATION_SECONDS))
-                elif point is Point.MID_ANSWER:
-                    await connection.answer()
+                elif point is Point.MID_RESPONSE:
+                    await connection.response()
                 await connection.leave(with_reset=chooser.random() < 0.5)
             tally[f"left {point}"] += 1
         except (*BROKEN, TimeoutError):
@@ -70,7 +70,7 @@ class Pipelines(Attack):
             async with asyncio.timeout(30):
                 while seen.count(b"HTTP/1.1 ") < expected and (more := await reader.read(1 << 16)):
                     seen += more
-            tally["answers"] += seen.count(b"HTTP/1.1 ")
+            tally["responses"] += seen.count(b"HTTP/1.1 ")
             writer.transport.abort()
         except (OSError, TimeoutError):
             tally["broken off"] += 1

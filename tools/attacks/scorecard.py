@@ -54,7 +54,7 @@ class Figures:
 
     @property
     def refused(self) -> int:
-        """Number of honest requests without the expected answer."""
+        """Number of honest requests without the expected response."""
         return self.honest.gateway.failed.total()
 
     def beyond_envoy(self, percent: int) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from epp.lab.load.client import ConnectionPool, Receiver
+from epp.lab.load.client import ConnectionPool, ResponseReceiver
 from epp.lab.load.errors import RequestFailedError
 
 HOST = "127.0.0.1"
@@ -35,14 +35,14 @@ def post(body: bytes, path: str = CHAT, headers: Mapping[str, str] | None = None
 
 
 async def exchanged(
-    pool: ConnectionPool, request: bytes, answer: Receiver, limit_seconds: float
+    pool: ConnectionPool, request: bytes, response: ResponseReceiver, limit_seconds: float
 ) -> str:
-    """Send ``request`` and read its answer; return the error, "" for none."""
+    """Send ``request`` and read its response; return the error, "" for none."""
     try:
         async with asyncio.timeout(limit_seconds):
             connection = await pool.acquire()
             try:
-                await connection.exchange(request, answer)
+                await connection.exchange(request, response)
             finally:
                 pool.release(connection)
     except TimeoutError:
@@ -53,7 +53,7 @@ async def exchanged(
 
 
 class _Discarding:
-    """Receives an answer and discards its body."""
+    """Receives a response and discards its body."""
 
     status = 0
     headers: Mapping[bytes, bytes] = {}
@@ -101,8 +101,8 @@ class Sender:
             self._open -= 1
 
     async def ask(self, request: bytes) -> Mapping[bytes, bytes]:
-        """Send a request; return the headers of the answer when it has ended."""
-        answer = _Discarding()
-        failure = await exchanged(self._pool, request, answer, TIMEOUT_SECONDS)
-        self._tally[failure or str(answer.status)] += 1
-        return answer.headers
+        """Send a request; return the headers of the response when it has ended."""
+        response = _Discarding()
+        failure = await exchanged(self._pool, request, response, TIMEOUT_SECONDS)
+        self._tally[failure or str(response.status)] += 1
+        return response.headers

@@ -80,20 +80,20 @@ class Probes:
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_SECONDS):
                 connection = await RawConnection.connect(self.port)
-                answer = await connection.call(_CHECK, _LIVENESS)
+                response = await connection.call(_CHECK, _LIVENESS)
         except TimeoutError:
-            return "no answer in 1 s"
+            return "no response in 1 s"
         except (OSError, Lost, RuntimeError):
             return "refused"
         finally:
             if connection is not None:
                 connection.abort()
-        status = health_pb2.HealthCheckResponse.FromString(answer).status
+        status = health_pb2.HealthCheckResponse.FromString(response).status
         return str(health_pb2.HealthCheckResponse.ServingStatus.Name(status))
 
 
 @dataclass(slots=True)
-class Page:
+class PageWatch:
     """The metrics page over time."""
 
     port: int
@@ -154,8 +154,8 @@ async def _get(port: int) -> bytes:
     reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 22)
     try:
         writer.write(b"GET /metrics HTTP/1.0\r\nhost: gateway\r\n\r\n")
-        answer = await reader.read()
+        response = await reader.read()
     finally:
         writer.transport.abort()
-    head, _, body = answer.partition(b"\r\n\r\n")
+    head, _, body = response.partition(b"\r\n\r\n")
     return body if b" 200 " in head[:20] else b""

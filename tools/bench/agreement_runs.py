@@ -9,7 +9,7 @@ from random import Random
 from msgspec import structs
 
 from epp.lab.envoy import Mode
-from epp.lab.scenarios import Scenario
+from epp.lab.scenarios import LabScenario
 from epp.lab.simulation import Contender, Simulation, quiet_logs
 from epp.lab.traffic import TrafficRequest, Workload
 from tools.bench.agreement import Agreement, Reading, Round
@@ -84,7 +84,7 @@ def progress_line(case: Case, contender: Contender, seed: int, done: Round) -> s
     return f"{line}; not valid: {done.live.why_invalid}" if done.live.why_invalid else line
 
 
-def simulate(scenario: Scenario, contender: Contender, seed: int, runs: int) -> list[Reading]:
+def simulate(scenario: LabScenario, contender: Contender, seed: int, runs: int) -> list[Reading]:
     """Run on the virtual clock, `runs` times with slightly later arrivals."""
     readings = []
     for delays in range(runs):

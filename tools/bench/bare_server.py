@@ -31,11 +31,11 @@ REQUEST_HEADERS, RESPONSE_HEADERS, REQUEST_BODY, RESPONSE_BODY = 0x12, 0x1A, 0x2
 REQUEST_TRAILERS, RESPONSE_TRAILERS = 0x32, 0x3A
 _MORE = 0x80  # set in each byte of a varint but the last
 
-Answers = Callable[[bytes], bytes]
+Replier = Callable[[bytes], bytes]
 
 
-def answers(mode: Mode, destinations: Iterator[str]) -> Answers:
-    """Return the function from a message to its answer."""
+def replies(mode: Mode, destinations: Iterator[str]) -> Replier:
+    """Return the function from a message to its reply."""
     adaptive = mode is Mode.ADAPTIVE
     constant = {
         REQUEST_TRAILERS: processing_response.CONTINUE_REQUEST_TRAILERS,
@@ -46,20 +46,20 @@ def answers(mode: Mode, destinations: Iterator[str]) -> Answers:
         constant[REQUEST_HEADERS] = processing_response.CONTINUE_REQUEST_HEADERS
     decides_at = REQUEST_BODY if adaptive else REQUEST_HEADERS
 
-    def answer(message: bytes) -> bytes:
+    def reply(message: bytes) -> bytes:
         kind = message[0]
         if kind == decides_at:
             return processing_response.routed(next(destinations), on_body=adaptive)
         if (found := constant.get(kind)) is not None:
             return found
-        # The answers' field numbers are one lower than those of the bodies that come.
+        # The replies' field numbers are one lower than those of the bodies that come.
         return _echoed(message, kind - 8)
 
-    return answer
+    return reply
 
 
 def _echoed(message: bytes, tag: int) -> bytes:
-    """Return the answer that gives back the body in ``message``, which begins with its HttpBody."""
+    """Return the reply that gives back the body in ``message``, which begins with its HttpBody."""
     size, start = message[1], 2
     if size >= _MORE:
         size, start = _varint(message, 1)
@@ -100,14 +100,14 @@ def _as_varint(value: int) -> bytes:
 class Handler:
     """One stream on the EPP's own transport."""
 
-    __slots__ = ("_answer", "_stream")
+    __slots__ = ("_reply", "_stream")
 
-    def __init__(self, stream: Stream, answer: Answers) -> None:
+    def __init__(self, stream: Stream, reply: Replier) -> None:
         self._stream = stream
-        self._answer = answer
+        self._reply = reply
 
     def message(self, data: bytes) -> None:
-        self._stream.send(self._answer(data))
+        self._stream.send(self._reply(data))
 
     def half_closed(self) -> None:
         self._stream.finish()
@@ -127,8 +127,8 @@ class RecordingHandler(Handler):
 
     __slots__ = ("_file", "_is_same_read", "_reads")
 
-    def __init__(self, stream: Stream, answer: Answers, file: Path) -> None:
-        super().__init__(stream, answer)
+    def __init__(self, stream: Stream, reply: Replier, file: Path) -> None:
+        super().__init__(stream, reply)
         self._file = file
         self._reads: list[list[str]] = []
         self._is_same_read = False
@@ -154,13 +154,13 @@ class RecordingHandler(Handler):
         self._is_same_read = False
 
 
-async def serve(answer: Answers, ready_file: Path, record: Path | None, transport: str) -> None:
+async def serve(reply: Replier, ready_file: Path, record: Path | None, transport: str) -> None:
     """Serve on one of the EPP's transports."""
 
     def opened(stream: Stream, _: Mapping[str, str]) -> Handler:
         if record is None:
-            return Handler(stream, answer)
-        return RecordingHandler(stream, answer, record)
+            return Handler(stream, reply)
+        return RecordingHandler(stream, reply, record)
 
     make = Http2Server if transport == "http2" else GrpcioServer
     server = make({METHOD: opened}, host="127.0.0.1")
@@ -168,12 +168,12 @@ async def serve(answer: Answers, ready_file: Path, record: Path | None, transpor
     await asyncio.Event().wait()
 
 
-async def serve_plain(answer: Answers, ready_file: Path) -> None:
+async def serve_plain(reply: Replier, ready_file: Path) -> None:
     """Serve on grpc.aio alone."""
 
     async def process(requests: AsyncIterator[bytes], _: Any) -> AsyncIterator[bytes]:
         async for message in requests:
-            yield answer(message)
+            yield reply(message)
 
     service, _, method = METHOD.strip("/").rpartition("/")
     handler = grpc.stream_stream_rpc_method_handler(process)
@@ -196,7 +196,7 @@ if __name__ == "__main__":
     parser.add_argument("--record", type=Path)
     parser.add_argument("--ready-file", type=Path, required=True)
     given = parser.parse_args()
-    made = answers(given.mode, cycle(given.endpoint))
+    made = replies(given.mode, cycle(given.endpoint))
     uvloop.run(
         serve_plain(made, given.ready_file)
         if given.plain

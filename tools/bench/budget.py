@@ -26,7 +26,7 @@ CASES = (
 DETAILED = (CASES[0], *CASES[3:])
 """Cases whose calls are counted, too."""
 CHUNKED_CONCURRENCY = 48
-"""Slow answers keep a server so little at work that 16 at a time would give few samples."""
+"""Slow responses keep a server so little at work that 16 at a time would give few samples."""
 UNSAMPLED_ROUNDS = 3
 """So many are enough for a server that is not sampled."""
 SAMPLED = (Server.EPP, Server.BARE)

@@ -18,7 +18,7 @@ from epp.flow_control import SaturationDetector
 from epp.scheduling import Endpoint
 
 Went = Callable[[object], None]
-"""Told of a request that goes to an endpoint, with what its end is to be told with."""
+"""Called when a request goes to an endpoint, with the handle that ends it."""
 
 _ZIPF = 1.1
 _SIZES = (100, 9_000)
@@ -90,7 +90,7 @@ class Gate(Protocol):
         """Send the request of that number."""
 
     def end(self, handle: object) -> None:
-        """End the request that ``went`` was told of."""
+        """End the request whose handle ``went`` has received."""
 
     def give_up(self) -> None:
         """Let nothing wait any more."""
@@ -101,7 +101,7 @@ class Callers:
 
     Args:
         gate: Where their requests go in.
-        egress: Is told how many are in flight.
+        egress: Gets the number of requests in flight.
         cell: The load.
     """
 

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from epp.lab.results import Ratio, Verdict
+from epp.lab.results import Ratio, RatioVerdict
 from tools.bench.result_file import (
     COMPILED,
     FOLDER,
@@ -34,7 +34,7 @@ from tools.bench.result_file import (
 NOISE = 0.1
 """Differences up to this are noise, whatever the interval: medians of one run on a shared machine
 differ by so much from those of the next."""
-_STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
+_STYLES = {RatioVerdict.BETTER: "green", RatioVerdict.WORSE: "red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Difference:
     before: float
     after: float
     ratio: Ratio
-    verdict: Verdict
+    verdict: RatioVerdict
 
 
 def found(which: str, folder: Path = FOLDER) -> list[ResultFile]:
@@ -108,14 +108,14 @@ def _middle(cells: Sequence[Cell]) -> float:
     return Cell(values=[cell.value for cell in cells]).value
 
 
-def _verdict(ratio: Ratio, noise: float, *, higher_is_better: bool) -> Verdict:
+def _verdict(ratio: Ratio, noise: float, *, higher_is_better: bool) -> RatioVerdict:
     if ratio.low is None or ratio.high is None:
         is_noise = abs(ratio.mean - 1) <= 2 * noise
     else:
         is_noise = abs(ratio.mean - 1) <= noise or ratio.low <= 1 <= ratio.high
     if is_noise:
-        return Verdict.NO_DIFFERENCE
-    return Verdict.BETTER if (ratio.mean > 1) is higher_is_better else Verdict.WORSE
+        return RatioVerdict.NO_DIFFERENCE
+    return RatioVerdict.BETTER if (ratio.mean > 1) is higher_is_better else RatioVerdict.WORSE
 
 
 def table(
@@ -133,9 +133,9 @@ def table(
     shown.add_column("cell", overflow="fold")
     for column in ("before", "after", "ratio", "95% interval", ""):
         shown.add_column(column, justify="right", no_wrap=True)
-    order = list(Verdict)
+    order = list(RatioVerdict)
     for each in sorted(made, key=lambda each: order.index(each.verdict) if shows_all else 0):
-        if each.verdict is Verdict.NO_DIFFERENCE and not shows_all:
+        if each.verdict is RatioVerdict.NO_DIFFERENCE and not shows_all:
             continue
         interval = ""
         if each.ratio.low is not None and each.ratio.high is not None:
@@ -208,10 +208,10 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
         return 2
     for remark in remarks(before, after):
         console.print(Text(f"note: {remark}", style="yellow"))
-    changed = [each for each in made if each.verdict is not Verdict.NO_DIFFERENCE]
+    changed = [each for each in made if each.verdict is not RatioVerdict.NO_DIFFERENCE]
     if changed or given.all:
         console.print(table(made, before, after, shows_all=given.all))
-    worse = sum(each.verdict is Verdict.WORSE for each in changed)
+    worse = sum(each.verdict is RatioVerdict.WORSE for each in changed)
     console.print(
         f"{len(made)} cells: {len(changed) - worse} better, {worse} worse,"
         f" {len(made) - len(changed)} within the noise ({given.noise:.0%})"

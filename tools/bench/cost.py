@@ -1,7 +1,7 @@
 """Worst-case cost of a request by step, on bodies built to be expensive and on normal ones.
 
 Each body of :data:`tools.fuzz.cost_cases.REQUESTS` is read, counted, hashed, scheduled and
-rewritten, at several sizes; headers, answers and log lines are as long as a client can make them.
+rewritten, at several sizes; headers, responses and log lines are as long as a client can make them.
 For each step the table shows the costliest input: per KiB, of small requests, and of all accepted
 requests.
 """
@@ -22,7 +22,7 @@ from epp.request_control import DataProducer, EndCause
 from epp.scheduling import CycleState, LLMRequest, PostSchedule
 from epp_plugins.data_producers.media_parts import HAS_MEDIA
 from epp_plugins.data_producers.token import TokenProducer
-from epp_plugins.parsers.usage import OpenAiAnswer
+from epp_plugins.parsers.usage import OpenAiResponse
 from tools.bench.in_process import silenced
 from tools.fuzz.cost_cases import HEADERS, MAX_HEADER_BYTES, REQUESTS, Dense
 from tools.fuzz.cost_pipelines import Picker
@@ -54,12 +54,12 @@ BOUNDS: Mapping[str, str] = {
     "prefix index": "maxPrefixTokensToMatch, 4096 evictions",
     "rewrite": "1000 fields, keys of 4096 bytes",
     "log and metrics": "a model of 4096 bytes",
-    "usage of an answer": "objects of 8 KiB",
-    "model of an answer": "64 KiB and 4000 tokens of a document",
+    "usage of a response": "objects of 8 KiB",
+    "model of a response": "64 KiB and 4000 tokens of a document",
 }
 """The object that performs each step, in order."""
 
-_ANSWER_PIECE_BYTES = 16 * KIB
+_RESPONSE_PIECE_BYTES = 16 * KIB
 _WITHOUT_BODY = b'{"model":"%b","prompt":"a"}'
 
 
@@ -162,7 +162,7 @@ def measure(*, quick: bool) -> list[Worst]:
             _add_headers(found, steps)
         for size in () if quick else LONG_SIZES:
             _add_requests(found, Steps("default", 1), size)
-        _add_answers(found, repeats)
+        _add_responses(found, repeats)
         steps = Steps("default", 30)
         for size, body in HONEST.items():
             for step, seconds in steps.of_request({":path": "/v1/chat/completions"}, body):
@@ -195,22 +195,22 @@ def _add_headers(found: Mapping[str, Worst], steps: Steps) -> None:
     found["headers"].add("many headers", len(message), seconds)
 
 
-def _add_answers(found: Mapping[str, Worst], repeats: int) -> None:
+def _add_responses(found: Mapping[str, Worst], repeats: int) -> None:
     for name, made in BODIES.items():
         body = made(1 + SMALL // max(1, len(made(2)) - len(made(1))))[:SMALL]
         pieces = [
-            body[at : at + _ANSWER_PIECE_BYTES] for at in range(0, SMALL, _ANSWER_PIECE_BYTES)
+            body[at : at + _RESPONSE_PIECE_BYTES] for at in range(0, SMALL, _RESPONSE_PIECE_BYTES)
         ]
         used = least_seconds(partial(_used, pieces), repeats)
-        found["usage of an answer"].add(name, len(body), used)
+        found["usage of a response"].add(name, len(body), used)
         for kind in (True, False):
             work = partial(_named, pieces, is_event_stream=kind)
             named = least_seconds(work, repeats)
-            found["model of an answer"].add(name, len(body), named)
+            found["model of a response"].add(name, len(body), named)
 
 
 def _used(pieces: Sequence[bytes]) -> None:
-    reader = OpenAiAnswer()
+    reader = OpenAiResponse()
     for piece in pieces:
         reader.feed(piece)
     reader.usage()

@@ -33,7 +33,7 @@ from epp.scheduling import (
 from epp.transport.http2 import DataReceived, Http2Connection
 from epp.transport.http2.sender import Sender
 from tools.bench import stacks, wire_bytes
-from tools.bench.bare_server import answers
+from tools.bench.bare_server import replies
 from tools.bench.calls import Call, call_counter, name_of, ns_of
 from tools.bench.cycle import build_graph, produce
 from tools.bench.gateways import Case, Reads
@@ -43,8 +43,8 @@ _MESSAGES = 5000
 """A call is timed with the arguments of requests with so many messages before the clock is read
 again; of long ones as many as have so many bytes."""
 _BYTES = 40_000_000
-_ANSWER = bytes(200)
-_ANSWER_HEADERS = b"\x88"
+_RESPONSE = bytes(200)
+_RESPONSE_HEADERS = b"\x88"
 
 
 async def measure(case: Case, reads: Reads, path: Path, repeats: int) -> list[Call]:
@@ -66,8 +66,8 @@ async def measure(case: Case, reads: Reads, path: Path, repeats: int) -> list[Ca
             *_http2(reads, count, repeats, counts),
             *_above_transport(case, app, requests, repeats, counts),
         ]
-    answer = answers(case.mode, cycle(["10.0.0.1:8000"]))
-    handler_us = ns_of(answer, [(m,) for m in requests[0]] * 500, repeats) * len(requests[0]) / 1000
+    reply = replies(case.mode, cycle(["10.0.0.1:8000"]))
+    handler_us = ns_of(reply, [(m,) for m in requests[0]] * 500, repeats) * len(requests[0]) / 1000
     transport_us = path.bare_us - handler_us - sum(c.us for c in calls if c.part == stacks.HTTP2)
     calls.insert(2, Call(stacks.GRPC, "the rest of the bare path", transport_us * 1000, 1))
     between_us = path.epp_us - sum(call.us for call in calls)
@@ -87,7 +87,7 @@ def _http2(
             for read in (*wire_bytes.request(reads, stream_id), wire_bytes.reset(stream_id))
         ]
         for _ in range(repeats):
-            # Resets before any answer count as a flood; a new connection forgives them.
+            # Resets before any reply count as a flood; a new connection forgives them.
             connection = Http2Connection()
             connection.receive(wire_bytes.greeting())
             exchange = _answered if is_answered else Http2Connection.receive
@@ -114,8 +114,8 @@ def _answered(connection: Http2Connection, read: bytes) -> None:
     for event in connection.receive(read):
         if type(event) is DataReceived:
             if not event.stream.has_sent_data:
-                connection.send_headers(event.stream, _ANSWER_HEADERS)
-            connection.send_data(event.stream, _ANSWER)
+                connection.send_headers(event.stream, _RESPONSE_HEADERS)
+            connection.send_data(event.stream, _RESPONSE)
     connection.take_output()
 
 

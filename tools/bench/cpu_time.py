@@ -17,7 +17,7 @@ class CpuReading:
         """Read all threads of ``pid``.
 
         schedstat counts nanoseconds; utime + stime of /proc/<pid>/stat have steps of 10 ms, too
-        coarse for the 80 requests of a cell with slow answers.
+        coarse for the 80 requests of a cell with slow responses.
         """
         threads = Path(f"/proc/{pid}/task").iterdir()
         used = sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads)

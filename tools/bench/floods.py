@@ -310,8 +310,8 @@ async def half_frames(attack: Attack) -> None:
 
 
 FLOODS: dict[str, Flood] = {
-    "1,000,000 PING, answers not read": ping,
-    "1,500,000 SETTINGS, answers not read": settings,
+    "1,000,000 PING, acknowledgements not read": ping,
+    "1,500,000 SETTINGS, acknowledgements not read": settings,
     "5,000 SETTINGS of 2,730 values, 1,000 open streams": large_settings,
     "1,000,000 empty CONTINUATION": empty_continuation,
     "10,000 full CONTINUATION": full_continuation,
@@ -325,8 +325,8 @@ FLOODS: dict[str, Flood] = {
     "100,000 resets after a message": reset_after_message,
     "100,000 resets provoked from the server": provoked_resets,
     "20,000 idle streams": idle_streams,
-    "1,000 answers of 1 MB, socket not read": slow_reader,
-    "1,000 answers of 1 MB, windows closed": closed_windows,
+    "1,000 responses of 1 MB, socket not read": slow_reader,
+    "1,000 responses of 1 MB, windows closed": closed_windows,
     "30,000 unknown methods": unknown_methods,
     "20,000 header lists of 2.5 KB, all different": different_headers,
     "1,092,000 messages of one byte": one_byte_messages,

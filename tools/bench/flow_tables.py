@@ -101,8 +101,8 @@ def cancellations(measured: Sequence[Cancellation]) -> Table:
 
 def idle(shares: Mapping[str, float]) -> Text:
     """CPU use of an idle EPP."""
-    told = ", ".join(f"{name} {share:.3%}" for name, share in shares.items())
-    return Text(f"Without requests, scraped once a minute, cores with flow control {told}")
+    text = ", ".join(f"{name} {share:.3%}" for name, share in shares.items())
+    return Text(f"Without requests, scraped once a minute, cores with flow control {text}")
 
 
 def _speed(speed: Speed) -> tuple[str, str, str]:

@@ -51,11 +51,11 @@ _OPTIONS: dict[Server, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kind of request and of answer."""
+    """One kind of request and of response."""
 
     mode: Mode
     chunks: int = 1
-    """Pieces of the answer; several come with a pause in between."""
+    """Pieces of the response; several come with a pause in between."""
     prompt_bytes: int = PROMPT_BYTES
 
 

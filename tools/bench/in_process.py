@@ -32,11 +32,11 @@ from epp.transport import Http2Server, OpenStream, Stream
 from epp.transport.protocol import ConnectionProtocol
 from epp.transport.read_scheduling import PauseReason
 from tools.bench import wire_bytes
-from tools.bench.bare_server import REQUEST_BODY, Handler, answers
+from tools.bench.bare_server import REQUEST_BODY, Handler, replies
 from tools.bench.gateways import ENDPOINTS, Case, Reads
 
 OPEN_STREAMS = 16
-"""Requests in flight, so that loads and answers are not those of an idle pool."""
+"""Requests in flight, so that loads and replies are not those of an idle pool."""
 _LOOP_SECONDS = 0.05
 """Approximate time of the repetitions between two readings of the clock."""
 _FEW_BYTES = 20 << 20
@@ -47,8 +47,8 @@ _TURNS = 4
 _LOOK_SECONDS = 0.001
 """Interval of checks whether the loop has finished resting, which takes no CPU time."""
 _LONG_BYTES = 16 << 20
-_LEAST_ANSWER_BYTES = 100
-"""Minimum length of an answer with a destination only."""
+_LEAST_RESPONSE_BYTES = 100
+"""Minimum length of a reply with a destination only."""
 
 _NULL = open(os.devnull, "w")  # noqa: PTH123, SIM115 - a device, open to the end of the process
 atexit.register(_NULL.close)
@@ -140,12 +140,12 @@ class Connection:
     async def feed(self, reads: Sequence[bytes | None]) -> None:
         """Read them."""
         received, sender = self._protocol.data_received, self._protocol.connection.sender
-        answers = 0
+        replies = 0
         for read in reads:
             if read is None:
-                await self._answered(answers)
+                await self._answered(replies)
             else:
-                answers = sender.data_frames
+                replies = sender.data_frames
                 received(read)
 
     async def is_whole(self) -> bool:
@@ -161,10 +161,10 @@ class Connection:
         return PauseReason.BACKLOG not in reasons
 
     async def _answered(self, before: int) -> None:
-        """Wait for an answer, if none was sent at once, and for the end of the turn.
+        """Wait for a reply, if none was sent at once, and for the end of the turn.
 
         Args:
-            before: Number of answers before the read to be answered.
+            before: Number of replies before the read to be answered.
         """
         turns = 0
         while self._protocol.connection.sender.data_frames == before:
@@ -178,7 +178,7 @@ class Connection:
     def take(self) -> int:
         """Return how many bytes were written since the last time.
 
-        After long answers it makes room for most of them: the 2 GiB that the connection began with
+        After long replies it makes room for most of them: the 2 GiB that the connection began with
         would not last, and more would end it.
         """
         written, self.transport.written_bytes = self.transport.written_bytes, 0
@@ -277,7 +277,7 @@ def _reads_of_response(reads: Reads) -> int:
 def check_answered(case: Case, reads: Reads, count: int, written_bytes: int) -> None:
     """Raise an error if less was written than so many requests are answered with."""
     echoed = sum(map(len, wire_bytes.messages_of(reads))) if case.mode is Mode.FULL_DUPLEX else 0
-    if written_bytes < count * max(_LEAST_ANSWER_BYTES, echoed // 2):
+    if written_bytes < count * max(_LEAST_RESPONSE_BYTES, echoed // 2):
         raise RuntimeError(
             f"{case}: {count} requests were answered with {written_bytes} bytes alone:"
             " what was measured is not the whole path"
@@ -296,10 +296,10 @@ async def how_many(connection: Connection, reads: Reads) -> int:
 
 def bare_handlers(mode: Mode) -> OpenStream:
     """Return the handler that decides nothing."""
-    answer = answers(mode, cycle(_addresses()))
+    reply = replies(mode, cycle(_addresses()))
 
     def opened(stream: Stream, _: Mapping[str, str]) -> Handler:
-        return Handler(stream, answer)
+        return Handler(stream, reply)
 
     return opened
 

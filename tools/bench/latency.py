@@ -19,7 +19,7 @@ from rich.console import Group
 from rich.text import Text
 
 from epp.lab.envoy import EnvoyProcess, Mode
-from epp.lab.load import Arrivals, LoadPlan, Report, run
+from epp.lab.load import ArrivalSpacing, LoadPlan, Report, run
 from epp.lab.results.distribution import percentile
 from tools.bench.gateways import (
     PROMPT_BYTES,
@@ -131,7 +131,7 @@ def _plan(url: str, rate: float, seconds: float) -> LoadPlan:
         url=url,
         model="bench",
         rate=rate,
-        arrivals=Arrivals.CONSTANT,
+        arrivals=ArrivalSpacing.CONSTANT,
         duration_seconds=seconds,
         prompt_chars=PROMPT_BYTES,
         stream=False,

@@ -16,7 +16,7 @@ from epp.lab.envoy import EnvoyProcess, Mode
 from epp.lab.load import LoadPlan, Report, run
 from epp.lab.results import Distribution, Record, joined_records, server_accounts
 from epp.lab.results.distribution import value_of
-from epp.lab.scenarios import Scenario, load_scenario
+from epp.lab.scenarios import LabScenario, load_scenario
 from epp.lab.simulation import Contender
 from tools.bench import gateways, processes
 from tools.bench.agreement import LiveReading, Reading
@@ -40,7 +40,7 @@ class Case:
     """A scenario, and its file for other processes."""
 
     path: Path
-    scenario: Scenario
+    scenario: LabScenario
 
     @classmethod
     def of_file(cls, path: Path) -> "Case":

@@ -401,7 +401,7 @@ def command() -> None:
     )
     parser.add_argument("--all", action="store_true", help="also measure --transport grpcio")
     parser.add_argument(
-        "--pause-ms", type=float, default=10.0, help="pause between two chunks of an answer"
+        "--pause-ms", type=float, default=10.0, help="pause between two chunks of a response"
     )
     parser.add_argument("--only", choices=PARTS, help="run one part only")
     arguments = parser.parse_args()

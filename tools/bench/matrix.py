@@ -5,7 +5,7 @@
 One parameter varies at a time. The EPP and the bare server on its transport take turns behind the
 same Envoy; the multiple counts.
 
-Answers in many chunks last a second, so 16 in parallel are 16 requests a second. The periodic work
+Responses in many chunks last a second, so 16 in parallel are 16 requests a second. Periodic work
 of the EPP while requests are open (the timer of the loop's lag, scrapes) is not in its idle cost,
 and costs as much as the requests there. So these cases are also measured with four times as many
 requests: the difference is the cost of the requests, the rest that of being loaded.
@@ -29,7 +29,7 @@ CHUNKS = (1, 100, 1000)
 SIZES = (1_000, 16_000, 256_000, 1_000_000)
 COUNTS = (ENDPOINTS, 100, 1000)
 BUSIER = 4
-"""Factor of the second load for answers in many chunks."""
+"""Factor of the second load for responses in many chunks."""
 MANY_CHUNKS_PAUSE_MS = 1.0
 """A response of 1000 chunks 10 ms apart would take ten seconds."""
 
@@ -129,10 +129,10 @@ def table(measured: Sequence[Measured]) -> Group:
 
 
 def _split_table(measured: Measured) -> Table:
-    """Return what of the cost of answers in many chunks is the request's."""
+    """Return what of the cost of responses in many chunks is the request's."""
     shown = new_table(
-        f"Answers in many chunks with {CONCURRENCY} and {BUSIER * CONCURRENCY} in parallel: CPU µs"
-        " of one more request, and ms a second for being loaded",
+        f"Responses in many chunks with {CONCURRENCY} and {BUSIER * CONCURRENCY} in parallel: CPU"
+        " µs of one more request, and ms a second for being loaded",
         *("case", "EPP", "bare", "EPP / bare", "EPP loaded", "bare loaded"),
     )
     few = {(cell.case, cell.server): cell for cell in measured.cells}

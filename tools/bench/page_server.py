@@ -52,8 +52,8 @@ class _Server(asyncio.Protocol):
     pages = 0
     """Pages sent by all of them."""
 
-    def __init__(self, answer: bytes) -> None:
-        self._answer = answer
+    def __init__(self, response: bytes) -> None:
+        self._response = response
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -67,7 +67,7 @@ class _Server(asyncio.Protocol):
             self._transport.write(count)
         else:
             _Server.pages += 1
-            self._transport.write(self._answer % process_time())
+            self._transport.write(self._response % process_time())
 
 
 async def main(count: int, ready_file: Path) -> None:
@@ -75,12 +75,12 @@ async def main(count: int, ready_file: Path) -> None:
     body = page()
     length = len(body % 0.0)
     head = f"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {length}\r\n\r\n"
-    answer = head.encode() + body
+    response = head.encode() + body
     loop = asyncio.get_running_loop()
     hosts = [f"127.2.{number // 250}.{number % 250 + 1}" for number in range(count)]
     port = 0
     for host in hosts:
-        server = await loop.create_server(lambda: _Server(answer), host, port)
+        server = await loop.create_server(lambda: _Server(response), host, port)
         port = server.sockets[0].getsockname()[1]
     announce(ready_file, {"hosts": hosts, "port": port})
     await asyncio.Event().wait()

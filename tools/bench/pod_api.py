@@ -123,9 +123,9 @@ class PodApi:
                 head = await reader.readuntil(b"\r\n\r\n")
                 query = dict(parse_qsl(urlsplit(head.split(b" ", 2)[1].decode()).query))
                 if "watch" not in query:
-                    self._answer(writer, "200 OK", self._page(query))
+                    self._respond(writer, "200 OK", self._page(query))
                 elif "sendInitialEvents" in query and not self._has_watch_list:
-                    self._answer(writer, "422 Unprocessable Entity", b"{}")
+                    self._respond(writer, "422 Unprocessable Entity", b"{}")
                 else:
                     self._open_watch(writer, has_initial="sendInitialEvents" in query)
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -154,7 +154,7 @@ class PodApi:
             self._send(writer, b"BOOKMARK", json.dumps({"metadata": metadata}).encode())
 
     @staticmethod
-    def _answer(writer: asyncio.StreamWriter, status: str, body: bytes) -> None:
+    def _respond(writer: asyncio.StreamWriter, status: str, body: bytes) -> None:
         head = f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
 

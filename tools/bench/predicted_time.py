@@ -24,7 +24,7 @@ from epp.scheduling import (
 )
 from epp.testing import make_endpoint
 from epp_plugins.data_producers.predicted_time import PredictedTimeProducer
-from epp_plugins.predicted_time import Constants, FleetModel, InFlight
+from epp_plugins.predicted_time import Constants, FleetModel, PredictedRequest
 from tools.bench.cycle import produce
 from tools.bench.in_process import scraped
 
@@ -137,7 +137,7 @@ class _Traffic:
         self._model = model
         self._keys = [each.name for each in endpoints]
         self._now = 1.0
-        self._in_flight: list[InFlight] = []
+        self._in_flight: list[PredictedRequest] = []
 
     def run(self, requests: int) -> tuple[float, float, float]:
         """Return the microseconds of a decision, of a request sent, and of a first token."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from epp.parsing.plugins import Usage
-from epp.request_control.plugins import ANSWER_USAGE, EndCause
+from epp.request_control.plugins import RESPONSE_USAGE, EndCause
 from epp.scheduling import CycleState, Endpoint, Scheduler, SchedulerProfile, WeightedScorer
 from epp.testing import make_endpoint, make_request
 from epp_plugins.data_producers.approx_prefix_cache import ApproxPrefixCacheProducer, Params
@@ -69,7 +69,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class HitRates:
     """Results of one run."""
 
     hit_rate: float
@@ -85,7 +85,7 @@ def simulate(
     with_usage: bool = False,
     seed: int = SEED,
     factor: float | None = None,
-) -> Outcome:
+) -> HitRates:
     """Send all turns of all conversations, some at a time, each with what came before it.
 
     Args:
@@ -144,9 +144,9 @@ def simulate(
         if not with_counters:
             endpoint.metrics = page
         if with_usage:
-            state.write(ANSWER_USAGE, Usage(prompt_tokens=tokens))
+            state.write(RESPONSE_USAGE, Usage(prompt_tokens=tokens))
         producer.response_complete(request, endpoint, EndCause.COMPLETED, state)
-    return Outcome(found / asked, producer.scale_of(pool[0]))
+    return HitRates(found / asked, producer.scale_of(pool[0]))
 
 
 def _keys(prompt: bytes, bytes_per_token: int) -> list[int]:
@@ -176,7 +176,7 @@ def _prompts(bytes_per_token: int, rng: random.Random) -> Iterator[bytes]:
             del under_way[n]
 
 
-def fixed(factor: float, bytes_per_token: int, seed: int) -> Outcome:
+def fixed(factor: float, bytes_per_token: int, seed: int) -> HitRates:
     """Simulate with a scale that nothing changes."""
     return simulate(bytes_per_token, with_counters=False, seed=seed, factor=factor)
 

@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from epp.lab.results import Cell, Comparison, Summary, Verdict, compare
-from epp.lab.scenarios import Scenario, ScenarioError, load_scenario
+from epp.lab.results import Cell, Comparison, RatioVerdict, Summary, compare
+from epp.lab.scenarios import LabScenario, ScenarioError, load_scenario
 from epp.lab.simulation import (
     Contender,
     RunSettings,
@@ -40,7 +40,7 @@ BOUND = "lower-bound"
 """No policy: below it no TTFT can be."""
 POLICIES = (BASELINE, "random", "least-request", "reference-weighted", "reference-affinity")
 METRICS = ("TTFT p90", "goodput")
-_STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
+_STYLES = {RatioVerdict.BETTER: "green", RatioVerdict.WORSE: "red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Quality:
     to_oracle: Comparison
 
 
-def missing_trace(scenario: Scenario) -> Path | None:
+def missing_trace(scenario: LabScenario) -> Path | None:
     """Return the path of the scenario's trace if it is not there; None otherwise."""
     trace = scenario.traffic.get("trace")
     path = None if trace is None else scenario.folder / str(trace)
@@ -60,7 +60,7 @@ def missing_trace(scenario: Scenario) -> Path | None:
 
 
 def measure(
-    scenario: Scenario, policies: Sequence[str], seeds: Sequence[int], jobs: int
+    scenario: LabScenario, policies: Sequence[str], seeds: Sequence[int], jobs: int
 ) -> Quality:
     """Run a scenario with all policies, round robin, the oracle and the lower bound.
 

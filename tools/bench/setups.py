@@ -1,7 +1,7 @@
 """Cost of each well-known configuration, compared with the default one.
 
 Each sample in deploy/config decides over 10 endpoints, with all its hooks: handle(), the head of
-the answer, the end. The set-ups take turns, so that other work on the machine affects all alike.
+the reply, the end. The set-ups take turns, so that other work on the machine affects all alike.
 """
 
 import random

@@ -31,7 +31,7 @@ _PARTS: tuple[tuple[str, str], ...] = (
     ("epp/ext_proc/stream.py", GLUE),
     ("epp/ext_proc/request_body.py", GLUE),
     ("epp/ext_proc/response_body.py", GLUE),
-    ("epp/ext_proc/header_answers.py", GLUE),
+    ("epp/ext_proc/header_replies.py", GLUE),
     ("epp/ext_proc/service.py", GLUE),
     ("epp/ext_proc/", PROTOBUF),
     ("google/protobuf/", PROTOBUF),

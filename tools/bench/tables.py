@@ -42,7 +42,7 @@ def named(case: Case) -> str:
 def paths(measured: Sequence[Path]) -> Group:
     """The whole path in process; then what a chunk adds to it."""
     table = new_table(
-        "Whole path in process: Envoy's bytes into data_received, answers thrown away;"
+        "Whole path in process: Envoy's bytes into data_received, replies thrown away;"
         f" {ENDPOINTS} endpoints, µs per request",
         *("case", "messages", "EPP", "bare", "EPP/bare", "EPP - bare", "EPP without log line"),
     )

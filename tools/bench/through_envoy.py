@@ -41,14 +41,14 @@ _seeds = count(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Duration of the run and speed of the answers."""
+    """Duration of the run and speed of the responses."""
 
     seconds: float
     """Load per server and case, all rounds together."""
     rounds: int
     """Slices of that time."""
     pause_ms: float
-    """Between the chunks of an answer."""
+    """Between the chunks of a response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ async def _cells(
             load = plan(setup.url, case, requests=requests, concurrency=in_parallel)
             await run(replace(load, seed=next(_seeds)))
     if case.chunks > 1:
-        # Each answer takes a second: fewer rounds, each long enough for several answers.
+        # Each response takes a second: fewer rounds, each long enough for several responses.
         settings = replace(settings, seconds=2 * settings.seconds, rounds=settings.rounds - 1)
     for _ in range(settings.rounds):
         for setup, idle_share, done in zip(setups, idle, slices, strict=True):

@@ -1,6 +1,6 @@
-"""Model servers with minimal cost: one process, many ports, answers in N chunks.
+"""Model servers with minimal cost: one process, many ports, responses in N chunks.
 
-The headers of a request choose the answer: ``x-bench-chunks`` pieces, ``x-bench-pause-ms`` apart.
+The headers of a request choose the response: ``x-bench-chunks`` pieces, ``x-bench-pause-ms`` apart.
 Several pieces are the events of a completion as vLLM streams it: each has a field ``usage``, which
 is null except in the last. One piece is a JSON document.
 """
@@ -38,7 +38,7 @@ class ModelServer:
     def __init__(self, number: int) -> None:
         self.served_by = b"x-served-by: server-%d\r\n" % number
         self.running = 0
-        """Answers under way. A page that hid them would unsettle the EPP's view of the load."""
+        """Responses under way. A page that hid them would unsettle the EPP's view of the load."""
 
 
 class RoutedRequest(asyncio.Protocol):

@@ -92,7 +92,7 @@ CONNECTIONS: Final = Row(
         ),
         Panel(
             title="Buffers",
-            description="Answers that wait for Envoy to read, and messages that are not whole.",
+            description="Responses that wait for Envoy to read, and messages that are not whole.",
             queries=(_each(select(f"{_TRANSPORT}buffered_bytes", PROCESS)),),
             unit="bytes",
         ),

@@ -92,7 +92,7 @@ _DECISIONS: Final = Row(
         ),
         Panel(
             title="Attempts by result",
-            description="Without an endpoint, the answer is 429 or 503, or the request waits.",
+            description="Without an endpoint, the response is 429 or 503, or the request waits.",
             queries=(
                 Query(
                     total(rate("llm_d_epp_scheduler_attempts_total", POOL), "status"), "{{status}}"

@@ -1,4 +1,4 @@
-"""Clients that disconnect at any point of a request or answer, with a close or a reset."""
+"""Clients that disconnect at any point of a request or response, with a close or a reset."""
 
 import asyncio
 from enum import StrEnum
@@ -6,7 +6,7 @@ from random import Random
 
 from tools.faults.asking import BROKEN, Connection, Request, asked, at_most, connected, make_request
 from tools.faults.gateway import FaultGateway
-from tools.faults.outcome import Outcome
+from tools.faults.outcome import RunOutcome
 
 AT_ONCE = 64
 STAYING = 1 / 4
@@ -20,16 +20,16 @@ class Point(StrEnum):
     BEFORE_THE_BODY = "before the body"
     MID_BODY = "mid-body"
     AT_THE_END_OF_THE_BODY = "at the end of the body"
-    BEFORE_THE_ANSWER = "before the answer"
-    MID_ANSWER = "mid-answer"
+    BEFORE_THE_RESPONSE = "before the response"
+    MID_RESPONSE = "mid-response"
 
 
 POINTS = tuple(Point)
 
 
-async def aborts(gateway: FaultGateway, requests: int) -> Outcome:
+async def aborts(gateway: FaultGateway, requests: int) -> RunOutcome:
     """Three of four clients disconnect; the others must not be affected."""
-    chooser, outcome = Random(1), Outcome()
+    chooser, outcome = Random(1), RunOutcome()
 
     async def one(number: int) -> None:
         if chooser.random() < STAYING:
@@ -37,7 +37,7 @@ async def aborts(gateway: FaultGateway, requests: int) -> Outcome:
             outcome.answered(await asked(gateway.port, request))
             return
         point = POINTS[number % len(POINTS)]
-        hold = {Point.BEFORE_THE_ANSWER: "headers", Point.MID_ANSWER: "body"}.get(point, "")
+        hold = {Point.BEFORE_THE_RESPONSE: "headers", Point.MID_RESPONSE: "body"}.get(point, "")
         request = make_request(number, chooser, hold=hold)
         with_reset = chooser.random() < 0.5
         async with connected(gateway.port) as connection:
@@ -66,11 +66,11 @@ async def _as_far_as(
             await connection.send(head + body[: chooser.randrange(1, len(body))])
         case Point.AT_THE_END_OF_THE_BODY:
             await connection.send(head + body)
-        case Point.BEFORE_THE_ANSWER:
+        case Point.BEFORE_THE_RESPONSE:
             await connection.send(head + body)
             # While it is being decided or forwarded, or while its server holds it.
             await asyncio.sleep(chooser.uniform(0.0, HESITATION_SECONDS))
-        case Point.MID_ANSWER:
+        case Point.MID_RESPONSE:
             await connection.send(head + body)
-            coming = await connection.answer()
+            coming = await connection.response()
             await anext(coming.parts())

@@ -1,4 +1,4 @@
-"""Requests with a known answer, and an HTTP/1.1 client that controls every byte."""
+"""Requests with a known response, and an HTTP/1.1 client that controls every byte."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterable
@@ -9,7 +9,7 @@ from random import Random
 import httptools
 import xxhash
 
-from epp.lab.fleet.upstream import UpstreamAnswer
+from epp.lab.fleet.upstream import UpstreamResponse
 from tools.faults import upstream
 from tools.faults.upstream import Fault
 
@@ -17,17 +17,17 @@ PATH = "/v1/completions"
 CLIENT_SECONDS = 120.0
 """Maximum time of one request, whatever the fault."""
 BROKEN = (OSError, httptools.HttpParserError)
-"""Exceptions from reading a truncated answer."""
+"""Exceptions from reading a truncated response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A completion request with a known answer."""
+    """A completion request with a known response."""
 
     request_id: str
     body: bytes
     events: int = 4
-    """Number of events of the answer."""
+    """Number of events of the response."""
     headers: dict[str, str] = field(default_factory=dict)
     """Further headers."""
 
@@ -49,10 +49,10 @@ class Request:
         return "\r\n".join([*lines, "", ""]).encode()
 
     @property
-    def answer(self) -> bytes:
-        """The body of the only correct answer."""
+    def response(self) -> bytes:
+        """The body of the only correct response."""
         digest = xxhash.xxh3_64_hexdigest(self.body)
-        return b"".join(upstream.answer(self.request_id, len(self.body), digest, self.events))
+        return b"".join(upstream.response(self.request_id, len(self.body), digest, self.events))
 
 
 def make_request(
@@ -89,13 +89,13 @@ class Connection:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def answer(self) -> UpstreamAnswer:
-        """Read the head of the answer.
+    async def response(self) -> UpstreamResponse:
+        """Read the head of the response.
 
         Raises:
             ConnectionError: The connection ended.
         """
-        coming = UpstreamAnswer("gateway", self.reader)
+        coming = UpstreamResponse("gateway", self.reader)
         await coming.read_head()
         return coming
 
@@ -119,19 +119,19 @@ async def connected(port: int) -> AsyncIterator[Connection]:
 
 
 async def ask(port: int, request: Request) -> tuple[int, bytes]:
-    """Make a request on a connection of its own; return its status and the body of the answer.
+    """Make a request on a connection of its own; return its status and the body of the response.
 
     Raises:
-        ConnectionError: The answer was truncated.
+        ConnectionError: The response was truncated.
     """
     async with connected(port) as connection:
         await connection.send(request.head + request.body)
-        coming = await connection.answer()
+        coming = await connection.response()
         return coming.status, await coming.body()
 
 
 async def asked(port: int, request: Request) -> str:
-    """Make a request that must succeed; return what is wrong with the answer, "" for nothing."""
+    """Make a request that must succeed; return what is wrong with the response, "" for nothing."""
     try:
         status, body = await ask(port, request)
     except BROKEN as error:
@@ -140,8 +140,8 @@ async def asked(port: int, request: Request) -> str:
 
 
 def judged(request: Request, status: int, body: bytes) -> str:
-    """Return what is wrong with an answer, "" for nothing."""
-    if status == 200 and body == request.answer:
+    """Return what is wrong with a response, "" for nothing."""
+    if status == 200 and body == request.response:
         return ""
     return f"{request.request_id} was answered {status} with {len(body)} bytes: {body[:200]!r}"
 

@@ -5,7 +5,7 @@ from random import Random
 
 from tools.faults.asking import BROKEN, Request, ask, at_most, connected, judged, make_request
 from tools.faults.gateway import FaultGateway
-from tools.faults.outcome import Outcome
+from tools.faults.outcome import RunOutcome
 from tools.faults.upstream import REFUSAL, Fault
 
 AT_ONCE = 32
@@ -16,13 +16,13 @@ buffers between the EPP and the server."""
 
 BROKEN_OFF = "broken off"
 EXPECTED: Mapping[Fault, frozenset[str]] = {
-    # Envoy answers instead of the server: 503, or 502 if the server's answer is not HTTP.
+    # Envoy answers instead of the server: 503, or 502 if the server's response is not HTTP.
     Fault.RESET_BEFORE_HEADERS: frozenset({"503"}),
     Fault.CLOSE_BEFORE_HEADERS: frozenset({"503"}),
     Fault.NO_HTTP: frozenset({"502"}),
     Fault.RESET_MID_UPLOAD: frozenset({"503"}),
-    Fault.ANSWER_MID_UPLOAD: frozenset({"413"}),
-    # Envoy answers with 502 while it waits for the EPP's answer to the headers; once they are sent,
+    Fault.RESPONSE_MID_UPLOAD: frozenset({"413"}),
+    # Envoy answers with 502 while it waits for the EPP's reply to the headers; once they are sent,
     # it can only close the connection.
     Fault.RESET_MID_BODY: frozenset({"502", BROKEN_OFF}),
     Fault.CLOSE_MID_BODY: frozenset({"502", BROKEN_OFF}),
@@ -30,15 +30,15 @@ EXPECTED: Mapping[Fault, frozenset[str]] = {
 }
 """Allowed outcomes for a client, by fault."""
 FAULTS = tuple(EXPECTED)
-_MID_UPLOAD = frozenset({Fault.RESET_MID_UPLOAD, Fault.ANSWER_MID_UPLOAD})
+_MID_UPLOAD = frozenset({Fault.RESET_MID_UPLOAD, Fault.RESPONSE_MID_UPLOAD})
 
 
 _MID_BODY = frozenset({Fault.RESET_MID_BODY, Fault.CLOSE_MID_BODY, Fault.CUT_SHORT})
 
 
-async def broken_servers(gateway: FaultGateway, requests: int) -> Outcome:
+async def broken_servers(gateway: FaultGateway, requests: int) -> RunOutcome:
     """Three of four requests meet a fault; the others must not be affected."""
-    chooser, outcome = Random(2), Outcome()
+    chooser, outcome = Random(2), RunOutcome()
 
     async def one(number: int) -> None:
         fault = Fault.NONE if chooser.random() < SOUND else FAULTS[number % len(FAULTS)]
@@ -48,7 +48,7 @@ async def broken_servers(gateway: FaultGateway, requests: int) -> Outcome:
             number, chooser, prompt_bytes=size, fault=fault, hold="body" if is_held else ""
         )
         if is_held:
-            seen, problem = await _amid_the_answer(gateway, request)
+            seen, problem = await _amid_the_response(gateway, request)
             expected = frozenset({BROKEN_OFF})
         else:
             seen, problem = await _seen(gateway.port, request)
@@ -64,11 +64,11 @@ async def broken_servers(gateway: FaultGateway, requests: int) -> Outcome:
     return outcome
 
 
-async def _amid_the_answer(gateway: FaultGateway, request: Request) -> tuple[str, str]:
-    """Make a request whose server fails after the client has read a part of the answer."""
+async def _amid_the_response(gateway: FaultGateway, request: Request) -> tuple[str, str]:
+    """Make a request whose server fails after the client has read a part of the response."""
     async with connected(gateway.port) as connection:
         await connection.send(request.head + request.body)
-        coming = await connection.answer()
+        coming = await connection.response()
         await anext(coming.parts())
         gateway.servers.release(request.request_id)
         try:

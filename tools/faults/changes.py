@@ -7,12 +7,12 @@ from pathlib import Path
 from epp.config import DEFAULT_CONFIG
 from tools.faults.processes import Setting
 from tools.faults.traffic import Traffic, Verdict
-from tools.faults.trial import Outcome, Pace, judge, running, under_way
+from tools.faults.trial import Pace, TrialOutcome, judge, running, under_way
 
 _REWRITES = 3
 
 
-async def endpoints_emptied(setting: Setting, pace: Pace) -> Outcome:
+async def endpoints_emptied(setting: Setting, pace: Pace) -> TrialOutcome:
     """The endpoints file is emptied, and filled again later."""
     async with running(setting, pace) as run:
         made, traffic = run.site, run.traffic
@@ -36,7 +36,7 @@ async def endpoints_emptied(setting: Setting, pace: Pace) -> Outcome:
             seconds_until_first_success=traffic.seconds_until_whole(filled_at),
         )
     outcome.expect("what was under way ends well", holds=set(before) == {Verdict.WHOLE})
-    outcome.expect("no answer truncated", holds=not outcome.verdicts[Verdict.TRUNCATED])
+    outcome.expect("no response truncated", holds=not outcome.verdicts[Verdict.TRUNCATED])
     return outcome
 
 
@@ -46,7 +46,7 @@ async def _until_refused(traffic: Traffic, since: float) -> None:
     )
 
 
-async def endpoint_removed(setting: Setting, pace: Pace) -> Outcome:
+async def endpoint_removed(setting: Setting, pace: Pace) -> TrialOutcome:
     """One of three endpoints is removed from the file while it serves requests."""
     async with running(setting, pace) as run:
         made = run.site
@@ -66,7 +66,7 @@ async def endpoint_removed(setting: Setting, pace: Pace) -> Outcome:
     return outcome
 
 
-async def reloaded(setting: Setting, pace: Pace) -> Outcome:
+async def reloaded(setting: Setting, pace: Pace) -> TrialOutcome:
     """The configuration is rewritten repeatedly, and put into use each time."""
     file: list[Path] = []
 

@@ -9,7 +9,7 @@ from random import Random
 from epp.config import DEFAULT_CONFIG
 from tools.faults.processes import PickerProcess, Setting
 from tools.faults.traffic import Verdict
-from tools.faults.trial import Outcome, Pace, Run, judge, running
+from tools.faults.trial import Pace, Run, TrialOutcome, judge, running
 from tools.soak.soak import resident_mib
 
 TORN_A_CHANGE = 9
@@ -40,7 +40,7 @@ async def _reload(picker: PickerProcess, file: Path, text: str, nth: int) -> Non
     await picker.until(RELOADS, nth)
 
 
-async def reloaded_often(setting: Setting, pace: Pace) -> Outcome:
+async def reloaded_often(setting: Setting, pace: Pace) -> TrialOutcome:
     """The configuration is rewritten in place 200 times; one in four is faulty."""
     file: list[Path] = []
     async with running(setting, pace, prepare=_following(file), goes_on=True) as run:
@@ -63,7 +63,7 @@ async def reloaded_often(setting: Setting, pace: Pace) -> Outcome:
     return outcome
 
 
-async def endpoints_torn(setting: Setting, pace: Pace) -> Outcome:
+async def endpoints_torn(setting: Setting, pace: Pace) -> TrialOutcome:
     """The endpoints file is repeatedly written in place and truncated anywhere, at last whole."""
     chooser = Random(5)
     async with running(setting, pace, goes_on=True) as run:
@@ -109,7 +109,7 @@ def yaml_bombs() -> Sequence[str]:
     )
 
 
-async def files_bombed(setting: Setting, pace: Pace) -> Outcome:
+async def files_bombed(setting: Setting, pace: Pace) -> TrialOutcome:
     """YAML bombs in the configuration and in the endpoints file: refused, for little memory."""
     file: list[Path] = []
     async with running(setting, pace, prepare=_following(file), goes_on=True) as run:
@@ -127,7 +127,7 @@ async def files_bombed(setting: Setting, pace: Pace) -> Outcome:
     return outcome
 
 
-async def _ended(name: str, run: Run, *, refused: int = 0, **facts: float) -> Outcome:
+async def _ended(name: str, run: Run, *, refused: int = 0, **facts: float) -> TrialOutcome:
     """Wait for the end of the traffic, none of which may have failed.
 
     Args:
@@ -139,8 +139,8 @@ async def _ended(name: str, run: Run, *, refused: int = 0, **facts: float) -> Ou
     await run.end()
     await run.site.picker.until_idle()
     outcome = await judge(name, run, **facts)
-    told = [each for each in outcome.broken if CONFIG_REFUSED in each]
-    outcome.broken = [each for each in outcome.broken if each not in told]
-    outcome.expect(f"{refused} configurations are refused", holds=len(told) == refused)
+    refusals = [each for each in outcome.broken if CONFIG_REFUSED in each]
+    outcome.broken = [each for each in outcome.broken if each not in refusals]
+    outcome.expect(f"{refused} configurations are refused", holds=len(refusals) == refused)
     outcome.expect("no request fails", holds=set(outcome.verdicts) == {Verdict.WHOLE})
     return outcome

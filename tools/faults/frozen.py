@@ -8,7 +8,7 @@ from signal import SIGCONT, SIGSTOP, SIGTERM
 
 from tools.faults.processes import Setting
 from tools.faults.traffic import Verdict
-from tools.faults.trial import Outcome, Pace, Run, Scenario, after, judge, running
+from tools.faults.trial import Pace, Run, Scenario, TrialOutcome, after, judge, running
 
 _DELAY = "60"
 """Seconds for which a stopping picker continues to serve: longer than the traffic."""
@@ -19,19 +19,19 @@ _NOTICED_SECONDS = 12.0
 _REQUESTS = "llm_d_epp_request_total"
 
 
-async def one_of_two_frozen(setting: Setting, pace: Pace) -> Outcome:
+async def one_of_two_frozen(setting: Setting, pace: Pace) -> TrialOutcome:
     """One of two pickers behind one Envoy is frozen (SIGSTOP) for the rest of the traffic."""
     async with running(setting, pace, pickers=2) as run:
         return await _frozen("one of two frozen", run)
 
 
-async def frozen(setting: Setting, pace: Pace) -> Outcome:
+async def frozen(setting: Setting, pace: Pace) -> TrialOutcome:
     """The only picker is frozen (SIGSTOP) for the rest of the traffic."""
     async with running(setting, pace) as run:
         return await _frozen("frozen", run)
 
 
-async def _frozen(name: str, run: Run) -> Outcome:
+async def _frozen(name: str, run: Run) -> TrialOutcome:
     await run.until_share(0.2)
     picker, frozen_at = run.site.pickers[0], time.monotonic()
     picker.signal(SIGSTOP)
@@ -41,7 +41,7 @@ async def _frozen(name: str, run: Run) -> Outcome:
     later = [each for each in traffic.sent if each.began_at >= frozen_at]
     failed = [each.began_at - frozen_at for each in later if each.verdict is not Verdict.WHOLE]
     # Not by `judge`: in this scenario requests hang until their client leaves.
-    outcome = Outcome(
+    outcome = TrialOutcome(
         name,
         setting.name,
         traffic.verdicts(),
@@ -59,20 +59,20 @@ async def _frozen(name: str, run: Run) -> Outcome:
     return outcome
 
 
-async def one_of_two_unready(setting: Setting, pace: Pace) -> Outcome:
+async def one_of_two_unready(setting: Setting, pace: Pace) -> TrialOutcome:
     """One of two pickers becomes unready, but continues to serve."""
     drain = ("--drain-delay-seconds", _DELAY)
     async with running(setting, pace, pickers=2, drain=drain) as run:
         return await _unready("one of two not ready", run)
 
 
-async def unready(setting: Setting, pace: Pace) -> Outcome:
+async def unready(setting: Setting, pace: Pace) -> TrialOutcome:
     """The only picker becomes unready, but continues to serve."""
     async with running(setting, pace, drain=("--drain-delay-seconds", _DELAY)) as run:
         return await _unready("not ready", run)
 
 
-async def _unready(name: str, run: Run) -> Outcome:
+async def _unready(name: str, run: Run) -> TrialOutcome:
     await run.until_share(0.4)
     picker = run.site.pickers[0]
     before, signalled_at = await picker.metric(_REQUESTS), time.monotonic()

@@ -4,15 +4,15 @@ from random import Random
 
 from tools.faults.asking import BROKEN, asked, at_most, connected, judged, make_request
 from tools.faults.gateway import FaultGateway
-from tools.faults.outcome import Outcome
+from tools.faults.outcome import RunOutcome
 
 AT_ONCE = 32
 STAYING = 1 / 4
 
 
-async def half_closed(gateway: FaultGateway, requests: int) -> Outcome:
-    """Envoy takes the FIN for a disconnection: an answer arrives complete and correct, or none."""
-    chooser, outcome = Random(5), Outcome()
+async def half_closed(gateway: FaultGateway, requests: int) -> RunOutcome:
+    """Envoy takes the FIN for a disconnection: a response arrives complete and correct, or none."""
+    chooser, outcome = Random(5), RunOutcome()
 
     async def one(number: int) -> None:
         request = make_request(number, chooser)
@@ -23,7 +23,7 @@ async def half_closed(gateway: FaultGateway, requests: int) -> Outcome:
             await connection.send(request.head + request.body)
             connection.writer.write_eof()
             try:
-                coming = await connection.answer()
+                coming = await connection.response()
                 problem = judged(request, coming.status, await coming.body())
             except BROKEN:
                 outcome.broken["closed by Envoy"] += 1

@@ -16,14 +16,14 @@ WINDOW_BYTES = 1 << 24
 
 
 class Stream:
-    """One request, and the part of its answer that has arrived."""
+    """One request, and the part of its response that has arrived."""
 
     def __init__(self, stream_id: int) -> None:
         self.id = stream_id
         self.status = 0
         self.body = bytearray()
         self.began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the first bytes of the answer's body have arrived, or the stream has ended."""
+        """Done when the first bytes of the response's body have arrived, or the stream ended."""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Done when the stream has ended, with the reason of an early end, else ""."""
 

@@ -8,7 +8,7 @@ from tools.faults.aborts import HESITATION_SECONDS, Point
 from tools.faults.asking import Request, at_most, judged, make_request
 from tools.faults.gateway import FaultGateway
 from tools.faults.http2_client import Http2Client, connected
-from tools.faults.outcome import Outcome
+from tools.faults.outcome import RunOutcome
 
 CONNECTIONS_AT_ONCE = 4
 STREAMS = 20
@@ -16,12 +16,12 @@ STREAMS = 20
 STAYING = 1 / 2
 DROPPED = 1 / 5
 """Share of connections that are closed with open requests."""
-POINTS = (Point.BEFORE_THE_BODY, Point.MID_BODY, Point.BEFORE_THE_ANSWER, Point.MID_ANSWER)
+POINTS = (Point.BEFORE_THE_BODY, Point.MID_BODY, Point.BEFORE_THE_RESPONSE, Point.MID_RESPONSE)
 
 
-async def http2_clients(gateway: FaultGateway, requests: int) -> Outcome:
+async def http2_clients(gateway: FaultGateway, requests: int) -> RunOutcome:
     """Half of the streams are reset; the others on the same connections must not be affected."""
-    chooser, outcome = Random(7), Outcome()
+    chooser, outcome = Random(7), RunOutcome()
 
     async def connection(numbers: Sequence[int]) -> None:
         is_dropped = chooser.random() < DROPPED
@@ -41,7 +41,7 @@ async def http2_clients(gateway: FaultGateway, requests: int) -> Outcome:
     return outcome
 
 
-async def _whole(client: Http2Client, request: Request, outcome: Outcome) -> None:
+async def _whole(client: Http2Client, request: Request, outcome: RunOutcome) -> None:
     stream = client.begin(request)
     await client.send(stream, request.body, end=True)
     ended = await stream.ended
@@ -49,8 +49,10 @@ async def _whole(client: Http2Client, request: Request, outcome: Outcome) -> Non
     outcome.answered(f"{request.request_id}: {ended}" if ended else problem)
 
 
-async def _abandoned(client: Http2Client, number: int, chooser: Random, outcome: Outcome) -> None:
-    """Open a stream, and return before or during its answer; the connection's end will end it."""
+async def _abandoned(
+    client: Http2Client, number: int, chooser: Random, outcome: RunOutcome
+) -> None:
+    """Open a stream, and return before or during its response; the connection's end will end it."""
     request = make_request(number, chooser, hold=chooser.choice(("headers", "body")))
     await client.send(client.begin(request), request.body, end=True)
     await asyncio.sleep(chooser.uniform(0.0, HESITATION_SECONDS))
@@ -58,19 +60,19 @@ async def _abandoned(client: Http2Client, number: int, chooser: Random, outcome:
 
 
 async def _reset(
-    client: Http2Client, number: int, point: Point, chooser: Random, outcome: Outcome
+    client: Http2Client, number: int, point: Point, chooser: Random, outcome: RunOutcome
 ) -> None:
-    hold = {Point.BEFORE_THE_ANSWER: "headers", Point.MID_ANSWER: "body"}.get(point, "")
+    hold = {Point.BEFORE_THE_RESPONSE: "headers", Point.MID_RESPONSE: "body"}.get(point, "")
     request = make_request(number, chooser, hold=hold)
     stream = client.begin(request)
     match point:
         case Point.MID_BODY:
             part = request.body[: chooser.randrange(1, len(request.body))]
             await client.send(stream, part, end=False)
-        case Point.BEFORE_THE_ANSWER:
+        case Point.BEFORE_THE_RESPONSE:
             await client.send(stream, request.body, end=True)
             await asyncio.sleep(chooser.uniform(0.0, HESITATION_SECONDS))
-        case Point.MID_ANSWER:
+        case Point.MID_RESPONSE:
             await client.send(stream, request.body, end=True)
             await stream.began
     if stream.ended.done():

@@ -11,15 +11,15 @@ from tools.faults.changes import endpoint_removed, endpoints_emptied, reloaded
 from tools.faults.files import endpoints_torn, files_bombed, reloaded_often
 from tools.faults.processes import PickerProcess, Setting
 from tools.faults.traffic import Traffic, Verdict
-from tools.faults.trial import Outcome, Pace, Run, Scenario, after, judge, running, under_way
+from tools.faults.trial import Pace, Run, Scenario, TrialOutcome, after, judge, running, under_way
 from tools.faults.waiting import stopped_amid_slow_readers, stopped_while_undecided
 
 _ROLLOUT = "12s"
 """Time for which a stopping picker serves new requests; a process starts in 1 to 7 s."""
 
 
-async def stopped(setting: Setting, pace: Pace, *, signals: int = 1) -> Outcome:
-    """SIGTERM, once or repeatedly, with a drain time shorter than the longest answers."""
+async def stopped(setting: Setting, pace: Pace, *, signals: int = 1) -> TrialOutcome:
+    """SIGTERM, once or repeatedly, with a drain time shorter than the longest responses."""
     async with running(setting, pace) as run:
         await run.until_share(0.5)
         picker, signalled_at = run.site.picker, time.monotonic()
@@ -40,20 +40,20 @@ async def stopped(setting: Setting, pace: Pace, *, signals: int = 1) -> Outcome:
             seconds_to_exit=gone_at - signalled_at,
         )
     outcome.expect("exit status 0", holds=status == 0)
-    outcome.expect("some answers outlast the picker", holds=cut_short[Verdict.WHOLE] > 0)
-    outcome.expect("no answer truncated", holds=not outcome.verdicts[Verdict.TRUNCATED])
+    outcome.expect("some responses outlast the picker", holds=cut_short[Verdict.WHOLE] > 0)
+    outcome.expect("no response truncated", holds=not outcome.verdicts[Verdict.TRUNCATED])
     outcome.expect("what was under way ends well", holds=set(before) == {Verdict.WHOLE})
     expected = {Verdict.WHOLE} if setting.fail_open else {Verdict.REFUSED}
     outcome.expect(f"afterwards only {expected}: {later}", holds=set(later) == expected)
     return outcome
 
 
-async def stopped_twice(setting: Setting, pace: Pace) -> Outcome:
+async def stopped_twice(setting: Setting, pace: Pace) -> TrialOutcome:
     """SIGTERM twice, as from an impatient supervisor."""
     return await stopped(setting, pace, signals=2)
 
 
-async def replaced(setting: Setting, pace: Pace) -> Outcome:
+async def replaced(setting: Setting, pace: Pace) -> TrialOutcome:
     """SIGTERM, and at once a new picker on the same port."""
     async with running(setting, pace, goes_on=True) as run:
         await run.until_share(0.4)
@@ -64,7 +64,7 @@ async def replaced(setting: Setting, pace: Pace) -> Outcome:
         return await _replaced("SIGTERM, another on its port", run, signalled_at, serves_after, new)
 
 
-async def handed_over(setting: Setting, pace: Pace) -> Outcome:
+async def handed_over(setting: Setting, pace: Pace) -> TrialOutcome:
     """First a second picker on the same port, then SIGTERM to the first one."""
     sharing = ("--transport-setting", "reuse_port=true")
     async with running(setting, pace, *sharing, goes_on=True) as run:
@@ -78,7 +78,7 @@ async def handed_over(setting: Setting, pace: Pace) -> Outcome:
     return outcome
 
 
-async def rolled(setting: Setting, pace: Pace) -> Outcome:
+async def rolled(setting: Setting, pace: Pace) -> TrialOutcome:
     """A rollout as in Kubernetes: SIGTERM with the Go EPP's flag, and only then a new picker.
 
     Envoy is not notified, so the old picker has to serve until the new one does.
@@ -99,7 +99,7 @@ async def rolled(setting: Setting, pace: Pace) -> Outcome:
 
 async def _replaced(
     name: str, run: Run, signalled_at: float, serves_after: float, new: PickerProcess
-) -> Outcome:
+) -> TrialOutcome:
     status = await run.site.pickers[0].wait()
     await run.end(after_success_since=signalled_at + serves_after)
     await new.until_idle()
@@ -112,7 +112,7 @@ async def _replaced(
         seconds_until_last_refusal=_last_failure(traffic, signalled_at),
     )
     outcome.expect("exit status 0", holds=status == 0)
-    outcome.expect("no answer truncated", holds=not outcome.verdicts[Verdict.TRUNCATED])
+    outcome.expect("no response truncated", holds=not outcome.verdicts[Verdict.TRUNCATED])
     outcome.expect("what was under way ends well", holds=set(before) == {Verdict.WHOLE})
     outcome.expect(
         "the last requests succeed",
@@ -128,7 +128,7 @@ def _last_failure(traffic: Traffic, since: float) -> float | None:
     return max(late, default=None)
 
 
-async def killed(setting: Setting, pace: Pace) -> Outcome:
+async def killed(setting: Setting, pace: Pace) -> TrialOutcome:
     """SIGKILL, and a new picker on the same port."""
     async with running(setting, pace, goes_on=True) as run:
         await run.until_share(0.4)
@@ -156,22 +156,22 @@ async def killed(setting: Setting, pace: Pace) -> Outcome:
     if setting.fail_open:
         outcome.expect("no request fails", holds=set(outcome.verdicts) == {Verdict.WHOLE})
     else:
-        outcome.expect("answers under way are cut off", holds=before[Verdict.TRUNCATED] > 0)
+        outcome.expect("responses under way are cut off", holds=before[Verdict.TRUNCATED] > 0)
     outcome.expect("the last requests succeed", holds=set(later) <= {Verdict.WHOLE})
     return outcome
 
 
-async def one_of_two_stopped(setting: Setting, pace: Pace) -> Outcome:
+async def one_of_two_stopped(setting: Setting, pace: Pace) -> TrialOutcome:
     """One of two pickers behind one Envoy is stopped."""
     return await _one_of_two(setting, pace, kills=False)
 
 
-async def one_of_two_killed(setting: Setting, pace: Pace) -> Outcome:
+async def one_of_two_killed(setting: Setting, pace: Pace) -> TrialOutcome:
     """One of two pickers behind one Envoy is killed."""
     return await _one_of_two(setting, pace, kills=True)
 
 
-async def _one_of_two(setting: Setting, pace: Pace, *, kills: bool) -> Outcome:
+async def _one_of_two(setting: Setting, pace: Pace, *, kills: bool) -> TrialOutcome:
     async with running(setting, pace, pickers=2) as run:
         await run.until_share(0.4)
         leaving, staying = run.site.pickers

@@ -19,25 +19,25 @@ from tools.faults import frozen, workers
 from tools.faults.lifecycle import SCENARIOS
 from tools.faults.processes import SETTINGS, Setting
 from tools.faults.traffic import Verdict
-from tools.faults.trial import Outcome, Pace, Scenario
+from tools.faults.trial import Pace, Scenario, TrialOutcome
 
 
 async def run(
     console: Console, scenarios: Sequence[Scenario], settings: Sequence[Setting], pace: Pace
-) -> list[Outcome]:
+) -> list[TrialOutcome]:
     """Run every scenario in every setting."""
     outcomes = []
     for scenario in scenarios:
         for setting in settings:
             outcome = await scenario(setting, pace)
             outcomes.append(outcome)
-            told = "; ".join(outcome.broken) or "all kept"
-            console.print(f"{outcome.scenario}, {outcome.setting}: {told}", highlight=False)
+            result = "; ".join(outcome.broken) or "all kept"
+            console.print(f"{outcome.scenario}, {outcome.setting}: {result}", highlight=False)
             console.print_json(json.dumps(outcome.facts))
     return outcomes
 
 
-def table(outcomes: Sequence[Outcome]) -> Table:
+def table(outcomes: Sequence[TrialOutcome]) -> Table:
     """Return the outcomes as a table."""
     made = Table("scenario", "mode", *(each.value for each in Verdict), "figures", "broken")
     for each in outcomes:

@@ -6,7 +6,7 @@ from random import Random
 
 from tools.faults.asking import BROKEN, Request, connected, judged, make_request
 from tools.faults.gateway import FaultGateway
-from tools.faults.outcome import Outcome
+from tools.faults.outcome import RunOutcome
 
 BODY_BYTES = 12_000_000
 REST_BYTES = 1_000
@@ -15,16 +15,16 @@ AT_ONCE = 64
 LEAVING = 1 / 8
 
 
-async def long_bodies(gateway: FaultGateway, requests: int) -> Outcome:
+async def long_bodies(gateway: FaultGateway, requests: int) -> RunOutcome:
     """Every body must arrive complete and unchanged, however many arrive with it."""
-    chooser, outcome = Random(4), Outcome()
+    chooser, outcome = Random(4), RunOutcome()
     for first in range(0, requests, AT_ONCE):
         await _together(gateway, range(first, min(first + AT_ONCE, requests)), chooser, outcome)
     return outcome
 
 
 async def _together(
-    gateway: FaultGateway, numbers: Sequence[int], chooser: Random, outcome: Outcome
+    gateway: FaultGateway, numbers: Sequence[int], chooser: Random, outcome: RunOutcome
 ) -> None:
     """Send all bodies without their ends, and then the ends."""
     almost_whole = asyncio.Barrier(len(numbers))
@@ -41,7 +41,7 @@ async def _together(
             await almost_whole.wait()
             try:
                 await connection.send(request.body[-REST_BYTES:])
-                coming = await connection.answer()
+                coming = await connection.response()
                 outcome.answered(judged(request, coming.status, await coming.body()))
             except BROKEN as error:
                 outcome.wrong.append(f"{request.request_id} was broken off: {error!r}")

@@ -25,7 +25,7 @@ from tools.attacks.main import run_all as attack
 from tools.faults import lifecycle_command, reliability
 from tools.faults.gateway import processes_of
 from tools.faults.lifecycle import SCENARIOS
-from tools.faults.outcome import Outcome
+from tools.faults.outcome import RunOutcome
 from tools.faults.processes import SETTINGS
 from tools.faults.scenarios import FAULT_RUNS, FaultRun
 from tools.faults.trial import Pace
@@ -38,7 +38,7 @@ class Row:
 
     name: str
     mode: Mode
-    outcome: Outcome
+    outcome: RunOutcome
     seconds: float
     mib: tuple[float, float]
     """Memory of the EPP after the warm-up and at the end."""

@@ -5,15 +5,15 @@ from random import Random
 
 from tools.faults.asking import BROKEN, Request, connected, judged, make_request
 from tools.faults.gateway import FaultGateway
-from tools.faults.outcome import Outcome
+from tools.faults.outcome import RunOutcome
 
 CONNECTING_AT_ONCE = 100
 BODY_CUT = 40
 
 
-async def many_streams(gateway: FaultGateway, requests: int) -> Outcome:
-    """All requests stop mid-body, then before or during their answers, and then all succeed."""
-    chooser, outcome = Random(6), Outcome()
+async def many_streams(gateway: FaultGateway, requests: int) -> RunOutcome:
+    """All requests stop mid-body, then before or during their responses, and then all succeed."""
+    chooser, outcome = Random(6), RunOutcome()
     connecting = asyncio.Semaphore(CONNECTING_AT_ONCE)
     may_go_on = asyncio.Event()
 
@@ -25,7 +25,7 @@ async def many_streams(gateway: FaultGateway, requests: int) -> Outcome:
             await may_go_on.wait()
             await connection.send(request.body[BODY_CUT:])
             try:
-                coming = await connection.answer()
+                coming = await connection.response()
                 outcome.answered(judged(request, coming.status, await coming.body()))
             except BROKEN as error:
                 outcome.wrong.append(f"{request.request_id} was broken off: {error!r}")

@@ -10,16 +10,16 @@ MAX_WRONG = 20
 """Maximum number of faults of a run that are listed one by one."""
 
 G = TypeVar("G")
-Scenario = Callable[[G, int], Awaitable["Outcome"]]
+Scenario = Callable[[G, int], Awaitable["RunOutcome"]]
 """Makes a number of requests to a gateway, some of them faulty."""
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     """Outcomes of the requests of one run."""
 
     right: int = 0
-    """Proper requests to a healthy model server whose answer was correct."""
+    """Proper requests to a healthy model server whose response was correct."""
     broken: Counter[str] = field(default_factory=Counter)
     """Number of faulty requests by fault and outcome."""
     wrong: list[str] = field(default_factory=list)
@@ -47,12 +47,12 @@ class Outcome:
 
     def lines(self) -> list[str]:
         """Return the outcomes as lines of text."""
-        told = [f"right {self.right}"]
-        told += [f"{what} {count}" for what, count in sorted(self.broken.items())]
+        lines = [f"right {self.right}"]
+        lines += [f"{what} {count}" for what, count in sorted(self.broken.items())]
         for what, seconds in self.seconds.items():
             median, late = percentile(seconds, 50) * 1000, percentile(seconds, 99) * 1000
-            told.append(f"{what}: median {median:.1f} ms, 99th percentile {late:.1f} ms")
-        return told + self.notes + [f"WRONG: {each}" for each in self.wrong[:MAX_WRONG]]
+            lines.append(f"{what}: median {median:.1f} ms, 99th percentile {late:.1f} ms")
+        return lines + self.notes + [f"WRONG: {each}" for each in self.wrong[:MAX_WRONG]]
 
 
 def percentile(seconds: list[float], percent: int) -> float:

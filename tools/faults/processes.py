@@ -19,7 +19,7 @@ from typing import Any
 
 import httpx
 
-from epp.lab.envoy import EXT_PROC_STATS, EnvoyProcess, GatewayConfig, HealthCheck, Mode
+from epp.lab.envoy import EXT_PROC_STATS, CheckedHosts, EnvoyProcess, GatewayConfig, Mode
 from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.names import EPP_CLUSTER, EPP_LARGE_REQUESTS_CLUSTER
 from epp.lab.fleet import Fleet, FleetConfig
@@ -275,7 +275,9 @@ def _bootstrap(made: Site, mode: Mode) -> str:
         epp_socket=str(made.socket_file) if made.setting.workers > 1 else "",
         epp_workers=made.setting.workers,
         fail_open=made.setting.fail_open,
-        health_checks=frozenset({HealthCheck.ENDPOINT_PICKER} if made.setting.health_check else ()),
+        health_checks=frozenset(
+            {CheckedHosts.ENDPOINT_PICKER} if made.setting.health_check else ()
+        ),
     )
     document = bootstrap(config)
     if len(made.pickers) > 1:

@@ -43,7 +43,7 @@ CALM_RATE = 52.0
 """Requests a second of a run without faults: 90 % of what the fleet can serve. A model server of
 :data:`tools.faults.model_server.ENGINE` makes 64 tokens in 42 ms, and a request has 105."""
 SLOW_SECONDS = 2.0
-"""Answers that take longer count as slow; they usually take 0.05 to 0.5 s."""
+"""Responses that take longer count as slow; they usually take 0.05 to 0.5 s."""
 POLL_SECONDS = 0.02
 START_SECONDS = 20.0
 
@@ -297,7 +297,7 @@ class Calm:
 
 
 async def calm(mode: Mode, minutes: float, rate: float = CALM_RATE) -> Calm:
-    """Load a healthy fleet to 90 % with a mix of short and long answers."""
+    """Load a healthy fleet to 90 % with a mix of short and long responses."""
     async with _gateway(mode, Setup.EPP) as (url, page_url, _):
         traffic = Traffic([url], kinds(8, 300), timeout_seconds=120.0)
         traffic.may_stop.set()

@@ -16,7 +16,7 @@ from tools.faults.asking import (
     make_request,
 )
 from tools.faults.gateway import FaultGateway
-from tools.faults.outcome import Outcome
+from tools.faults.outcome import RunOutcome
 
 AT_ONCE = 500
 """Slow bodies at the same time; more requests take several rounds."""
@@ -25,9 +25,9 @@ PIECES = 10
 NORMAL_AT_ONCE = 8
 
 
-async def slow_bodies(gateway: FaultGateway, requests: int) -> Outcome:
+async def slow_bodies(gateway: FaultGateway, requests: int) -> RunOutcome:
     """Half of the requests are slow; the others are made first alone, then next to slow ones."""
-    chooser, outcome = Random(3), Outcome()
+    chooser, outcome = Random(3), RunOutcome()
     slow, normal = requests // 2, requests // 4
     await _normally(gateway, range(normal), chooser, outcome, "alone")
     for first in range(0, slow, AT_ONCE):
@@ -44,7 +44,7 @@ async def _round(
     numbers: Sequence[int],
     normal: Sequence[int],
     chooser: Random,
-    outcome: Outcome,
+    outcome: RunOutcome,
 ) -> None:
     """Send slow bodies concurrently, and some normal requests after each of their bytes."""
     requests = [make_request(number, chooser, prompt_bytes=200) for number in numbers]
@@ -63,18 +63,18 @@ async def _round(
         await at_most(NORMAL_AT_ONCE, (_end(*pair, outcome) for pair in pairs))
 
 
-async def _end(request: Request, connection: Connection, outcome: Outcome) -> None:
-    """Send the rest of a slow body; its answer must be correct."""
+async def _end(request: Request, connection: Connection, outcome: RunOutcome) -> None:
+    """Send the rest of a slow body; its response must be correct."""
     try:
         await connection.send(request.body[PIECES:])
-        coming = await connection.answer()
+        coming = await connection.response()
         outcome.answered(judged(request, coming.status, await coming.body()))
     except BROKEN as error:
         outcome.wrong.append(f"slow {request.request_id} was broken off: {error!r}")
 
 
 async def _normally(
-    gateway: FaultGateway, numbers: Sequence[int], chooser: Random, outcome: Outcome, what: str
+    gateway: FaultGateway, numbers: Sequence[int], chooser: Random, outcome: RunOutcome, what: str
 ) -> None:
     async def one(number: int) -> None:
         request = make_request(number, chooser, prompt_bytes=500, events=8)

@@ -1,7 +1,7 @@
-"""Mixed traffic through a gateway; each answer is compared with the expected one.
+"""Mixed traffic through a gateway; each response is compared with the expected one.
 
-The requests are for streams and whole answers, short and long ones, and are sent on schedule
-however slow the answers are. The fake servers write four characters per token, so a lost chunk
+The requests are for streams and whole responses, short and long ones, and are sent on schedule
+however slow the responses are. The fake servers write four characters per token, so a lost chunk
 shows even in the middle of a stream.
 """
 
@@ -22,7 +22,7 @@ from epp.lab.results.record import ErrorKind
 CHARS_PER_TOKEN = 4
 _OK, _SERVER_ERROR = 200, 500
 _DONE = "data: [DONE]"
-_REFUSAL_BYTES = 160
+_FAILURE_BYTES = 160
 
 
 class Verdict(Enum):
@@ -30,9 +30,9 @@ class Verdict(Enum):
 
     WHOLE = "whole"
     TRUNCATED = "truncated"
-    """A 200 with an incomplete answer."""
+    """A 200 with an incomplete response."""
     REFUSED = "refused"
-    """A 5xx instead of an answer."""
+    """A 5xx instead of a response."""
     WRONG = "wrong"
     """Anything else: another status, another text, no status at all."""
 
@@ -64,8 +64,8 @@ def kinds(short: int, long: int) -> tuple[Kind, ...]:
 
 
 @dataclass(slots=True)
-class Answer:
-    """Collects an answer; a receiver of :class:`epp.lab.load.client.LoadConnection`."""
+class Response:
+    """Collects a response; a receiver of :class:`epp.lab.load.client.LoadConnection`."""
 
     status: int = 0
     headers: Mapping[bytes, bytes] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Answer:
         return True
 
     def verdict(self, kind: Kind, *, is_complete: bool) -> Verdict:
-        """Return the verdict on the answer.
+        """Return the verdict on the response.
 
         Args:
             kind: The kind of the request.
@@ -103,10 +103,10 @@ class Answer:
 
 
 def _text(body: str, stream: bool) -> str:
-    """Return the text of an answer.
+    """Return the text of a response.
 
     Raises:
-        ValueError: The body is not an answer, or lacks its end.
+        ValueError: The body is not a response, or lacks its end.
     """
     documents = [body]
     if stream:
@@ -129,8 +129,8 @@ class Sent:
     verdict: Verdict
     server: str
     """The model server that answered; "" if none did."""
-    refusal: str = ""
-    """Status and beginning of the body of a refusal."""
+    failure: str = ""
+    """What was received in place of a whole response, or what ended it; "" for a whole one."""
 
 
 def http_request(host: str, document: dict[str, object], *headers: str) -> bytes:
@@ -176,7 +176,7 @@ class Traffic:
                 await asyncio.sleep(max(0.0, start + number / rate - time.monotonic()))
                 tasks.create_task(self._send(number, kind), name=f"request-{number}")
                 self._begun += 1
-                await self._tell()
+                await self._notify()
 
     async def until_begun(self, requests: int) -> None:
         """Wait until ``requests`` requests have been sent."""
@@ -191,7 +191,7 @@ class Traffic:
         async with self._news:
             await self._news.wait_for(holds)
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._news:
             self._news.notify_all()
 
@@ -217,28 +217,29 @@ class Traffic:
     async def _send(self, number: int, kind: Kind) -> None:
         host, pool = self._gateways[number % len(self._gateways)]
         request = http_request(host, kind.document(f"{number} {kind.name}"))
-        answer, began_at = Answer(), time.monotonic()
+        response, began_at = Response(), time.monotonic()
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 connection = await pool.acquire()
                 try:
-                    await connection.exchange(request, answer)
+                    await connection.exchange(request, response)
                 finally:
                     pool.release(connection)
-            is_complete = True
+            is_complete, cause = True, ""
         except TimeoutError:
-            is_complete = False
+            is_complete, cause = False, f"not complete within {self._timeout_seconds:g} s: "
         except RequestFailedError as error:
             if error.kind not in {ErrorKind.RESET, ErrorKind.MALFORMED}:
                 raise
-            is_complete = False
-        verdict = answer.verdict(kind, is_complete=is_complete)
-        server = answer.headers.get(b"x-served-by", b"").decode()
+            is_complete, cause = False, f"{error}: "
+        verdict = response.verdict(kind, is_complete=is_complete)
+        server = response.headers.get(b"x-served-by", b"").decode()
         ended_at = time.monotonic()
-        refusal = ""
-        if verdict is Verdict.REFUSED:
-            refusal = f"{answer.status} {answer.body[:_REFUSAL_BYTES].decode(errors='replace')}"
+        failure = ""
+        if verdict is not Verdict.WHOLE:
+            body = response.body[:_FAILURE_BYTES].decode(errors="replace")
+            failure = f"{verdict.value}: {cause}{response.status} {body}"
         self.sent.append(
-            Sent(number, kind, began_at, ended_at, answer.status, verdict, server, refusal)
+            Sent(number, kind, began_at, ended_at, response.status, verdict, server, failure)
         )
-        await self._tell()
+        await self._notify()

@@ -18,7 +18,7 @@ _SUCCESSES = 20
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Amount of traffic, and length of its answers."""
+    """Amount of traffic, and length of its responses."""
 
     requests: int = 2000
     rate: float = 80.0
@@ -27,7 +27,7 @@ class Pace:
     long_tokens: int = 80
     """A token takes about 50 ms."""
     drain: str = "1s"
-    """Shorter than the long answers take."""
+    """Shorter than the long responses take."""
     changes: int = 200
     """Number of times a file is rewritten, in scenarios that do."""
 
@@ -37,7 +37,7 @@ def _counts(verdicts: Counter[Verdict]) -> str:
 
 
 @dataclass(slots=True)
-class Outcome:
+class TrialOutcome:
     """Outcomes of the requests of a scenario."""
 
     scenario: str
@@ -110,12 +110,12 @@ async def running(
         await traffic.aclose()
 
 
-async def judge(name: str, run: Run, **facts: Number) -> Outcome:
+async def judge(name: str, run: Run, **facts: Number) -> TrialOutcome:
     """Return the outcome of a run, checked against the promises of every scenario."""
     made = run.site
-    outcome = Outcome(name, made.setting.name, run.traffic.verdicts(), facts)
+    outcome = TrialOutcome(name, made.setting.name, run.traffic.verdicts(), facts)
     outcome.expect("every request has an end", holds=len(run.traffic.sent) >= run.pace.requests)
-    outcome.expect("no wrong answer", holds=not outcome.verdicts[Verdict.WRONG])
+    outcome.expect("no wrong response", holds=not outcome.verdicts[Verdict.WRONG])
     for picker in made.pickers:
         for line in await picker.errors():
             outcome.broken.append(f"the log tells of no fault: {line}")
@@ -133,4 +133,4 @@ def after(moment: float) -> Callable[[Sent], bool]:
     return lambda each: each.began_at >= moment
 
 
-Scenario = Callable[[Setting, Pace], Awaitable[Outcome]]
+Scenario = Callable[[Setting, Pace], Awaitable[TrialOutcome]]

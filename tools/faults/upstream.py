@@ -1,7 +1,7 @@
 """Model servers that fail on demand: request headers select the fault.
 
-The answer of a healthy one is a stream of events with the length and digest of the request body, so
-that the client can tell whether both have passed the gateway unchanged.
+The response of a healthy one is a stream of events with the length and digest of the request body,
+so that the client can tell whether both have passed the gateway unchanged.
 """
 
 import asyncio
@@ -36,20 +36,20 @@ class Fault(StrEnum):
     RESET_BEFORE_HEADERS = "reset-before-headers"
     CLOSE_BEFORE_HEADERS = "close-before-headers"
     NO_HTTP = "no-http"
-    """The answer is not HTTP."""
+    """The response is not HTTP."""
     RESET_MID_UPLOAD = "reset-mid-upload"
     """Resets the connection after reading a part of the body."""
-    ANSWER_MID_UPLOAD = "answer-mid-upload"
+    RESPONSE_MID_UPLOAD = "response-mid-upload"
     """Answers 413 while the body arrives, and continues to read."""
     RESET_MID_BODY = "reset-mid-body"
     CLOSE_MID_BODY = "close-mid-body"
-    """The server closes the connection in the middle of a chunked answer."""
+    """The server closes the connection in the middle of a chunked response."""
     CUT_SHORT = "cut-short"
     """Closes the connection before content-length bytes are sent."""
 
 
-def answer(request_id: str, body_bytes: int, digest: str, events: int) -> list[bytes]:
-    """Return the pieces of the answer to a request with a body of this length and digest."""
+def response(request_id: str, body_bytes: int, digest: str, events: int) -> list[bytes]:
+    """Return the pieces of the response to a request with a body of this length and digest."""
     said = f'{{"id":"{request_id}","bytes":{body_bytes},"digest":"{digest}"}}'
     pieces = [f"data: {said}\n\n".encode()]
     pieces += [b'data: {"choices":[{"text":"%06d"}],"usage":null}\n\n' % n for n in range(events)]
@@ -142,7 +142,7 @@ class ModelServer(asyncio.Protocol):
         self._body_bytes += len(body)
         if self._fault is Fault.RESET_MID_UPLOAD:
             self._reset()
-        elif self._fault is Fault.ANSWER_MID_UPLOAD and not self._is_answered:
+        elif self._fault is Fault.RESPONSE_MID_UPLOAD and not self._is_answered:
             self._is_answered = True
             self._write(_head(b"413 Content Too Large", len(REFUSAL)) + REFUSAL)
 
@@ -151,9 +151,9 @@ class ModelServer(asyncio.Protocol):
             self._write(_head(b"200 OK", len(METRICS), b"text/plain; version=0.0.4") + METRICS)
             return
         if self._holds == "headers":
-            self._hold(self._answer)
+            self._hold(self._respond)
         else:
-            self._answer()
+            self._respond()
 
     def _hold(self, go_on: Callable[[], None]) -> None:
         def released() -> None:
@@ -163,9 +163,9 @@ class ModelServer(asyncio.Protocol):
         self._held = self._request_id
         self._servers.held[self._held] = released
 
-    # the answer
+    # the response
 
-    def _answer(self) -> None:
+    def _respond(self) -> None:
         if self._fault is Fault.RESET_BEFORE_HEADERS:
             self._reset()
         elif self._fault is Fault.CLOSE_BEFORE_HEADERS:
@@ -177,7 +177,7 @@ class ModelServer(asyncio.Protocol):
             self._stream()
 
     def _stream(self) -> None:
-        pieces = answer(
+        pieces = response(
             self._request_id,
             self._body_bytes,
             self._digest.hexdigest(),

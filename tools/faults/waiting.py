@@ -13,8 +13,8 @@ from epp.config import DEFAULT_CONFIG
 from epp.lab.fleet import EngineConfig, FleetConfig
 from epp.lab.load.client import ConnectionPool
 from tools.faults.processes import Setting, Site, site
-from tools.faults.traffic import Answer, Kind, Verdict, http_request
-from tools.faults.trial import Outcome, Pace
+from tools.faults.traffic import Kind, Response, Verdict, http_request
+from tools.faults.trial import Pace, TrialOutcome
 
 _UNDECIDED = 503
 _REASON = (b"x-llm-d-request-dropped-reason", b"rejected-shutting-down")
@@ -59,7 +59,7 @@ def _prepare(folder: Path) -> tuple[str, ...]:
     return ("--config-file", str(config))
 
 
-async def stopped_while_undecided(setting: Setting, pace: Pace) -> Outcome:
+async def stopped_while_undecided(setting: Setting, pace: Pace) -> TrialOutcome:
     """SIGTERM while bodies are half sent and decisions wait: every client gets the reason."""
     count = max(1, min(pace.requests // 4, 500))
     options = ("--drain-delay-seconds", "0", "--drain-timeout", pace.drain)
@@ -69,41 +69,43 @@ async def stopped_while_undecided(setting: Setting, pace: Pace) -> Outcome:
         document = {"model": "tiny", "prompt": "x", "max_tokens": 1}
         whole = http_request(address.netloc.decode(), document, "x-wait: 1")
         half = http_request(address.netloc.decode(), document)[:-10]
-        answers = [Answer() for _ in range(2 * count)]
+        responses = [Response() for _ in range(2 * count)]
 
-        async def ask(request: bytes, answer: Answer) -> None:
+        async def ask(request: bytes, response: Response) -> None:
             connection = await pool.acquire()
-            await connection.exchange(request, answer)
+            await connection.exchange(request, response)
 
         async with asyncio.TaskGroup() as tasks:
-            for request, answer in zip([whole, half] * count, answers, strict=True):
-                tasks.create_task(ask(request, answer), name="request")
+            for request, response in zip([whole, half] * count, responses, strict=True):
+                tasks.create_task(ask(request, response), name="request")
             await made.picker.until("llm_d_epp_transport_streams", 2 * count)
             made.picker.signal(SIGTERM)
             status = await made.picker.wait()
-        told = [each.status == _UNDECIDED and _REASON in each.headers.items() for each in answers]
-        outcome = Outcome(
+        refused = [
+            each.status == _UNDECIDED and _REASON in each.headers.items() for each in responses
+        ]
+        outcome = TrialOutcome(
             "SIGTERM, undecided",
             setting.name,
-            Counter({Verdict.REFUSED: sum(told), Verdict.WRONG: told.count(False)}),
+            Counter({Verdict.REFUSED: sum(refused), Verdict.WRONG: refused.count(False)}),
             {"half_sent": count, "deciding": count},
         )
         await pool.aclose()
         await _finish(outcome, made, status)
-    outcome.expect("all are told that the picker stops", holds=all(told))
+    outcome.expect("all are told that the picker stops", holds=all(refused))
     return outcome
 
 
-async def _finish(outcome: Outcome, made: Site, status: int) -> None:
+async def _finish(outcome: TrialOutcome, made: Site, status: int) -> None:
     outcome.expect("exit status 0", holds=status == 0)
     for line in await made.picker.errors():
         outcome.broken.append(f"the log tells of no fault: {line}")
 
 
-async def stopped_amid_slow_readers(setting: Setting, pace: Pace) -> Outcome:
+async def stopped_amid_slow_readers(setting: Setting, pace: Pace) -> TrialOutcome:
     """SIGTERM while clients do not read; they continue to read after the picker has ended."""
     count = max(1, min(pace.requests // 50, 16))
-    # With the default number of KV blocks, long answers would preempt each other.
+    # With the default number of KV blocks, long responses would preempt each other.
     engine = EngineConfig(
         max_num_seqs=64, step_seconds=0.001, decode_seconds_per_sequence=0.0, num_blocks=20_000
     )
@@ -114,33 +116,33 @@ async def stopped_amid_slow_readers(setting: Setting, pace: Pace) -> Outcome:
         client = await asyncio.to_thread(httpx.AsyncClient, timeout=60.0, trust_env=False)
         await stack.enter_async_context(client)
         bodies: list[AsyncIterator[bytes]] = []
-        answers = [Answer() for _ in range(count)]
-        for number, answer in enumerate(answers):
+        responses = [Response() for _ in range(count)]
+        for number, response in enumerate(responses):
             request = client.stream(
                 "POST", f"{made.url}/v1/completions", json=_LONG.document(str(number))
             )
-            response = await stack.enter_async_context(request)
-            answer.status = response.status_code
-            bodies.append(response.aiter_bytes())
-            answer.on_body(await anext(bodies[-1]))
+            incoming = await stack.enter_async_context(request)
+            response.status = incoming.status_code
+            bodies.append(incoming.aiter_bytes())
+            response.on_body(await anext(bodies[-1]))
         servers = made.fleet.servers
         async with asyncio.timeout(60):
-            # All answers are computed; the unread parts wait in Envoy and upstream of it.
+            # All responses are computed; the unread parts wait in Envoy and upstream of it.
             while sum(e.counters.completed for e in servers) < count:  # noqa: ASYNC110 - a counter
                 await asyncio.sleep(0.05)
         made.picker.signal(SIGTERM)
         status = await made.picker.wait()
-        verdicts = Counter([await _read_on(*each) for each in zip(answers, bodies, strict=True)])
-        outcome = Outcome("SIGTERM, slow readers", setting.name, verdicts, {"readers": count})
+        verdicts = Counter([await _read_on(*each) for each in zip(responses, bodies, strict=True)])
+        outcome = TrialOutcome("SIGTERM, slow readers", setting.name, verdicts, {"readers": count})
         await _finish(outcome, made, status)
-    outcome.expect("no answer truncated", holds=set(verdicts) == {Verdict.WHOLE})
+    outcome.expect("no response truncated", holds=set(verdicts) == {Verdict.WHOLE})
     return outcome
 
 
-async def _read_on(answer: Answer, body: AsyncIterator[bytes]) -> Verdict:
+async def _read_on(response: Response, body: AsyncIterator[bytes]) -> Verdict:
     try:
         async for chunk in body:
-            answer.on_body(chunk)
+            response.on_body(chunk)
     except httpx.TransportError:
-        return answer.verdict(_LONG, is_complete=False)
-    return answer.verdict(_LONG, is_complete=True)
+        return response.verdict(_LONG, is_complete=False)
+    return response.verdict(_LONG, is_complete=True)

@@ -14,7 +14,8 @@ from signal import SIGKILL, SIGTERM
 
 from tools.faults.processes import PickerProcess, Setting
 from tools.faults.traffic import Verdict
-from tools.faults.trial import Outcome, Pace, Scenario, after, judge, running, under_way
+from tools.faults.trial import Pace, Scenario, TrialOutcome, after, judge, running, under_way
+from tools.harness.worker_processes import worker_places
 
 _WORKERS = 2
 _SERVERS = 3
@@ -33,12 +34,12 @@ flowControl:
 """Flow control over three servers."""
 
 
-async def each_worker_killed(setting: Setting, pace: Pace) -> Outcome:
+async def each_worker_killed(setting: Setting, pace: Pace) -> TrialOutcome:
     """SIGKILL to each worker, after the previous one has been restarted."""
     return await _each_killed("each worker killed", setting, pace)
 
 
-async def each_worker_killed_with_queues(setting: Setting, pace: Pace) -> Outcome:
+async def each_worker_killed_with_queues(setting: Setting, pace: Pace) -> TrialOutcome:
     """The same while requests wait in flow control, whose queues worker 0 owns at first."""
 
     def prepared(folder: Path) -> tuple[str, ...]:
@@ -57,7 +58,7 @@ async def _each_killed(
     setting: Setting,
     pace: Pace,
     prepare: Callable[[Path], tuple[str, ...]] = lambda _: (),
-) -> Outcome:
+) -> TrialOutcome:
     several = replace(setting, workers=_WORKERS)
     async with running(several, pace, goes_on=True, prepare=prepare) as run:
         picker = run.site.picker
@@ -91,13 +92,13 @@ async def _each_killed(
         ]
     if setting.fail_open:
         outcome.expect("no request fails", holds=set(outcome.verdicts) == {Verdict.WHOLE})
-        refusals = Counter(each.refusal for each in traffic.sent if each.refusal)
-        outcome.broken += [f"{count} times {text}" for text, count in refusals.most_common(5)]
+        failures = Counter(each.failure for each in traffic.sent if each.failure)
+        outcome.broken += [f"{count} times {text}" for text, count in failures.most_common(5)]
     outcome.expect("the others go on", holds=all(set(each) <= {Verdict.WHOLE} for each in later))
     return outcome
 
 
-async def workers_stopped(setting: Setting, pace: Pace) -> Outcome:
+async def workers_stopped(setting: Setting, pace: Pace) -> TrialOutcome:
     """SIGTERM to the supervisor, which drains the workers."""
     async with running(replace(setting, workers=_WORKERS), pace) as run:
         await run.until_share(0.5)
@@ -112,16 +113,19 @@ async def workers_stopped(setting: Setting, pace: Pace) -> Outcome:
     return outcome
 
 
-async def supervisor_killed(setting: Setting, pace: Pace) -> Outcome:
-    """SIGKILL to the supervisor: the workers drain and end, so that another one can start."""
+async def supervisor_killed(setting: Setting, pace: Pace) -> TrialOutcome:
+    """SIGKILL to the supervisor: the workers drain and end, so that another one can start.
+
+    The other one removes the sockets of the first one's workers.
+    """
     async with running(replace(setting, workers=_WORKERS), pace, goes_on=True) as run:
         await run.until_share(0.4)
         picker, killed_at = run.site.picker, time.monotonic()
-        workers = await asyncio.to_thread(picker.workers)
+        workers = await asyncio.to_thread(worker_places, picker.process.pid)
         picker.signal(SIGKILL)
         await picker.wait()
         async with asyncio.timeout(30):
-            while any(map(_runs, workers.values())):  # noqa: ASYNC110 - they are not our children
+            while any(map(_runs, workers)):  # noqa: ASYNC110 - they are not our children
                 await asyncio.sleep(0.02)
         ended_after = time.monotonic() - killed_at
         await run.site.start_picker()
@@ -139,6 +143,8 @@ async def supervisor_killed(setting: Setting, pace: Pace) -> Outcome:
     outcome.broken = [each for each in outcome.broken if "the supervisor has ended" not in each]
     outcome.expect("what was under way ends well", holds=set(before) <= {Verdict.WHOLE})
     outcome.expect("the last requests succeed", holds=set(later) <= {Verdict.WHOLE})
+    left = [each.folder for each in workers.values() if each.folder_path.exists()]
+    outcome.expect("the next one removes the sockets", holds=bool(workers) and not left)
     return outcome
 
 

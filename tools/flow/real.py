@@ -26,7 +26,7 @@ ROUNDS = 3
 """Number of repeated runs; the best one counts."""
 
 SIZES = {"bronze": (1200, 30), "silver": (400, 40), "gold": (800, 80)}
-"""Characters of the prompt and tokens of the answer."""
+"""Characters of the prompt and tokens of the response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +39,22 @@ class Figures:
     """Values for assertions."""
 
 
-def plan(gateway: Gateway, who: str, size: tuple[int, int], **told: Any) -> LoadPlan:
+def plan(gateway: Gateway, who: str, size: tuple[int, int], **options: Any) -> LoadPlan:
     """Return the load of one tenant."""
-    objective = told.pop("objective", "")
+    objective = options.pop("objective", "")
     headers = [("x-llm-d-inference-fairness-id", who)]
     if objective:
         headers.append(("x-llm-d-inference-objective", objective))
     chars, tokens = size
     return LoadPlan(
-        url=told.pop("url", gateway.url),
+        url=options.pop("url", gateway.url),
         model="tiny",
         prompt_chars=chars,
         max_tokens=tokens,
         stream=False,
         seed=len(who),
         headers=tuple(headers),
-        **told,
+        **options,
     )
 
 
@@ -95,7 +95,7 @@ async def fairness(seconds: float, *, time_scale: float = 1.0) -> Figures:
         )
         for who in WEIGHTS
     ]
-    head = ("tenant", "weight", "answers", "tokens", "share", "off its weight", "p90")
+    head = ("tenant", "weight", "responses", "tokens", "share", "off its weight", "p90")
     text = f"{table(head, rows)}\n\nJain's index of tokens per weight: {index:.4f}"
     errors = sum(each.failed for each in reports.values())
     return Figures("Fairness", text, {"jain": index, "errors": errors, **shares})
@@ -118,7 +118,7 @@ async def flood(seconds: float) -> Figures:
         p90.append(latency.p90 if latency else float("nan"))
         rows.append((f"{clients}", f"{reports['gold'].succeeded}", _ms(reports["gold"], 0.9)))
     change = p90[1] / p90[0] - 1
-    text = table(("clients of the other", "answers", "p90"), rows)
+    text = table(("clients of the other", "responses", "p90"), rows)
     return Figures("Flood", f"{text}\n\nThe p90 moved by {change:+.1%}", {"change": change})
 
 
@@ -156,7 +156,7 @@ async def priority(seconds: float) -> Figures:
         )
         for name, load, each in zip(("0", "-1"), (0.6, 2.4), reports, strict=True)
     ]
-    head = ("priority", "load", "answers", "of all", "given up", "p50", "p99")
+    head = ("priority", "load", "responses", "of all", "given up", "p50", "p99")
     high, low = (each.latency_ms for each in reports)
     wait = (high.p99 if high else float("nan")) - service
     return Figures(

@@ -42,12 +42,12 @@ class Size:
     """Properties of one kind of request."""
 
     prompt: int
-    answer: int
+    response: int
 
     @property
     def seconds(self) -> float:
         """Service time of a request, in seconds."""
-        return self.prompt / PREFILL_TOKENS_PER_SECOND + self.answer / DECODE_TOKENS_PER_SECOND
+        return self.prompt / PREFILL_TOKENS_PER_SECOND + self.response / DECODE_TOKENS_PER_SECOND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ class Simulated:
             "x-llm-d-inference-objective": objective,
         }
         prompt = f"{number:08d}".ljust(4 * size.prompt, "x")
-        body = {"model": "m", "prompt": prompt, "max_tokens": size.answer}
+        body = {"model": "m", "prompt": prompt, "max_tokens": size.response}
         return self._director.handle(
             request_id=f"{who}-{number}",
             headers=headers,
@@ -163,9 +163,9 @@ class Simulated:
 
     def end(self, exchange: RoutedRequest, size: Size) -> None:
         """End the response of a request."""
-        usage = Usage(size.prompt, size.answer)
+        usage = Usage(size.prompt, size.response)
         now = self._now()
-        exchange.answer_seen(usage, body_bytes=1, began_at=now, ended_at=now, is_whole=True)
+        exchange.response_seen(usage, body_bytes=1, began_at=now, ended_at=now, is_whole=True)
         exchange.close(EndCause.COMPLETED)
 
     async def ask(self, who: str, size: Size, objective: str = "") -> None:

@@ -1,7 +1,7 @@
 """Fuzz target: an HTTP/2 connection and gRPC session, driven by one input from both sides.
 
 The first byte chooses: raw bytes, with or without the preface, which must have the same effect
-however they are cut; or frames built from the input, mixed with answers and other calls of the
+however they are cut; or frames built from the input, mixed with responses and other calls of the
 layer above and the driver. The invariants are checked after each step.
 """
 
@@ -303,9 +303,9 @@ class Conversation:
     def _feed(self, data: bytes) -> None:
         self.bytes_fed += len(data)
         for event in self.connection.receive(data):
-            self._told(event)
+            self._receive(event)
 
-    def _told(self, event: Event) -> None:
+    def _receive(self, event: Event) -> None:
         """Receive an event as the layer above, and check that it may occur."""
         if isinstance(event, ConnectionFailed):
             assert self.connection.is_closed
@@ -329,7 +329,7 @@ class Conversation:
     # --- the layer above ------------------------------------------------------------------------
 
     def _act(self) -> None:
-        """Answer on one stream, open or not."""
+        """Respond on one stream, open or not."""
         if not self.known:
             return
         tape, connection = self.tape, self.connection
@@ -448,7 +448,7 @@ class Talker:
     def message(self, data: bytes) -> None:
         assert not self.has_ended
         assert len(data) <= MESSAGES.max_message_bytes
-        self._answer(data)
+        self._respond(data)
 
     def half_closed(self) -> None:
         assert not self.has_ended
@@ -456,7 +456,7 @@ class Talker:
         if self.calls.tape.flip():
             self.stream.finish()
         else:
-            self._answer(b"")
+            self._respond(b"")
 
     def reset(self) -> None:
         assert not self.is_gone
@@ -465,9 +465,9 @@ class Talker:
 
     def writable(self) -> None:
         assert not self.is_gone
-        self._answer(b"")
+        self._respond(b"")
 
-    def _answer(self, data: bytes) -> None:
+    def _respond(self, data: bytes) -> None:
         tape = self.calls.tape
         action = tape.number(8)
         if action <= 2:

@@ -3,10 +3,10 @@
 ``make fuzz TARGET=cost`` searches for one that does, guided by cost instead of coverage: it mutates
 the costliest inputs. The code is not instrumented, which would take most of the time.
 
-An input is a tape of decisions: one of :data:`~tools.fuzz.cost_cases.REQUESTS` or an answer, with
+An input is a tape of decisions: one of :data:`~tools.fuzz.cost_cases.REQUESTS` or a response, with
 another unit, other ends or another path, headers as long as Envoy lets them pass, and the default
 configuration or one with nearly all plugins. A step is the work of the event loop for one message
-of Envoy: the request, or a piece of the answer.
+of Envoy: the request, or a piece of the response.
 """
 
 import argparse
@@ -54,7 +54,7 @@ _GROWTH_KIB = 4096
 """Growth of the process after which an input is run again with its memory traced."""
 _KEPT = 60
 """Number of costliest inputs that are kept of each kind."""
-_SHARE_OF_ANSWERS = 0.3
+_SHARE_OF_RESPONSES = 0.3
 _SHARE_OF_NEW = 0.3
 _TAPE_BYTES = 120
 _PATHS = (*request_bodies.PATHS, *(each.path for each in REQUESTS.values()))
@@ -96,12 +96,12 @@ class Call:
     configuration: str
     headers: dict[str, str]
     body: bytes
-    answer: tuple[bytes, ...] = ()
+    response: tuple[bytes, ...] = ()
     kind: str = ""
 
     def steps(self) -> Iterator[None]:
-        """Decide the request and read its answer; yield after each message."""
-        return picker(self.configuration).steps(self.headers, self.body, self.answer, self.kind)
+        """Decide the request and read its response; yield after each message."""
+        return picker(self.configuration).steps(self.headers, self.body, self.response, self.kind)
 
     def run(self) -> None:
         """Run all steps."""
@@ -116,7 +116,7 @@ def call(data: bytes) -> Call:
     if tape.flip(4):
         path, body = tape.choice(_ANSWERED)
         kind = tape.choice(_KINDS)
-        pieces = _pieces(tape, _answer(tape))
+        pieces = _pieces(tape, _response(tape))
         return Call(configuration, _headers(tape, path), body, pieces, kind)
     path, body = _request(tape)
     return Call(configuration, _headers(tape, path), body[:MAX_BODY_BYTES])
@@ -135,7 +135,7 @@ def _request(tape: Tape) -> tuple[str, bytes]:
     return path, wrapped(body)
 
 
-def _answer(tape: Tape) -> bytes:
+def _response(tape: Tape) -> bytes:
     made = tape.choice(tuple(BODIES.values()))
     body = made(1 + MAX_BODY_BYTES // max(1, len(made(2)) - len(made(1))))
     if tape.flip():
@@ -279,14 +279,14 @@ def changed(tape: bytes, others: list[bytes], chooser: random.Random) -> bytes:
 
 
 class Costliest:
-    """The costliest tapes; requests and answers are kept separately."""
+    """The costliest tapes; requests and responses are kept separately."""
 
     def __init__(self) -> None:
         self._kept: dict[bool, list[tuple[float, bytes]]] = {True: [], False: []}
 
     def add(self, tape: bytes, took: float) -> None:
         """Keep ``tape`` if it is among the costliest."""
-        kept = self._kept[bool(call(tape).answer)]
+        kept = self._kept[bool(call(tape).response)]
         if len(kept) < _KEPT or took > kept[-1][0]:
             kept.append((took, tape))
             kept.sort(reverse=True)
@@ -294,7 +294,7 @@ class Costliest:
 
     def next(self, chooser: random.Random) -> bytes:
         """Return a random tape, or a mutation of a kept one."""
-        kept = self._kept[chooser.random() < _SHARE_OF_ANSWERS]
+        kept = self._kept[chooser.random() < _SHARE_OF_RESPONSES]
         if not kept or chooser.random() < _SHARE_OF_NEW:
             return chooser.randbytes(_TAPE_BYTES)
         tapes = [tape for _, tape in kept]
@@ -334,9 +334,9 @@ def described(tape: bytes) -> str:
     """Return a description of a tape in one line."""
     made = call(tape)
     headers = {name: value[:40] for name, value in made.headers.items()}
-    shown = made.answer[0] if made.answer else made.body
+    shown = made.response[0] if made.response else made.body
     return (
-        f"{made.configuration} {headers} body {len(made.body)} answer {len(made.answer)} pieces"
+        f"{made.configuration} {headers} body {len(made.body)} response {len(made.response)} pieces"
         f" {made.kind}: {shown[:150]!r} ... {shown[-60:]!r}"
     )
 

@@ -1,4 +1,4 @@
-"""Pipelines of the cost target: parsers, producers, scheduling, hooks, answer readers."""
+"""Pipelines of the cost target: parsers, producers, scheduling, hooks, response readers."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -125,19 +125,19 @@ class Picker:
         self,
         headers: Mapping[str, str],
         body: bytes,
-        answer: Sequence[bytes] = (),
+        response: Sequence[bytes] = (),
         kind: str = "application/json",
     ) -> Iterator[None]:
-        """Decide a request, read its answer and restore the model; yield after each message."""
+        """Decide a request, read its response and restore the model; yield after each message."""
         exchange = self.request(headers, body)
         if exchange is None:
             return
         yield
-        of_answer = {"content-type": kind}
-        exchange.response_started(200, of_answer)
-        reader = exchange.find_reader(of_answer) if exchange.find_reader else None
+        response_headers = {"content-type": kind}
+        exchange.response_started(200, response_headers)
+        reader = exchange.find_reader(response_headers) if exchange.find_reader else None
         names = ModelNames("served", "asked", is_event_stream="event" in kind)
-        for piece in answer:
+        for piece in response:
             names.feed(piece, is_last=False)
             if reader is not None:
                 reader.feed(piece)

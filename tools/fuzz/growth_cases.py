@@ -56,10 +56,10 @@ def request(make: Callable[[int], bytes], path: str = TEXT, encoding: str = "") 
     return case
 
 
-def answer(
+def response(
     make: Callable[[int], bytes], path: str = TEXT, kind: str = "text/event-stream", cut: int = 0
 ) -> Case:
-    """Return a case: an answer is read in pieces of ``cut`` bytes, and its model is restored."""
+    """Return a case: a response is read in pieces of ``cut`` bytes, and its model is restored."""
 
     def case(size: int) -> Work:
         body = make(size)
@@ -69,7 +69,7 @@ def answer(
         is_lines = "event" in kind
 
         def work() -> None:
-            reader = parser.answer_reader(make_request(path=path), {"content-type": kind})
+            reader = parser.response_reader(make_request(path=path), {"content-type": kind})
             names = ModelNames("served", "asked", is_event_stream=is_lines)
             assert reader is not None
             for piece in pieces:
@@ -121,7 +121,7 @@ def connection(make: Callable[[int], Iterable[bytes]]) -> Case:
 _WIRE = DirectWire()
 
 
-def _told(**phase: Any) -> bytes:
+def _encoded(**phase: Any) -> bytes:
     return pb.ProcessingRequest(**phase).SerializeToString()
 
 
@@ -200,8 +200,8 @@ BODIES: dict[str, Callable[[int], bytes]] = {
     "messages of gRPC": lambda n: framed(b"x") * n,
     "empty messages of gRPC": lambda n: bytes(5) * n,
 }
-ANSWERS: dict[str, Case] = {
-    f"{name}, {path.rpartition('/')[2]}, {'in one' if not cut else f'by {cut}'}": answer(
+RESPONSES: dict[str, Case] = {
+    f"{name}, {path.rpartition('/')[2]}, {'in one' if not cut else f'by {cut}'}": response(
         make, path, kind, cut
     )
     for name, make in BODIES.items()
@@ -214,17 +214,17 @@ ANSWERS: dict[str, Case] = {
 
 STREAMS: dict[str, Case] = {
     "chunks of a request": stream(
-        FULL_DUPLEX, [Envoy.request_headers], _told(request_body=pb.HttpBody(body=b"x"))
+        FULL_DUPLEX, [Envoy.request_headers], _encoded(request_body=pb.HttpBody(body=b"x"))
     ),
     "empty chunks of a request": stream(
-        FULL_DUPLEX, [Envoy.request_headers], _told(request_body=pb.HttpBody())
+        FULL_DUPLEX, [Envoy.request_headers], _encoded(request_body=pb.HttpBody())
     ),
     "trailers while it is decided": stream(
         FULL_DUPLEX,
         [Envoy.request_headers, Envoy.request_body],
-        _told(request_trailers=pb.HttpTrailers()),
+        _encoded(request_trailers=pb.HttpTrailers()),
     ),
-    "chunks of an answer": stream(
+    "chunks of a response": stream(
         FULL_DUPLEX,
         [
             Envoy.request_headers,
@@ -232,7 +232,7 @@ STREAMS: dict[str, Case] = {
             PatientEnvoy.decide,
             Envoy.response_headers,
         ],
-        _told(response_body=pb.HttpBody(body=b"x" * 100)),
+        _encoded(response_body=pb.HttpBody(body=b"x" * 100)),
     ),
 }
 
@@ -243,10 +243,10 @@ _heads = count()
 def _headers_messages(size: int) -> Work:
     # The decoder learns one in this many unknown heads, so each run contains one lesson. The names
     # differ from those of all other runs.
-    told = [_headers_message(size, next(_heads)) for _ in range(MISSES_PER_LESSON)]
+    messages = [_headers_message(size, next(_heads)) for _ in range(MISSES_PER_LESSON)]
 
     def work() -> None:
-        for each in told:
+        for each in messages:
             processing_request.decode(each)
 
     return work
@@ -254,7 +254,7 @@ def _headers_messages(size: int) -> Work:
 
 def _headers_message(size: int, head: int) -> bytes:
     headers = [pb.HeaderValue(key=f"{head}-{k}", raw_value=b"y") for k in range(size)]
-    return _told(request_headers=pb.HttpHeaders(headers=pb.HeaderMap(headers=headers)))
+    return _encoded(request_headers=pb.HttpHeaders(headers=pb.HeaderMap(headers=headers)))
 
 
 STREAMS["headers"] = _headers_messages
@@ -273,7 +273,7 @@ CONNECTIONS: dict[str, Case] = {
 }
 CASES: dict[str, Case] = {
     **{f"request: {name}": case for name, case in REQUESTS.items()},
-    **{f"answer: {name}": case for name, case in ANSWERS.items()},
+    **{f"response: {name}": case for name, case in RESPONSES.items()},
     **{f"stream: {name}": case for name, case in STREAMS.items()},
     **{f"connection: {name}": case for name, case in CONNECTIONS.items()},
 }

@@ -1,6 +1,6 @@
 """Fuzz target: every parser of bytes from clients and model servers.
 
-The first byte chooses the meaning of the others: a request or an answer, raw or built from the
+The first byte chooses the meaning of the others: a request or a response, raw or built from the
 parts that parsers look for, a picture, or headers that describe a video. The results are compared
 with those of a reader of the whole document, and those of one piece with those of many.
 """
@@ -8,18 +8,18 @@ with those of a reader of the whole document, and those of one piece with those 
 import random
 from collections.abc import Callable, Iterator
 
-from tools.fuzz.answers import built_answer, raw_answer
 from tools.fuzz.pictures import film, picture
 from tools.fuzz.request_bodies import built_request, raw_request
+from tools.fuzz.responses import built_response, raw_response
 from tools.fuzz.tape import Tape
 
 KINDS: tuple[Callable[[Tape], None], ...] = (
     raw_request,
     built_request,
-    raw_answer,
-    built_answer,
+    raw_response,
+    built_response,
     built_request,
-    built_answer,
+    built_response,
     picture,
     film,
 )

@@ -21,9 +21,9 @@ from epp.flow_control.building import flow_settings
 from epp.observability import FlowMetrics, Metrics, PluginWatch
 from epp.request_control import PendingDecision, Pipeline, RequestError, RoutedRequest
 from epp.request_control.plugins import (
-    ANSWER_USAGE,
     PRODUCER_FAILURES,
     REQUEST_HEADERS_TO_SET,
+    RESPONSE_USAGE,
     Admitter,
     DataProducer,
     EndCause,
@@ -69,7 +69,7 @@ _VALUES: tuple[Any, ...] = (
     *(ProfileResult("main"), SchedulingResult({}, "main")),
 )
 HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
-_KEYS: tuple[Any, ...] = (REQUEST_HEADERS_TO_SET, PRODUCER_FAILURES, ANSWER_USAGE)
+_KEYS: tuple[Any, ...] = (REQUEST_HEADERS_TO_SET, PRODUCER_FAILURES, RESPONSE_USAGE)
 _ERRORS = (RuntimeError("on purpose"), SystemExit(3), KeyError(), AssertionError(), TimeoutError())
 _RETURNING = ("filter", "score", "pick", "pick_profiles", "process_results", "screen")
 _OTHERS = (
@@ -139,9 +139,9 @@ class Junk(
         self.deed = deed
 
     def _or_junk(
-        self, point: str, answer: Any, request: LLMRequest, state: CycleState, about: object = None
+        self, point: str, result: Any, request: LLMRequest, state: CycleState, about: object = None
     ) -> Any:
-        return self.deed.value if self.deed.at(point, request, state, about) else answer
+        return self.deed.value if self.deed.at(point, request, state, about) else result
 
     def filter(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
@@ -274,7 +274,7 @@ class Run:
         self.deed = Deed(tape)
         self.is_queued, self.is_rewritten = tape.flip(), tape.flip()
         self.status = 0
-        """Status of the answer to the marked request; 0 if it was routed to an endpoint."""
+        """Status of the response to the marked request; 0 if it was routed to an endpoint."""
         self.failures = 0.0
         """Number of counted failures of the plugin."""
 

@@ -89,7 +89,7 @@ def _raw(body: bytes) -> dict[str, msgspec.Raw]:
     return _decode_raw(_HALF_PAIR.sub(rb"\\ufffd", body))
 
 
-_hard_to_tell = re.compile(rb"\\|[0-9.][eE]|[0-9]{19}|[^\x20-\x7e\s]").search
+_is_ambiguous = re.compile(rb"\\|[0-9.][eE]|[0-9]{19}|[^\x20-\x7e\s]").search
 """Escapes, and numbers that some readers accept and others do not."""
 
 
@@ -137,7 +137,7 @@ def _check_fields(request: LLMRequest) -> None:
 
 def _check_meaning(path: str, reading: ParsedRequest) -> None:
     field = _FIELDS.get(path)
-    if field is None or reading.parser is None or _hard_to_tell(reading.body):
+    if field is None or reading.parser is None or _is_ambiguous(reading.body):
         return
     meant = json.loads(reading.body)
     model = meant.get("model")

@@ -18,16 +18,19 @@ _MAX_BODY_BYTES = 2000
 
 
 def of_parsers() -> Iterator[bytes]:
-    """Yield every body of the parsers' tests, as request and as answer, on the paths in turn."""
-    from tools.fuzz import answers, parsers, request_bodies
+    """Yield every body of the parsers' tests, as request and as response, on the paths in turn."""
+    from tools.fuzz import parsers, request_bodies, responses
 
     request = parsers.KINDS.index(request_bodies.raw_request)
-    answer = parsers.KINDS.index(answers.raw_answer)
+    response = parsers.KINDS.index(responses.raw_response)
     for number, body in enumerate(sorted(set(bodies_of_tests()))):
         path, encoding = number % len(request_bodies.PATHS), number % len(request_bodies.ENCODINGS)
         yield bytes((request, path, encoding, 3)) + body
-        path, kind = number % len(answers.PATHS), number // len(answers.PATHS) % len(answers.KINDS)
-        yield bytes((answer, path, kind)) + number.to_bytes(8, "little") + body
+        path, kind = (
+            number % len(responses.PATHS),
+            number // len(responses.PATHS) % len(responses.KINDS),
+        )
+        yield bytes((response, path, kind)) + number.to_bytes(8, "little") + body
 
 
 def of_stream() -> Iterator[bytes]:

@@ -2,7 +2,7 @@
 
 The first bytes choose the configuration of Envoy and the endpoint picker and a plugin's change of
 the request; the others choose messages (good, odd or broken), decisions and ends between them.
-:mod:`tools.harness.judge` checks that each answer is legal and that everything is released.
+:mod:`tools.harness.judge` checks that each reply is legal and that everything is released.
 """
 
 import random
@@ -24,7 +24,7 @@ from tools.harness.judge import (
     UNKNOWN_MODE,
     JudgingEnvoy,
     Step,
-    answer_legally_and_release,
+    reply_legally_and_release,
 )
 from tools.harness.request_control import BODY
 from tools.harness.wires import DirectWire
@@ -87,7 +87,7 @@ class _Steps:
     def odd_message(self) -> Step:
         """Return a message of any kind, with any values that its fields can hold."""
         request = self._request()
-        return lambda envoy: envoy.tell(request)
+        return lambda envoy: envoy.send(request)
 
     def broken_message(self) -> Step:
         """Return a message with bytes changed, truncated, appended or inserted."""
@@ -172,7 +172,7 @@ _PLAIN: tuple[Step, ...] = (
     Envoy.response_trailers,
 )
 _GOOD = (0, 2, 7, 9, 9, 10)
-"""Indices of plain messages: a request and its answer, in order."""
+"""Indices of plain messages: a request and its reply, in order."""
 _ENDS: tuple[Step, ...] = (
     Envoy.writable,
     Envoy.reset,
@@ -201,7 +201,7 @@ def one_input(data: bytes) -> JudgingEnvoy:
     has_modes, sends_ahead = not tape.flip(8), not tape.flip()
     settings, fails_in = tape.choice(_SETTINGS), tape.choice(_FAILS_IN)
     kind, change, last = tape.choice(_KINDS), tape.choice(CHANGES), tape.choice(_LASTS)
-    return answer_legally_and_release(
+    return reply_legally_and_release(
         modes=modes if has_modes else None,
         sends_ahead=sends_ahead,
         settings=settings,

@@ -1,4 +1,4 @@
-"""Envoy's end of a stream: sends its messages and decodes the answers."""
+"""Envoy's end of a stream: sends its messages and decodes the replies."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -81,25 +81,25 @@ class Envoy:
         self._taken = 0
 
     @property
-    def answers(self) -> list[pb.ProcessingResponse]:
-        """Answers received since the last ``take``."""
+    def replies(self) -> list[pb.ProcessingResponse]:
+        """Replies received since the last ``take``."""
         received = self.line.received[self._taken :]
-        return [pb.ProcessingResponse.FromString(answer) for answer in received]
+        return [pb.ProcessingResponse.FromString(reply) for reply in received]
 
     @property
-    def all_answers(self) -> list[pb.ProcessingResponse]:
-        """All answers since the stream was opened."""
-        return [pb.ProcessingResponse.FromString(answer) for answer in self.line.received]
+    def all_replies(self) -> list[pb.ProcessingResponse]:
+        """All replies since the stream was opened."""
+        return [pb.ProcessingResponse.FromString(reply) for reply in self.line.received]
 
     @property
     def statuses(self) -> list[int]:
-        """HTTP statuses of the ImmediateResponses since the last ``take``; 0 for other answers."""
-        return [answer.immediate_response.status.code for answer in self.answers]
+        """HTTP statuses of the ImmediateResponses since the last ``take``; 0 for other replies."""
+        return [reply.immediate_response.status.code for reply in self.replies]
 
     @property
     def kinds(self) -> list[str | None]:
-        """Kinds of the answers received since the last ``take``."""
-        return [answer.WhichOneof("response") for answer in self.answers]
+        """Kinds of the replies received since the last ``take``."""
+        return [reply.WhichOneof("response") for reply in self.replies]
 
     @property
     def finished(self) -> list[tuple[int, str]]:
@@ -107,16 +107,16 @@ class Envoy:
         return list(self.line.finished)
 
     def take(self) -> list[pb.ProcessingResponse]:
-        """Return the answers since the last ``take``."""
-        answers = self.answers
-        self._taken += len(answers)
-        return answers
+        """Return the replies since the last ``take``."""
+        replies = self.replies
+        self._taken += len(replies)
+        return replies
 
-    def tell(self, request: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
-        """Send one message and return the answers to it."""
+    def send(self, request: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+        """Send one message and return the replies to it."""
         self.take()
         self.line.message(request.SerializeToString())
-        return self.answers
+        return self.replies
 
     def garble(self, data: bytes = b"\xff") -> None:
         """Send bytes that are not a ProcessingRequest."""
@@ -158,14 +158,14 @@ class Envoy:
         if subset is not None:
             hint = message.metadata_context.filter_metadata["envoy.lb.subset_hint"]
             hint.update({f"{DESTINATION}-subset": subset})
-        return self.tell(message)
+        return self.send(message)
 
     def request_body(self, body: bytes = BODY, *, end: bool = True) -> list[pb.ProcessingResponse]:
         message = pb.HttpBody(body=body, end_of_stream=end)
-        return self.tell(pb.ProcessingRequest(request_body=message))
+        return self.send(pb.ProcessingRequest(request_body=message))
 
     def request_trailers(self) -> list[pb.ProcessingResponse]:
-        return self.tell(pb.ProcessingRequest(request_trailers=pb.HttpTrailers()))
+        return self.send(pb.ProcessingRequest(request_trailers=pb.HttpTrailers()))
 
     def response_headers(
         self,
@@ -181,22 +181,22 @@ class Envoy:
         if served:
             metadata = message.metadata_context.filter_metadata["envoy.lb"]
             metadata.update({f"{DESTINATION}-served": served})
-        return self.tell(message)
+        return self.send(message)
 
     def response_body(
         self, body: bytes = b"data: x\n\n", *, end: bool = False
     ) -> list[pb.ProcessingResponse]:
         message = pb.HttpBody(body=body, end_of_stream=end)
-        return self.tell(pb.ProcessingRequest(response_body=message))
+        return self.send(pb.ProcessingRequest(response_body=message))
 
     def response_trailers(self) -> list[pb.ProcessingResponse]:
-        return self.tell(pb.ProcessingRequest(response_trailers=pb.HttpTrailers()))
+        return self.send(pb.ProcessingRequest(response_trailers=pb.HttpTrailers()))
 
     def post(self, body: bytes = BODY) -> list[pb.ProcessingResponse]:
-        """Send a whole request; return the answers to its last message."""
-        answers = self.request_headers()
+        """Send a whole request; return the replies to its last message."""
+        replies = self.request_headers()
         has_body = self.modes is None or self.modes[0] != Mode.NONE
-        return self.request_body(body) if has_body else answers
+        return self.request_body(body) if has_body else replies
 
 
 def http_headers(headers: Headers, end: bool) -> pb.HttpHeaders:
@@ -215,14 +215,14 @@ def error_classes() -> set[type[RequestError]]:
     return {each for each in classes if issubclass(each, RequestError)}
 
 
-def error_answer(
+def error_response(
     error: RequestError,
     settings: ExtProcSettings = DEFAULTS,
     *,
     request_id: str = "r-1",
     path: str = "",
 ) -> pb.ImmediateResponse:
-    """Return the decoded answer to a request that ``error`` refuses."""
+    """Return the decoded reply to a request that ``error`` refuses."""
     data = refused(error, request_id, settings, path=path)
     return pb.ProcessingResponse.FromString(data).immediate_response
 
@@ -235,14 +235,14 @@ def error_headers(error: pb.ImmediateResponse) -> dict[str, str]:
 
 
 def set_headers(response: pb.CommonResponse) -> dict[str, str]:
-    """Return the headers that an answer sets; it must remove none."""
+    """Return the headers that a reply sets; it must remove none."""
     headers, removed = changed_headers(response)
     assert removed == []
     return headers
 
 
 def changed_headers(response: pb.CommonResponse) -> tuple[dict[str, str], list[str]]:
-    """Return the headers that an answer sets and the names that it removes."""
+    """Return the headers that a reply sets and the names that it removes."""
     options = response.header_mutation.set_headers
     for option in options:
         assert option.append_action == pb.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
@@ -254,28 +254,28 @@ def changed_headers(response: pb.CommonResponse) -> tuple[dict[str, str], list[s
 
 
 def assert_routes(
-    answer: pb.ProcessingResponse, kind: str, address: str, **more_headers: str
+    reply: pb.ProcessingResponse, kind: str, address: str, **more_headers: str
 ) -> None:
     """Assert that header and dynamic metadata name ``address`` and nothing else is changed."""
-    assert answer.WhichOneof("response") == kind
-    response: pb.CommonResponse = getattr(answer, kind).response
+    assert reply.WhichOneof("response") == kind
+    response: pb.CommonResponse = getattr(reply, kind).response
     more = {name.replace("_", "-"): value for name, value in more_headers.items()}
     assert set_headers(response) == {DESTINATION: address, **more}
     assert response.clear_route_cache
     assert response.status == pb.CommonResponse.CONTINUE
     assert not response.HasField("body_mutation")
-    metadata = answer.dynamic_metadata.fields
+    metadata = reply.dynamic_metadata.fields
     assert list(metadata) == ["envoy.lb"]
     fields = metadata["envoy.lb"].struct_value.fields
     assert {key: value.string_value for key, value in fields.items()} == {DESTINATION: address}
 
 
-def echoed(answers: list[pb.ProcessingResponse], kind: str) -> tuple[bytes, list[bool]]:
-    """Return the body that the answers send back, and their end-of-stream flags."""
+def echoed(replies: list[pb.ProcessingResponse], kind: str) -> tuple[bytes, list[bool]]:
+    """Return the body that the replies send back, and their end-of-stream flags."""
     pieces = []
-    for answer in answers:
-        assert answer.WhichOneof("response") == kind
-        response: pb.CommonResponse = getattr(answer, kind).response
+    for reply in replies:
+        assert reply.WhichOneof("response") == kind
+        response: pb.CommonResponse = getattr(reply, kind).response
         assert not response.HasField("header_mutation")
         assert response.body_mutation.WhichOneof("mutation") == "streamed_response"
         pieces.append(response.body_mutation.streamed_response)

@@ -1,6 +1,6 @@
-"""Checks that a stream's answers are legal for any input: for the property tests and the fuzzer.
+"""Checks that a stream's replies are legal for any input: for the property tests and the fuzzer.
 
-An answer is legal if Envoy accepts it in its configured modes: any other ends the stream with an
+A reply is legal if Envoy accepts it in its configured modes: any other ends the stream with an
 error ("spurious message"), and the client's request with it.
 """
 
@@ -25,7 +25,7 @@ UNKNOWN_MODE = cast("Mode.BodySendMode", 77)
 """A mode of a newer Envoy."""
 
 _DUPLEX = Mode.FULL_DUPLEX_STREAMED
-# Legal answers to each kind of message; a complete body releases the answer to the headers.
+# Legal replies to each kind of message; a complete body releases the reply to the headers.
 _LEGAL: dict[str | None, set[str]] = {
     "request_headers": {"request_headers"},
     "request_body": {"request_headers", "request_body"},
@@ -40,28 +40,28 @@ _OF_A_DECISION = {"request_headers", "request_body", "request_trailers"}
 
 
 class JudgingEnvoy(PatientEnvoy):
-    """Checks the answers to every message and to every decision."""
+    """Checks the replies to every message and to every decision."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
-        self.told: Counter[str] = Counter()
+        self.sent: Counter[str] = Counter()
         """How many messages of each kind were sent."""
         self.seen_response = False
         self.immediate = 0
 
-    def tell(self, request: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
-        return self.tell_bytes(request.SerializeToString())
+    def send(self, request: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+        return self.send_bytes(request.SerializeToString())
 
     def garble(self, data: bytes = b"\xff") -> None:
-        self.tell_bytes(data)
+        self.send_bytes(data)
 
-    def tell_bytes(self, data: bytes) -> list[pb.ProcessingResponse]:
-        """Send bytes, valid or not, and return the answers to them."""
+    def send_bytes(self, data: bytes) -> list[pb.ProcessingResponse]:
+        """Send bytes, valid or not, and return the replies to them."""
         was = self.stream.state
         kind = self._note(data)
         self.take()
         self.line.message(data)
-        answers, kinds = self.answers, self.kinds
+        replies, kinds = self.replies, self.kinds
         if was is ExtProcState.CLOSED:
             assert kinds == []
         if kind is not None and kind.startswith("response"):
@@ -79,7 +79,7 @@ class JudgingEnvoy(PatientEnvoy):
             self._judge_number(kind, was, kinds)
         if was is self.stream.state is ExtProcState.DECIDING:
             assert kinds == []
-        return answers
+        return replies
 
     def _note(self, data: bytes) -> str | None:
         """Return the kind of the message in ``data``; read the modes from the first one."""
@@ -95,13 +95,13 @@ class JudgingEnvoy(PatientEnvoy):
             self.modes = None
             if request.HasField("protocol_config"):
                 self.modes = config.request_body_mode, config.response_body_mode
-        self.told[kind] += 1
+        self.sent[kind] += 1
         return kind
 
     def _judge_number(
         self, kind: str | None, was: ExtProcState, kinds: Sequence[str | None]
     ) -> None:
-        """Check for one answer to each response message; full-duplex bodies may get any number."""
+        """Check for one reply to each response message; full-duplex bodies may get any number."""
         if was is ExtProcState.CLOSED or kind not in {
             "response_headers",
             "response_body",
@@ -120,27 +120,27 @@ class JudgingEnvoy(PatientEnvoy):
         return _DUPLEX if self.modes is None else self.modes[1]
 
     def judge_all(self) -> None:
-        """Check all answers of a closed stream."""
+        """Check all replies of a closed stream."""
         assert all(code == 0 for code, _ in self.finished)
         assert self.immediate <= 1
-        answers = [pb.ProcessingResponse.FromString(each) for each in self.line.received]
-        kinds = Counter(str(answer.WhichOneof("response")) for answer in answers)
+        replies = [pb.ProcessingResponse.FromString(each) for each in self.line.received]
+        kinds = Counter(str(reply.WhichOneof("response")) for reply in replies)
         for side, mode in (("request", self.request_mode), ("response", self.response_mode)):
-            mine = [a for a in answers if (a.WhichOneof("response") or "").startswith(side)]
+            mine = [a for a in replies if (a.WhichOneof("response") or "").startswith(side)]
             places = [_ORDER.index(str(a.WhichOneof("response")).split("_")[1]) for a in mine]
             assert places.count(0) <= 1
             assert places == sorted(places)
-            for answer in mine:
-                judge_mutation(answer, mode)
+            for reply in mine:
+                judge_mutation(reply, mode)
             for part in _ORDER:
-                # No message is answered twice, and no answer comes without a message.
+                # No message is answered twice, and no reply comes without a message.
                 if part != "body" or mode != _DUPLEX:
-                    assert kinds[f"{side}_{part}"] <= self.told[f"{side}_{part}"]
-        for answer in answers:
-            if answer.HasField("mode_override"):
-                assert answer.WhichOneof("response") == "response_headers"
+                    assert kinds[f"{side}_{part}"] <= self.sent[f"{side}_{part}"]
+        for reply in replies:
+            if reply.HasField("mode_override"):
+                assert reply.WhichOneof("response") == "response_headers"
                 assert self.modes == (Mode.BUFFERED, Mode.NONE)
-                assert answer.mode_override.response_body_mode == Mode.STREAMED
+                assert reply.mode_override.response_body_mode == Mode.STREAMED
 
     @property
     def asked(self) -> list[HeldDecision]:
@@ -159,16 +159,16 @@ class JudgingEnvoy(PatientEnvoy):
                 assert self.finished
             else:
                 assert set(self.kinds) <= _OF_A_DECISION
-                (routed,) = [each for each in self.answers if each.HasField("dynamic_metadata")]
-                assert routed == self.answers[0]
+                (routed,) = [each for each in self.replies if each.HasField("dynamic_metadata")]
+                assert routed == self.replies[0]
 
 
-def judge_mutation(answer: pb.ProcessingResponse, mode: int) -> None:
+def judge_mutation(reply: pb.ProcessingResponse, mode: int) -> None:
     """A body is sent back in full duplex, and may be replaced or removed in other modes."""
-    kind = str(answer.WhichOneof("response"))
+    kind = str(reply.WhichOneof("response"))
     if not kind.endswith("body"):
         return
-    mutation = getattr(answer, kind).response.body_mutation
+    mutation = getattr(reply, kind).response.body_mutation
     which = mutation.WhichOneof("mutation")
     if mode == _DUPLEX:
         assert which == "streamed_response"
@@ -218,7 +218,7 @@ CHANGES: tuple[Change, ...] = (change_nothing, rewrite, rename, read_badly)
 # --- a whole stream -------------------------------------------------------------------------------
 
 
-def answer_legally_and_release(
+def reply_legally_and_release(
     *,
     modes: Modes | None,
     sends_ahead: bool,

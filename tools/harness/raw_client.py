@@ -97,7 +97,7 @@ def call(stream_id: int, *bodies: bytes, end: bool = True) -> bytes:
 
 
 @dataclass
-class Answer:
+class Response:
     """What was received on one stream."""
 
     blocks: list[dict[str, str]] = field(default_factory=list)
@@ -137,7 +137,7 @@ class Reader:
 
     frames: list[Frame] = field(default_factory=list)
     """Frames that do not belong to streams."""
-    streams: dict[int, Answer] = field(default_factory=dict)
+    streams: dict[int, Response] = field(default_factory=dict)
     decoder: Decoder = field(default_factory=Decoder)
     rest: bytearray = field(default_factory=bytearray)
 
@@ -157,16 +157,16 @@ class Reader:
             return
         if isinstance(frame, WindowUpdateFrame):
             return
-        answer = self.streams.setdefault(frame.stream_id, Answer())
-        assert not answer.is_ended or isinstance(frame, RstStreamFrame)
+        response = self.streams.setdefault(frame.stream_id, Response())
+        assert not response.is_ended or isinstance(frame, RstStreamFrame)
         if isinstance(frame, HeadersFrame):
             pairs = self.decoder.decode(frame.data)
-            answer.blocks.append({str(name): str(value) for name, value in pairs})
+            response.blocks.append({str(name): str(value) for name, value in pairs})
         elif isinstance(frame, DataFrame):
-            answer.data += frame.data
+            response.data += frame.data
         elif isinstance(frame, RstStreamFrame):
-            answer.reset = frame.error_code
-        answer.is_ended = answer.is_ended or "END_STREAM" in frame.flags
+            response.reset = frame.error_code
+        response.is_ended = response.is_ended or "END_STREAM" in frame.flags
 
     def of_type(self, kind: type[F]) -> list[F]:
         return [frame for frame in self.frames if isinstance(frame, kind)]
@@ -213,11 +213,11 @@ class RawClient(Reader):
         while not self.is_at_end:
             await self._read()
 
-    async def answer(self, stream_id: int) -> Answer:
+    async def response(self, stream_id: int) -> Response:
         """Read until the stream has ended."""
-        answer = self.streams.setdefault(stream_id, Answer())
-        await self.until(lambda: answer.is_over)
-        return answer
+        response = self.streams.setdefault(stream_id, Response())
+        await self.until(lambda: response.is_over)
+        return response
 
     async def round_trip(self) -> None:
         """Return when the server has handled everything sent so far."""

@@ -1,7 +1,7 @@
 """The connection between a client and the service: direct calls, or a transport and a socket.
 
 A test runs unchanged on each wire: every step of a client waits until the service has processed it,
-and reading the answers waits until everything that the service sent has arrived.
+and reading the replies waits until everything that the service sent has arrived.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Recorder:
 
 
 class Narrow(Recorder):
-    """A transport stream with room for ``room`` answers."""
+    """A transport stream with room for ``room`` replies."""
 
     room = 3
 
@@ -72,7 +72,7 @@ class Line(ABC):
     @property
     @abstractmethod
     def received(self) -> list[bytes]:
-        """All answers so far."""
+        """All replies so far."""
 
     @property
     @abstractmethod

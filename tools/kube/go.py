@@ -101,8 +101,8 @@ def download(go: str, name: str, scratch: Path, environment: Mapping[str, str]) 
     """
     say(f"{name}: downloading")
     settings = {**environment, "GOMODCACHE": str(scratch / "modules"), "GOFLAGS": "-modcacherw"}
-    told = _output(go, "mod", "download", "-json", name, folder=scratch, environment=settings)
-    return Path(json.loads(told)["Dir"])
+    output = _output(go, "mod", "download", "-json", name, folder=scratch, environment=settings)
+    return Path(json.loads(output)["Dir"])
 
 
 def _write_go_mod(go: str, module: Module, folder: Path, environment: Mapping[str, str]) -> None:
@@ -136,7 +136,7 @@ def _build_with_progress(
     environment: Mapping[str, str],
 ) -> None:
     last_lines: deque[str] = deque(maxlen=ERROR_LINES)
-    told = began = time.monotonic()
+    reported_at = began = time.monotonic()
     with subprocess.Popen(
         arguments,
         cwd=folder,
@@ -148,8 +148,8 @@ def _build_with_progress(
         assert process.stderr is not None  # it is a PIPE
         for number, line in enumerate(process.stderr, 1):
             last_lines.append(line)
-            if time.monotonic() - told >= PROGRESS_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - reported_at >= PROGRESS_SECONDS:
+                reported_at = time.monotonic()
                 done = min(number, packages)
                 say(f"{module.program}: package {done} of {packages}, {_since(began)}")
     if process.returncode:

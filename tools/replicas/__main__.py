@@ -2,7 +2,7 @@
 
 Several ``epp serve`` behind one Envoy share their state through Debian's redis-server. Traffic runs
 all the time; after a third of it, Redis is killed or frozen, and it returns after ``--away``
-seconds. Every answer is compared with the expected one.
+seconds. Every response is compared with the expected one.
 """
 
 import argparse

@@ -121,7 +121,7 @@ class RawConnection(asyncio.Protocol):
             return
 
     async def ping(self, payload: bytes = b"are you?") -> None:
-        """Send a PING and wait for its answer."""
+        """Send a PING and wait for its response."""
         before = len(self.pongs)
         await self.send(frames.frame(frames.PING, payload=payload))
         await self.until(lambda: payload in self.pongs[before:])  # others may come, too

@@ -9,7 +9,7 @@ AT_ONCE = 100
 
 
 async def normal_requests(connection: RawConnection, count: int) -> None:
-    """Make ``count`` requests; RST_STREAM with INTERNAL_ERROR follows each answer.
+    """Make ``count`` requests; RST_STREAM with INTERNAL_ERROR follows each reply.
 
     Raises:
         Lost: The connection ended.
@@ -24,7 +24,7 @@ async def normal_requests(connection: RawConnection, count: int) -> None:
 
 
 async def aborts_at_once(connection: RawConnection, count: int) -> None:
-    """Open ``count`` streams, send a message on each, and reset them all before any answer.
+    """Open ``count`` streams, send a message on each, and reset them all before any reply.
 
     Raises:
         Lost: The connection ended.

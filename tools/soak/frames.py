@@ -144,15 +144,15 @@ def response_messages(mode: Mode, chunks: int) -> list[bytes]:
     """Return Envoy's messages for the response of a model server."""
     if mode is Mode.LEAN:
         return []
-    answer = [
+    reply = [
         pb.ProcessingRequest(
             response_headers=_headers(((":status", "200"), ("content-type", "application/json")))
         )
     ]
     for number in range(chunks):
         body = pb.HttpBody(body=b"x" * 150, end_of_stream=number == chunks - 1)
-        answer.append(pb.ProcessingRequest(response_body=body))
-    return [each.SerializeToString() for each in answer]
+        reply.append(pb.ProcessingRequest(response_body=body))
+    return [each.SerializeToString() for each in reply]
 
 
 def completion(prompt: str) -> bytes:

@@ -24,7 +24,7 @@ class Chunk:
 
     data: bytearray = field(default_factory=bytearray)
     resets: bytearray = field(default_factory=bytearray)
-    """RST_STREAM for each, which Envoy sends after the answer."""
+    """RST_STREAM for each, which Envoy sends after the response."""
     answered: int = 0
     """Requests that end with a status."""
     aborted: int = 0

@@ -23,7 +23,7 @@ from epp.transport import Http2Server
 from epp.transport.grpc.stream import GrpcStream
 from epp.transport.http2 import Http2Stream
 from epp.transport.interface import Stream
-from tools.bench.bare_server import Answers, answers
+from tools.bench.bare_server import Replier, replies
 from tools.bench.processes import announce
 
 STATISTICS = "/test.Server/Statistics"
@@ -35,21 +35,21 @@ SILENT = "/test.Server/Silent"
 
 
 def method(mode: Mode) -> str:
-    """Return the method whose answers are those of ``mode``."""
+    """Return the method whose replies are those of ``mode``."""
     return f"/test.ExtProc/{mode.name.title().replace('_', '')}"
 
 
 class Handler:
     """One call, answered message by message."""
 
-    __slots__ = ("_answer", "_stream")
+    __slots__ = ("_reply", "_stream")
 
-    def __init__(self, stream: Stream, answer: Answers) -> None:
+    def __init__(self, stream: Stream, reply: Replier) -> None:
         self._stream = stream
-        self._answer = answer
+        self._reply = reply
 
     def message(self, data: bytes) -> None:
-        if given := self._answer(data):
+        if given := self._reply(data):
             self._stream.send(given)
 
     def half_closed(self) -> None:
@@ -107,9 +107,9 @@ def statistics(server: Http2Server) -> dict[str, Any]:
 async def serve(ready_file: Path) -> None:
     """Serve until the process ends."""
 
-    def handlers(answer: Answers) -> Any:
+    def handlers(reply: Replier) -> Any:
         def opened(stream: Stream, _: Mapping[str, str]) -> Handler:
-            return Handler(stream, answer)
+            return Handler(stream, reply)
 
         return opened
 
@@ -119,15 +119,15 @@ async def serve(ready_file: Path) -> None:
     def give(message: bytes) -> bytes:
         return bytes(int.from_bytes(message, "big"))
 
-    def tell(_: bytes) -> bytes:
+    def report(_: bytes) -> bytes:
         return json.dumps(statistics(server)).encode()
 
     server = Http2Server(
         {
-            STATISTICS: handlers(tell),
+            STATISTICS: handlers(report),
             GIVE: handlers(give),
             SILENT: silent,
-            **{method(mode): handlers(answers(mode, repeat("10.0.0.1:8000"))) for mode in Mode},
+            **{method(mode): handlers(replies(mode, repeat("10.0.0.1:8000"))) for mode in Mode},
         },
         host="127.0.0.1",
     )

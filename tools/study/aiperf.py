@@ -30,7 +30,7 @@ from rich.text import Text
 from epp.lab.load import LoadPlan
 from epp.lab.load.workload_source import WorkloadSource
 from epp.lab.results import Ratio
-from epp.lab.scenarios import Scenario, ScenarioError
+from epp.lab.scenarios import LabScenario, ScenarioError
 from epp.lab.simulation import quiet_logs
 from tools.bench.agreement import Reading, differently_ordered
 from tools.bench.agreement_runs import simulate
@@ -56,7 +56,7 @@ class ClientRun:
     """Why the run is invalid; "" if it is valid."""
 
 
-def write_payloads(scenario: Scenario, seed: int, path: Path) -> int:
+def write_payloads(scenario: LabScenario, seed: int, path: Path) -> int:
     """Write the bodies of a scenario's requests as a trace of aiperf, and return how many.
 
     Args:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from epp.lab.scenarios import Scenario, scenario_of
+from epp.lab.scenarios import LabScenario, scenario_of
 
 WORKERS = 4
 ENGINES: Mapping[str, str] = {"A": "study-a", "B": "study-b"}
@@ -83,7 +83,7 @@ class Case:
         """Whether the traffic gains nothing from prefix caches."""
         return self.traffic in PARITY
 
-    def scenario(self, rate: float, requests: int) -> Scenario:
+    def scenario(self, rate: float, requests: int) -> LabScenario:
         """Return the case at a rate of requests a second.
 
         Args:
@@ -120,7 +120,7 @@ class Case:
             name=self.name,
         )
 
-    def overload(self, requests: int) -> Scenario:
+    def overload(self, requests: int) -> LabScenario:
         """Return the case with a rate far above the fleet's capacity."""
         return self.scenario(_OVERLOAD_RATE, requests)
 

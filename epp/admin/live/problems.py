@@ -81,9 +81,9 @@ def _ejected(rows: Sequence[Row]) -> Iterator[Problem]:
     ejected = [row for row in rows if row.state == HealthState.EJECTED]
     if not ejected:
         return
-    told = [f"{row.name}: {row.reason}{_returns(row)}" for row in ejected[:_NAMED]]
+    shown = [f"{row.name}: {row.reason}{_returns(row)}" for row in ejected[:_NAMED]]
     verb = "is ejected and gets" if len(ejected) == 1 else "are ejected and get"
-    yield Problem(ERROR, f"{_count(ejected, rows, verb)} no requests: {_list(told, ejected)}")
+    yield Problem(ERROR, f"{_count(ejected, rows, verb)} no requests: {_list(shown, ejected)}")
 
 
 def _returns(row: Row) -> str:
@@ -141,7 +141,7 @@ def _old(rows: Sequence[Row]) -> Iterator[Problem]:
         and (row.metrics_age is None or row.metrics_age > _OLD_METRICS_SECONDS)
     ]
     if old:
-        told = [
+        shown = [
             f"{row.name} (never read)"
             if row.metrics_age is None
             else f"{row.name} ({row.metrics_age:g} s old)"
@@ -151,7 +151,7 @@ def _old(rows: Sequence[Row]) -> Iterator[Problem]:
         yield Problem(
             WARNING,
             f"{_count(old, rows, has)} no fresh metrics, so the load there is a guess:"
-            f" {_list(told, old)}",
+            f" {_list(shown, old)}",
         )
 
 
@@ -164,18 +164,18 @@ def _queued(reading: PoolReading) -> Iterator[Problem]:
 def _leaving(rows: Sequence[Row]) -> Iterator[Problem]:
     probing = [row for row in rows if row.state == HealthState.PROBING]
     if probing:
-        told = [
+        shown = [
             f"{row.name} (gets {_percent(row.share)} of its requests)" for row in probing[:_NAMED]
         ]
         verb = "is" if len(probing) == 1 else "are"
-        yield Problem(NOTE, f"{_count(probing, rows, verb)} returning: {_list(told, probing)}")
+        yield Problem(NOTE, f"{_count(probing, rows, verb)} returning: {_list(shown, probing)}")
     draining = [row for row in rows if row.draining]
     if draining:
-        told = [f"{row.name} ({row.draining})" for row in draining[:_NAMED]]
+        shown = [f"{row.name} ({row.draining})" for row in draining[:_NAMED]]
         verb = "drains and gets" if len(draining) == 1 else "drain and get"
         yield Problem(
             NOTE,
-            f"{_count(draining, rows, verb)} no new requests: {_list(told, draining)}",
+            f"{_count(draining, rows, verb)} no new requests: {_list(shown, draining)}",
         )
 
 
@@ -183,9 +183,9 @@ def _count(some: Sequence[Row], rows: Sequence[Row], verb: str) -> str:
     return f"{len(some)} of {len(rows)} endpoint{'' if len(rows) == 1 else 's'} {verb}"
 
 
-def _list(told: Sequence[str], all_rows: Sequence[Row]) -> str:
-    more = len(all_rows) - len(told)
-    return f"{'; '.join(told)}{f' and {more} more' if more else ''}."
+def _list(shown: Sequence[str], all_rows: Sequence[Row]) -> str:
+    more = len(all_rows) - len(shown)
+    return f"{'; '.join(shown)}{f' and {more} more' if more else ''}."
 
 
 def _seconds(seconds: float | None) -> str:

@@ -91,7 +91,7 @@ class LiveSource:
             reading = await calls.call(self._reader.read)
         except LoopStalledError as error:
             return event("stalled", {"text": str(error)})
-        before, told = self._rows, self._problems
+        before, known_problems = self._rows, self._problems
         self._take(window, reading)
         cells = changed_cells(before, self._rows)
         if cells is None:
@@ -101,7 +101,7 @@ class LiveSource:
             "point": self._points[-1],
             "summary": self._summary,
         }
-        if told != self._problems:
+        if known_problems != self._problems:
             change["problems"] = self._problems
         return event("change", change)
 

@@ -17,10 +17,10 @@ from typing import ClassVar
 
 import msgspec
 
-from epp.parsing.plugins import AnswerReader, HttpCall, ParseError, Parser, Usage
+from epp.parsing.plugins import HttpCall, ParseError, Parser, ResponseReader, Usage
 from epp.scheduling import LLMRequest
 
-_LONGEST_ANSWER = 1 << 20
+_LONGEST_RESPONSE = 1 << 20
 """The usage of longer responses is not read, which limits the memory."""
 
 
@@ -35,7 +35,7 @@ class _Counts(msgspec.Struct):
     prompt_tokens: int
 
 
-class _Answer(msgspec.Struct):
+class _Response(msgspec.Struct):
     usage: _Counts
 
 
@@ -67,23 +67,25 @@ class ExampleParser(Parser):
             body_bytes=len(call.body),
         )
 
-    def answer_reader(self, request: LLMRequest, headers: Mapping[str, str]) -> AnswerReader | None:
-        return _WholeAnswer()
+    def response_reader(
+        self, request: LLMRequest, headers: Mapping[str, str]
+    ) -> ResponseReader | None:
+        return _WholeResponse()
 
 
-class _WholeAnswer:
+class _WholeResponse:
     """Buffers a response until its end, and then reads the usage."""
 
     def __init__(self) -> None:
         self._kept = bytearray()
 
     def feed(self, chunk: bytes) -> None:
-        if len(self._kept) <= _LONGEST_ANSWER:
+        if len(self._kept) <= _LONGEST_RESPONSE:
             self._kept += chunk
 
     def usage(self) -> Usage | None:
         try:
-            answer = msgspec.json.decode(self._kept, type=_Answer)
+            response = msgspec.json.decode(self._kept, type=_Response)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        return Usage(prompt_tokens=answer.usage.prompt_tokens)
+        return Usage(prompt_tokens=response.usage.prompt_tokens)

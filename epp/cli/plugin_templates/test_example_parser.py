@@ -42,7 +42,7 @@ def test_a_body_that_is_no_request_is_refused(body: bytes, text: str) -> None:
 )
 def test_usage(chunks: list[bytes], want: Usage | None) -> None:
     request = PLUGIN.parse(call_of(BODY))
-    reader = PLUGIN.answer_reader(request, {})
+    reader = PLUGIN.response_reader(request, {})
     for chunk in chunks:
         reader.feed(chunk)
     assert reader.usage() == want

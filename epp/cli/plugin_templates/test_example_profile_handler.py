@@ -46,7 +46,7 @@ PROFILES = {
         pytest.param(["b", "c"], "fallback", "b", id="it finds none"),
     ],
 )
-def test_the_first_profile_that_finds_an_endpoint_is_the_answer(
+def test_the_first_profile_that_finds_an_endpoint_is_the_result(
     endpoints: list[str], profile: str, chosen: str
 ) -> None:
     scheduler = Scheduler(make_plugin(ExampleProfileHandler), PROFILES)

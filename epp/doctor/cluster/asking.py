@@ -135,7 +135,7 @@ async def _reviewed(client: ApiClient, wanted: list[_Wanted], user: str) -> tupl
         body = _Review(_Spec(attributes, user, groups))
         async with turns:
             resource = ACCESS_REVIEWS if user else _OWN_REVIEWS
-            answer = (await client.post(resource, body, _Reviewed)).status
+            status = (await client.post(resource, body, _Reviewed)).status
         plural = right.resource.plural
         return Access(
             group=right.resource.group,
@@ -144,8 +144,8 @@ async def _reviewed(client: ApiClient, wanted: list[_Wanted], user: str) -> tupl
             namespace=right.namespace,
             need=right.need,
             without=right.without,
-            allowed=answer.allowed,
-            reason=answer.reason,
+            allowed=status.allowed,
+            reason=status.reason,
         )
 
     return tuple(await asyncio.gather(*map(review, wanted)))

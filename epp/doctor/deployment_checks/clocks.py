@@ -14,7 +14,7 @@ _REFUSED_SKEW_SECONDS: Final = 60.0
 
 def _clock(deployment: Deployment) -> Iterator[Finding]:
     skews = {
-        f"{server.name} {server.address}": server.skew for server in deployment.servers_that_answer
+        f"{server.name} {server.address}": server.skew for server in deployment.responding_servers
     }
     if deployment.picker is not None:
         skews[f"EPP {deployment.picker.url}"] = deployment.picker.skew
@@ -33,7 +33,7 @@ def _clock(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _has_dates(deployment: Deployment) -> bool:
-    servers = any(server.skew is not None for server in deployment.servers_that_answer)
+    servers = any(server.skew is not None for server in deployment.responding_servers)
     return servers or (deployment.picker is not None and deployment.picker.skew is not None)
 
 

@@ -17,7 +17,7 @@ _LEAST_TOKENS: Final = 64
 
 
 def _models(deployment: Deployment) -> Iterator[Finding]:
-    lists = {server.name: server.models for server in deployment.servers_that_answer}
+    lists = {server.name: server.models for server in deployment.responding_servers}
     known = {name: models for name, models in lists.items() if models is not None}
     for name in lists.keys() - known.keys():
         yield warning(
@@ -42,7 +42,7 @@ def _models(deployment: Deployment) -> Iterator[Finding]:
 
 def _prefix_caching(deployment: Deployment) -> Iterator[Finding]:
     plugins = _prefix_plugins(deployment.graph)
-    for server in deployment.servers_that_answer:
+    for server in deployment.responding_servers:
         if server.caches_prefixes is False and plugins:
             yield warning(
                 f"{server.name} {server.address}",
@@ -55,7 +55,7 @@ def _prefix_caching(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _block_size(deployment: Deployment) -> Iterator[Finding]:
-    sizes = {server.name: server.block_size for server in deployment.servers_that_answer}
+    sizes = {server.name: server.block_size for server in deployment.responding_servers}
     known = {name: size for name, size in sizes.items() if size}
     if len(set(known.values())) > 1:
         yield warning(
@@ -97,7 +97,7 @@ def _mismatch(
 
 
 def _cache_size(deployment: Deployment) -> Iterator[Finding]:
-    blocks = {server.name: server.blocks for server in deployment.servers_that_answer}
+    blocks = {server.name: server.blocks for server in deployment.responding_servers}
     known = {name: count for name, count in blocks.items() if count}
     if len(set(known.values())) > 1:
         yield note(

@@ -44,7 +44,7 @@ def _reachable(deployment: Deployment) -> Iterator[Finding]:
 
 def _tls(deployment: Deployment) -> Iterator[Finding]:
     expected = deployment.pools_speak_tls
-    for server in deployment.servers_that_answer:
+    for server in deployment.responding_servers:
         speaks_tls = server.speaks is Speaks.TLS
         if expected is not None and speaks_tls is not expected:
             yield error(
@@ -65,7 +65,7 @@ def _tls(deployment: Deployment) -> Iterator[Finding]:
                 "The gateway has to use TLS to it, and so have data sources: scheme: https",
                 "Check both; with --file or --admin the doctor compares Envoy",
             )
-    kinds = {server.speaks for server in deployment.servers_that_answer}
+    kinds = {server.speaks for server in deployment.responding_servers}
     if len(kinds) > 1:
         yield error(
             "",
@@ -76,7 +76,7 @@ def _tls(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _health(deployment: Deployment) -> Iterator[Finding]:
-    for server in deployment.servers_that_answer:
+    for server in deployment.responding_servers:
         if server.health == _NOT_FOUND:
             yield note(_place(server), "has no /health; see that its readiness probe asks another")
         elif server.health != _OK:
@@ -89,8 +89,8 @@ def _health(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _metrics(deployment: Deployment) -> Iterator[Finding]:
-    engines = {server.engine for server in deployment.servers_that_answer}
-    for server in deployment.servers_that_answer:
+    engines = {server.engine for server in deployment.responding_servers}
+    for server in deployment.responding_servers:
         for each in server.extractions:
             if each.fault:
                 yield error(
@@ -126,7 +126,7 @@ def _mend(server: ModelServer) -> str:
 def _fix(deployment: Deployment, extractor: str) -> Fix | None:
     """Return the fix that sets the engine of all servers; None if that would not suffice."""
     graph = deployment.graph
-    engine = next((server.engine for server in deployment.servers_that_answer), "")
+    engine = next((server.engine for server in deployment.responding_servers), "")
     if graph is None or not extractor or engine in {"", _DEFAULT_ENGINE}:
         return None
     place = place_of(graph, extractor)
@@ -137,7 +137,7 @@ def _fix(deployment: Deployment, extractor: str) -> Fix | None:
 
 def _engines(deployment: Deployment) -> Iterator[Finding]:
     found: dict[str, list[str]] = defaultdict(list)
-    for server in deployment.servers_that_answer:
+    for server in deployment.responding_servers:
         title = " ".join(filter(None, (server.engine or "unknown", server.version)))
         found[title].append(server.name)
     shown = "; ".join(f"{title}: {_some(names)}" for title, names in sorted(found.items()))

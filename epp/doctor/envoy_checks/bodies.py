@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from epp.doctor.check import Check
 from epp.doctor.findings import Finding, error, set_to, warning
 from epp.doctor.gateway import Gateway
-from epp.doctor.routes import FULL_DUPLEX, Use
-from epp.doctor.tree import Node
+from epp.doctor.routes import FULL_DUPLEX, RouteUse
+from epp.doctor.tree import ConfigNode
 
 DEFAULT_BUFFER_BYTES = 2**20
 ENOUGH_BUFFER_BYTES = 2**25
@@ -18,7 +18,7 @@ def _request_headers(gateway: Gateway) -> Iterator[Finding]:
             yield error(
                 _mode(use, "request_header"),
                 "request_header_mode: SKIP",
-                "The EPP learns neither path nor headers and cannot answer with an endpoint",
+                "The EPP learns neither path nor headers and cannot reply with an endpoint",
                 "Set processing_mode.request_header_mode: SEND",
                 set_to(_mode(use, "request_header"), "SEND"),
             )
@@ -41,8 +41,8 @@ def _request_body(gateway: Gateway) -> Iterator[Finding]:
             yield error(
                 where,
                 "request_body_mode: STREAMED",
-                "Envoy waits for the answer to the headers before it sends the body, on which that"
-                " answer depends; the EPP refuses such requests with a 500",
+                "Envoy waits for the reply to the headers before it sends the body, on which that"
+                " reply depends; the EPP refuses such requests with a 500",
                 mend,
                 fix,
             )
@@ -79,19 +79,23 @@ def _response_body(gateway: Gateway) -> Iterator[Finding]:
             yield error(
                 where,
                 f"response_body_mode: {mode}",
-                "Clients get no token before the last one, and answers above the buffer limit fail",
+                "Clients get no token before the last, and responses above the buffer limit fail",
                 mend,
                 fix,
             )
         elif mode == "GRPC":
             yield error(
-                where, "response_body_mode: GRPC", "The EPP does not answer such bodies", mend, fix
+                where,
+                "response_body_mode: GRPC",
+                "The EPP does not reply to such bodies",
+                mend,
+                fix,
             )
         elif mode == "STREAMED":
             yield warning(
                 where,
                 "response_body_mode: STREAMED",
-                "Envoy holds each chunk until the EPP has answered it",
+                "Envoy holds each chunk until the EPP has replied to it",
                 mend,
                 fix,
             )
@@ -120,7 +124,7 @@ def _response_trailers(gateway: Gateway) -> Iterator[Finding]:
             yield error(
                 where,
                 f"response_body_mode: {FULL_DUPLEX} without response trailers",
-                "Envoy refuses this; an answer that ends with trailers would never end for the EPP",
+                "Envoy refuses this; responses that end with trailers would never end for the EPP",
                 mend,
                 fix,
             )
@@ -128,7 +132,7 @@ def _response_trailers(gateway: Gateway) -> Iterator[Finding]:
             yield error(
                 where,
                 f"response_body_mode: NONE without response trailers, and requests {FULL_DUPLEX}",
-                "Envoy ends the stream at the answer's first byte: the EPP takes the request for"
+                "Envoy ends the stream at the response's first byte: the EPP takes the request for"
                 " done, and its counts of requests in flight are too low",
                 mend,
                 fix,
@@ -163,8 +167,8 @@ def _buffer_limit(gateway: Gateway) -> Iterator[Finding]:
         if is_ahead:
             yield error(
                 limit.path,
-                f"bodies are STREAMED ahead of the answer, {said}",
-                "Envoy reads no further when as much waits for answers, and the EPP answers when"
+                f"bodies are STREAMED ahead of the reply, {said}",
+                "Envoy reads no further when as much waits for replies, and the EPP replies when"
                 " the body is whole: larger prompts, such as those with images, hang until"
                 " message_timeout ends them with 504",
                 f"Set processing_mode.request_body_mode: {FULL_DUPLEX} (with request_trailer_mode:"
@@ -181,7 +185,7 @@ def _buffer_limit(gateway: Gateway) -> Iterator[Finding]:
             )
 
 
-def _buffer_limit_of(use: Use) -> Node:
+def _buffer_limit_of(use: RouteUse) -> ConfigNode:
     """Return the effective buffer limit, or the listener's absent field."""
     if use.target is not None:
         for level in (use.target.route, use.target.host):
@@ -190,18 +194,18 @@ def _buffer_limit_of(use: Use) -> Node:
     return use.manager.listener.get("per_connection_buffer_limit_bytes")
 
 
-def _buffer_limit_to_set(use: Use, limit: Node) -> str:
+def _buffer_limit_to_set(use: RouteUse, limit: ConfigNode) -> str:
     """Return the path of the limit in effect, else of the route's, which affects requests only."""
     if limit or use.target is None:
         return limit.path
     return use.target.route.get("request_body_buffer_limit").path
 
 
-def _mode(use: Use, part: str) -> str:
+def _mode(use: RouteUse, part: str) -> str:
     return use.get("processing_mode", f"{part}_mode").path
 
 
-def _without_waiting(use: Use) -> bool:
+def _without_waiting(use: RouteUse) -> bool:
     return use.config.get("send_body_without_waiting_for_header_response").flag()
 
 
@@ -211,6 +215,6 @@ CHECKS = (
     Check("request-trailers", _request_trailers, "request trailers are sent where they must be"),
     Check("response-headers", _response_headers, "response headers are sent"),
     Check("response-body", _response_body, "response bodies are not held up"),
-    Check("response-trailers", _response_trailers, "the end of an answer reaches the EPP"),
+    Check("response-trailers", _response_trailers, "the end of a response reaches the EPP"),
     Check("buffer-limit", _buffer_limit, "large prompts fit into Envoy's buffers"),
 )

@@ -9,7 +9,7 @@ from epp.doctor.findings import Finding, note, set_to, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import POLICY_HEADERS
 from epp.doctor.routes import FULL_DUPLEX, Manager
-from epp.doctor.tree import Node
+from epp.doctor.tree import ConfigNode
 
 _LARGEST_BUFFER_BYTES = 2**20
 _DEFAULT_BUFFER_BYTES = 2**20
@@ -47,13 +47,13 @@ def _buffers(gateway: Gateway) -> Iterator[Finding]:
             yield warning(
                 limit.path,
                 f"per_connection_buffer_limit_bytes: {limit.number(0)}",
-                "Envoy keeps as much of an answer for each client that does not read",
+                "Envoy keeps as much of a response for each client that does not read",
                 "Set it to 65536, and request_body_buffer_limit of the route for request bodies",
                 set_to(limit.path, 65_536),
             )
         yield from _window(
             use.manager.node.get("http2_protocol_options", _WINDOW),
-            "Envoy keeps as much of an answer for each HTTP/2 stream that is not read",
+            "Envoy keeps as much of a response for each HTTP/2 stream that is not read",
             262_144,
         )
         cluster = gateway.epp_clusters.get(use.epp_cluster)
@@ -61,12 +61,12 @@ def _buffers(gateway: Gateway) -> Iterator[Finding]:
             options = protocol_options(cluster).get("explicit_http_config")
             yield from _window(
                 options.get("http2_protocol_options", _WINDOW),
-                "Envoy keeps as much of an echoed answer for a client that does not read",
+                "Envoy keeps as much of an echoed response for a client that does not read",
                 1_048_576,
             )
 
 
-def _window(place: Node, why: str, enough: int) -> Iterator[Finding]:
+def _window(place: ConfigNode, why: str, enough: int) -> Iterator[Finding]:
     window = place.number(_DEFAULT_WINDOW_BYTES)
     if window > _LARGEST_BUFFER_BYTES:
         said = f"{_WINDOW}: {window}" if place else f"{_WINDOW} is not set, so 16 MiB"
@@ -89,7 +89,7 @@ def _connections(gateway: Gateway) -> Iterator[Finding]:
             )
 
 
-def _limits_connections(bootstrap: Node) -> bool:
+def _limits_connections(bootstrap: ConfigNode) -> bool:
     monitors = bootstrap.get("overload_manager", "resource_monitors").items()
     return any(each.typed_config().type_name() == _MAX_CONNECTIONS for each in monitors)
 

@@ -16,8 +16,8 @@ from epp.doctor.envoy_checks.headers import removed_before
 from epp.doctor.findings import Finding, error, note, set_to, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import DESTINATION, MAX_DESTINATIONS, NAMESPACE
-from epp.doctor.routes import Use
-from epp.doctor.tree import Node
+from epp.doctor.routes import RouteUse
+from epp.doctor.tree import ConfigNode
 
 _RETRY_ON = "connect-failure,refused-stream,reset"
 
@@ -27,14 +27,14 @@ _SERVER_IDLE_SECONDS = 5.0
 _DEFAULT_IDLE_SECONDS = 3600.0
 
 
-def _reads_metadata(pool: Node) -> bool:
+def _reads_metadata(pool: ConfigNode) -> bool:
     if is_original_dst(pool):
         return _is_key(original_dst_options(pool).get("metadata_key"))
     sources = override_host(pool).get("override_host_sources").items()
     return any(_is_key(each.get("metadata")) for each in sources)
 
 
-def _is_key(key: Node) -> bool:
+def _is_key(key: ConfigNode) -> bool:
     path = [each.get("key").text() for each in key.get("path").items()]
     return key.get("key").text() == NAMESPACE and path == [DESTINATION]
 
@@ -86,7 +86,7 @@ def _removed(gateway: Gateway) -> Iterator[Finding]:
             )
 
 
-def _removals(use: Use) -> Iterator[Node]:
+def _removals(use: RouteUse) -> Iterator[ConfigNode]:
     """Yield the nodes where a route removes the destination header."""
     for level in use.target.levels if use.target is not None else ():
         place = level.get("request_headers_to_remove")
@@ -188,7 +188,7 @@ def _fail_open(gateway: Gateway) -> Iterator[Finding]:
             )
 
 
-def _fail_open_anywhere(gateway: Gateway, use: Use, where: str) -> Iterator[Finding]:
+def _fail_open_anywhere(gateway: Gateway, use: RouteUse, where: str) -> Iterator[Finding]:
     pool = gateway.pool_of(use)
     if not is_original_dst(pool):
         return

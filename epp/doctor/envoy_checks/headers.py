@@ -8,7 +8,7 @@ from epp.doctor.findings import Finding, Fix, error, set_to, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import DESTINATION, POLICY_HEADERS, STAGE_HEADERS
 from epp.doctor.routes import Manager
-from epp.doctor.tree import Node
+from epp.doctor.tree import ConfigNode
 
 _KNOWN = (DESTINATION, *STAGE_HEADERS, *POLICY_HEADERS)
 _APPEND_ACTIONS = (
@@ -22,7 +22,7 @@ _EARLY = "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderM
 _MUTATION = "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation"
 
 
-def removed_before(manager: Manager, last: Node | None) -> frozenset[str]:
+def removed_before(manager: Manager, last: ConfigNode | None) -> frozenset[str]:
     """Return the client headers that are removed before filter ``last`` runs; None for the router.
 
     Covers early_header_mutation_extensions and the header_mutation filter, but not Lua or Wasm.
@@ -39,7 +39,7 @@ def removed_before(manager: Manager, last: Node | None) -> frozenset[str]:
     return frozenset(removed)
 
 
-def _removed(mutations: Node) -> Iterator[str]:
+def _removed(mutations: ConfigNode) -> Iterator[str]:
     for mutation in mutations.items():
         yield mutation.get("remove").text().lower()
         matcher = mutation.get("remove_on_match", "key_matcher")

@@ -7,7 +7,7 @@ from epp.doctor.clusters import is_tls
 from epp.doctor.findings import Finding, note, set_to, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import EXT_PROC_SERVICE, HEALTH_PORT, READINESS_SERVICES
-from epp.doctor.tree import Node
+from epp.doctor.tree import ConfigNode
 
 _MEND = (
     "Set health_checks: [{timeout: 2s, interval: 2s, no_traffic_interval: 2s, unhealthy_threshold:"
@@ -55,7 +55,7 @@ def _wrong(gateway: Gateway) -> Iterator[Finding]:
                 )
 
 
-def _protocol(check: Node) -> Iterator[Finding]:
+def _protocol(check: ConfigNode) -> Iterator[Finding]:
     asked = check.get("grpc_health_check")
     if not asked:
         kinds = ("http_health_check", "tcp_health_check", "custom_health_check")
@@ -89,7 +89,7 @@ def _protocol(check: Node) -> Iterator[Finding]:
         )
 
 
-def _port(cluster: Node, check: Node) -> Iterator[Finding]:
+def _port(cluster: ConfigNode, check: ConfigNode) -> Iterator[Finding]:
     ports = [host.get("health_check_config", "port_value") for host in _hosts(cluster)]
     if not any(ports):
         yield note(
@@ -152,13 +152,13 @@ def _failing(gateway: Gateway) -> Iterator[Finding]:
             )
 
 
-def _hosts(cluster: Node) -> Iterator[Node]:
+def _hosts(cluster: ConfigNode) -> Iterator[ConfigNode]:
     for locality in cluster.get("load_assignment", "endpoints").items():
         for host in locality.get("lb_endpoints").items():
             yield host.get("endpoint")
 
 
-def _is_found_later(cluster: Node) -> bool:
+def _is_found_later(cluster: ConfigNode) -> bool:
     """Whether some hosts are not in the configuration but are discovered (DNS, EDS)."""
     kinds = ("STATIC", "STRICT_DNS", "LOGICAL_DNS", "EDS", "ORIGINAL_DST")
     return bool(cluster.get("cluster_type")) or cluster.get("type").choice(*kinds) != "STATIC"

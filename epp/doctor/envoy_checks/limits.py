@@ -6,7 +6,7 @@ from epp.doctor.check import Check
 from epp.doctor.clusters import HTTP2_OPTIONS, is_tls, speaks_http2
 from epp.doctor.findings import Finding, Fix, error, note, set_to, warning
 from epp.doctor.gateway import Gateway
-from epp.doctor.tree import Node
+from epp.doctor.tree import ConfigNode
 
 DEFAULT_LIMIT = 1024
 _HIGH = 1_000_000
@@ -51,16 +51,16 @@ def _circuit_breakers(gateway: Gateway) -> Iterator[Finding]:
             )
 
 
-def _thresholds(cluster: Node) -> Node:
+def _thresholds(cluster: ConfigNode) -> ConfigNode:
     """Return the thresholds of priority DEFAULT; others apply to routes with priority HIGH."""
     thresholds = cluster.get("circuit_breakers", "thresholds")
     for each in thresholds.items():
         if each.get("priority").choice(*_PRIORITIES) == "DEFAULT":
             return each
-    return Node(None, thresholds.path)
+    return ConfigNode(None, thresholds.path)
 
 
-def _raised(limits: Node, *names: str) -> Fix:
+def _raised(limits: ConfigNode, *names: str) -> Fix:
     """Return the fix that sets limits of priority DEFAULT so high that they have no effect."""
     high = dict.fromkeys(names, _HIGH)
     return set_to(limits.path, limits.value | high if limits else [high])
@@ -111,7 +111,7 @@ def _tls(gateway: Gateway) -> Iterator[Finding]:
             )
 
 
-def _verified(context: Node) -> Iterator[Finding]:
+def _verified(context: ConfigNode) -> Iterator[Finding]:
     for field in _VALIDATIONS:
         if context.get(field):
             yield warning(

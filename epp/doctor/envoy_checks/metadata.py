@@ -7,7 +7,7 @@ from epp.doctor.clusters import override_host, reads_header
 from epp.doctor.findings import Finding, error, note, set_to, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import NAMESPACE, SUBSET_NAMESPACE
-from epp.doctor.routes import Use
+from epp.doctor.routes import RouteUse
 
 _SERVED_KEY = {"key": NAMESPACE, "path": [{"key": "x-gateway-destination-endpoint-served"}]}
 _HEADER_TO_METADATA = "envoy.extensions.filters.http.header_to_metadata.v3.Config"
@@ -65,7 +65,7 @@ def _forwarding(gateway: Gateway) -> Iterator[Finding]:
             )
 
 
-def _writes_subset(use: Use) -> bool:
+def _writes_subset(use: RouteUse) -> bool:
     for item in use.manager.filters:
         config = item.typed_config()
         if config.type_name() == _HEADER_TO_METADATA:

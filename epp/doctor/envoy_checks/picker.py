@@ -86,7 +86,7 @@ def _observing(gateway: Gateway) -> Iterator[Finding]:
             yield error(
                 use.config.get("observability_mode").path,
                 "observability_mode is on",
-                "Envoy does not wait and drops the answers: nothing that the EPP picks counts",
+                "Envoy does not wait and drops the replies: nothing that the EPP picks counts",
                 "Set observability_mode: false",
                 set_to(use.config.get("observability_mode").path, False),
             )
@@ -154,7 +154,7 @@ CHECKS = (
     Check("picker-bypassed", _bypassed, "no route goes to the model servers without the EPP"),
     Check("picker-order", _out_of_order, "ext_proc stands before the router"),
     Check("several-ext-procs", _several, "one ext_proc filter on each route"),
-    Check("observability-mode", _observing, "Envoy waits for the answers"),
+    Check("observability-mode", _observing, "Envoy waits for the replies"),
     Check("immediate-response", _muted, "refusals of the EPP reach the client"),
     Check("epp-retries", _alone, "a stream that meets a stopped EPP is tried with another"),
     Check("header-rules", _restrained, "all headers go to the EPP, and it may set its own"),

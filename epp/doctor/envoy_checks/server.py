@@ -16,11 +16,11 @@ _OF_EXT_PROC = {
         "See that the EPP runs, then mend circuit-breakers, epp-http2 and epp-tls",
     ),
     "spurious_msgs_received": (
-        "answers of the EPP that Envoy did not expect; each failed a request with 500",
+        "replies of the EPP that Envoy did not expect; each failed a request with 500",
         "Report it with the body modes of this filter",
     ),
     "message_timeouts": (
-        "answers that came later than message_timeout; each failed a request with 504",
+        "replies that came later than message_timeout; each failed a request with 504",
         "Set message_timeout: 1000s",
     ),
     "rejected_header_mutations": (
@@ -131,7 +131,7 @@ CHECKS = (
     ),
     Check("admin-address", _admin, "the admin endpoint is not open to all"),
     Check(
-        "ext-proc-counters", _ext_proc_counters, "no failed stream, no stray answer", _has_counters
+        "ext-proc-counters", _ext_proc_counters, "no failed stream, no stray reply", _has_counters
     ),
     Check("counters", _other_counters, "no limit or timeout has struck", _has_counters),
 )

@@ -8,9 +8,9 @@ from epp.doctor.clusters import protocol_options
 from epp.doctor.findings import Finding, error, set_to, taken_out, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.routes import FULL_DUPLEX
-from epp.doctor.tree import Node
+from epp.doctor.tree import ConfigNode
 
-LONG_ANSWER_SECONDS = 600.0
+LONG_RESPONSE_SECONDS = 600.0
 """Plausible duration of a reasoning model's response, or of queueing plus a long prompt."""
 
 _MESSAGE_SECONDS = 1000.0
@@ -46,7 +46,7 @@ def _message_timeout(gateway: Gateway) -> Iterator[Finding]:
             yield warning(
                 timeout.path,
                 found,
-                "It holds for the response headers: while the EPP is busy, answers fail with 504",
+                "It holds for the response headers: while the EPP is busy, responses fail with 504",
                 mend,
                 fix,
             )
@@ -58,17 +58,17 @@ def _route_timeout(gateway: Gateway) -> Iterator[Finding]:
             continue
         timeout = use.target.action("timeout")
         seconds = timeout.seconds(_DEFAULT_ROUTE_SECONDS)
-        if 0 < seconds < LONG_ANSWER_SECONDS:
+        if 0 < seconds < LONG_RESPONSE_SECONDS:
             level = error if seconds <= gateway.queued_seconds else warning
             yield level(
                 timeout.path,
                 _said(timeout, seconds),
-                "An answer that takes longer is cut off, or fails with 504",
+                "A response that takes longer is cut off, or fails with 504",
                 "Set the route's timeout: 0s",
                 set_to(timeout.path, "0s"),
             )
         each_try = use.target.action("retry_policy", "per_try_timeout")
-        if 0 < each_try.seconds(0) < LONG_ANSWER_SECONDS:
+        if 0 < each_try.seconds(0) < LONG_RESPONSE_SECONDS:
             yield warning(
                 each_try.path,
                 _said(each_try, each_try.seconds(0)),
@@ -84,7 +84,7 @@ def _idle_timeout(gateway: Gateway) -> Iterator[Finding]:
         if use.target is not None and use.target.action("idle_timeout"):
             timeout = use.target.action("idle_timeout")
         seconds = timeout.seconds(_DEFAULT_IDLE_SECONDS)
-        if 0 < seconds < LONG_ANSWER_SECONDS:
+        if 0 < seconds < LONG_RESPONSE_SECONDS:
             yield warning(
                 timeout.path,
                 _said(timeout, seconds),
@@ -107,11 +107,11 @@ def _stream_duration(gateway: Gateway) -> Iterator[Finding]:
         options = protocol_options(cluster).get("common_http_protocol_options")
         places.append(options.get("max_stream_duration"))
     for place in places:
-        if 0 < place.seconds(0) < LONG_ANSWER_SECONDS:
+        if 0 < place.seconds(0) < LONG_RESPONSE_SECONDS:
             yield warning(
                 place.path,
                 _said(place, place.seconds(0)),
-                "Streams that take longer are reset: answers are cut off",
+                "Streams that take longer are reset: responses are cut off",
                 "Take max_stream_duration out, or set it to 0s",
                 set_to(place.path, "0s"),
             )
@@ -121,14 +121,14 @@ def _for(seconds: float) -> str:
     return "for ever" if seconds == inf else f"for {seconds:g} s"
 
 
-def _said(place: Node, seconds: float) -> str:
+def _said(place: ConfigNode, seconds: float) -> str:
     name = place.path.rpartition(".")[2]
     return f"{name}: {seconds:g}s" if place else f"{name} is not set, so {seconds:g} s"
 
 
 CHECKS = (
     Check("message-timeout", _message_timeout, "Envoy waits for a request in the EPP's queue"),
-    Check("route-timeout", _route_timeout, "long answers are not cut off"),
+    Check("route-timeout", _route_timeout, "long responses are not cut off"),
     Check("idle-timeout", _idle_timeout, "silent requests are not cut off"),
     Check("stream-duration", _stream_duration, "no limit on the length of streams"),
 )

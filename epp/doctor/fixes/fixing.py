@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from epp.doctor.diagnosis import Diagnosis, Row
+from epp.doctor.diagnosis import Diagnosis, DiagnosisRow
 from epp.doctor.findings import Fix, Level
 from epp.doctor.fixes.fields import FixError, fixed_field
 
@@ -17,8 +17,8 @@ class Fixed:
     """A file after all changes."""
 
     text: str
-    mended: tuple[Row, ...]
-    left: tuple[Row, ...]
+    mended: tuple[DiagnosisRow, ...]
+    left: tuple[DiagnosisRow, ...]
     """Errors and warnings on which an operator has to decide."""
     refused: dict[str, str]
     """Reasons why changes could not be made, by the path of the field."""
@@ -36,7 +36,7 @@ def mend(text: str, diagnose: Callable[[str], Diagnosis], *, is_config: bool) ->
     Raises:
         DoctorError: ``diagnose`` has raised it.
     """
-    mended: list[Row] = []
+    mended: list[DiagnosisRow] = []
     refused: dict[str, str] = {}
     diagnosis = diagnose(text)
     for _ in range(_MAX_ROUNDS):

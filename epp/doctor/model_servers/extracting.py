@@ -36,19 +36,19 @@ async def _of_source(
         finally:
             client.close()
     except PLUGIN_FAULTS as error:
-        return [Extraction(source.name, "", _told(error))]
+        return [Extraction(source.name, "", _fault_text(error))]
     found = []
     for extractor in extractors:
         fault = ""
         try:
             extractor.extract(endpoint, page)
         except PLUGIN_FAULTS as error:
-            fault = _told(error)
+            fault = _fault_text(error)
         found.append(Extraction(source.name, extractor.name, fault))
     return found
 
 
-def _told(error: BaseException) -> str:
+def _fault_text(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and not str(error):
         return f"no response for {_TIMEOUT_SECONDS:g} s"
     return str(error) if isinstance(error, ScrapeError) else f"{type(error).__name__}: {error}"

@@ -38,7 +38,7 @@ class _Version(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _Response:
     status: int
     body: bytes
     skew: ClockSkew | None
@@ -58,7 +58,7 @@ async def probe_all(
     async def probe(spec: EndpointSpec) -> ModelServer:
         async with turns:
             found = await _probe(spec)
-            if graph is None or not found.answers:
+            if graph is None or not found.responds:
                 return found
             extractions, metrics = await extract(spec, graph)
             return replace(found, extractions=extractions, metrics=metrics)
@@ -89,7 +89,7 @@ async def _probe(spec: EndpointSpec) -> ModelServer:
             else:
                 if not (speaks is Speaks.HTTP and _wants_tls(health)):
                     return await _asked(client, base, spec, speaks, health)
-                fault = "it answers that it wants HTTPS"
+                fault = "it responds that it wants HTTPS"
     return ModelServer(name=spec.name, address=spec.address, speaks=Speaks.NEITHER, fault=fault)
 
 
@@ -107,13 +107,13 @@ def _reason(error: Exception) -> str:
     return str(error).rstrip(".") or type(error).__name__
 
 
-def _wants_tls(answer: _Answer) -> bool:
-    """Whether ``answer`` is the error of nginx or Go for plain HTTP on an HTTPS port."""
-    return answer.status == _BAD_REQUEST and b"HTTPS" in answer.body
+def _wants_tls(response: _Response) -> bool:
+    """Whether ``response`` is the error of nginx or Go for plain HTTP on an HTTPS port."""
+    return response.status == _BAD_REQUEST and b"HTTPS" in response.body
 
 
 async def _asked(
-    client: httpx.AsyncClient, base: str, spec: EndpointSpec, speaks: Speaks, health: _Answer
+    client: httpx.AsyncClient, base: str, spec: EndpointSpec, speaks: Speaks, health: _Response
 ) -> ModelServer:
     metrics, models, version = await asyncio.gather(
         *(_try(client, f"{base}{path}") for path in ("/metrics", "/v1/models", "/version"))
@@ -133,41 +133,41 @@ async def _asked(
     )
 
 
-def _models_of(answer: _Answer | None) -> frozenset[str] | None:
-    if answer is None or answer.status != httpx.codes.OK:
+def _models_of(response: _Response | None) -> frozenset[str] | None:
+    if response is None or response.status != httpx.codes.OK:
         return None
     try:
-        return frozenset(each.id for each in msgspec.json.decode(answer.body, type=_Models).data)
+        return frozenset(each.id for each in msgspec.json.decode(response.body, type=_Models).data)
     except (msgspec.DecodeError, RecursionError):
         return None
 
 
-def _version_of(answer: _Answer | None) -> str:
-    if answer is None or answer.status != httpx.codes.OK:
+def _version_of(response: _Response | None) -> str:
+    if response is None or response.status != httpx.codes.OK:
         return ""
     try:
-        version = msgspec.json.decode(answer.body, type=_Version).version
+        version = msgspec.json.decode(response.body, type=_Version).version
     except (msgspec.DecodeError, RecursionError):
         return ""
     return version[:40] if version.isprintable() else ""
 
 
-async def _try(client: httpx.AsyncClient, url: str) -> _Answer | None:
+async def _try(client: httpx.AsyncClient, url: str) -> _Response | None:
     try:
         return await _get(client, url)
     except httpx.HTTPError:
         return None
 
 
-async def _get(client: httpx.AsyncClient, url: str) -> _Answer:
+async def _get(client: httpx.AsyncClient, url: str) -> _Response:
     """Return the response, with its body up to the maximum length of a page."""
     asked_at = time.time()
     async with client.stream("GET", url) as response:
-        answered_at = time.time()
+        responded_at = time.time()
         body = bytearray()
         async for part in response.aiter_bytes():
             body += part
             if len(body) > _MAX_BYTES:
                 break
-    skew = ClockSkew.of(response.headers.get("date", ""), asked_at, answered_at)
-    return _Answer(response.status_code, bytes(body), skew)
+    skew = ClockSkew.of(response.headers.get("date", ""), asked_at, responded_at)
+    return _Response(response.status_code, bytes(body), skew)

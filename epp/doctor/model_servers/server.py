@@ -58,24 +58,24 @@ class ModelServer:
     """The extracted metrics."""
 
     @property
-    def answers(self) -> bool:
+    def responds(self) -> bool:
         """Whether it speaks HTTP, with or without TLS."""
         return self.speaks in {Speaks.HTTP, Speaks.TLS}
 
     @property
     def block_size(self) -> int:
         """Tokens per block of its cache; 0 if unknown."""
-        told = (self.cache_config or {}).get("block_size", "")
-        return self.metrics.cache_block_size or (int(told) if told.isdecimal() else 0)
+        reported = (self.cache_config or {}).get("block_size", "")
+        return self.metrics.cache_block_size or (int(reported) if reported.isdecimal() else 0)
 
     @property
     def blocks(self) -> int:
         """Number of blocks of its cache; 0 if unknown."""
-        told = (self.cache_config or {}).get("num_gpu_blocks", "")
-        return self.metrics.cache_blocks or (int(told) if told.isdecimal() else 0)
+        reported = (self.cache_config or {}).get("num_gpu_blocks", "")
+        return self.metrics.cache_blocks or (int(reported) if reported.isdecimal() else 0)
 
     @property
     def caches_prefixes(self) -> bool | None:
         """Whether its prefix cache is on; None if unknown."""
-        told = (self.cache_config or {}).get("enable_prefix_caching")
-        return None if told is None else told == "True"
+        reported = (self.cache_config or {}).get("enable_prefix_caching")
+        return None if reported is None else reported == "True"

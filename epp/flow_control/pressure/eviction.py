@@ -154,8 +154,8 @@ class Evictions:
             spared = wanted.difference(each.revocable.queued for each in found)
             names = ", ".join(sorted(each.name for each in spared))
             raise ValueError(
-                f"{names} may not be evicted: the answer has begun, the eviction filter spares the"
-                " request, or flowControl.enableEviction is off"
+                f"{names} may not be evicted: the response has begun, the eviction filter spares"
+                " the request, or flowControl.enableEviction is off"
             )
         return found
 

@@ -10,7 +10,7 @@ from epp.flow_control.settings import BandSettings, FlowSettings
 
 _MAX_AT_ONCE = 64
 """Expired requests per turn of the event loop. When a pool appears or vanishes all timeouts end at
-the same time, and 5 000 answers in a row blocked the loop for 0.4 s."""
+the same time, and 5 000 responses in a row blocked the loop for 0.4 s."""
 _SPARE_ENTRIES = 64
 
 

@@ -238,15 +238,15 @@ class CombinedPoints(ExtensionPoints):
         return ""
 
 
-def _parts(answer: Sequence[Sequence[Node]], whole: Sequence[Node]) -> list[Sequence[Node]]:
+def _parts(returned: Sequence[Sequence[Node]], whole: Sequence[Node]) -> list[Sequence[Node]]:
     """Return the sets into which a plugin splits ``whole``, without empty ones.
 
     Raises:
-        TypeError: ``answer`` is not a sequence of sequences of these nodes.
+        TypeError: ``returned`` is not a sequence of sequences of these nodes.
     """
     known = set(whole)
     parts: list[Sequence[Node]] = []
-    for part in answer:
+    for part in returned:
         nodes = part if isinstance(part, Sequence) else None
         if nodes is None or not known.issuperset(nodes):
             raise wrong_result(
@@ -261,9 +261,9 @@ def _failed(plugin: str, error: PluginFault) -> str:
     return f"{plugin} failed: {type(error).__name__}: {error}"
 
 
-def wrong_result(answer: object, expected: str) -> TypeError:
+def wrong_result(returned: object, expected: str) -> TypeError:
     """Return the fault of a plugin that returned an object of the wrong type."""
-    return TypeError(f"it returned {answer!r:.100}; it must return {expected}")
+    return TypeError(f"it returned {returned!r:.100}; it must return {expected}")
 
 
 _NO_NUMBER = "it returned NaN, which is neither more nor less than any number"

@@ -58,18 +58,18 @@ class _Simulation:
         Returns:
             Whether it was placed; if not, nothing has changed.
         """
-        told, attempt = self._ssn.explanations, Explanations()
+        explanations, attempt = self._ssn.explanations, Explanations()
         # Reasons noted during the simulation are about evictions that may be undone.
         self._ssn.explanations = attempt
         try:
             is_done = self._search(victims)
         finally:
-            self._ssn.explanations = told
+            self._ssn.explanations = explanations
         if is_done:
             for task in self._job.active():
-                told.placed(task)
+                explanations.placed(task)
         else:
-            told.failed(self._job, attempt)
+            explanations.failed(self._job, attempt)
         return is_done
 
     def _search(self, victims: Iterable[Job]) -> bool:

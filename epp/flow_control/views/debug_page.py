@@ -16,9 +16,9 @@ from epp.flow_control.sessions.contracts import PLUGIN_FAULTS, PluginFault
 from epp.flow_control.views.session_page import (
     BandLine,
     FlowLine,
-    PluginLine,
     RequestLine,
     SessionPage,
+    SessionPluginLine,
     ShareLine,
 )
 from epp.observability import DebugPage, printable
@@ -95,7 +95,7 @@ def session_page(
         more_parked=max(0, len(parked) - MOST),
         faults=[*islice(maker.faults, MOST)],
         plugins=[
-            PluginLine(
+            SessionPluginLine(
                 name=printable(name),
                 pages=[
                     path for path, held in sorted(points.http_handlers.items())

@@ -63,7 +63,7 @@ class BandLine(msgspec.Struct, frozen=True, kw_only=True):
     """The number of other waiting requests that are not parked."""
 
 
-class PluginLine(msgspec.Struct, frozen=True, kw_only=True):
+class SessionPluginLine(msgspec.Struct, frozen=True, kw_only=True):
     """A session plugin."""
 
     name: str
@@ -81,6 +81,6 @@ class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
     bands: list[BandLine]
     parked: list[RequestLine]
     more_parked: int
-    plugins: list[PluginLine]
+    plugins: list[SessionPluginLine]
     faults: list[str]
     """Failures of plugins while the page was made."""

@@ -34,7 +34,7 @@ from epp.kubernetes.api.errors import (
 )
 from epp.kubernetes.api.http_clients import HttpClients, open_relay
 from epp.kubernetes.api.relayed_errors import restored
-from epp.kubernetes.api.resource import VERSION_DOCUMENT, Call, Resource, ServedResource
+from epp.kubernetes.api.resource import VERSION_DOCUMENT, ApiCall, Resource, ServedResource
 
 _T = TypeVar("_T")
 
@@ -132,7 +132,7 @@ class ApiClient:
         timeout_seconds: float | None = None,
     ) -> _T:
         """Return an object."""
-        call = Call(verb="get", resource=resource, namespace=namespace, name=name)
+        call = ApiCall(verb="get", resource=resource, namespace=namespace, name=name)
         return self._decode(await self._fetch(call, timeout_seconds=timeout_seconds), type_, call)
 
     async def post(
@@ -148,7 +148,7 @@ class ApiClient:
 
         ``apiVersion`` and ``kind`` are added to ``body``, here and in :meth:`put`.
         """
-        call = Call(verb="create", resource=resource, namespace=namespace)
+        call = ApiCall(verb="create", resource=resource, namespace=namespace)
         content = await self._fetch(
             call, content=_document(resource, body), timeout_seconds=timeout_seconds
         )
@@ -171,7 +171,7 @@ class ApiClient:
         object has changed since. Whatever ``body`` does not declare is removed from the object: use
         :meth:`patch` for objects that others write, too.
         """
-        call = Call(
+        call = ApiCall(
             verb="update",
             resource=resource,
             namespace=namespace,
@@ -194,7 +194,7 @@ class ApiClient:
         subresource: str | None = None,
     ) -> _T:
         """Apply a JSON merge patch (RFC 7396) to an object or its ``status``, and return it."""
-        call = Call(
+        call = ApiCall(
             verb="patch",
             resource=resource,
             namespace=namespace,
@@ -210,7 +210,7 @@ class ApiClient:
 
     async def delete(self, resource: Resource, *, name: str, namespace: str | None = None) -> None:
         """Delete an object."""
-        await self._fetch(Call(verb="delete", resource=resource, namespace=namespace, name=name))
+        await self._fetch(ApiCall(verb="delete", resource=resource, namespace=namespace, name=name))
 
     async def list_page(
         self,
@@ -221,7 +221,7 @@ class ApiClient:
         timeout_seconds: float,
     ) -> bytes:
         """Return a page of a list, undecoded; ``params`` are those of the query."""
-        call = Call(verb="list", resource=resource, namespace=namespace)
+        call = ApiCall(verb="list", resource=resource, namespace=namespace)
         return await self._fetch(call, params=params, timeout_seconds=timeout_seconds)
 
     @asynccontextmanager
@@ -238,7 +238,7 @@ class ApiClient:
         A line that is cut off is dropped. The iterator ends when the server ends the watch, and
         raises ``ConnectionFailedError`` if the connection is lost or silent for ``idle_seconds``.
         """
-        call = Call(verb="watch", resource=resource, namespace=namespace)
+        call = ApiCall(verb="watch", resource=resource, namespace=namespace)
         async with AsyncExitStack() as stack:
             http = await stack.enter_async_context(self._http_for(call))
             request = self._request(
@@ -263,7 +263,7 @@ class ApiClient:
         Returns:
             None if the server does not have the kind.
         """
-        call = Call(verb="get", resource=resource.group_document, namespace=None)
+        call = ApiCall(verb="get", resource=resource.group_document, namespace=None)
         try:
             content = await self._fetch(call)
         except ApiError as error:
@@ -277,12 +277,12 @@ class ApiClient:
 
     async def server_version(self) -> str:
         """Return the version of the server, such as ``v1.34.1``."""
-        call = Call(verb="get", resource=VERSION_DOCUMENT, namespace=None)
+        call = ApiCall(verb="get", resource=VERSION_DOCUMENT, namespace=None)
         return self._decode(await self._fetch(call), _Version, call).git_version
 
     async def _fetch(
         self,
-        call: Call,
+        call: ApiCall,
         *,
         params: Mapping[str, str | int] | None = None,
         content: bytes | None = None,
@@ -299,18 +299,18 @@ class ApiClient:
         self._check(call, response)
         return response.content
 
-    def _http_for(self, call: Call) -> AbstractAsyncContextManager[httpx2.AsyncClient]:
+    def _http_for(self, call: ApiCall) -> AbstractAsyncContextManager[httpx2.AsyncClient]:
         relay = self._relay_for(call)
         return self._http.newest() if relay is None else nullcontext(relay)
 
-    def _relay_for(self, call: Call) -> httpx2.AsyncClient | None:
+    def _relay_for(self, call: ApiCall) -> httpx2.AsyncClient | None:
         """Return the client of the relay, if it takes the call."""
         return self._relay if call.verb in _RELAYED else None
 
     def _request(
         self,
         http: httpx2.AsyncClient,
-        call: Call,
+        call: ApiCall,
         params: Mapping[str, str | int] | None,
         content: bytes | None = None,
         content_type: str = "application/json",
@@ -331,7 +331,7 @@ class ApiClient:
         )
 
     async def _batches(
-        self, call: Call, response: httpx2.Response, idle_seconds: float
+        self, call: ApiCall, response: httpx2.Response, idle_seconds: float
     ) -> AsyncGenerator[list[bytes]]:
         rest = b""
         async with aclosing(response.aiter_raw()) as chunks:
@@ -346,7 +346,7 @@ class ApiClient:
                     yield lines
 
     @contextmanager
-    def _failures(self, call: Call, timeout_seconds: float) -> Iterator[None]:
+    def _failures(self, call: ApiCall, timeout_seconds: float) -> Iterator[None]:
         """Convert the exceptions of a call into errors of this package."""
         relay = self._relay_for(call)
         server = self.connection.server if relay is None else str(relay.base_url)
@@ -368,7 +368,7 @@ class ApiClient:
         except (ConfigError, KeyError, ValueError) as error:
             raise UnreachableError(f"no credentials for {server}: {_reason(error)}") from error
 
-    def _check(self, call: Call, response: httpx2.Response) -> None:
+    def _check(self, call: ApiCall, response: httpx2.Response) -> None:
         """Raise the error that ``response`` reports, if it reports one."""
         if response.is_success:
             return
@@ -376,7 +376,7 @@ class ApiClient:
             raise restored(response.content, call)
         raise refusal(call, response.status_code, response.content, response.headers)
 
-    def _decode(self, body: bytes, type_: type[_T], call: Call) -> _T:
+    def _decode(self, body: bytes, type_: type[_T], call: ApiCall) -> _T:
         try:
             return msgspec.json.decode(body, type=type_)
         except msgspec.DecodeError as error:

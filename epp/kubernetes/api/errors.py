@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from epp.kubernetes.api.resource import Call
+from epp.kubernetes.api.resource import ApiCall
 
 _MAX_FOREIGN_TEXT: Final = 200
 """Characters quoted from a response that is no ``Status``, such as a proxy's page."""
@@ -63,7 +63,7 @@ class ApiError(KubernetesApiError):
         status: int,
         reason: str,
         message: str,
-        call: Call,
+        call: ApiCall,
         *,
         retry_after_seconds: float | None = None,
     ) -> None:
@@ -84,7 +84,7 @@ class ApiError(KubernetesApiError):
         return self.status == _GONE or too_large
 
 
-def _explained(status: int, reason: str, message: str, call: Call) -> str:
+def _explained(status: int, reason: str, message: str, call: ApiCall) -> str:
     resource = call.resource
     rule = resource.plural + (f"/{call.subresource}" if call.subresource else "")
     target = " ".join(each for each in (rule or call.path, call.name) if each)
@@ -106,7 +106,7 @@ def _quoted(word: str) -> str:
     return json.dumps([word])
 
 
-def refusal(call: Call, code: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
+def refusal(call: ApiCall, code: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
     """Return the error for a response with an HTTP status other than 2xx."""
     try:
         status = msgspec.json.decode(body, type=Status)

@@ -101,7 +101,7 @@ class ObjectList(msgspec.Struct, Generic[_Item]):
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class ListPage(Generic[T]):
     """One page of a list."""
 
     items: list[T]
@@ -121,7 +121,7 @@ class Decoder(Protocol[T]):
             msgspec.DecodeError: The line is not a watch event.
         """
 
-    def page(self, body: bytes) -> Page[T]:
+    def page(self, body: bytes) -> ListPage[T]:
         """Decode a page of a list.
 
         Raises:
@@ -155,7 +155,7 @@ class ObjectDecoder(Generic[T]):
                 return Undecodable(event.object, str(error))
         return event
 
-    def page(self, body: bytes) -> Page[T]:
+    def page(self, body: bytes) -> ListPage[T]:
         undecodable: list[Undecodable] = []
         try:
             found = self._list.decode(body)
@@ -170,7 +170,7 @@ class ObjectDecoder(Generic[T]):
                     items.append(self._object.decode(each))
                 except msgspec.ValidationError as error:
                     undecodable.append(Undecodable(self._fallback.decode(each), str(error)))
-        return Page(items, undecodable, metadata.resource_version, metadata.continue_)
+        return ListPage(items, undecodable, metadata.resource_version, metadata.continue_)
 
 
 def event_decoder(type_: type[Any]) -> msgspec.json.Decoder[Any]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Generic
 
-from epp.kubernetes.api.events import Changed, Deleted, Page, T, Undecodable
+from epp.kubernetes.api.events import Changed, Deleted, ListPage, T, Undecodable
 from epp.kubernetes.api.resource import ObjectMeta
 
 Key = tuple[str, str]
@@ -45,7 +45,7 @@ class LocalCopy(Generic[T]):
         """Note that all changes up to ``version`` have been seen; a lower one is ignored."""
         self._see(version)
 
-    def add_page(self, page: Page[T]) -> None:
+    def add_page(self, page: ListPage[T]) -> None:
         """Add a page of a list."""
         for each in page.items:
             self.objects[each.metadata.namespace, each.metadata.name] = each

@@ -15,8 +15,8 @@ from epp.kubernetes.api.events import (
     Deleted,
     Event,
     Identified,
+    ListPage,
     ObjectList,
-    Page,
     Undecodable,
     event_decoder,
 )
@@ -53,10 +53,10 @@ class RawDecoder:
         other: Event[RawObject] = event
         return other
 
-    def page(self, body: bytes) -> Page[RawObject]:
+    def page(self, body: bytes) -> ListPage[RawObject]:
         found = self._list.decode(body)
         items = [self._object(each) for each in found.items or ()]
-        return Page(items, [], found.metadata.resource_version, found.metadata.continue_)
+        return ListPage(items, [], found.metadata.resource_version, found.metadata.continue_)
 
     def _object(self, raw: msgspec.Raw) -> RawObject:
         json = bytes(raw)  # a copy: the raw value would keep the whole page in memory
@@ -100,7 +100,7 @@ class RecordedCopy(LocalCopy[RawObject]):
         most_bytes: Maximum bytes of the objects of these events.
     """
 
-    __slots__ = ("_bytes", "_entries", "_first", "_floor", "_most_bytes", "_most_events", "_told")
+    __slots__ = ("_bytes", "_entries", "_first", "_floor", "_most_bytes", "_most_events", "_notify")
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class RecordedCopy(LocalCopy[RawObject]):
         most_bytes: int = MOST_BYTES,
     ) -> None:
         super().__init__()
-        self._told = recorded
+        self._notify = recorded
         self._most_events = most_events
         self._most_bytes = most_bytes
         self._entries: deque[_Entry] = deque()
@@ -167,7 +167,7 @@ class RecordedCopy(LocalCopy[RawObject]):
         self._entries.clear()
         self._bytes = 0
         self._floor = self.version
-        self._told()
+        self._notify()
         return has_changed
 
     def _record(self, kind: bytes, json: bytes) -> None:
@@ -178,4 +178,4 @@ class RecordedCopy(LocalCopy[RawObject]):
             self._first += 1
             self._bytes -= len(dropped.json)
             self._floor = dropped.version
-        self._told()
+        self._notify()

@@ -32,12 +32,12 @@ from epp.kubernetes.api.events import (
     Decoder,
     Deleted,
     Failed,
-    Page,
+    ListPage,
     T,
     Undecodable,
 )
 from epp.kubernetes.api.local_copy import Key, LocalCopy
-from epp.kubernetes.api.resource import Call, Resource
+from epp.kubernetes.api.resource import ApiCall, Resource
 
 _log = structlog.get_logger(__name__)
 
@@ -133,7 +133,7 @@ class Reflector(Generic[T]):
         """Whether ``changed`` is about to be called."""
         self._is_steady = self._has_succeeded = False
         """Whether the watch of the current attempt lasts, and whether the attempt has succeeded."""
-        self._told_undecodable: set[Key] = set()
+        self._logged_undecodable: set[Key] = set()
         self._log = _log.bind(resource=resource.plural, namespace=namespace)
 
     @property
@@ -203,7 +203,7 @@ class Reflector(Generic[T]):
             fresh.add_page(page)
         self._replace(fresh)
 
-    async def _page(self, params: Mapping[str, str | int]) -> Page[T]:
+    async def _page(self, params: Mapping[str, str | int]) -> ListPage[T]:
         body = await self._client.list_page(
             self.resource,
             namespace=self.namespace,
@@ -269,7 +269,7 @@ class Reflector(Generic[T]):
                 else:
                     has_changed |= self._copy.apply(event)
         finally:  # events before one that fails count
-            self._tell_undecodable()
+            self._log_undecodable()
             if has_changed:
                 self._notify_soon()
 
@@ -281,13 +281,13 @@ class Reflector(Generic[T]):
         if not isinstance(event, Failed):
             return event
         status = event.object
-        call = Call(verb="watch", resource=self.resource, namespace=self.namespace)
+        call = ApiCall(verb="watch", resource=self.resource, namespace=self.namespace)
         raise ApiError(status.code, status.reason, status.message, call)
 
     def _replace(self, fresh: LocalCopy[T]) -> None:
         """Replace the copy by ``fresh``."""
         has_changed = self._copy.replace_by(fresh)
-        self._tell_undecodable()
+        self._log_undecodable()
         was_synced, self.status.is_synced = self.status.is_synced, True
         self.status.relists += was_synced
         self._note_success()
@@ -308,14 +308,14 @@ class Reflector(Generic[T]):
         self._notifies = False
         self._changed()
 
-    def _tell_undecodable(self) -> None:
+    def _log_undecodable(self) -> None:
         """Log each object once that has become undecodable."""
         undecodable = self._copy.undecodable
         self.status.undecodable = len(undecodable)
-        for key in undecodable.keys() - self._told_undecodable:
+        for key in undecodable.keys() - self._logged_undecodable:
             error = undecodable[key].reason
             self._log.warning("object left out", name="/".join(key), error=error)
-        self._told_undecodable = set(undecodable)
+        self._logged_undecodable = set(undecodable)
 
     def _set_following(self, is_following: bool) -> None:
         self.status.is_following = is_following
@@ -332,15 +332,15 @@ class Reflector(Generic[T]):
         fault = self.status.fault
         if fault is not None:
             self.status.fault = None
-            tell = self._log.debug if fault.is_relayed else self._log.info
-            tell("objects followed again", relists=self.status.relists)
+            write = self._log.debug if fault.is_relayed else self._log.info
+            write("objects followed again", relists=self.status.relists)
 
     def _note_fault(self, error: KubernetesApiError) -> None:
         before, self.status.fault = self.status.fault, error
         if before is None or _kind(before) != _kind(error):
             # The relay has logged a fault that it passes on.
-            tell = self._log.debug if error.is_relayed else self._log.warning
-            tell("objects not followed", error=str(error))
+            write = self._log.debug if error.is_relayed else self._log.warning
+            write("objects not followed", error=str(error))
         self._status_changed()
 
 

@@ -14,7 +14,7 @@ from epp.kubernetes.api.errors import (
     KubernetesApiError,
     UnreachableError,
 )
-from epp.kubernetes.api.resource import Call
+from epp.kubernetes.api.resource import ApiCall
 
 
 class _RelayedError(msgspec.Struct, omit_defaults=True):
@@ -36,7 +36,7 @@ def written(error: KubernetesApiError) -> bytes:
     return msgspec.json.encode(made)
 
 
-def restored(body: bytes, call: Call) -> KubernetesApiError:
+def restored(body: bytes, call: ApiCall) -> KubernetesApiError:
     """Return the error with which a relay has answered a call.
 
     Args:
@@ -50,7 +50,7 @@ def restored(body: bytes, call: Call) -> KubernetesApiError:
         error = ConnectionFailedError(f"unexpected response of the relay to {call.path}: {why}")
     else:
         if found.kind == "refused":
-            made = Call(verb=found.verb, resource=call.resource, namespace=call.namespace)
+            made = ApiCall(verb=found.verb, resource=call.resource, namespace=call.namespace)
             error = ApiError(found.status, found.reason, found.message, made)
         elif found.kind == "unreachable":
             error = UnreachableError(found.message)

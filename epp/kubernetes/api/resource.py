@@ -76,7 +76,7 @@ class ServedResource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ApiCall:
     """A call, in the terms of errors and RBAC rules."""
 
     verb: str

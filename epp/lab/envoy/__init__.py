@@ -15,9 +15,9 @@ from epp.lab.envoy.errors import (
     MissingDependencyError,
 )
 from epp.lab.envoy.gateway_config import (
+    CheckedHosts,
     Destination,
     GatewayConfig,
-    HealthCheck,
     Mode,
     ModelServerProtocol,
     Product,
@@ -29,6 +29,7 @@ from epp.lab.envoy.process import EnvoyProcess, find_envoy, validate
 __all__ = [
     "DESTINATION_HEADER",
     "EXT_PROC_STATS",
+    "CheckedHosts",
     "ClientHeaders",
     "Destination",
     "EnvoyAdminError",
@@ -41,7 +42,6 @@ __all__ = [
     "GatewayLimits",
     "HeaderRules",
     "HeaderToSet",
-    "HealthCheck",
     "MissingDependencyError",
     "Mode",
     "ModelServerProtocol",

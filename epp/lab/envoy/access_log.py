@@ -32,7 +32,7 @@ def fields(ext_proc_filter: str = EXT_PROC_FILTER) -> dict[str, str]:
         # The picked endpoints, and the one that served the request: it may be a later one.
         "picked": f"%DYNAMIC_METADATA({DESTINATION_NAMESPACE}:{DESTINATION_HEADER})%",
         "endpoint": "%UPSTREAM_HOST%",
-        # The reason of a refusal, from a header of the endpoint picker's answer.
+        # The reason of a refusal, from a header of the endpoint picker's response.
         "dropped": "%RESP(X-LLM-D-REQUEST-DROPPED-REASON)%",
         # Microseconds and gRPC status per message, bytes, and other data of the filter.
         "ext_proc": f"%FILTER_STATE({ext_proc_filter}:PLAIN)%",

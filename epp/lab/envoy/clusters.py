@@ -22,9 +22,9 @@ from epp.lab.envoy._data_plane import (
 )
 from epp.lab.envoy.addresses import parse_ip, split_endpoint
 from epp.lab.envoy.gateway_config import (
+    CheckedHosts,
     Destination,
     GatewayConfig,
-    HealthCheck,
     Mode,
     ModelServerProtocol,
 )
@@ -91,7 +91,7 @@ def epp_cluster(config: GatewayConfig, name: str = EPP_CLUSTER) -> cluster.Clust
     )
     if config.epp_tls:
         picker.transport_socket = _tls_socket(config)
-    if HealthCheck.ENDPOINT_PICKER in config.health_checks:
+    if CheckedHosts.ENDPOINT_PICKER in config.health_checks:
         check_endpoint_picker(picker, config)
     return picker
 
@@ -182,7 +182,7 @@ def model_servers_cluster(config: GatewayConfig) -> cluster.Cluster:
         servers.type = cluster.ClusterDiscoveryType.STATIC
         servers.load_assignment = _assignment(MODEL_SERVERS_CLUSTER, addresses)
         servers.load_balancing_policy = override_host_policy()
-    if HealthCheck.MODEL_SERVERS in config.health_checks:
+    if CheckedHosts.MODEL_SERVERS in config.health_checks:
         check_model_servers(servers, config)
     return servers
 

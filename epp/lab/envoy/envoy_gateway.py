@@ -14,8 +14,8 @@ from epp.lab.envoy.access_log import STANDARD_OUTPUT, fields
 from epp.lab.envoy.client_headers import HeaderRules
 from epp.lab.envoy.clusters import CIRCUIT_BREAKER_LIMIT
 from epp.lab.envoy.gateway_config import (
+    CheckedHosts,
     GatewayConfig,
-    HealthCheck,
     Mode,
     ModelServerProtocol,
     Product,
@@ -78,7 +78,7 @@ def render_yaml(config: GatewayConfig) -> str:
                 f" {each.value!r}; to set a header from a JWT claim, use a SecurityPolicy with"
                 " claimToHeaders"
             )
-    told = [
+    paragraphs = [
         (
             f"Envoy Gateway in front of the endpoint picker, {config.mode.value} mode, written by "
             "`epp envoy-config --for envoy-gateway`. Its fields are those of the published CRDs; "
@@ -88,7 +88,7 @@ def render_yaml(config: GatewayConfig) -> str:
     ]
     documents = [_client_policy(config), _extension_policy(config), _backend_policy(config)]
     if config.mode is Mode.LEAN:
-        told.append(
+        paragraphs.append(
             "The EnvoyPatchPolicy needs `extensionApis.enableEnvoyPatchPolicy: true` in the "
             "EnvoyGateway configuration and patches the listener's first HTTP filter: check with "
             f"`egctl config envoy-proxy listener` that it is {EXT_PROC_FILTER}. Without the patch "
@@ -97,7 +97,7 @@ def render_yaml(config: GatewayConfig) -> str:
         )
         documents.append(_patch_policy(config))
     if config.access_log:
-        told.append(
+        paragraphs.append(
             "The Gateway has to name the EnvoyProxy with the access log, in "
             f"`spec.infrastructure.parametersRef`: {{group: gateway.envoyproxy.io, kind: "
             f"EnvoyProxy, name: {POLICY}}}. If it names one already, put `telemetry.accessLog` "
@@ -106,10 +106,10 @@ def render_yaml(config: GatewayConfig) -> str:
         )
         documents.append(_proxy(config))
     if config.endpoint_protocol is ModelServerProtocol.H2C:
-        told.append(
+        paragraphs.append(
             "The Service of the model servers needs `appProtocol: kubernetes.io/h2c` on its port."
         )
-    return render(told, documents)
+    return render(paragraphs, documents)
 
 
 def _client_policy(config: GatewayConfig) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def _extension_policy(config: GatewayConfig) -> dict[str, Any]:
         "timeout": {"tcp": {"connectTimeout": f"{config.epp_connect_timeout_seconds:g}s"}},
         "http2": {"initialStreamWindowSize": str(config.limits.echo_window_bytes)},
     }
-    if HealthCheck.ENDPOINT_PICKER in config.health_checks:
+    if CheckedHosts.ENDPOINT_PICKER in config.health_checks:
         settings["healthCheck"] = _health_check(config)
     ext_proc = {
         "backendRefs": [{"name": EPP_SERVICE, "port": config.epp_port}],

@@ -40,7 +40,7 @@ class Mode(Enum):
 
     ADAPTIVE = "adaptive"
     """The buffered request body; of the response, headers and trailers only. Three messages. The
-    endpoint picker may request the response body in its answer to the response headers."""
+    endpoint picker may request the response body in its reply to the response headers."""
 
 
 _LENGTHS = {
@@ -74,7 +74,7 @@ class Destination(Enum):
     to another."""
 
 
-class HealthCheck(Enum):
+class CheckedHosts(Enum):
     """The hosts whose health Envoy checks in the background."""
 
     ENDPOINT_PICKER = "endpoint-picker"
@@ -147,7 +147,7 @@ class GatewayConfig:
     sent as gRPC metadata."""
 
     message_timeout_seconds: float = 1000.0
-    """Maximum time for an answer of the endpoint picker, where a request may wait in a queue."""
+    """Maximum time for a reply of the endpoint picker, where a request may wait in a queue."""
 
     keep_content_length: bool = False
     """Lean mode only: keep `content-length`, which the endpoint picker updates if it changes the
@@ -161,7 +161,7 @@ class GatewayConfig:
     """Maximum size of a buffered request body: above it, adaptive mode answers 413 and the other
     modes do not retry. For responses the limit is `limits.buffer_bytes`."""
 
-    health_checks: frozenset[HealthCheck] = frozenset()
+    health_checks: frozenset[CheckedHosts] = frozenset()
 
     health_path: str = "/health"
     """Path of the health check of model servers, which answer it with 200."""
@@ -255,7 +255,7 @@ class GatewayConfig:
             raise ValueError("epp_client_certificate_file: requires epp_tls")
 
     def _check_health_checks(self) -> None:
-        if HealthCheck.MODEL_SERVERS not in self.health_checks:
+        if CheckedHosts.MODEL_SERVERS not in self.health_checks:
             return
         if self.destination is Destination.ORIGINAL_DST:
             raise ValueError(

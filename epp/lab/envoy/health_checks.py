@@ -13,7 +13,7 @@ INTERVAL_SECONDS = 2.0
 TIMEOUT_SECONDS = 2.0
 
 UNHEALTHY_THRESHOLD = 2
-"""Consecutive checks without an answer. A host that answers NOT_SERVING or 503 is out at once."""
+"""Consecutive checks without a response. A host that answers NOT_SERVING or 503 is out at once."""
 
 PANIC_PERCENT = 1
 """Below this share of healthy hosts Envoy uses all hosts. With its default of 50 % the followers of

@@ -28,7 +28,7 @@ def render_yaml(config: GatewayConfig) -> str:
         ValueError: These objects do not support a setting of `config`.
     """
     refuse_what_cannot_be(Product.ISTIO, config)
-    told = [
+    paragraphs = [
         (
             f"Istio's gateway in front of the endpoint picker, {config.mode.value} mode, written "
             "by `epp envoy-config --for istio`. Its Envoy part is for Envoy 1.40; it has not been "
@@ -42,15 +42,15 @@ def render_yaml(config: GatewayConfig) -> str:
         ),
     ]
     if config.endpoint_protocol is ModelServerProtocol.H2C:
-        told.append(
+        paragraphs.append(
             "The Service of the model servers needs `appProtocol: kubernetes.io/h2c` on its port."
         )
     if config.access_log:
-        told.append(
+        paragraphs.append(
             "The access log is in addition to one of the mesh (`meshConfig.accessLogFile`, a "
             "Telemetry object), which has neither the picked endpoints nor the refusals."
         )
-    return render(told, [_envoy_filter(config), _destination_rule(config)])
+    return render(paragraphs, [_envoy_filter(config), _destination_rule(config)])
 
 
 def _envoy_filter(config: GatewayConfig) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from epp.lab.envoy.gateway_config import Destination, GatewayConfig, HealthCheck, Product
+from epp.lab.envoy.gateway_config import CheckedHosts, Destination, GatewayConfig, Product
 from epp.lab.envoy.remarks import comment
 
 NAMESPACE = "default"
@@ -29,7 +29,7 @@ def refuse_what_cannot_be(product: Product, config: GatewayConfig) -> None:
         "original-dst": config.destination is Destination.ORIGINAL_DST,
         "a unix socket": bool(config.epp_socket),
         "TLS with the endpoint picker": config.epp_tls,
-        "health checks of model servers": HealthCheck.MODEL_SERVERS in config.health_checks,
+        "health checks of model servers": CheckedHosts.MODEL_SERVERS in config.health_checks,
         "a port for each worker": config.epp_workers > 1,
         "hedging": config.hedging and product is Product.ENVOY_GATEWAY,
         "keeping the length of request bodies; use --mode adaptive": (

@@ -118,10 +118,10 @@ class EnvoyProcess:
         Raises:
             EnvoyAdminError: The admin endpoint did not respond.
         """
-        answer = await self._get("/stats", format="json", filter="^" + re.escape(prefix))
+        response = await self._get("/stats", format="json", filter="^" + re.escape(prefix))
         return {
             each["name"]: each["value"]
-            for each in answer["stats"]
+            for each in response["stats"]
             if isinstance(each.get("value"), int)
         }
 
@@ -131,8 +131,8 @@ class EnvoyProcess:
         Raises:
             EnvoyAdminError: The admin endpoint did not respond, or there is no such listener.
         """
-        answer = await self._get("/listeners", format="json")
-        for each in answer.get("listener_statuses", ()):
+        response = await self._get("/listeners", format="json")
+        for each in response.get("listener_statuses", ()):
             if each["name"] == name:
                 bound = each["local_address"]["socket_address"]
                 return bound["address"], bound["port_value"]
@@ -225,11 +225,11 @@ class EnvoyProcess:
     async def _get(self, path: str, **query: str) -> dict[str, Any]:
         """Return the JSON response of the admin endpoint."""
         try:
-            answer = await self._admin_client().get(path, params=query)
-            answer.raise_for_status()
+            response = await self._admin_client().get(path, params=query)
+            response.raise_for_status()
         except httpx.HTTPError as error:
             raise EnvoyAdminError(f"envoy's admin endpoint, {path}: {error!r}") from error
-        document: dict[str, Any] = answer.json()
+        document: dict[str, Any] = response.json()
         return document
 
     def _running(self) -> asyncio.subprocess.Process:

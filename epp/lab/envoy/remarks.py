@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from epp.lab.envoy.addresses import parse_ip
 from epp.lab.envoy.client_headers import ClientHeaders
 from epp.lab.envoy.gateway_config import (
+    CheckedHosts,
     Destination,
     GatewayConfig,
-    HealthCheck,
     Mode,
     ModelServerProtocol,
 )
@@ -33,7 +33,7 @@ _MODES = {
 
 def remarks(config: GatewayConfig) -> list[str]:
     """Return one paragraph for each setting that the file does not explain by itself."""
-    told = [
+    paragraphs = [
         (
             f"Envoy in front of the endpoint picker, {config.mode.value} mode. For Envoy 1.40, "
             "written by `epp envoy-config`."
@@ -42,63 +42,69 @@ def remarks(config: GatewayConfig) -> list[str]:
     ]
     streams_bodies = config.mode is not Mode.ADAPTIVE and not config.keep_content_length
     if streams_bodies and config.endpoint_protocol is ModelServerProtocol.HTTP1:
-        told.append(_chunks(config.mode))
+        paragraphs.append(_chunks(config.mode))
     listen = parse_ip(config.listen_host)
     if listen is not None and listen.is_loopback:
-        told.append(f"Envoy listens on {config.listen_host}, for local clients only: see --host.")
+        paragraphs.append(
+            f"Envoy listens on {config.listen_host}, for local clients only: see --host."
+        )
     if config.destination is Destination.ORIGINAL_DST:
-        told.append(
+        paragraphs.append(
             "ORIGINAL_DST routes to the address in the header x-gateway-destination-endpoint. It "
             "supports one endpoint, not a list (503), and a retry goes to the same endpoint: leave "
             "maxNumOfEndpoints of the picker at 1. Envoy removes this header from client requests; "
             "otherwise a client could reach any address."
         )
     else:
-        told.append(
+        paragraphs.append(
             "A retry goes to the next endpoint of the list that the endpoint picker returned, and "
             "after the last one round robin. Endpoints that are not in this file are skipped."
         )
     if config.fail_open:
-        told.append(
+        paragraphs.append(
             "Fail-open: if the endpoint picker is down, requests are routed round robin. Envoy "
             "removes client headers that select a server, because they would take effect."
         )
     else:
-        told.append("Fail-closed: if the endpoint picker is down, Envoy answers requests with 500.")
-    if HealthCheck.ENDPOINT_PICKER in config.health_checks:
-        told.append(_checked(config))
+        paragraphs.append(
+            "Fail-closed: if the endpoint picker is down, Envoy answers requests with 500."
+        )
+    if CheckedHosts.ENDPOINT_PICKER in config.health_checks:
+        paragraphs.append(_checked(config))
     if config.headers.client_headers is ClientHeaders.KEEP:
-        told.append(
+        paragraphs.append(
             "Clients can set their priority, share and model with headers: --client-headers strip "
             "removes these, --set-header sets them."
         )
     if config.limits.max_connections:
-        told.append(
+        paragraphs.append(
             f"Envoy accepts up to {config.limits.max_connections} client connections and opens as "
             "many to model servers: it needs more than twice as many file descriptors (ulimit -n)."
         )
     if not config.epp_tls:
-        told.append(
+        paragraphs.append(
             "Envoy connects to the endpoint picker without TLS: `epp serve --secure-serving=false`."
         )
     elif not config.epp_ca_file:
-        told.append("Envoy does not verify the endpoint picker's certificate: see --epp-ca-file.")
-    return told
+        paragraphs.append(
+            "Envoy does not verify the endpoint picker's certificate: see --epp-ca-file."
+        )
+    return paragraphs
 
 
 def _checked(config: GatewayConfig) -> str:
-    told = "Envoy checks the health of the endpoint picker: `epp serve --health-checking`."
+    text = "Envoy checks the health of the endpoint picker: `epp serve --health-checking`."
     if config.fail_open:
-        return f"{told} While no check passes, requests are routed without it."
-    return f"{told} While no check passes, the check has no effect."
+        return f"{text} While no check passes, requests are routed without it."
+    return f"{text} While no check passes, the check has no effect."
 
 
 def _chunks(mode: Mode) -> str:
-    told = (
+    text = (
         "Envoy sends request bodies to the model servers with `transfer-encoding: chunked` instead "
         "of `content-length`. For a server that rejects this (411, 501, 503), use"
     )
-    return f"{told} {'--keep-content-length or ' if mode is Mode.LEAN else ''}--mode adaptive."
+    return f"{text} {'--keep-content-length or ' if mode is Mode.LEAN else ''}--mode adaptive."
 
 
 def comment(paragraphs: Iterable[str]) -> str:

@@ -7,9 +7,9 @@ from epp.lab.envoy import envoy_gateway, istio
 from epp.lab.envoy.access_log import STANDARD_OUTPUT
 from epp.lab.envoy.bootstrap import render_yaml
 from epp.lab.envoy.gateway_config import (
+    CheckedHosts,
     Destination,
     GatewayConfig,
-    HealthCheck,
     Mode,
     ModelServerProtocol,
     Product,
@@ -38,7 +38,7 @@ BOOTSTRAPS: dict[str, GatewayConfig] = {
     "adaptive-fail-open.yaml": replace(_LOCAL, mode=Mode.ADAPTIVE, fail_open=True),
     "lean-original-dst.yaml": replace(_LOCAL, destination=Destination.ORIGINAL_DST, endpoints=()),
     "lean-health-check.yaml": replace(
-        _LOCAL, health_checks=frozenset({HealthCheck.ENDPOINT_PICKER})
+        _LOCAL, health_checks=frozenset({CheckedHosts.ENDPOINT_PICKER})
     ),
     "lean-h2c.yaml": replace(_LOCAL, endpoint_protocol=ModelServerProtocol.H2C),
     "lean-unix-socket.yaml": replace(_LOCAL, epp_socket="/run/epp/ext-proc.sock", epp_tls=False),

@@ -17,8 +17,8 @@ from epp.lab.fleet.config import (
 )
 from epp.lab.fleet.engine import Engine
 from epp.lab.fleet.engine_config import EngineConfig
-from epp.lab.fleet.errors import ConfigError, FleetError, PortTakenError
-from epp.lab.fleet.faults import FAULT_KINDS, FaultPlan, Faults, FaultSchedule
+from epp.lab.fleet.errors import FleetConfigError, FleetError, PortTakenError
+from epp.lab.fleet.faults import FAULT_KINDS, FaultPlan, FaultSchedule, ServerFaults
 from epp.lab.fleet.fleet import Fleet
 from epp.lab.fleet.generation import Counters
 from epp.lab.fleet.presets import PRESETS, Preset
@@ -26,12 +26,11 @@ from epp.lab.fleet.ranks import EngineRanks
 from epp.lab.fleet.request_log import RequestLog, ServedRequest
 from epp.lab.fleet.sequence import FinishReason, GenerationRequest, Sequence
 from epp.lab.fleet.server import FakeServer
-from epp.lab.fleet.stages import Stage
+from epp.lab.fleet.stages import WorkStage
 
 __all__ = [
     "FAULT_KINDS",
     "PRESETS",
-    "ConfigError",
     "Counters",
     "Engine",
     "EngineConfig",
@@ -40,10 +39,10 @@ __all__ = [
     "FakeServer",
     "FaultPlan",
     "FaultSchedule",
-    "Faults",
     "FinishReason",
     "Fleet",
     "FleetConfig",
+    "FleetConfigError",
     "FleetError",
     "GenerationRequest",
     "KvEventFormat",
@@ -53,5 +52,6 @@ __all__ = [
     "RequestLog",
     "Sequence",
     "ServedRequest",
-    "Stage",
+    "ServerFaults",
+    "WorkStage",
 ]

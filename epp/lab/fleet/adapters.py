@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
-from epp.lab.fleet.errors import ApiError, UnknownModelError
+from epp.lab.fleet.errors import UnknownModelError, VllmApiError
 from epp.lab.fleet.process import FakeProcess
 
 LOAD = (b"/v1/load_lora_adapter", b"/load_lora_adapter")
@@ -14,7 +14,7 @@ UNLOAD = (b"/v1/unload_lora_adapter", b"/unload_lora_adapter")
 """Paths of vLLM and of SGLang."""
 
 
-class InvalidInputError(ApiError):
+class InvalidInputError(VllmApiError):
     """A request names an adapter that is loaded already."""
 
     kind = "InvalidUserInput"
@@ -38,7 +38,7 @@ def load_adapter(process: FakeProcess, body: bytes) -> str:
     request = _decoded(body)
     name, api = request.lora_name, process.api
     if not name or not request.lora_path:
-        raise ApiError("Both 'lora_name' and 'lora_path' must be provided.")
+        raise VllmApiError("Both 'lora_name' and 'lora_path' must be provided.")
     if name == api.model:
         raise InvalidInputError(f"The lora adapter '{name}' has the name of the base model.")
     if name in api.adapters and not request.load_inplace:
@@ -59,7 +59,7 @@ def unload_adapter(process: FakeProcess, body: bytes) -> str:
     """
     name = _decoded(body).lora_name
     if not name:
-        raise ApiError("'lora_name' needs to be provided to unload a LoRA adapter.")
+        raise VllmApiError("'lora_name' needs to be provided to unload a LoRA adapter.")
     if name not in process.api.adapters:
         raise UnknownModelError(f"The lora adapter '{name}' cannot be found.")
     _set_adapters(process, tuple(each for each in process.api.adapters if each != name))
@@ -76,4 +76,4 @@ def _decoded(body: bytes) -> _Body:
     try:
         return _decode(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ApiError(str(error)) from error
+        raise VllmApiError(str(error)) from error

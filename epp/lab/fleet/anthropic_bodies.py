@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from epp.lab.fleet.bodies import Body, Content, rendered_chat, rendered_content
+from epp.lab.fleet.bodies import Content, DecodedBody, rendered_chat, rendered_content
 from epp.lab.fleet.tools import Choice, Tool, ToolCall, call_of
 
 _CHOICES = {"auto": Choice.AUTO, "any": Choice.REQUIRED, "none": Choice.NONE}
@@ -28,7 +28,7 @@ class _ToolChoice(msgspec.Struct):
     name: str = ""
 
 
-class CountBody(Body, kw_only=True):
+class CountBody(DecodedBody, kw_only=True):
     """`/v1/messages/count_tokens`."""
 
     id_prefix: ClassVar[str] = "chatcmpl-"  # as in vLLM, which uses its chat API

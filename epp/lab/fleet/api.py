@@ -1,4 +1,4 @@
-"""Parse JSON request bodies into an `ApiRequest` or raise an `ApiError`."""
+"""Parse JSON request bodies into an `ApiRequest` or raise an `VllmApiError`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import msgspec
 
 from epp.lab.fleet.anthropic_bodies import CountBody, MessagesBody
-from epp.lab.fleet.bodies import Body
-from epp.lab.fleet.errors import ApiError, UnknownModelError
+from epp.lab.fleet.bodies import DecodedBody
+from epp.lab.fleet.errors import UnknownModelError, VllmApiError
 from epp.lab.fleet.openai_bodies import ChatBody, CompletionsBody, EmbeddingsBody, ResponsesBody
 from epp.lab.fleet.sequence import GenerationRequest
 from epp.lab.fleet.sglang_format import GENERATE, GenerateBody
 from epp.lab.fleet.tools import ToolCall
 
 COUNT_TOKENS = b"/v1/messages/count_tokens"
-BODIES: dict[bytes, type[Body]] = {
+BODIES: dict[bytes, type[DecodedBody]] = {
     GENERATE: GenerateBody,
     b"/v1/chat/completions": ChatBody,
     b"/v1/completions": CompletionsBody,
@@ -31,7 +31,7 @@ BODIES: dict[bytes, type[Body]] = {
 class ApiRequest:
     """A validated request."""
 
-    body: Body
+    body: DecodedBody
     """The decoded body."""
     model: str
     """Model or adapter name, repeated in the response."""
@@ -71,7 +71,7 @@ class ApiParser:
             prompt = parsed.prompt()
             call = parsed.call()
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise ApiError(str(error)) from error
+            raise VllmApiError(str(error)) from error
         model = parsed.model or self.model
         if model != self.model and model not in self.adapters:
             aliases = ", ".join((self.model, *self.adapters))
@@ -81,7 +81,7 @@ class ApiParser:
         generation = self._generation(parsed, prompt, f"{parsed.id_prefix}{request_id}")
         return ApiRequest(body=parsed, model=model, generation=generation, call=call)
 
-    def _generation(self, body: Body, prompt: bytes, response_id: str) -> GenerationRequest:
+    def _generation(self, body: DecodedBody, prompt: bytes, response_id: str) -> GenerationRequest:
         generation = GenerationRequest(
             id=response_id,
             prompt=prompt,
@@ -92,11 +92,11 @@ class ApiParser:
             seed=body.seed,
         )
         if generation.max_tokens < 1:
-            raise ApiError(
+            raise VllmApiError(
                 f"max_tokens must be at least 1, got {generation.max_tokens}.", param="max_tokens"
             )
         if not 0 <= generation.min_tokens <= generation.max_tokens:
-            raise ApiError(
+            raise VllmApiError(
                 f"min_tokens must be between 0 and max_tokens={generation.max_tokens}, "
                 f"got {generation.min_tokens}.",
                 param="min_tokens",
@@ -104,14 +104,14 @@ class ApiParser:
         limit, tokens = self.max_model_len, generation.prompt_tokens
         advice = "Please reduce the length of the input prompt"
         if tokens >= limit:
-            raise ApiError(
+            raise VllmApiError(
                 f"This model's maximum context length is {limit} tokens. However, your prompt "
                 f"contains at least {tokens} input tokens, which exceeds this limit even without "
                 f"any output tokens. {advice}. (parameter=input_tokens, value={tokens})",
                 param="input_tokens",
             )
         if tokens + generation.max_tokens > limit:
-            raise ApiError(
+            raise VllmApiError(
                 f"This model's maximum context length is {limit} tokens. However, you requested "
                 f"{generation.max_tokens} output tokens and your prompt contains at least "
                 f"{tokens} input tokens, for a total of at least {tokens + generation.max_tokens} "

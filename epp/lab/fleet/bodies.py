@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from epp.lab.fleet.errors import ApiError
+from epp.lab.fleet.errors import VllmApiError
 from epp.lab.fleet.kv_cache import BYTES_PER_TOKEN
 from epp.lab.fleet.tools import ToolCall
 
@@ -16,7 +16,7 @@ Content = str | list[dict[str, Any]] | None
 """Text, or parts: text, images, audio, tool results."""
 
 
-class Body(msgspec.Struct, kw_only=True):
+class DecodedBody(msgspec.Struct, kw_only=True):
     """A decoded body; each API has its own subclass."""
 
     id_prefix: ClassVar[str]
@@ -62,7 +62,9 @@ def rendered_prompt(prompt: str | list[str | int]) -> bytes:
     parts: list[bytes] = []
     for token in prompt:
         if not isinstance(token, int):
-            raise ApiError("The fake server supports only one prompt per request.", param="prompt")
+            raise VllmApiError(
+                "The fake server supports only one prompt per request.", param="prompt"
+            )
         parts.append((token % 2 ** (8 * BYTES_PER_TOKEN)).to_bytes(BYTES_PER_TOKEN, "big"))
     return b"".join(parts)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from epp.lab.fleet.errors import ConfigError, require
+from epp.lab.fleet.errors import FleetConfigError, require
 from epp.lab.fleet.presets import PRESETS
 
 
@@ -92,18 +92,18 @@ class EngineConfig:
         fields = dict(document)
         name = fields.pop("preset", "tiny")
         if not isinstance(name, str) or name not in PRESETS:
-            raise ConfigError(f"preset {name!r} is unknown; there are {', '.join(PRESETS)}")
+            raise FleetConfigError(f"preset {name!r} is unknown; there are {', '.join(PRESETS)}")
         for key in fields:
             if key not in cls.__dataclass_fields__:
                 known = get_close_matches(str(key), cls.__dataclass_fields__, n=1)
                 hint = f"; did you mean {known[0]}?" if known else ""
-                raise ConfigError(f"{key!r} is not a setting of the engine{hint}")
+                raise FleetConfigError(f"{key!r} is not a setting of the engine{hint}")
         if isinstance(fields.get("speed"), list | tuple):
             fields["speed_changes"] = fields.pop("speed")
         try:
             return msgspec.convert({**PRESETS[name].fields, **fields}, cls)
         except msgspec.ValidationError as error:
-            raise ConfigError(_without_path(str(error))) from error
+            raise FleetConfigError(_without_path(str(error))) from error
 
     def __post_init__(self) -> None:
         for name in (

@@ -1,4 +1,4 @@
-"""Errors of the fake fleet: at startup, or of one request (`ApiError`)."""
+"""Errors of the fake fleet: at startup, or of one request (`VllmApiError`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ class FleetError(Exception):
     """Base class of the fake fleet's errors."""
 
 
-class ConfigError(FleetError):
+class FleetConfigError(FleetError):
     """A setting of the fleet or of an engine is wrong."""
 
 
@@ -20,7 +20,7 @@ class PortTakenError(FleetError):
         """The port in use."""
 
 
-class ApiError(FleetError):
+class VllmApiError(FleetError):
     """A request failed; the response has vLLM's error body."""
 
     status = 400
@@ -34,7 +34,7 @@ class ApiError(FleetError):
         """Name of the invalid field of the request."""
 
 
-class StageError(ApiError):
+class StageError(VllmApiError):
     """Another server did not complete its stage of the request."""
 
     status = 502
@@ -44,7 +44,7 @@ class StageError(ApiError):
         super().__init__(f"{address} did not complete its stage of the request: {reason}")
 
 
-class UnknownModelError(ApiError):
+class UnknownModelError(VllmApiError):
     """The request names a model or adapter that the server does not have."""
 
     status = 404
@@ -52,6 +52,6 @@ class UnknownModelError(ApiError):
 
 
 def require(holds: bool, message: str) -> None:
-    """Raise a `ConfigError` with this message unless a condition on a setting holds."""
+    """Raise a `FleetConfigError` with this message unless a condition on a setting holds."""
     if not holds:
-        raise ConfigError(message)
+        raise FleetConfigError(message)

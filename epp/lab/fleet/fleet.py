@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from epp.lab.fleet.config import FleetConfig
 from epp.lab.fleet.control import ControlServer
-from epp.lab.fleet.errors import ConfigError
+from epp.lab.fleet.errors import FleetConfigError
 from epp.lab.fleet.faults import FaultPlan
 from epp.lab.fleet.injector import FaultInjector
 from epp.lab.fleet.request_log import RequestLog
@@ -151,7 +151,7 @@ def _make_publishers(config: FleetConfig) -> KvPublishers | None:
     try:
         from epp.lab.fleet.kv_publisher import KvPublishers  # noqa: PLC0415 - imports pyzmq
     except ModuleNotFoundError as error:
-        raise ConfigError(
+        raise FleetConfigError(
             "KV events need the package pyzmq: pip install 'endpoint-picker[kv-events]'"
         ) from error
     return KvPublishers(config.endpoints * config.ranks)

@@ -18,7 +18,7 @@ from epp.lab.fleet.response_formats import ResponseFormat, StreamFormat
 from epp.lab.fleet.responses_format import ResponsesFormat
 from epp.lab.fleet.sequence import FinishReason, Sequence
 from epp.lab.fleet.sglang_format import GenerateBody, GenerateFormat
-from epp.lab.fleet.stages import Stage
+from epp.lab.fleet.stages import WorkStage
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Counters:
     """Requests for `/metrics`; not generation requests."""
     rendered: int = 0
     """Requests for the tokens of a prompt; not generation requests."""
-    stages: dict[Stage, int] = field(default_factory=lambda: dict.fromkeys(Stage, 0))
+    stages: dict[WorkStage, int] = field(default_factory=lambda: dict.fromkeys(WorkStage, 0))
     """Started generation requests by stage."""
 
 

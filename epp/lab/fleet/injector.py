@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from epp.lab.fleet.faults import Faults, FaultSchedule
+from epp.lab.fleet.faults import FaultSchedule, ServerFaults
 from epp.lab.fleet.server import FakeServer
 
 
@@ -16,7 +16,7 @@ class FaultInjector:
         self.schedule = schedule
         """The faults of each server at each time."""
         self._servers = servers
-        self._injected = [Faults() for _ in servers]
+        self._injected = [ServerFaults() for _ in servers]
 
     async def begin(self) -> None:
         """Apply the faults at time 0."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol
 
-from epp.lab.fleet.prefix_tree import Run, match, new_root, split
+from epp.lab.fleet.prefix_tree import BlockRun, match, new_root, split
 
 BYTES_PER_TOKEN = 4
 """Length of a token in the fake tokenizer; every generated word has this length, too."""
@@ -51,7 +51,7 @@ class BlockLease:
 
     keys: Sequence[Hashable]
     """Keys of the sequence's full blocks."""
-    run: Run
+    run: BlockRun
     """The last of its runs in the prefix cache; it uses this one and those before it."""
     blocks: int
     """Number of blocks. Those behind `run` have no key: they are not full or not computed yet."""
@@ -64,8 +64,8 @@ class KvCache:
         self.num_blocks = num_blocks
         self.observer: KvObserver | None = None
         """Receives the changes of the prefix cache."""
-        self._roots: dict[str | None, Run] = {}
-        self._idle: OrderedDict[Run, None] = OrderedDict()
+        self._roots: dict[str | None, BlockRun] = {}
+        self._idle: OrderedDict[BlockRun, None] = OrderedDict()
         self._remembered = 0
         self._in_use = 0
 
@@ -151,7 +151,7 @@ class KvCache:
             if run.users == 1 and run.keys is keys and not run.children and run.parent is not None:
                 run.end = blocks
             else:
-                child = Run(keys=keys, start=known, end=blocks, parent=run, users=1)
+                child = BlockRun(keys=keys, start=known, end=blocks, parent=run, users=1)
                 run.children[keys[known]] = child
                 run = child
             if self.observer is not None:
@@ -173,7 +173,7 @@ class KvCache:
                 self._idle[run] = None
             run = run.parent
 
-    def _use(self, run: Run, before: Run) -> None:
+    def _use(self, run: BlockRun, before: BlockRun) -> None:
         """Use a run and those between it and `before`."""
         while run is not before and run.parent is not None:
             if run.users == 0:
@@ -202,8 +202,8 @@ class KvCache:
 
 
 def _match_free(
-    root: Run, keys: Sequence[Hashable], most_hits: int, blocks: int
-) -> tuple[Run, int, int]:
+    root: BlockRun, keys: Sequence[Hashable], most_hits: int, blocks: int
+) -> tuple[BlockRun, int, int]:
     """Return the last run and the number of the hits, and the free blocks that a lease takes."""
     run, hits = match(root, keys, min(most_hits, len(keys)))
     idle = 0  # Hits that no sequence uses; only the ends of a branch can be unused.

@@ -16,7 +16,7 @@ from collections import deque
 import zmq
 
 from epp.lab.fleet.errors import PortTakenError
-from epp.lab.fleet.faults import Faults
+from epp.lab.fleet.faults import ServerFaults
 from epp.lab.fleet.faults.state import drawn
 from epp.lab.fleet.kv_events import KvEvent, KvEventEncoder
 
@@ -100,7 +100,7 @@ class KvPublisher:
         self._buffer.clear()
         self._held = None
 
-    def publish(self, events: list[KvEvent], faults: Faults) -> None:
+    def publish(self, events: list[KvEvent], faults: ServerFaults) -> None:
         """Send a message with these events, unless a fault delays or loses it."""
         if not events or self._encoder is None:
             return
@@ -128,9 +128,9 @@ class KvPublisher:
         while self._replay is not None and int(self._replay.get(zmq.EVENTS)) & zmq.POLLIN:
             frames = self._replay.recv_multipart(zmq.NOBLOCK)
             if len(frames) == _REPLAY_FRAMES and len(frames[2]) == len(_END):
-                self._answer(self._replay, frames[0], int.from_bytes(frames[2], "big"))
+                self._reply(self._replay, frames[0], int.from_bytes(frames[2], "big"))
 
-    def _answer(self, replay: zmq.Socket[bytes], client: bytes, start: int) -> None:
+    def _reply(self, replay: zmq.Socket[bytes], client: bytes, start: int) -> None:
         for number, payload in self._buffer:
             if number >= start:
                 replay.send_multipart((client, b"", number.to_bytes(8, "big"), payload))

@@ -7,11 +7,11 @@ from collections.abc import Collection
 from typing import Protocol
 
 from epp.lab.fleet.exchange import Exchange
-from epp.lab.fleet.faults import Faults
+from epp.lab.fleet.faults import ServerFaults
 from epp.lab.fleet.metrics_page import CONTENT_TYPE, GARBLED_PAGE
 
 
-class Page(Protocol):
+class RenderablePage(Protocol):
     """A metrics page."""
 
     def render(self, *, without: Collection[str] = ()) -> bytes:
@@ -21,17 +21,17 @@ class Page(Protocol):
 class MetricsEndpoint:
     """Responds to scrapes."""
 
-    def __init__(self, page: Page, faults: Faults) -> None:
+    def __init__(self, page: RenderablePage, faults: ServerFaults) -> None:
         self._page = page
         self._faults = faults
         self._stale: bytes | None = None
 
     def freeze(self) -> None:
-        """Keep the current page, to be repeated as long as `Faults.stale_metrics` is set."""
+        """Keep the current page, to be repeated as long as `ServerFaults.stale_metrics` is set."""
         self._stale = self._page.render()
 
     def respond(self, exchange: Exchange) -> None:
-        """Respond to a scrape, now or after `Faults.metrics_delay_seconds`."""
+        """Respond to a scrape, now or after `ServerFaults.metrics_delay_seconds`."""
         delay = self._faults.metrics_delay_seconds
         if delay:
             asyncio.get_running_loop().call_later(delay, self._respond_now, exchange)

@@ -15,7 +15,7 @@ from importlib.resources import files
 from epp.lab.fleet.engine import Engine
 from epp.lab.fleet.metrics_text import HistogramText
 from epp.lab.fleet.rank_samples import RankSamples, Sample
-from epp.lab.fleet.stages import Stage
+from epp.lab.fleet.stages import WorkStage
 
 CONTENT_TYPE = b"text/plain; version=1.0.0; charset=utf-8"
 GARBLED_PAGE = (
@@ -71,7 +71,7 @@ class MetricsPage:
     def __init__(
         self,
         engines: Sequence[Engine],
-        stages: Mapping[Stage, int],
+        stages: Mapping[WorkStage, int],
         *,
         model: str,
         created: float,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from epp.lab.fleet.stats import Histogram
+from epp.lab.fleet.stats import ServerHistogram
 
 _SHARED = 1024
 
@@ -17,7 +17,7 @@ def escape(value: str) -> str:
 class HistogramText:
     """The samples of a histogram."""
 
-    def __init__(self, name: str, labels: str, histogram: Histogram) -> None:
+    def __init__(self, name: str, labels: str, histogram: ServerHistogram) -> None:
         self._heads = _bucket_heads(name, labels, histogram.bounds)
         self._count_head = f"{name}_count{{{labels}}} "
         self._sum_head = f"{name}_sum{{{labels}}} "

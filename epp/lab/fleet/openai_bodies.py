@@ -8,14 +8,14 @@ import msgspec
 
 from epp.lab.fleet.bodies import (
     DEFAULT_MAX_TOKENS,
-    Body,
     Content,
+    DecodedBody,
     rendered_chat,
     rendered_content,
     rendered_json,
     rendered_prompt,
 )
-from epp.lab.fleet.errors import ApiError
+from epp.lab.fleet.errors import VllmApiError
 from epp.lab.fleet.tools import Choice, Tool, ToolCall, call_of
 
 
@@ -23,7 +23,7 @@ class _StreamOptions(msgspec.Struct):
     include_usage: bool = False
 
 
-class _Generation(Body, kw_only=True):
+class _Generation(DecodedBody, kw_only=True):
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     n: int | None = 1
@@ -31,7 +31,7 @@ class _Generation(Body, kw_only=True):
 
     def limit(self) -> int:
         if self.n not in {None, 1}:
-            raise ApiError("The fake server supports only one choice: n must be 1.", param="n")
+            raise VllmApiError("The fake server supports only one choice: n must be 1.", param="n")
         given = self.max_completion_tokens
         given = self.max_tokens if given is None else given
         return DEFAULT_MAX_TOKENS if given is None else given
@@ -114,7 +114,7 @@ class _FunctionChoice(msgspec.Struct):
     type: Literal["function"] = "function"
 
 
-class ResponsesBody(Body, kw_only=True):
+class ResponsesBody(DecodedBody, kw_only=True):
     """`/v1/responses`; tools other than functions are never called."""
 
     id_prefix: ClassVar[str] = "resp_"
@@ -160,7 +160,7 @@ def _turn(item: dict[str, Any]) -> tuple[str, str]:
     return str(item.get("role")), rendered_content(content)
 
 
-class EmbeddingsBody(Body, kw_only=True):
+class EmbeddingsBody(DecodedBody, kw_only=True):
     """`/v1/embeddings`; the engine computes all inputs as one prompt."""
 
     id_prefix: ClassVar[str] = "embd-"
@@ -177,7 +177,7 @@ class EmbeddingsBody(Body, kw_only=True):
         """
         given = self.input
         if not given:
-            raise ApiError("input must not be empty.", param="input")
+            raise VllmApiError("input must not be empty.", param="input")
         if isinstance(given, str):
             return [given.encode()]
         if all(isinstance(each, int) for each in given):

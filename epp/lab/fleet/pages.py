@@ -10,9 +10,9 @@ import msgspec
 from epp.lab.fleet.adapters import LOAD, UNLOAD, load_adapter, unload_adapter
 from epp.lab.fleet.api import COUNT_TOKENS
 from epp.lab.fleet.config import EngineType
-from epp.lab.fleet.errors import ApiError
+from epp.lab.fleet.errors import VllmApiError
 from epp.lab.fleet.exchange import Exchange
-from epp.lab.fleet.faults import Faults
+from epp.lab.fleet.faults import ServerFaults
 from epp.lab.fleet.generation import Counters
 from epp.lab.fleet.messages_format import count_body
 from epp.lab.fleet.metrics_endpoint import MetricsEndpoint
@@ -33,7 +33,7 @@ class Pages:
     def __init__(
         self,
         process: FakeProcess,
-        faults: Faults,
+        faults: ServerFaults,
         counters: Counters,
         request_id: Callable[[Exchange], str],
         event_sources: Callable[[], list[dict[str, object]]],
@@ -113,7 +113,7 @@ class Pages:
     def _load_adapter(self, exchange: Exchange) -> None:
         try:
             text = load_adapter(self._process, exchange.body)
-        except ApiError as error:
+        except VllmApiError as error:
             refuse(exchange, error)
             return
         config = self._process.engines[0].config
@@ -129,7 +129,7 @@ class Pages:
         _respond(exchange, unload, PLAIN)
 
 
-def refuse(exchange: Exchange, error: ApiError) -> None:
+def refuse(exchange: Exchange, error: VllmApiError) -> None:
     """Respond with an error."""
     exchange.respond(error.status, error_body(error, exchange.path))
 
@@ -139,8 +139,8 @@ def _respond(
 ) -> None:
     """Respond with a body, or with the error that it raises."""
     try:
-        answer = body()
-    except ApiError as error:
+        response = body()
+    except VllmApiError as error:
         refuse(exchange, error)
     else:
-        exchange.respond(200, answer, content_type)
+        exchange.respond(200, response, content_type)

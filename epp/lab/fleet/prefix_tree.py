@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class BlockRun:
     """The blocks `start` to `end` (excluded) of a prompt with these keys."""
 
     keys: Sequence[Hashable]
     """Keys of a whole prompt, from its first block; the run keeps no copy of its part."""
     start: int
     end: int
-    parent: Run | None
+    parent: BlockRun | None
     users: int = 0
     """Sequences that use all blocks of the run."""
-    children: dict[Hashable, Run] = field(default_factory=dict)
+    children: dict[Hashable, BlockRun] = field(default_factory=dict)
     """Runs that continue this one, by their first key."""
 
     @property
@@ -31,12 +31,12 @@ class Run:
         return self.end - self.start
 
 
-def new_root() -> Run:
+def new_root() -> BlockRun:
     """Return the empty run at which all branches begin."""
-    return Run(keys=(), start=0, end=0, parent=None)
+    return BlockRun(keys=(), start=0, end=0, parent=None)
 
 
-def match(run: Run, keys: Sequence[Hashable], limit: int) -> tuple[Run, int]:
+def match(run: BlockRun, keys: Sequence[Hashable], limit: int) -> tuple[BlockRun, int]:
     """Follow `keys` from the end of a run; return the last run reached and the blocks matched.
 
     The last run may be matched in part; at most `limit` blocks are, counted from the first of the
@@ -58,14 +58,14 @@ def match(run: Run, keys: Sequence[Hashable], limit: int) -> tuple[Run, int]:
     return run, depth
 
 
-def split(run: Run, depth: int) -> Run:
+def split(run: BlockRun, depth: int) -> BlockRun:
     """Split a run before block `depth`, if it is longer; return the run that ends there.
 
     The existing object keeps the blocks behind `depth`, and its place in other structures.
     """
     if depth == run.end or run.parent is None:
         return run
-    head = Run(keys=run.keys, start=run.start, end=depth, parent=run.parent, users=run.users)
+    head = BlockRun(keys=run.keys, start=run.start, end=depth, parent=run.parent, users=run.users)
     head.children[run.keys[depth]] = run
     run.parent.children[run.keys[run.start]] = head
     run.parent, run.start = head, depth

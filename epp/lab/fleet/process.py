@@ -11,14 +11,14 @@ from epp.lab.fleet.api import ApiParser
 from epp.lab.fleet.config import EngineType
 from epp.lab.fleet.driver import EngineDriver
 from epp.lab.fleet.engine_config import EngineConfig
-from epp.lab.fleet.errors import ApiError
+from epp.lab.fleet.errors import VllmApiError
 from epp.lab.fleet.kv_events import KvEvent, KvEventSource
-from epp.lab.fleet.metrics_endpoint import Page
+from epp.lab.fleet.metrics_endpoint import RenderablePage
 from epp.lab.fleet.metrics_page import MetricsPage
 from epp.lab.fleet.ranks import EngineRanks
 from epp.lab.fleet.self_load import StepLag
 from epp.lab.fleet.sglang_page import SglangPage
-from epp.lab.fleet.stages import Stage
+from epp.lab.fleet.stages import WorkStage
 
 _TRIES = 5
 _MAX_DIGITS = 10
@@ -36,7 +36,7 @@ class FakeProcess:
         name: str,
         engine_type: EngineType,
         restarts: int,
-        stages: Mapping[Stage, int],
+        stages: Mapping[WorkStage, int],
         lag: StepLag,
         started_at: float,
     ) -> None:
@@ -63,7 +63,7 @@ class FakeProcess:
         )
         """Parses requests for its models."""
         self._wall_offset = _wall_offset()
-        self.page: Page = (
+        self.page: RenderablePage = (
             MetricsPage(
                 self.engines, stages, model=model, created=wall, wall_offset=self._wall_offset
             )
@@ -90,7 +90,7 @@ class FakeProcess:
             return self.drivers[self._ranks.least_loaded()]
         number = int(rank) if rank.isdigit() and len(rank) < _MAX_DIGITS else -1
         if not 0 <= number < len(self.drivers):
-            raise ApiError(
+            raise VllmApiError(
                 f"data_parallel_rank {rank.decode('latin-1')} is out of range"
                 f" [0, {len(self.drivers)})"
             )

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from epp.lab.fleet.bodies import rendered_json
-from epp.lab.fleet.errors import ApiError, UnknownModelError
+from epp.lab.fleet.errors import UnknownModelError, VllmApiError
 from epp.lab.fleet.openai_bodies import ChatBody, CompletionsBody
 from epp.lab.fleet.tokenizer import token_ids
 
@@ -34,7 +34,7 @@ def render_body(path: bytes, body: bytes, model: str, request_id: str) -> bytes:
         parsed = (_chat if path == RENDER_CHAT else _completion).decode(body)
         prompt = parsed.prompt()
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ApiError(str(error)) from error
+        raise VllmApiError(str(error)) from error
     if parsed.model not in {None, model}:
         raise UnknownModelError(f"The model `{parsed.model}` does not exist.", param="model")
     ids = token_ids(prompt)

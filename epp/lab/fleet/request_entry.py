@@ -7,7 +7,7 @@ import time
 from epp.lab.fleet.process import FakeProcess
 from epp.lab.fleet.request_log import RequestLog, ServedRequest
 from epp.lab.fleet.sequence import Sequence
-from epp.lab.fleet.stages import Stage
+from epp.lab.fleet.stages import WorkStage
 
 
 class RequestEntry:
@@ -35,7 +35,7 @@ class RequestEntry:
         """Path of the API."""
         self.arrived_at = arrived_at
         """When its body was complete, in seconds since the epoch."""
-        self.stage: Stage | None = None
+        self.stage: WorkStage | None = None
         """Its part of the work; None until it begins."""
 
     def ended(self, outcome: str, status: int = 0, sequence: Sequence | None = None) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from epp.lab.fleet.errors import ApiError
+from epp.lab.fleet.errors import VllmApiError
 from epp.lab.fleet.sequence import FinishReason, Sequence
 
 _encode = msgspec.json.encode
@@ -46,7 +46,7 @@ def event(name: str, fields: dict[str, Any]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), _encode(fields))
 
 
-def error_body(error: ApiError, path: bytes) -> bytes:
+def error_body(error: VllmApiError, path: bytes) -> bytes:
     """Return the error body of the API at `path`."""
     if path.startswith(b"/v1/messages"):
         reason = {"type": error.kind, "message": error.message}

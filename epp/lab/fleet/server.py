@@ -13,7 +13,7 @@ from epp.lab.fleet.config import FleetConfig
 from epp.lab.fleet.engine import Engine
 from epp.lab.fleet.errors import PortTakenError
 from epp.lab.fleet.exchange import Exchange
-from epp.lab.fleet.faults import Faults
+from epp.lab.fleet.faults import ServerFaults
 from epp.lab.fleet.generation import Counters
 from epp.lab.fleet.http import FakeServerConnection
 from epp.lab.fleet.kv_events import KvEventEncoder
@@ -51,7 +51,7 @@ class FakeServer:
         """Port it listens on; 0 until it is started on a free one."""
         self.counters = Counters()
         """Counters of its requests; they outlive a restart."""
-        self.faults = Faults()
+        self.faults = ServerFaults()
         """The faults that hold; see `inject`."""
         self.lag = StepLag()
         """Delays of its engine steps behind their nominal ends."""
@@ -123,14 +123,14 @@ class FakeServer:
             await asyncio.sleep(0)  # The transports close in the next turn of the loop.
             self._abort_connections()
 
-    async def inject(self, faults: Faults) -> None:
+    async def inject(self, faults: ServerFaults) -> None:
         """Replace the current faults by these.
 
         Raises:
             PortTakenError: Another program has taken the port while the server refused connections.
         """
         before = replace(self.faults)
-        for field in fields(Faults):
+        for field in fields(ServerFaults):
             setattr(self.faults, field.name, getattr(faults, field.name))
         if faults.restarts != before.restarts:
             await self.refuse()

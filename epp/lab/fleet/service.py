@@ -14,9 +14,9 @@ import msgspec
 from epp.lab.fleet.api import BODIES, ApiRequest
 from epp.lab.fleet.config import EngineType
 from epp.lab.fleet.driver import EngineDriver
-from epp.lab.fleet.errors import ApiError
+from epp.lab.fleet.errors import VllmApiError
 from epp.lab.fleet.exchange import Exchange
-from epp.lab.fleet.faults import Faults
+from epp.lab.fleet.faults import ServerFaults
 from epp.lab.fleet.generation import Counters, Generation
 from epp.lab.fleet.pages import PLAIN, Pages, Route, refuse
 from epp.lab.fleet.process import FakeProcess
@@ -24,9 +24,9 @@ from epp.lab.fleet.request_entry import RequestEntry
 from epp.lab.fleet.request_log import RequestLog
 from epp.lab.fleet.sglang_format import GENERATE
 from epp.lab.fleet.stages import (
-    Outcome,
-    Stage,
+    StageOutcome,
     StageRefusedError,
+    WorkStage,
     forward,
     has_stages,
     rank_of,
@@ -44,7 +44,7 @@ class Service:
     def __init__(
         self,
         process: FakeProcess,
-        faults: Faults,
+        faults: ServerFaults,
         counters: Counters,
         log: RequestLog,
         *,
@@ -60,7 +60,7 @@ class Service:
         self._address = address
         self._worker = worker
         self._seed = seed
-        self._tasks: set[asyncio.Task[Outcome]] = set()
+        self._tasks: set[asyncio.Task[StageOutcome]] = set()
         self.pages = Pages(process, faults, counters, self._request_id, event_sources)
         """All paths but those of generation."""
         self._routes: dict[bytes, Route] = {
@@ -119,7 +119,7 @@ class Service:
         try:
             driver = self._process.driver_for(exchange.headers.get(RANK))
             request = self._process.api.parse(exchange.path, exchange.body, entry.request_id)
-        except ApiError as error:
+        except VllmApiError as error:
             refuse(exchange, error)
             self._refused(entry, error.status)
             return
@@ -142,7 +142,7 @@ class Service:
         entry.ended("refused", status)
 
     def _run(
-        self, exchange: Exchange, entry: RequestEntry, work: Callable[[], Awaitable[Outcome]]
+        self, exchange: Exchange, entry: RequestEntry, work: Callable[[], Awaitable[StageOutcome]]
     ) -> None:
         """Run work that needs other servers in a task; cancel it if the client disconnects."""
         self._counters.in_flight += 1
@@ -156,34 +156,34 @@ class Service:
 
         exchange.on_disconnect = client_left
 
-    def _count(self, entry: RequestEntry, task: asyncio.Task[Outcome]) -> None:
+    def _count(self, entry: RequestEntry, task: asyncio.Task[StageOutcome]) -> None:
         # In a callback, because a task cancelled before its first step runs no code of its own.
         self._tasks.discard(task)
-        outcome = Outcome.ABORTED if task.cancelled() else task.result()
+        outcome = StageOutcome.ABORTED if task.cancelled() else task.result()
         counters = self._counters
-        counters.in_flight -= outcome is not Outcome.HANDED_ON
-        counters.aborted += outcome is Outcome.ABORTED
-        counters.refused += outcome is Outcome.REFUSED
-        counters.completed += outcome is Outcome.COMPLETED
-        if outcome is not Outcome.HANDED_ON:
+        counters.in_flight -= outcome is not StageOutcome.HANDED_ON
+        counters.aborted += outcome is StageOutcome.ABORTED
+        counters.refused += outcome is StageOutcome.REFUSED
+        counters.completed += outcome is StageOutcome.COMPLETED
+        if outcome is not StageOutcome.HANDED_ON:
             entry.ended(outcome.value)
 
-    async def _forward(self, exchange: Exchange, entry: RequestEntry, address: str) -> Outcome:
-        entry.stage = Stage.FORWARDED
-        self._counters.stages[Stage.FORWARDED] += 1
+    async def _forward(self, exchange: Exchange, entry: RequestEntry, address: str) -> StageOutcome:
+        entry.stage = WorkStage.FORWARDED
+        self._counters.stages[WorkStage.FORWARDED] += 1
         return await forward(exchange, address, self._process.name)
 
     async def _after_stages(
         self, exchange: Exchange, entry: RequestEntry, request: ApiRequest, driver: EngineDriver
-    ) -> Outcome:
+    ) -> StageOutcome:
         served = await run_stages(exchange)
-        stages = [*served, (Stage.DECODE, self._process.name)]
+        stages = [*served, (WorkStage.DECODE, self._process.name)]
         exchange.common_headers += stages_header(stages)
-        prefilled = any(stage is Stage.PREFILL for stage, _ in served)
+        prefilled = any(stage is WorkStage.PREFILL for stage, _ in served)
         generation = msgspec.structs.replace(request.generation, prefilled=prefilled)
         self._counters.in_flight -= 1
         self._generate(exchange, entry, replace(request, generation=generation), driver)
-        return Outcome.HANDED_ON
+        return StageOutcome.HANDED_ON
 
     def _new_entry(self, exchange: Exchange) -> RequestEntry:
         self._counters.received += 1
@@ -205,14 +205,16 @@ class Service:
         return blake2b(salt, digest_size=8).hexdigest()
 
 
-async def _outcome_of(exchange: Exchange, work: Callable[[], Awaitable[Outcome]]) -> Outcome:
+async def _outcome_of(
+    exchange: Exchange, work: Callable[[], Awaitable[StageOutcome]]
+) -> StageOutcome:
     try:
         return await work()
     except StageRefusedError as refused:
         exchange.respond(refused.status, refused.body)
-    except ApiError as error:
+    except VllmApiError as error:
         if exchange.started:
             exchange.break_off()
-            return Outcome.ABORTED
+            return StageOutcome.ABORTED
         refuse(exchange, error)
-    return Outcome.REFUSED
+    return StageOutcome.REFUSED

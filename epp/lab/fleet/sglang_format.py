@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from epp.lab.fleet.bodies import Body, rendered_prompt
-from epp.lab.fleet.errors import ApiError
+from epp.lab.fleet.bodies import DecodedBody, rendered_prompt
+from epp.lab.fleet.errors import VllmApiError
 from epp.lab.fleet.response_formats import StreamFormat
 from epp.lab.fleet.sequence import FinishReason, Sequence
 from epp.lab.fleet.tokenizer import token_ids
@@ -25,7 +25,7 @@ class _SamplingParams(msgspec.Struct):
     ignore_eos: bool = False
 
 
-class GenerateBody(Body, kw_only=True):
+class GenerateBody(DecodedBody, kw_only=True):
     """`/generate`."""
 
     id_prefix: ClassVar[str] = ""
@@ -45,7 +45,7 @@ class GenerateBody(Body, kw_only=True):
         if self.input_ids is not None:
             return rendered_prompt(list(self.input_ids))
         if self.text is None:
-            raise ApiError("Either text or input_ids should be provided.", param="text")
+            raise VllmApiError("Either text or input_ids should be provided.", param="text")
         return self.text.encode()
 
     def limit(self) -> int:
@@ -62,7 +62,7 @@ class GenerateFormat(StreamFormat):
         self._sequence: Sequence | None = None
 
     def whole(self, sequence: Sequence) -> bytes:
-        return self._answer(sequence, sequence.text(), sequence.finish_reason)
+        return self._response(sequence, sequence.text(), sequence.finish_reason)
 
     def first(self, sequence: Sequence) -> bytes:
         self._sequence = sequence
@@ -72,12 +72,12 @@ class GenerateFormat(StreamFormat):
         self._text += text
         sequence = self._sequence
         assert sequence is not None  # noqa: S101 - `first` comes before
-        return b"data: %b\n\n" % self._answer(sequence, self._text, reason)
+        return b"data: %b\n\n" % self._response(sequence, self._text, reason)
 
     def last(self, sequence: Sequence) -> bytes:
         return DONE
 
-    def _answer(self, sequence: Sequence, text: str, reason: FinishReason | None) -> bytes:
+    def _response(self, sequence: Sequence, text: str, reason: FinishReason | None) -> bytes:
         ids = token_ids(text.encode())
         return _encode(
             {

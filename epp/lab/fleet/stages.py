@@ -19,9 +19,9 @@ from http import HTTPStatus
 
 import msgspec
 
-from epp.lab.fleet.errors import ApiError
+from epp.lab.fleet.errors import VllmApiError
 from epp.lab.fleet.exchange import Exchange
-from epp.lab.fleet.upstream import UpstreamAnswer, post
+from epp.lab.fleet.upstream import UpstreamResponse, post
 
 DATA_PARALLEL = b"x-data-parallel-host-port"
 ENCODERS = b"x-encoder-hosts-ports"
@@ -34,7 +34,7 @@ _STAGE_HEADERS = frozenset((DATA_PARALLEL, ENCODERS, PREFILLER, STAGE))
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-class Stage(Enum):
+class WorkStage(Enum):
     """A part of the work for a request."""
 
     PREFILL = "prefill"
@@ -45,7 +45,7 @@ class Stage(Enum):
     """Forward the request to another server."""
 
 
-class Outcome(Enum):
+class StageOutcome(Enum):
     """The result of work that needs other servers."""
 
     COMPLETED = "completed"
@@ -55,10 +55,12 @@ class Outcome(Enum):
     """Passed to this server's engine, which counts the request from then on."""
 
 
-def stage_of(headers: Mapping[bytes, bytes]) -> Stage:
+def stage_of(headers: Mapping[bytes, bytes]) -> WorkStage:
     """Return the stage that a request is for."""
     given = headers.get(STAGE)
-    return {b"prefill": Stage.PREFILL, b"encode": Stage.ENCODE}.get(given or b"", Stage.DECODE)
+    return {b"prefill": WorkStage.PREFILL, b"encode": WorkStage.ENCODE}.get(
+        given or b"", WorkStage.DECODE
+    )
 
 
 def has_stages(headers: Mapping[bytes, bytes]) -> bool:
@@ -81,7 +83,7 @@ class StageRefusedError(Exception):
         self.body = body
 
 
-async def run_stages(exchange: Exchange) -> list[tuple[Stage, str]]:
+async def run_stages(exchange: Exchange) -> list[tuple[WorkStage, str]]:
     """Run the encode and prefill stages on other servers; return each stage and its server.
 
     Raises:
@@ -93,18 +95,18 @@ async def run_stages(exchange: Exchange) -> list[tuple[Stage, str]]:
     headers = {name: value for name, value in given.items() if name not in _STAGE_HEADERS}
     body = _one_token(exchange.body)
 
-    async def ask(stage: Stage, address: str) -> tuple[Stage, str]:
+    async def ask(stage: WorkStage, address: str) -> tuple[WorkStage, str]:
         tagged = {**headers, STAGE: stage.value.encode()}
-        async with post(address, exchange.path, tagged, body) as answer:
-            text = await answer.body()
-            if answer.status != HTTPStatus.OK:
-                raise StageRefusedError(answer.status, text)
-            return stage, answer.served_by
+        async with post(address, exchange.path, tagged, body) as response:
+            text = await response.body()
+            if response.status != HTTPStatus.OK:
+                raise StageRefusedError(response.status, text)
+            return stage, response.served_by
 
     try:
         async with asyncio.TaskGroup() as group:
             encoders = [
-                group.create_task(ask(Stage.ENCODE, each), name=f"encode at {each}")
+                group.create_task(ask(WorkStage.ENCODE, each), name=f"encode at {each}")
                 for each in _addresses(given.get(ENCODERS))
             ]
     except ExceptionGroup as errors:
@@ -112,43 +114,43 @@ async def run_stages(exchange: Exchange) -> list[tuple[Stage, str]]:
     served = [task.result() for task in encoders]
     prefillers = _addresses(given.get(PREFILLER))
     if prefillers:
-        served.append(await ask(Stage.PREFILL, prefillers[0]))
+        served.append(await ask(WorkStage.PREFILL, prefillers[0]))
     return served
 
 
-def stages_header(stages: Iterable[tuple[Stage, str]], more: bytes = b"") -> bytes:
+def stages_header(stages: Iterable[tuple[WorkStage, str]], more: bytes = b"") -> bytes:
     """Return the header line of the response that names the server of each stage."""
     own = ",".join(f"{stage.value}={name}" for stage, name in stages).encode("latin-1")
     return b"%b: %b%b\r\n" % (STAGES, own, b"," + more if more else b"")
 
 
-async def forward(exchange: Exchange, rank: str, own_name: str) -> Outcome:
+async def forward(exchange: Exchange, rank: str, own_name: str) -> StageOutcome:
     """Forward the request to another server and pass its response through.
 
     Raises:
         StageError: The server cannot be reached or closes the connection early.
     """
     headers = {name: value for name, value in exchange.headers.items() if name != DATA_PARALLEL}
-    async with post(rank, exchange.path, headers, exchange.body) as answer:
-        served_by = answer.served_by
-        later = answer.headers.get(STAGES, b"")
-        own = [(Stage.FORWARDED, own_name)]
+    async with post(rank, exchange.path, headers, exchange.body) as response:
+        served_by = response.served_by
+        later = response.headers.get(STAGES, b"")
+        own = [(WorkStage.FORWARDED, own_name)]
         exchange.common_headers = (
             b"server: fake-vllm\r\nx-served-by: %b\r\n" % served_by.encode("latin-1")
-        ) + stages_header(own if later else [*own, (Stage.DECODE, served_by)], later)
-        content_type = answer.headers.get(b"content-type", b"application/json")
-        if answer.status == HTTPStatus.OK and b"content-length" not in answer.headers:
-            await _stream(exchange, answer, content_type)
+        ) + stages_header(own if later else [*own, (WorkStage.DECODE, served_by)], later)
+        content_type = response.headers.get(b"content-type", b"application/json")
+        if response.status == HTTPStatus.OK and b"content-length" not in response.headers:
+            await _stream(exchange, response, content_type)
         else:
-            exchange.respond(answer.status, await answer.body(), content_type)
-        return Outcome.COMPLETED if answer.status == HTTPStatus.OK else Outcome.REFUSED
+            exchange.respond(response.status, await response.body(), content_type)
+        return StageOutcome.COMPLETED if response.status == HTTPStatus.OK else StageOutcome.REFUSED
 
 
-async def _stream(exchange: Exchange, answer: UpstreamAnswer, content_type: bytes) -> None:
+async def _stream(exchange: Exchange, response: UpstreamResponse, content_type: bytes) -> None:
     writable = asyncio.Event()
     exchange.on_writable = writable.set
     exchange.start_stream(content_type)
-    async for part in answer.parts():
+    async for part in response.parts():
         exchange.write(part)
         while not exchange.writable:  # the client is slower than the other server
             writable.clear()
@@ -165,7 +167,7 @@ def _one_token(body: bytes) -> bytes:
     try:
         fields: dict[str, object] = dict(_decode_fields(body))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ApiError(str(error)) from error
+        raise VllmApiError(str(error)) from error
     fields.pop("stream_options", None)
     for name in ("max_completion_tokens", "min_tokens"):
         if name in fields:

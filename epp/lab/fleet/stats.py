@@ -51,7 +51,7 @@ def length_buckets(max_model_len: int) -> tuple[float, ...]:
     return tuple(bounds)
 
 
-class Histogram:
+class ServerHistogram:
     """A Prometheus histogram."""
 
     __slots__ = ("bounds", "counts", "sum")
@@ -124,23 +124,23 @@ class EngineStats:
         self.generation_tokens = 0
         self.finished = dict.fromkeys(FinishReason, 0)
         """Ended requests by reason."""
-        self.histograms: dict[str, Histogram] = {
-            "request_prompt_tokens": Histogram(lengths),
-            "request_generation_tokens": Histogram(lengths),
-            "iteration_tokens_total": Histogram(STEP_TOKEN_BUCKETS),
-            "request_max_num_generation_tokens": Histogram(lengths),
-            "request_params_n": Histogram(COUNT_BUCKETS),
-            "request_params_max_tokens": Histogram(lengths),
-            "time_to_first_token_seconds": Histogram(TTFT_BUCKETS),
-            "inter_token_latency_seconds": Histogram(TOKEN_TIME_BUCKETS),
-            "request_time_per_output_token_seconds": Histogram(TOKEN_TIME_BUCKETS),
-            "e2e_request_latency_seconds": Histogram(REQUEST_TIME_BUCKETS),
-            "request_queue_time_seconds": Histogram(REQUEST_TIME_BUCKETS),
-            "request_inference_time_seconds": Histogram(REQUEST_TIME_BUCKETS),
-            "request_prefill_time_seconds": Histogram(REQUEST_TIME_BUCKETS),
-            "request_decode_time_seconds": Histogram(REQUEST_TIME_BUCKETS),
-            "request_num_preemptions": Histogram(PREEMPTION_BUCKETS),
-            "request_prefill_kv_computed_tokens": Histogram(lengths),
+        self.histograms: dict[str, ServerHistogram] = {
+            "request_prompt_tokens": ServerHistogram(lengths),
+            "request_generation_tokens": ServerHistogram(lengths),
+            "iteration_tokens_total": ServerHistogram(STEP_TOKEN_BUCKETS),
+            "request_max_num_generation_tokens": ServerHistogram(lengths),
+            "request_params_n": ServerHistogram(COUNT_BUCKETS),
+            "request_params_max_tokens": ServerHistogram(lengths),
+            "time_to_first_token_seconds": ServerHistogram(TTFT_BUCKETS),
+            "inter_token_latency_seconds": ServerHistogram(TOKEN_TIME_BUCKETS),
+            "request_time_per_output_token_seconds": ServerHistogram(TOKEN_TIME_BUCKETS),
+            "e2e_request_latency_seconds": ServerHistogram(REQUEST_TIME_BUCKETS),
+            "request_queue_time_seconds": ServerHistogram(REQUEST_TIME_BUCKETS),
+            "request_inference_time_seconds": ServerHistogram(REQUEST_TIME_BUCKETS),
+            "request_prefill_time_seconds": ServerHistogram(REQUEST_TIME_BUCKETS),
+            "request_decode_time_seconds": ServerHistogram(REQUEST_TIME_BUCKETS),
+            "request_num_preemptions": ServerHistogram(PREEMPTION_BUCKETS),
+            "request_prefill_kv_computed_tokens": ServerHistogram(lengths),
         }
         """Histograms by vLLM's metric name without the prefix `vllm:`."""
         self._step_tokens = self.histograms["iteration_tokens_total"]

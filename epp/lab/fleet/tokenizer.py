@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from epp.lab.fleet.errors import ApiError, UnknownModelError
+from epp.lab.fleet.errors import UnknownModelError, VllmApiError
 from epp.lab.fleet.kv_cache import BYTES_PER_TOKEN
 from epp.lab.fleet.openai_bodies import ChatBody
 
@@ -61,7 +61,7 @@ def tokenized_body(body: bytes, models: tuple[str, ...], max_model_len: int) -> 
     elif parsed.prompt is not None:
         text = parsed.prompt.encode()
     else:
-        raise ApiError("One of prompt and messages is required.", param="prompt")
+        raise VllmApiError("One of prompt and messages is required.", param="prompt")
     tokens = token_ids(text)
     strings = [token_text([each]) for each in tokens] if parsed.return_token_strs else None
     return msgspec.json.encode(
@@ -85,7 +85,9 @@ def detokenized_body(body: bytes, models: tuple[str, ...]) -> bytes:
     _check_model(parsed.model, models)
     for token in parsed.tokens:
         if not 0 <= token < _TOKENS:
-            raise ApiError(f"There is no token {token}: they are below {_TOKENS}.", param="tokens")
+            raise VllmApiError(
+                f"There is no token {token}: they are below {_TOKENS}.", param="tokens"
+            )
     return msgspec.json.encode({"prompt": token_text(parsed.tokens)})
 
 
@@ -93,7 +95,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:  # noqa: A
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ApiError(str(error)) from error
+        raise VllmApiError(str(error)) from error
 
 
 def _check_model(name: str | None, models: tuple[str, ...]) -> None:

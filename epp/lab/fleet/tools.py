@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from epp.lab.fleet.errors import ApiError
+from epp.lab.fleet.errors import VllmApiError
 
 _PLAIN: dict[str, object] = {
     "integer": 0,
@@ -76,12 +76,12 @@ def call_of(tools: Sequence[Tool], choice: Choice | str, *, after_result: bool) 
     if isinstance(choice, str):
         named = next((tool for tool in tools if tool.name == choice), None)
         if named is None:
-            raise ApiError(
+            raise VllmApiError(
                 f"tool_choice names `{choice}`, which is not in tools.", param="tool_choice"
             )
         return _call(named)
     if choice is Choice.REQUIRED and not tools:
-        raise ApiError("tool_choice requires tools.", param="tool_choice")
+        raise VllmApiError("tool_choice requires tools.", param="tool_choice")
     if not tools or choice is Choice.NONE or (choice is Choice.AUTO and after_result):
         return None
     return _call(tools[0])

@@ -18,7 +18,7 @@ _OWN_HEADERS = frozenset(
 """Headers that are not forwarded because they apply to one connection."""
 
 
-class UpstreamAnswer:
+class UpstreamResponse:
     """A response while it arrives."""
 
     def __init__(self, address: str, reader: asyncio.StreamReader) -> None:
@@ -87,7 +87,7 @@ class UpstreamAnswer:
 @asynccontextmanager
 async def post(
     address: str, path: bytes, headers: Mapping[bytes, bytes], body: bytes
-) -> AsyncIterator[UpstreamAnswer]:
+) -> AsyncIterator[UpstreamResponse]:
     """Send a request and yield its response after its head has arrived.
 
     Raises:
@@ -104,9 +104,9 @@ async def post(
             reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
         writer.write(b"".join([*head, body]))
         await writer.drain()
-        answer = UpstreamAnswer(address, reader)
-        await answer.read_head()
-        yield answer
+        response = UpstreamResponse(address, reader)
+        await response.read_head()
+        yield response
     except (
         OSError,  # TimeoutError is one
         ValueError,

@@ -2,7 +2,7 @@
 
 from epp.lab.load.errors import LoadError, PlanError
 from epp.lab.load.output import renderer, to_html
-from epp.lab.load.plan import Api, Arrivals, LoadPlan
+from epp.lab.load.plan import Api, ArrivalSpacing, LoadPlan
 from epp.lab.load.progress import run_with_progress
 from epp.lab.load.report import Report
 from epp.lab.load.request_headers import label_headers
@@ -12,7 +12,7 @@ from epp.lab.load.search_output import answer, search_json, step_line
 
 __all__ = [
     "Api",
-    "Arrivals",
+    "ArrivalSpacing",
     "LoadError",
     "LoadPlan",
     "PlanError",

@@ -21,7 +21,7 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 _INFORMATIONAL_BELOW = 200
 
 
-class Receiver(Protocol):
+class ResponseReceiver(Protocol):
     """Receives a response while it arrives; its methods must not raise."""
 
     def on_headers(self, status: int, headers: Mapping[bytes, bytes]) -> None:
@@ -39,7 +39,7 @@ class LoadConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[bytes, bytes] = {}
-        self._receiver: Receiver | None = None
+        self._receiver: ResponseReceiver | None = None
         self._done: asyncio.Future[None] | None = None
         self._until_close = False
         self.lost = asyncio.Event()
@@ -47,7 +47,7 @@ class LoadConnection(asyncio.Protocol):
         self.reusable = True
         """Whether another exchange may follow the last one."""
 
-    async def exchange(self, request: bytes, receiver: Receiver) -> None:
+    async def exchange(self, request: bytes, receiver: ResponseReceiver) -> None:
         """Send `request` and pass the response to `receiver`; return when it is complete.
 
         Cancellation closes the connection.

@@ -4,7 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 
-from epp.lab.load.schedule import UNCONNECTED, UNCONNECTED_PAUSE_SECONDS, Ledger, RequestSender
+from epp.lab.load.schedule import UNCONNECTED, UNCONNECTED_PAUSE_SECONDS, RequestSender, RunState
 from epp.lab.load.workload_source import WorkloadSource
 from epp.lab.traffic import Conversation, TrafficRequest, Workload
 
@@ -12,7 +12,7 @@ from epp.lab.traffic import Conversation, TrafficRequest, Workload
 class ConversationDriver:
     """Sends conversations in an open or a closed loop.
 
-    A conversation ends with its first failed request: later requests would contain its answer.
+    A conversation ends with its first failed request: later requests would contain its response.
 
     Args:
         workload: The conversations to send.
@@ -28,7 +28,7 @@ class ConversationDriver:
         workload: Workload,
         source: WorkloadSource,
         sender: RequestSender,
-        ledger: Ledger,
+        ledger: RunState,
         *,
         clock: Callable[[], float],
         duration_seconds: float | None,

@@ -3,7 +3,7 @@
 import ssl
 from collections.abc import Iterable
 
-from epp.lab.load.client import ConnectionPool, Receiver
+from epp.lab.load.client import ConnectionPool, ResponseReceiver
 from epp.lab.load.plan import LoadPlan
 
 
@@ -21,7 +21,7 @@ class Http1Transport:
         self._head = "\r\n".join(lines).encode("ascii")
 
     async def exchange(
-        self, headers: Iterable[tuple[str, str]], body: bytes, receiver: Receiver
+        self, headers: Iterable[tuple[str, str]], body: bytes, receiver: ResponseReceiver
     ) -> None:
         """Send a request with these headers in addition; pass the response to `receiver`.
 

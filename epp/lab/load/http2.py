@@ -4,7 +4,7 @@ import asyncio
 import ssl
 from collections.abc import Iterable
 
-from epp.lab.load.client import Receiver
+from epp.lab.load.client import ResponseReceiver
 from epp.lab.load.errors import RequestFailedError
 from epp.lab.load.http2_connection import Http2ClientConnection
 from epp.lab.load.plan import LoadPlan
@@ -37,7 +37,7 @@ class Http2Transport:
         self._connecting = asyncio.Lock()
 
     async def exchange(
-        self, headers: Iterable[tuple[str, str]], body: bytes, receiver: Receiver
+        self, headers: Iterable[tuple[str, str]], body: bytes, receiver: ResponseReceiver
     ) -> None:
         """Send a request with these headers in addition; pass the response to `receiver`.
 

@@ -12,7 +12,7 @@ from typing import cast
 
 from hpack import Decoder, HPACKError
 
-from epp.lab.load.client import Receiver
+from epp.lab.load.client import ResponseReceiver
 from epp.lab.load.errors import RequestFailedError
 from epp.lab.load.http2_frames import Frame, FrameReader
 from epp.lab.load.http2_stream import ClientStream, header_frames
@@ -82,7 +82,7 @@ class Http2ClientConnection(asyncio.Protocol):
         await asyncio.shield(self._settled)
 
     async def exchange(
-        self, fields: Iterable[tuple[bytes, bytes]], body: bytes, receiver: Receiver
+        self, fields: Iterable[tuple[bytes, bytes]], body: bytes, receiver: ResponseReceiver
     ) -> None:
         """Send a request and pass the response to `receiver`; return when it is complete.
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from epp.lab.load.client import Receiver
+from epp.lab.load.client import ResponseReceiver
 from epp.lab.load.errors import RequestFailedError
 from epp.lab.results.record import ErrorKind
 from epp.transport.http2 import frames
@@ -20,7 +20,7 @@ class ClientStream:
 
     __slots__ = ("done", "has_headers", "receiver", "window")
 
-    def __init__(self, receiver: Receiver, window: int) -> None:
+    def __init__(self, receiver: ResponseReceiver, window: int) -> None:
         self.receiver = receiver
         self.window = window
         """Bytes of the request body that the server accepts."""

@@ -14,7 +14,7 @@ class OutgoingRequest:
     leaves_early: bool = False
     """Whether the client aborts at the first byte of the response body."""
     keeps_text: bool = False
-    """Whether `RequestSource.answered` wants the text of the answer."""
+    """Whether `RequestSource.answered` wants the text of the response."""
     tenant: str = ""
     objective: str = ""
     adapter: str = ""
@@ -28,4 +28,4 @@ class RequestSource(Protocol):
         """Return request `index`."""
 
     def answered(self, index: int, text: str) -> None:
-        """Receive the text of the answer to a request with `keeps_text`."""
+        """Receive the text of the response to a request with `keeps_text`."""

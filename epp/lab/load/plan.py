@@ -28,7 +28,7 @@ class Api(StrEnum):
     CHAT = "chat"
 
 
-class Arrivals(StrEnum):
+class ArrivalSpacing(StrEnum):
     """How open-loop arrivals are spaced."""
 
     POISSON = "poisson"
@@ -57,7 +57,7 @@ class LoadPlan:
     """Closed loop: number of clients, each with one request in flight."""
     rate: float | None = None
     """Open loop: requests per second, sent regardless of how fast responses arrive."""
-    arrivals: Arrivals = Arrivals.POISSON
+    arrivals: ArrivalSpacing = ArrivalSpacing.POISSON
     """Spacing of open-loop arrivals."""
     gamma_cv: float | None = None
     """Open loop: bursts, as gaps of a gamma distribution with this coefficient of variation."""
@@ -101,7 +101,7 @@ class LoadPlan:
         _check_url(self.url)
         if not self.model:
             raise PlanError("model: must not be empty")
-        for name, kind in (("api", Api), ("arrivals", Arrivals)):
+        for name, kind in (("api", Api), ("arrivals", ArrivalSpacing)):
             try:
                 object.__setattr__(self, name, kind(getattr(self, name)))
             except ValueError:
@@ -141,7 +141,7 @@ class LoadPlan:
         """Open loop: arrival times of generated prompts; None if there are none."""
         if self.rate is None and not self.stages:
             return None
-        cv = 1.0 if self.arrivals is Arrivals.POISSON else 0.0
+        cv = 1.0 if self.arrivals is ArrivalSpacing.POISSON else 0.0
         return ArrivalProcess(
             pieces=self.stages or constant_rate(self.rate or 0.0),
             cv=cv if self.gamma_cv is None else self.gamma_cv,

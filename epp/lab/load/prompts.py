@@ -80,7 +80,7 @@ class Prompts:
         )
 
     def answered(self, index: int, text: str) -> None:
-        """Do nothing: no prompt contains an answer."""
+        """Do nothing: no prompt contains a response."""
 
     def leaves_early(self, index: int) -> bool:
         """Return whether the client aborts request `index` at the first byte of the body."""

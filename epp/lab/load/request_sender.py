@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable
 from secrets import token_hex
 from typing import Protocol
 
-from epp.lab.load.answer import Answer
-from epp.lab.load.client import Receiver
+from epp.lab.load.client import ResponseReceiver
 from epp.lab.load.errors import RequestFailedError
 from epp.lab.load.http1 import Http1Transport
 from epp.lab.load.http2 import Http2Transport
 from epp.lab.load.outgoing import RequestSource
 from epp.lab.load.plan import LoadPlan
 from epp.lab.load.request_headers import FAIRNESS_ID, OBJECTIVE, REQUEST_ID
+from epp.lab.load.response import Response
 from epp.lab.results.record import ErrorKind, Record
 
 
@@ -21,7 +21,7 @@ class Transport(Protocol):
     """Connections to a gateway."""
 
     async def exchange(
-        self, headers: Iterable[tuple[str, str]], body: bytes, receiver: Receiver
+        self, headers: Iterable[tuple[str, str]], body: bytes, receiver: ResponseReceiver
     ) -> None:
         """Send a request with these headers in addition; pass the response to `receiver`.
 
@@ -63,7 +63,7 @@ class HttpRequestSender:
         if request_id is None:
             request_id = f"{self._run_id}-{index}"
             headers = (*headers, (REQUEST_ID, request_id))
-        answer = Answer(
+        response = Response(
             clock,
             origin=run_started_at,
             leaves_early=outgoing.leaves_early,
@@ -74,8 +74,8 @@ class HttpRequestSender:
         started_at = clock()
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                await self._transport.exchange(headers, outgoing.body, answer)
-            answer.check()
+                await self._transport.exchange(headers, outgoing.body, response)
+            response.check()
         except RequestFailedError as failure:
             error, message = failure.kind, str(failure)
         except TimeoutError:
@@ -83,20 +83,20 @@ class HttpRequestSender:
             message = f"no complete response within {self._timeout_seconds:g} s"
         finished_at = clock()
         if outgoing.keeps_text and error is None:
-            self._source.answered(index, answer.text)
+            self._source.answered(index, response.text)
         return Record(
             index=index,
             scheduled_at=scheduled_at,
             started_at=started_at - run_started_at,
             finished_at=finished_at - run_started_at,
-            status=answer.status,
-            served_by=answer.served_by,
-            first_byte_at=answer.first_byte_at,
-            token_times=answer.token_times,
-            output_tokens=answer.output_tokens,
-            prompt_tokens=answer.usage.prompt_tokens,
-            cached_tokens=answer.cached_tokens,
-            left_early=answer.left_early and error is None,
+            status=response.status,
+            served_by=response.served_by,
+            first_byte_at=response.first_byte_at,
+            token_times=response.token_times,
+            output_tokens=response.output_tokens,
+            prompt_tokens=response.usage.prompt_tokens,
+            cached_tokens=response.cached_tokens,
+            left_early=response.left_early and error is None,
             error=error,
             message=message,
             request_id=request_id,

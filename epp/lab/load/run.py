@@ -13,7 +13,7 @@ from epp.lab.load.plan import LoadPlan
 from epp.lab.load.prompts import Prompts, arrival_offsets
 from epp.lab.load.report import Report
 from epp.lab.load.request_sender import HttpRequestSender
-from epp.lab.load.schedule import Ledger, RequestSender, closed_loop, open_loop
+from epp.lab.load.schedule import RequestSender, RunState, closed_loop, open_loop
 from epp.lab.load.workload_source import WorkloadSource
 
 PROGRESS_INTERVAL_SECONDS = 0.2
@@ -67,7 +67,7 @@ async def run(
     http = HttpRequestSender(plan, source, clock=clock) if sender is None else None
     chosen = sender or http
     assert chosen is not None  # noqa: S101 - one of the two was made
-    ledger = Ledger(started_at=clock(), slo=plan.slo if plan.slo.is_set else None)
+    ledger = RunState(started_at=clock(), slo=plan.slo if plan.slo.is_set else None)
     loop: Callable[[], Coroutine[None, None, None]]
     if plan.workload is not None:
         loop = ConversationDriver(
@@ -111,7 +111,7 @@ async def run(
 
 async def _drive(
     loop: Callable[[], Coroutine[None, None, None]],
-    ledger: Ledger,
+    ledger: RunState,
     clock: Callable[[], float],
     progress: Callable[[Progress], None] | None,
 ) -> None:
@@ -125,14 +125,14 @@ async def _drive(
 
 
 async def _tick(
-    ledger: Ledger, clock: Callable[[], float], progress: Callable[[Progress], None]
+    ledger: RunState, clock: Callable[[], float], progress: Callable[[Progress], None]
 ) -> None:
     while True:
         progress(_snapshot(ledger, clock))
         await asyncio.sleep(PROGRESS_INTERVAL_SECONDS)
 
 
-def _snapshot(ledger: Ledger, clock: Callable[[], float]) -> Progress:
+def _snapshot(ledger: RunState, clock: Callable[[], float]) -> Progress:
     return Progress(
         elapsed_seconds=clock() - ledger.started_at,
         sent=ledger.sent,

@@ -1,6 +1,6 @@
 """When requests are sent: by a closed loop of clients, or at scheduled times in an open loop.
 
-Both loops call a `RequestSender` for each request and keep the returned records in a `Ledger`. A
+Both loops call a `RequestSender` for each request and keep the returned records in a `RunState`. A
 sender reports failures in its record; an exception from a sender is a bug and ends the run.
 """
 
@@ -28,7 +28,7 @@ class RequestSender(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Ledger:
+class RunState:
     """The state of a run."""
 
     started_at: float
@@ -70,7 +70,7 @@ class Ledger:
 
 
 async def closed_loop(
-    plan: LoadPlan, sender: RequestSender, ledger: Ledger, clock: Callable[[], float]
+    plan: LoadPlan, sender: RequestSender, ledger: RunState, clock: Callable[[], float]
 ) -> None:
     """Run `concurrency` clients; each sends its next request when the previous one is finished."""
 
@@ -96,7 +96,7 @@ async def closed_loop(
 
 
 async def open_loop(
-    offsets: Iterator[float], sender: RequestSender, ledger: Ledger, clock: Callable[[], float]
+    offsets: Iterator[float], sender: RequestSender, ledger: RunState, clock: Callable[[], float]
 ) -> None:
     """Send a request at each offset (seconds after the start), each in its own task.
 

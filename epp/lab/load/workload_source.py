@@ -15,7 +15,7 @@ _SALT_SHIFT = 64  # above the bits of a content
 
 
 class WorkloadSource:
-    """Makes bodies and headers of the requests that were put in, and remembers their answers.
+    """Makes bodies and headers of the requests that were put in, and remembers their responses.
 
     Args:
         plan: The run; its seed changes all texts, but not which prefixes they share.
@@ -25,19 +25,19 @@ class WorkloadSource:
         self._plan = plan
         self._salt = plan.seed << _SALT_SHIFT
         self._requests: dict[int, tuple[TrafficRequest, bool]] = {}
-        self._answers: dict[int, bytes] = {}
+        self._responses: dict[int, bytes] = {}
 
     def put(self, request: TrafficRequest, *, keeps_text: bool) -> None:
-        """Make the request available; `keeps_text` if a later prompt contains its answer."""
+        """Make the request available; `keeps_text` if a later prompt contains its response."""
         self._requests[request.index] = (request, keeps_text)
 
     def forget(self, index: int) -> None:
-        """Drop the answer to a request whose conversation has ended."""
-        self._answers.pop(index, None)
+        """Drop the response to a request whose conversation has ended."""
+        self._responses.pop(index, None)
 
     def answered(self, index: int, text: str) -> None:
-        """Keep the answer for the prompts that contain it."""
-        self._answers[index] = text.encode("utf-8", "replace")
+        """Keep the response for the prompts that contain it."""
+        self._responses[index] = text.encode("utf-8", "replace")
 
     def outgoing(self, index: int) -> OutgoingRequest:
         """Return a request that was put in, once."""
@@ -81,4 +81,4 @@ class WorkloadSource:
                 each if each.is_output else Segment(each.content | self._salt, each.tokens)
                 for each in segments
             )
-        return prompt_text(segments, self._answers).decode("utf-8", "replace")
+        return prompt_text(segments, self._responses).decode("utf-8", "replace")

@@ -14,7 +14,7 @@ from epp.lab.results.distribution import Distribution
 from epp.lab.results.groups import Balance, Goodput, GroupSummary, Spread
 from epp.lab.results.joins import JoinError, epp_choices, joined_records, server_accounts
 from epp.lab.results.predictions import Predictions
-from epp.lab.results.ratios import Ratio, Verdict
+from epp.lab.results.ratios import Ratio, RatioVerdict
 from epp.lab.results.record import ErrorKind, Record
 from epp.lab.results.record_files import to_csv, to_json_lines
 from epp.lab.results.slo import Slo
@@ -40,13 +40,13 @@ __all__ = [
     "OracleChoice",
     "Predictions",
     "Ratio",
+    "RatioVerdict",
     "Record",
     "ServerAccount",
     "Slo",
     "Spread",
     "Summary",
     "Sweep",
-    "Verdict",
     "compare",
     "comparison_table",
     "epp_choices",

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from epp.lab.results.distribution import value_of
-from epp.lab.results.ratios import CONFIDENCE, Ratio, Verdict
+from epp.lab.results.ratios import CONFIDENCE, Ratio, RatioVerdict
 from epp.lab.results.summary import Summary
 
 
@@ -68,7 +68,7 @@ class Cell:
     """Median of the seeds; None if a run has no value."""
     ratio: Ratio | None
     """Ratio to the baseline; None for the baseline, and if a value is missing or 0."""
-    verdict: Verdict | None
+    verdict: RatioVerdict | None
     """Conclusion from the ratio's interval; None for the baseline."""
 
 
@@ -194,7 +194,7 @@ def _cell(
     pairs = ((value, metric.value(baseline[seed])) for seed, value in values.items())
     ratio = Ratio.of(pairs, confidence)
     if ratio is None:
-        return Cell(middle, None, Verdict.NO_VALUE)
+        return Cell(middle, None, RatioVerdict.NO_VALUE)
     return Cell(middle, ratio, ratio.verdict(higher_is_better=metric.higher_is_better))
 
 

@@ -4,10 +4,10 @@ from rich.console import JustifyMethod, RenderableType
 from rich.text import Text
 
 from epp.lab.results.comparison import Cell, Comparison
-from epp.lab.results.ratios import Verdict
+from epp.lab.results.ratios import RatioVerdict
 from epp.lab.results.table import plain_table
 
-_STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
+_STYLES = {RatioVerdict.BETTER: "green", RatioVerdict.WORSE: "red"}
 
 
 def comparison_table(comparison: Comparison) -> RenderableType:

@@ -24,7 +24,7 @@ NEGLIGIBLE = 0.005
 """A smaller difference is ignored, however certain: simulations repeat to the last digit."""
 
 
-class Verdict(StrEnum):
+class RatioVerdict(StrEnum):
     """The conclusion from a ratio's interval."""
 
     BETTER = "better"
@@ -104,10 +104,10 @@ class Ratio:
             math.exp(difference), math.exp(difference - half), math.exp(difference + half), pairs
         )
 
-    def verdict(self, *, higher_is_better: bool) -> Verdict:
+    def verdict(self, *, higher_is_better: bool) -> RatioVerdict:
         """Return the conclusion from the interval."""
         if self.low is None or self.high is None:
-            return Verdict.TOO_FEW_SEEDS
+            return RatioVerdict.TOO_FEW_SEEDS
         if self.low <= 1.0 <= self.high or abs(self.mean - 1.0) < NEGLIGIBLE:
-            return Verdict.NO_DIFFERENCE
-        return Verdict.BETTER if (self.low > 1.0) is higher_is_better else Verdict.WORSE
+            return RatioVerdict.NO_DIFFERENCE
+        return RatioVerdict.BETTER if (self.low > 1.0) is higher_is_better else RatioVerdict.WORSE

@@ -15,14 +15,14 @@ from rich.text import Text
 
 from epp.lab.results.comparison import Cell, Comparison, ComparisonError
 from epp.lab.results.comparison_table import number_text
-from epp.lab.results.ratios import Verdict
+from epp.lab.results.ratios import RatioVerdict
 from epp.lab.results.table import plain_table
 
 KNEE_SHARE = 0.9
 """Share of the requests within the objectives at which a rate counts as served."""
 SHOWN = ("TTFT p90", "goodput", "throughput", "hit rate", "busiest worker / mean")
 """Metrics of the table and the page."""
-_STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
+_STYLES = {RatioVerdict.BETTER: "green", RatioVerdict.WORSE: "red"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,6 @@
 
 from epp.lab.scenarios.errors import ScenarioError
 from epp.lab.scenarios.loader import load_scenario, scenario_of
-from epp.lab.scenarios.scenario import Scenario
+from epp.lab.scenarios.scenario import LabScenario
 
-__all__ = ["Scenario", "ScenarioError", "load_scenario", "scenario_of"]
+__all__ = ["LabScenario", "ScenarioError", "load_scenario", "scenario_of"]

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from epp.inputs import why_unreadable
-from epp.lab.fleet import ConfigError, EngineConfig
+from epp.lab.fleet import EngineConfig, FleetConfigError
 from epp.lab.fleet.faults import FaultPlan
 from epp.lab.results import Slo
 from epp.lab.scenarios.errors import ScenarioError
-from epp.lab.scenarios.scenario import Scenario
+from epp.lab.scenarios.scenario import LabScenario
 from epp.lab.traffic import TrafficError
 from epp.lab.traffic.fields import DurationField, parse, seconds
 from epp.lab.yaml_text import parse_yaml
@@ -53,7 +53,7 @@ class ScenarioFields(msgspec.Struct, frozen=True, kw_only=True):
     policies: list[str] = []
 
 
-def load_scenario(path: Path) -> Scenario:
+def load_scenario(path: Path) -> LabScenario:
     """Read a file.
 
     Raises:
@@ -72,7 +72,7 @@ def load_scenario(path: Path) -> Scenario:
 
 def scenario_of(
     document: object, *, name: str, folder: Path = Path(), where: str = "scenario"
-) -> Scenario:
+) -> LabScenario:
     """Return the scenario of a document.
 
     Args:
@@ -87,7 +87,7 @@ def scenario_of(
     try:
         fields = parse(document, ScenarioFields, where)
         slo = fields.slo
-        return Scenario(
+        return LabScenario(
             name=name,
             description=fields.description,
             source=fields.source,
@@ -106,7 +106,7 @@ def scenario_of(
             timeout_seconds=_positive(fields.timeout, f"{where}: timeout"),
             policies=tuple(fields.policies),
         )
-    except (TrafficError, ConfigError) as error:
+    except (TrafficError, FleetConfigError) as error:
         raise ScenarioError(str(error)) from None
 
 
@@ -145,7 +145,7 @@ def _labels(fleet: FleetFields, where: str) -> list[dict[str, str]]:
 def _engine(document: Mapping[str, Any], where: str) -> EngineConfig:
     try:
         return EngineConfig.from_mapping(document)
-    except ConfigError as error:
+    except FleetConfigError as error:
         raise ScenarioError(f"{where}: {error}") from None
 
 

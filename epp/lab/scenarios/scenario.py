@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
+class LabScenario:
     """A scenario, read from a file by :func:`~epp.lab.scenarios.loader.load_scenario`."""
 
     name: str
@@ -62,7 +62,7 @@ class Scenario:
         requests: int | None = None,
         time_scale: float | None = None,
         rate: float | None = None,
-    ) -> "Scenario":
+    ) -> "LabScenario":
         """Return the scenario with some values of the command line in place of its own.
 
         Args:

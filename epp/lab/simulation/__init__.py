@@ -13,7 +13,7 @@ from epp.lab.simulation.errors import SimulationError
 from epp.lab.simulation.profiling import profiled
 from epp.lab.simulation.replicas import ReplicaPlan
 from epp.lab.simulation.runs import (
-    Run,
+    FinishedRun,
     RunSettings,
     quiet_logs,
     run,
@@ -21,19 +21,19 @@ from epp.lab.simulation.runs import (
     simulate,
     summaries,
 )
-from epp.lab.simulation.simulation import Outcome, Simulation
+from epp.lab.simulation.simulation import Simulation, SimulationResult
 from epp.lab.simulation.virtual_loop import VirtualLoop, VirtualLoopError, run_virtual
 
 __all__ = [
     "NAMES",
     "ORACLES",
     "Contender",
-    "Outcome",
+    "FinishedRun",
     "ReplicaPlan",
-    "Run",
     "RunSettings",
     "Simulation",
     "SimulationError",
+    "SimulationResult",
     "VirtualLoop",
     "VirtualLoopError",
     "profiled",

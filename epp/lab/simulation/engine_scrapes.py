@@ -15,7 +15,7 @@ from epp.data_layer import EndpointStore, HealthCheck, Scraper
 from epp.data_layer.scrape import Scrape
 from epp.data_layer.scrape_loop import ScrapeLoop
 from epp.data_layer.staleness import threshold_seconds
-from epp.lab.fleet.faults import Faults
+from epp.lab.fleet.faults import ServerFaults
 from epp.lab.simulation.scraping import engine_metrics
 from epp.lab.simulation.servers import SimulatedServer
 from epp.lab.simulation.virtual_loop import running_virtual_loop
@@ -155,7 +155,7 @@ class EngineScrapeLoop(ScrapeLoop):
                 self._timer = self._loop.call_at(at, self._begin)
 
 
-def _is_unwell(faults: Faults) -> bool:
+def _is_unwell(faults: ServerFaults) -> bool:
     return bool(
         faults.refuse
         or faults.hang

@@ -9,19 +9,19 @@ from math import inf
 
 from epp.lab.results import EppChoice, ErrorKind, OracleChoice, Record, ServerAccount
 from epp.lab.simulation.prompts import SimulatedRequest
-from epp.lab.simulation.routing import RETRIES, End, Outcome, Refusal, Route, Router, Tokens
+from epp.lab.simulation.routing import RETRIES, End, Outcome, Route, Router, RouterRefusal, Tokens
 from epp.lab.simulation.servers import (
     UNAVAILABLE,
     ConnectionRefusedByServerError,
-    Exchange,
+    SimulatedExchange,
     SimulatedServer,
 )
-from epp.lab.simulation.virtual_loop import Timer, VirtualLoop
+from epp.lab.simulation.virtual_loop import VirtualLoop, VirtualTimer
 
 _ERROR = 400
 
 
-class _Attempt(Exchange):
+class _Attempt(SimulatedExchange):
     """One try of a request, at one server."""
 
     __slots__ = ("_client", "is_hedge", "server")
@@ -124,7 +124,7 @@ class ClientRequest:
         self._server: SimulatedServer | None = None
         self._attempts: list[_Attempt] = []
         self._untried: Iterator[int] = iter(())
-        self._hedge_timer: Timer | None = None
+        self._hedge_timer: VirtualTimer | None = None
         self._route: Route | None = None
         self._cancel: Callable[[], None] | None = None
         self._kept_headers: dict[str, str] = {}
@@ -196,7 +196,7 @@ class ClientRequest:
 
     def _routed(self, outcome: Outcome) -> None:
         self._cancel = None
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, RouterRefusal):
             self._refused(outcome)
             return
         self._route = outcome
@@ -258,11 +258,11 @@ class ClientRequest:
             return None
         return OracleChoice(worker=self._servers[best].name, ttft_seconds=waited + seconds)
 
-    def _refused(self, refusal: Refusal) -> None:
+    def _refused(self, refusal: RouterRefusal) -> None:
         self._status = refusal.status
         self._record(None, ErrorKind.STATUS, refusal.reason)
 
-    def _revoked(self, refusal: Refusal) -> None:
+    def _revoked(self, refusal: RouterRefusal) -> None:
         self._abort()
         self._route = None  # the router has ended it
         self._refused(refusal)

@@ -8,11 +8,11 @@ the throughput is not a bound: at high rates all policies are far from it.
 from collections.abc import Sequence
 
 from epp.lab.fleet import EngineConfig
-from epp.lab.fleet.faults import Faults
+from epp.lab.fleet.faults import ServerFaults
 from epp.lab.results import ServerAccount
 from epp.lab.simulation.routing import Tokens
-from epp.lab.simulation.servers import Exchange, SimulatedServer
-from epp.lab.simulation.virtual_loop import Timer, VirtualLoop
+from epp.lab.simulation.servers import SimulatedExchange, SimulatedServer
+from epp.lab.simulation.virtual_loop import VirtualLoop, VirtualTimer
 
 
 class IdealServer(SimulatedServer):
@@ -27,16 +27,16 @@ class IdealServer(SimulatedServer):
     ) -> None:
         super().__init__(index, config, loop)
         self._cached = cached
-        self._timers: dict[Exchange, list[Timer]] = {}
+        self._timers: dict[SimulatedExchange, list[VirtualTimer]] = {}
 
-    def inject(self, faults: Faults) -> None:
+    def inject(self, faults: ServerFaults) -> None:
         """Ignore faults: without them, requests are faster."""
 
-    def abort(self, exchange: Exchange) -> None:
+    def abort(self, exchange: SimulatedExchange) -> None:
         for timer in self._timers.pop(exchange, ()):
             timer.cancel()
 
-    def _generate(self, exchange: Exchange, *, is_prefilled: bool) -> None:
+    def _generate(self, exchange: SimulatedExchange, *, is_prefilled: bool) -> None:
         del is_prefilled
         config, traffic = self._config, exchange.request.traffic
         keys = exchange.request.keys(config.block_size)

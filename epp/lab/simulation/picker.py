@@ -33,12 +33,12 @@ from epp.lab.simulation.routing import (
     RETRIES,
     Cancel,
     Receive,
-    Refusal,
     Router,
+    RouterRefusal,
 )
 from epp.lab.simulation.scraping import page_opener
 from epp.lab.simulation.servers import SimulatedServer
-from epp.lab.simulation.virtual_loop import Timer, VirtualLoop, running_virtual_loop
+from epp.lab.simulation.virtual_loop import VirtualLoop, VirtualTimer, running_virtual_loop
 from epp.observability import Metrics
 from epp.outlier_detection import OutlierDetector
 from epp.outlier_detection.detector import CHECK_SECONDS
@@ -110,7 +110,7 @@ class _SimulatedPool(PoolRuntime):
 async def _check_regularly(outliers: OutlierDetector) -> None:
     loop = running_virtual_loop()
 
-    timer: Timer | None = None
+    timer: VirtualTimer | None = None
 
     def set_timer(seconds: float) -> None:
         nonlocal timer
@@ -284,5 +284,5 @@ def _cpu_clock() -> Callable[[], float]:
     return lambda: next(readings) * _TRY_SECONDS
 
 
-def _refusal(error: RequestError) -> Refusal:
-    return Refusal(error.status, error.drop_reason or error.code)
+def _refusal(error: RequestError) -> RouterRefusal:
+    return RouterRefusal(error.status, error.drop_reason or error.code)

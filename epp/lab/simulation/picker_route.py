@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from epp.ext_proc.response_body import is_worth_requesting
 from epp.lab.envoy import Mode
 from epp.lab.results import EppChoice
-from epp.lab.simulation.routing import End, Refusal, Route, Tokens
+from epp.lab.simulation.routing import End, Route, RouterRefusal, Tokens
 from epp.parsing.plugins import Usage
 from epp.request_control import PREFIX_MATCHES, EndCause, RoutedRequest
-from epp.request_control.routed_request import AnsweredBy
+from epp.request_control.routed_request import ResponseSource
 
-_EVICTED = Refusal(429, "evicted by flow control")
+_EVICTED = RouterRefusal(429, "evicted by flow control")
 _RESPONSE_HEADERS = {"content-type": "text/event-stream; charset=utf-8"}
 _CAUSES: Mapping[End, EndCause] = {
     End.COMPLETED: EndCause.COMPLETED,
@@ -70,7 +70,7 @@ class PickerRoute(Route):
         routed, view = self._routed, self._view
         view.catch_up()
         if from_gateway:
-            routed.answered_by = AnsweredBy.GATEWAY_FOR_SERVER
+            routed.response_source = ResponseSource.GATEWAY_FOR_SERVER
         mode = view.mode
         self._sees_body = mode is Mode.FULL_DUPLEX or (
             mode is Mode.ADAPTIVE
@@ -103,7 +103,7 @@ class PickerRoute(Route):
         if self._sees_body and self._began_at is not None:
             reads = tokens is not None and routed.find_reader is not None
             usage = Usage(tokens.prompt, tokens.output, tokens.cached) if tokens and reads else None
-            routed.answer_seen(
+            routed.response_seen(
                 usage,
                 body_bytes=1 if tokens is None else tokens.output,
                 began_at=self._began_at,

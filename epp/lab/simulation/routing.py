@@ -34,7 +34,7 @@ class Tokens(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RouterRefusal:
     """The router answered the request itself."""
 
     status: int
@@ -53,7 +53,7 @@ class Route:
     """Time without a response after which the next server is tried as well; None for never."""
     choice: EppChoice | None = field(default=None, init=False)
     """The endpoint picker's choice and expectations; None for other routers."""
-    on_revoked: Callable[[Refusal], None] | None = field(default=None, init=False)
+    on_revoked: Callable[[RouterRefusal], None] | None = field(default=None, init=False)
     """Set by the gateway: ends the request, whose response has not begun."""
 
     def served_by(self, server: int) -> None:
@@ -76,7 +76,7 @@ class Route:
         """Called when the request has ended; `tokens` is None unless the response is complete."""
 
 
-Outcome = Route | Refusal
+Outcome = Route | RouterRefusal
 Receive = Callable[[Outcome], None]
 Cancel = Callable[[], None]
 

@@ -11,10 +11,10 @@ import structlog
 
 from epp.lab.envoy import Mode
 from epp.lab.results import Record, Summary, summarise
-from epp.lab.scenarios import Scenario
+from epp.lab.scenarios import LabScenario
 from epp.lab.simulation.contenders import Contender
 from epp.lab.simulation.replicas import ONE_REPLICA, ReplicaPlan
-from epp.lab.simulation.simulation import Outcome, Simulation
+from epp.lab.simulation.simulation import Simulation, SimulationResult
 
 _ERROR = 40
 """Lowest level at which the endpoint picker's messages are logged."""
@@ -24,7 +24,7 @@ _ERROR = 40
 class RunSettings:
     """Settings that all runs of a comparison share."""
 
-    scenario: Scenario
+    scenario: LabScenario
     mode: Mode = Mode.LEAN
     """Which parts of a response the gateway sends to the endpoint picker."""
     scrape_interval_seconds: float = 0.05
@@ -40,7 +40,7 @@ class RunSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class FinishedRun:
     """One finished run."""
 
     contender: Contender
@@ -55,7 +55,7 @@ class Run:
     """All requests, those of the warm-up included."""
 
 
-def simulate(settings: RunSettings, contender: Contender, seed: int) -> Outcome:
+def simulate(settings: RunSettings, contender: Contender, seed: int) -> SimulationResult:
     """Run a scenario with one contender and one seed.
 
     Raises:
@@ -88,12 +88,12 @@ def simulate(settings: RunSettings, contender: Contender, seed: int) -> Outcome:
     ).run()
 
 
-def run(settings: RunSettings, contender: Contender, seed: int) -> Run:
+def run(settings: RunSettings, contender: Contender, seed: int) -> FinishedRun:
     """Run once and summarise; see :func:`simulate`."""
     outcome = simulate(settings, contender, seed)
     scenario = settings.scenario
     counted = [each for each in outcome.records if each.started_at >= scenario.warm_up_seconds]
-    return Run(
+    return FinishedRun(
         contender=contender,
         seed=seed,
         summary=summarise(
@@ -114,8 +114,8 @@ def run_all(
     seeds: Sequence[int],
     *,
     jobs: int,
-    finished: Callable[[Run], None],
-) -> list[Run]:
+    finished: Callable[[FinishedRun], None],
+) -> list[FinishedRun]:
     """Run every contender with every seed.
 
     Args:
@@ -129,9 +129,9 @@ def run_all(
         The runs, ordered by contender and seed.
     """
     tasks = [(contender, seed) for seed in seeds for contender in contenders]
-    runs: dict[tuple[str, int], Run] = {}
+    runs: dict[tuple[str, int], FinishedRun] = {}
 
-    def note(done: Run) -> None:
+    def note(done: FinishedRun) -> None:
         runs[done.contender.name, done.seed] = done
         finished(done)
 
@@ -151,7 +151,7 @@ def run_all(
     return [runs[contender.name, seed] for contender in contenders for seed in seeds]
 
 
-def summaries(runs: Iterable[Run]) -> Mapping[str, Mapping[int, Summary]]:
+def summaries(runs: Iterable[FinishedRun]) -> Mapping[str, Mapping[int, Summary]]:
     """Return the summaries by contender and seed, as a comparison takes them."""
     table: dict[str, dict[int, Summary]] = {}
     for each in runs:

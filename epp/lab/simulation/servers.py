@@ -6,12 +6,12 @@ from functools import partial
 from typing import Protocol
 
 from epp.lab.fleet import Engine, EngineConfig, FinishReason, GenerationRequest, Sequence
-from epp.lab.fleet.faults import Faults
+from epp.lab.fleet.faults import ServerFaults
 from epp.lab.results import ServerAccount
 from epp.lab.simulation.forecasts import NEVER, Forecast, Outlook
 from epp.lab.simulation.prompts import SimulatedRequest
 from epp.lab.simulation.routing import Tokens
-from epp.lab.simulation.virtual_loop import Timer, VirtualLoop
+from epp.lab.simulation.virtual_loop import VirtualLoop, VirtualTimer
 
 UNAVAILABLE = 503
 _OK, _ERROR, _BAD_REQUEST, _BAD_GATEWAY = 200, 400, 400, 502
@@ -21,7 +21,7 @@ class ConnectionRefusedByServerError(Exception):
     """The server refuses connections."""
 
 
-class Exchange(ABC):
+class SimulatedExchange(ABC):
     """One request to a server, which calls these methods as the response proceeds.
 
     Args:
@@ -48,7 +48,7 @@ class Exchange(ABC):
         self.request = request
         self.output_tokens = output_tokens
         self.prefiller = prefiller
-        self.prefill: Exchange | None = None
+        self.prefill: SimulatedExchange | None = None
         """The request to the other server, until it has answered."""
         self.prefill_hits: int | None = None
         """Prompt tokens that the other server had in its cache; None if there is no other."""
@@ -72,7 +72,7 @@ class Exchange(ABC):
         """Called instead of `end` if the server closes the connection."""
 
 
-class _Prefill(Exchange):
+class _Prefill(SimulatedExchange):
     """The request to the server that computes the prompt for another exchange."""
 
     __slots__ = ("_done", "_failed")
@@ -123,7 +123,7 @@ class SimulatedServer:
         """The address, `ip:port`."""
         self.engine = Engine(config)
         """The engine, a new one after each restart."""
-        self.faults = Faults()
+        self.faults = ServerFaults()
         """Its current faults."""
         self.labels: Mapping[str, str] = {}
         """Its labels, from which an endpoint picker reads its role."""
@@ -133,9 +133,9 @@ class SimulatedServer:
         """Observers that are notified of changes."""
         self._config = config
         self._loop = loop
-        self._open: dict[Exchange, None] = {}
-        self._awaiting: dict[Exchange, None] = {}
-        self._timer: Timer | None = None
+        self._open: dict[SimulatedExchange, None] = {}
+        self._awaiting: dict[SimulatedExchange, None] = {}
+        self._timer: VirtualTimer | None = None
         self._due: float | None = None
 
     @property
@@ -168,7 +168,7 @@ class SimulatedServer:
         outlook = self.outlook(now)
         return NEVER if outlook is None else outlook.of(request)
 
-    def submit(self, exchange: Exchange) -> None:
+    def submit(self, exchange: SimulatedExchange) -> None:
         """Take a request.
 
         Raises:
@@ -196,7 +196,7 @@ class SimulatedServer:
             else:
                 self._prefill(exchange, exchange.prefiller)
 
-    def abort(self, exchange: Exchange) -> None:
+    def abort(self, exchange: SimulatedExchange) -> None:
         """End a request whose client has left; does nothing once it has ended."""
         self._change()
         _abort_prefill(exchange)
@@ -205,7 +205,7 @@ class SimulatedServer:
             self.engine.abort(exchange.sequence, self._loop.time())
             self._arm()
 
-    def inject(self, faults: Faults) -> None:
+    def inject(self, faults: ServerFaults) -> None:
         """Replace the server's faults."""
         self._change()
         before, self.faults = self.faults, faults
@@ -232,12 +232,12 @@ class SimulatedServer:
             self._announce_first_tokens()
         self._arm()
 
-    def _fits(self, exchange: Exchange) -> bool:
+    def _fits(self, exchange: SimulatedExchange) -> bool:
         """Return whether the model has room for prompt and output, else vLLM answers 400."""
         prompt_tokens = exchange.request.traffic.prompt_tokens
         return prompt_tokens + exchange.output_tokens <= self._config.max_model_len
 
-    def _prefill(self, exchange: Exchange, prefiller: "SimulatedServer") -> None:
+    def _prefill(self, exchange: SimulatedExchange, prefiller: "SimulatedServer") -> None:
         """Let another server compute the prompt, as llm-d's routing sidecar does, then respond."""
 
         def done(tokens: Tokens) -> None:
@@ -255,7 +255,7 @@ class SimulatedServer:
         except ConnectionRefusedByServerError:
             failed(_BAD_GATEWAY)
 
-    def _respond(self, exchange: Exchange, *, is_prefilled: bool = False) -> None:
+    def _respond(self, exchange: SimulatedExchange, *, is_prefilled: bool = False) -> None:
         exchange.head(_OK)
         if exchange in self._open:  # the gateway may have ended it at its head
             self._generate(exchange, is_prefilled=is_prefilled)
@@ -266,7 +266,7 @@ class SimulatedServer:
             watcher.state_changes()
         self.advance()
 
-    def _generate(self, exchange: Exchange, *, is_prefilled: bool) -> None:
+    def _generate(self, exchange: SimulatedExchange, *, is_prefilled: bool) -> None:
         self._change()
         traffic = exchange.request.traffic
         generation = GenerationRequest(
@@ -284,7 +284,7 @@ class SimulatedServer:
         )
         self._arm()
 
-    def _ended(self, exchange: Exchange, sequence: Sequence) -> None:
+    def _ended(self, exchange: SimulatedExchange, sequence: Sequence) -> None:
         if sequence.finish_reason is FinishReason.ABORT:
             return
         if self._awaiting.pop(exchange, self) is None:
@@ -344,7 +344,7 @@ class SimulatedServer:
         self._arm()
 
 
-def _abort_prefill(exchange: Exchange) -> None:
+def _abort_prefill(exchange: SimulatedExchange) -> None:
     prefill, exchange.prefill = exchange.prefill, None
     if prefill is not None and exchange.prefiller is not None:
         exchange.prefiller.abort(prefill)

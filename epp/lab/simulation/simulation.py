@@ -14,7 +14,7 @@ from epp.lab.simulation.gateway import ClientRequest
 from epp.lab.simulation.prompts import PromptBlocks, SimulatedRequest
 from epp.lab.simulation.routing import Router
 from epp.lab.simulation.servers import SimulatedServer, simulated_servers
-from epp.lab.simulation.timeouts import Timeouts
+from epp.lab.simulation.timeouts import RequestTimeouts
 from epp.lab.simulation.virtual_loop import VirtualLoop, run_virtual, running_virtual_loop
 from epp.lab.traffic import TrafficRequest, Workload
 
@@ -28,7 +28,7 @@ MakeRouter = Callable[[Sequence[SimulatedServer], VirtualLoop], Router]
 
 
 @dataclass(slots=True)
-class Outcome:
+class SimulationResult:
     """The results of one run."""
 
     records: list[Record]
@@ -66,7 +66,7 @@ class Simulation:
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     """Time after which a client gives up."""
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulationResult:
         """Run on a virtual loop of its own.
 
         Raises:
@@ -75,7 +75,7 @@ class Simulation:
         began = process_time()
         with _rare_garbage_collection():
             records, servers, virtual_seconds = run_virtual(self._run)
-        return Outcome(
+        return SimulationResult(
             records=sorted(records, key=lambda record: record.index),
             worker_requests=[server.requests for server in servers],
             virtual_seconds=virtual_seconds,
@@ -124,7 +124,7 @@ class _Clients:
         """Set when all requests have ended."""
         self.records: list[Record] = []
         """Of ended requests, in the order in which they ended."""
-        self._timeouts = Timeouts(settings.timeout_seconds, loop)
+        self._timeouts = RequestTimeouts(settings.timeout_seconds, loop)
         self._servers = servers
         self._network_seconds = settings.network_delay_seconds / 2
         self._has_oracle = settings.has_oracle

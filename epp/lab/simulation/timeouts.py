@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from epp.lab.simulation.virtual_loop import Timer, VirtualLoop
+from epp.lab.simulation.virtual_loop import VirtualLoop, VirtualTimer
 
 
 class Timed(Protocol):
@@ -12,14 +12,14 @@ class Timed(Protocol):
         """Called when the time limit has passed."""
 
 
-class Timeouts:
+class RequestTimeouts:
     """The time limit of all requests; one timer serves them, because they have the same limit."""
 
     def __init__(self, seconds: float, loop: VirtualLoop) -> None:
         self._seconds = seconds
         self._loop = loop
         self._deadlines: dict[Timed, float] = {}
-        self._timer: Timer | None = None
+        self._timer: VirtualTimer | None = None
 
     def add(self, client: Timed) -> None:
         """Start the time limit of a request that is sent now."""

@@ -49,7 +49,7 @@ class Deferred(Protocol):
         """Run it; the clock shows the time that :meth:`time` has returned."""
 
 
-class Timer:
+class VirtualTimer:
     """A timer of the simulation itself."""
 
     __slots__ = ("_args", "_callback")
@@ -126,7 +126,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         """Names of tasks that do not see the results of deferred actions."""
         self._now = 0.0
         self._due_now: deque[_Call] = deque()
-        self._timers: list[tuple[float, int, _Call | Timer]] = []
+        self._timers: list[tuple[float, int, _Call | VirtualTimer]] = []
         self._deferred: list[tuple[float, int, Deferred]] = []
         self._numbers = count()
         # Tasks have contexts of their own; to copy one for each timer costs a fifth of the loop.
@@ -171,12 +171,14 @@ class VirtualLoop(base_events.BaseEventLoop):
         """Call `callback` after `delay` seconds."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
-    def set_timer(self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts) -> Timer:
+    def set_timer(
+        self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts
+    ) -> VirtualTimer:
         """Call `callback` when the clock reaches `when`, without running deferred actions first.
 
         Exceptions of the callback end the run.
         """
-        timer = Timer(callback, args)
+        timer = VirtualTimer(callback, args)
         heappush(self._timers, (when, next(self._numbers), timer))
         return timer
 
@@ -235,7 +237,7 @@ class VirtualLoop(base_events.BaseEventLoop):
             if timer.cancelled():
                 continue
             self._now = max(self._now, when)
-            if isinstance(timer, Timer):
+            if isinstance(timer, VirtualTimer):
                 timer.fire()
             else:
                 self._run_call(timer)

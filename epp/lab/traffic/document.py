@@ -12,7 +12,7 @@ from epp.lab.traffic import workload as steps
 from epp.lab.traffic.errors import TrafficError
 from epp.lab.traffic.fields import DurationField, parse, seconds
 from epp.lab.traffic.generator_fields import GENERATORS
-from epp.lab.traffic.selection import Arrivals, CommonFields, Context, Source, select
+from epp.lab.traffic.selection import Arrivals, CommonFields, Context, ConversationSource, select
 from epp.lab.traffic.sessions import sessions
 from epp.lab.traffic.traces import Trace, TraceFormat, detect_format
 from epp.lab.traffic.workload import BLOCK_TOKENS, Conversation, Workload
@@ -67,7 +67,7 @@ def load_traffic(
     )
 
 
-def _source(document: object, context: Context) -> Source:
+def _source(document: object, context: Context) -> ConversationSource:
     if not isinstance(document, Mapping):
         raise TrafficError(f"{context.where}: must be a mapping, not {type(document).__name__}")
     given = [name for name in _KINDS if name in document]
@@ -77,7 +77,7 @@ def _source(document: object, context: Context) -> Source:
     return _KINDS[given[0]](document, context)
 
 
-def _generator(document: Mapping[str, Any], context: Context) -> Source:
+def _generator(document: Mapping[str, Any], context: Context) -> ConversationSource:
     where = context.where
     name = document["generator"]
     if name not in GENERATORS:
@@ -95,10 +95,10 @@ def _generator(document: Mapping[str, Any], context: Context) -> Source:
     def make() -> Iterator[Conversation]:
         return sessions(shape, arrivals.times(context), name=context.name, seed=context.seed)
 
-    return select(Source(make, arrivals.concurrency, arrivals.ends), fields, context)
+    return select(ConversationSource(make, arrivals.concurrency, arrivals.ends), fields, context)
 
 
-def _trace(document: Mapping[str, Any], context: Context) -> Source:
+def _trace(document: Mapping[str, Any], context: Context) -> ConversationSource:
     where = context.where
     fields = parse(document, TraceFields, where)
     path = context.folder / fields.trace
@@ -139,11 +139,11 @@ def _trace(document: Mapping[str, Any], context: Context) -> Source:
 
     is_mooncake = trace.format is TraceFormat.MOONCAKE
     blocks = fields.block_tokens if is_mooncake else BLOCK_TOKENS
-    source = Source(make, concurrency, ends=True, block_tokens=blocks)
+    source = ConversationSource(make, concurrency, ends=True, block_tokens=blocks)
     return select(source, fields, context)
 
 
-def _streams(document: Mapping[str, Any], context: Context) -> Source:
+def _streams(document: Mapping[str, Any], context: Context) -> ConversationSource:
     where = context.where
     fields = parse(document, StreamsFields, where)
     if not fields.streams:
@@ -164,11 +164,11 @@ def _streams(document: Mapping[str, Any], context: Context) -> Source:
     def make() -> Iterator[Conversation]:
         return steps.merged([source.conversations() for source in sources])
 
-    merged = Source(make, None, all(source.ends for source in sources))
+    merged = ConversationSource(make, None, all(source.ends for source in sources))
     return select(merged, fields, context)
 
 
-_KINDS: Final[dict[str, Callable[[Mapping[str, Any], Context], Source]]] = {
+_KINDS: Final[dict[str, Callable[[Mapping[str, Any], Context], ConversationSource]]] = {
     "generator": _generator,
     "trace": _trace,
     "streams": _streams,

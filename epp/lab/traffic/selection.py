@@ -34,7 +34,7 @@ class CommonFields(msgspec.Struct, frozen=True, kw_only=True):
     slos: list[dict[str, Any]] | None = None
 
 
-class SloFields(msgspec.Struct, frozen=True, kw_only=True):
+class SloChoice(msgspec.Struct, frozen=True, kw_only=True):
     """One choice of the SLOs that requests ask for."""
 
     weight: float = 1.0
@@ -61,7 +61,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ConversationSource:
     """Conversations with local indexes."""
 
     conversations: Callable[[], Iterator[Conversation]]
@@ -102,7 +102,9 @@ class Arrivals:
         return self.open_loop.times(context.rng("arrivals"))
 
 
-def select(source: Source, fields: CommonFields, context: Context) -> Source:
+def select(
+    source: ConversationSource, fields: CommonFields, context: Context
+) -> ConversationSource:
     """Return the source after the fields have filtered, scaled, ended and labelled it.
 
     Raises:
@@ -170,7 +172,7 @@ def _slo_mix(documents: list[dict[str, Any]], where: str) -> Mix[RequestSlo]:
     choices, weights = [], []
     for number, document in enumerate(documents):
         place = f"{where}[{number}]"
-        fields = parse(document, SloFields, place)
+        fields = parse(document, SloChoice, place)
         limits = (
             None if value is None else seconds(value, f"{place}.{name}")
             for name, value in (("ttft", fields.ttft), ("tpot", fields.tpot))

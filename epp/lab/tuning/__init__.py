@@ -6,16 +6,16 @@ configurations with other values, `rungs` plans successive halving, `search` run
 objective and checks the result on fresh seeds. `recording` makes a scenario of recorded decisions.
 """
 
-from epp.lab.tuning.candidates import Candidate, count_combinations, make_candidates
+from epp.lab.tuning.candidates import ConfigCandidate, count_combinations, make_candidates
 from epp.lab.tuning.default_search import default_parameters
 from epp.lab.tuning.domains import Value
 from epp.lab.tuning.errors import TuningError
-from epp.lab.tuning.objectives import GOODPUT, OBJECTIVES, P90_TTFT, Objective
+from epp.lab.tuning.objectives import GOODPUT, OBJECTIVES, P90_TTFT, TuningObjective
 from epp.lab.tuning.parameters import Parameter, check_distinct, parse_variation
 from epp.lab.tuning.primary_profile import primary_profile
 from epp.lab.tuning.recording import RECORDED, Recording
 from epp.lab.tuning.rungs import Rung, plan_rungs
-from epp.lab.tuning.search import Finalist, Found, Search
+from epp.lab.tuning.search import Finalist, Search, TuningResult
 from epp.lab.tuning.shorter import has_same_requests, may_be_short
 
 __all__ = [
@@ -23,15 +23,15 @@ __all__ = [
     "OBJECTIVES",
     "P90_TTFT",
     "RECORDED",
-    "Candidate",
+    "ConfigCandidate",
     "Finalist",
-    "Found",
-    "Objective",
     "Parameter",
     "Recording",
     "Rung",
     "Search",
     "TuningError",
+    "TuningObjective",
+    "TuningResult",
     "Value",
     "check_distinct",
     "count_combinations",

@@ -19,7 +19,7 @@ _LARGEST_GRID = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ConfigCandidate:
     """A configuration with its values of the varied parameters."""
 
     contender: Contender
@@ -36,7 +36,7 @@ def count_combinations(parameters: Sequence[Parameter]) -> int | None:
 
 def make_candidates(
     config: LoadedConfig, name: str, parameters: Sequence[Parameter], count: int, seed: int
-) -> list[Candidate]:
+) -> list[ConfigCandidate]:
     """Return the configuration itself and up to `count` - 1 others.
 
     If there are more combinations than that, they are drawn so that each parameter alone takes all
@@ -53,7 +53,7 @@ def make_candidates(
         ConfigError: The configuration is invalid.
         TuningError: A value cannot be used; the message says why.
     """
-    base = Candidate(
+    base = ConfigCandidate(
         Contender.of_text(name, config.text, config.directory),
         [each.place.value for each in parameters],  # type: ignore[misc] # scalars, see find_place
     )
@@ -65,7 +65,9 @@ def make_candidates(
             continue
         seen.add(key)
         text = with_values(config.text, parameters, values)
-        found.append(Candidate(Contender.of_text(f"#{len(found)}", text, config.directory), values))
+        found.append(
+            ConfigCandidate(Contender.of_text(f"#{len(found)}", text, config.directory), values)
+        )
     _check(found, parameters)
     return found
 
@@ -90,7 +92,7 @@ def _draws(parameters: Sequence[Parameter], count: int, seed: int) -> list[tuple
     return list(zip(*columns, strict=True))
 
 
-def _check(candidates: Sequence[Candidate], parameters: Sequence[Parameter]) -> None:
+def _check(candidates: Sequence[ConfigCandidate], parameters: Sequence[Parameter]) -> None:
     """Build each configuration once, because a plugin may refuse a value."""
     builder = make_builder()
     for each in candidates:

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from epp.lab.results import Distribution
-from epp.lab.scenarios import Scenario
-from epp.lab.simulation import Run
+from epp.lab.scenarios import LabScenario
+from epp.lab.simulation import FinishedRun
 from epp.lab.tuning.errors import TuningError
 
 
 @dataclass(frozen=True, slots=True)
-class Objective:
+class TuningObjective:
     """A number to make as large or as small as possible."""
 
     name: str
@@ -18,11 +18,11 @@ class Objective:
     label: str
     """Name in sentences."""
     unit: str
-    value: Callable[[Run, Scenario], float | None]
+    value: Callable[[FinishedRun, LabScenario], float | None]
     """The number of a run; None if it has none."""
     higher_is_better: bool
 
-    def check(self, scenario: Scenario) -> None:
+    def check(self, scenario: LabScenario) -> None:
         """Check that the scenario has what the number needs.
 
         Raises:
@@ -35,12 +35,12 @@ class Objective:
             )
 
 
-def _goodput(run: Run, scenario: Scenario) -> float | None:
+def _goodput(run: FinishedRun, scenario: LabScenario) -> float | None:
     del scenario
     return None if run.summary.goodput is None else run.summary.goodput.per_second
 
 
-def _p90_ttft(run: Run, scenario: Scenario) -> float | None:
+def _p90_ttft(run: FinishedRun, scenario: LabScenario) -> float | None:
     """Return the percentile of all requests: leaving out failed ones would reward failing."""
     counted = (each for each in run.records if each.started_at >= scenario.warm_up_seconds)
     times = [
@@ -54,7 +54,7 @@ def _p90_ttft(run: Run, scenario: Scenario) -> float | None:
     return None if distribution is None else distribution.p90
 
 
-GOODPUT = Objective("goodput", "goodput", "requests/s", _goodput, higher_is_better=True)
-P90_TTFT = Objective("p90-ttft", "TTFT p90", "ms", _p90_ttft, higher_is_better=False)
+GOODPUT = TuningObjective("goodput", "goodput", "requests/s", _goodput, higher_is_better=True)
+P90_TTFT = TuningObjective("p90-ttft", "TTFT p90", "ms", _p90_ttft, higher_is_better=False)
 OBJECTIVES = {each.name: each for each in (GOODPUT, P90_TTFT)}
 """Objectives by name."""

@@ -9,14 +9,14 @@ from epp.inputs.yaml_edits import edited
 from epp.inputs.yaml_places import EditError
 from epp.lab.tuning.domains import Domain, Value, parse_domain
 from epp.lab.tuning.errors import TuningError
-from epp.lab.tuning.places import Place, find_place
+from epp.lab.tuning.places import FieldPlace, find_place
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """A field of the configuration that is varied."""
 
-    place: Place
+    place: FieldPlace
     domain: Domain
 
     @property

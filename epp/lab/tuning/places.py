@@ -16,7 +16,7 @@ _MAX_NAMES = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FieldPlace:
     """A field of a configuration."""
 
     members: tuple[str | int, ...]
@@ -37,7 +37,7 @@ class Place:
         return f"{self.owner} {self.members[-1]}" if self.owner else self.path
 
 
-def find_place(document: Mapping[str, Any], path: str) -> Place:
+def find_place(document: Mapping[str, Any], path: str) -> FieldPlace:
     """Return the field that a path names.
 
     A list's item is named by its index, from 0, or by one of its fields: ``[name=q]`` also finds a
@@ -62,7 +62,7 @@ def find_place(document: Mapping[str, Any], path: str) -> Place:
         kind = "a mapping" if isinstance(value, Mapping) else "a list"
         below = join_all(members)
         raise TuningError(f"{path}: is {kind}, not a value; {_existing(below, value)}")
-    return Place(tuple(members), value, owner)
+    return FieldPlace(tuple(members), value, owner)
 
 
 def _steps(path: str) -> list[re.Match[str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from epp.lab.envoy import Mode
 from epp.lab.fleet import EngineConfig
 from epp.lab.results import Distribution
-from epp.lab.scenarios import Scenario
+from epp.lab.scenarios import LabScenario
 from epp.lab.simulation import Contender, VirtualLoop
 from epp.lab.simulation.policies import PolicyRouter
 from epp.lab.simulation.replicas import ONE_REPLICA, ReplicaPlan
@@ -97,7 +97,7 @@ class Recording:
             row.first_byte_seconds for row in self.rows if row.first_byte_seconds is not None
         )
 
-    def scenario(self, engine: EngineConfig, like: Scenario | None) -> Scenario:
+    def scenario(self, engine: EngineConfig, like: LabScenario | None) -> LabScenario:
         """Return a scenario with this traffic.
 
         Args:
@@ -105,7 +105,7 @@ class Recording:
             like: Scenario whose servers, objectives and warm-up to take instead.
         """
         if like is None:
-            return Scenario(
+            return LabScenario(
                 name=self.path.stem,
                 description="recorded decisions",
                 engines=[engine] * self.workers,
@@ -113,7 +113,7 @@ class Recording:
             )
         return like.changed(trace=self.path)
 
-    def check(self, scenario: Scenario) -> None:
+    def check(self, scenario: LabScenario) -> None:
         """Check that a scenario has a server for each recorded endpoint.
 
         Raises:
@@ -144,4 +144,4 @@ class Recording:
             yield f"{missing} of {count} requests were refused: they are sent like the others"
         yield "which prompts share a text: one for each tenant and model, as long as a cache held"
         yield "speed and size of the servers: those of --engine or --scenario"
-        yield "sessions, priorities and other headers: none; clients do not wait for their answers"
+        yield "sessions, priorities and other headers: none; clients do not wait for responses"

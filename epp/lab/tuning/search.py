@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from epp.lab.envoy import Mode
-from epp.lab.results import Comparison, Ratio, Record, Verdict, compare
-from epp.lab.scenarios import Scenario
-from epp.lab.simulation import Contender, Run, RunSettings, run_all, summaries
-from epp.lab.tuning.candidates import Candidate
+from epp.lab.results import Comparison, Ratio, RatioVerdict, Record, compare
+from epp.lab.scenarios import LabScenario
+from epp.lab.simulation import Contender, FinishedRun, RunSettings, run_all, summaries
+from epp.lab.tuning.candidates import ConfigCandidate
 from epp.lab.tuning.errors import TuningError
-from epp.lab.tuning.objectives import Objective
+from epp.lab.tuning.objectives import TuningObjective
 from epp.lab.tuning.rungs import Rung, climb
 from epp.lab.tuning.shorter import shortened
 
@@ -23,7 +23,7 @@ MAX_FINALISTS = 3
 """Maximum number of configurations that are checked beside the base. There always is at least one:
 only a check tells whether there was nothing to gain or nothing was found."""
 
-Progress = Callable[[str, int, int, Run], None]
+Progress = Callable[[str, int, int, FinishedRun], None]
 """Gets the name of a step, the number of runs done and of all in it, and the run that ended."""
 
 
@@ -31,22 +31,22 @@ Progress = Callable[[str, int, int, Run], None]
 class Finalist:
     """One of the best configurations of a search."""
 
-    candidate: Candidate
+    candidate: ConfigCandidate
     searched: Ratio | None
     """The objective as a ratio to the base on the seeds of the search."""
     checked: Ratio | None
     """The same on fresh seeds; None if a value is 0 or missing."""
     median: float | None
     """The objective on fresh seeds."""
-    verdict: Verdict
+    verdict: RatioVerdict
     """Conclusion from `checked`; BETTER without a ratio if the base has 0 on every seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class TuningResult:
     """The outcome of a search."""
 
-    base: Candidate
+    base: ConfigCandidate
     finalists: Sequence[Finalist]
     """The candidates that were better than the base in the search, the best first; if none was,
     only the best of the others."""
@@ -61,15 +61,15 @@ class Found:
     def winner(self) -> Finalist | None:
         """The first one, if it is better than the base beyond the noise."""
         first = self.finalists[0]
-        return first if first.verdict is Verdict.BETTER else None
+        return first if first.verdict is RatioVerdict.BETTER else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
     """Settings of a search; the same settings give the same result."""
 
-    scenario: Scenario
-    objective: Objective
+    scenario: LabScenario
+    objective: TuningObjective
     mode: Mode = Mode.LEAN
     """Which parts of a response the gateway sends to the endpoint picker."""
     seed: int = 1
@@ -80,7 +80,7 @@ class Search:
     """Processes."""
     progress: Progress
 
-    def find(self, candidates: Sequence[Candidate], rungs: Sequence[Rung]) -> Found:
+    def find(self, candidates: Sequence[ConfigCandidate], rungs: Sequence[Rung]) -> TuningResult:
         """Search among candidates, the first of which is the base, and check the best.
 
         Raises:
@@ -94,7 +94,7 @@ class Search:
         base = candidates[0]
         last: dict[str, dict[int, float | None]] = {}
 
-        def score(kept: Sequence[Candidate], rung: Rung) -> list[float]:
+        def score(kept: Sequence[ConfigCandidate], rung: Rung) -> list[float]:
             nonlocal last
             step = f"step {rungs.index(rung) + 1} of {len(rungs)}"
             _, last = self._values(step, kept, self._seeds(0, rung.seeds), rung.length)
@@ -108,7 +108,7 @@ class Search:
         runs, checked = self._values("check", [base, *chosen], fresh, 1.0)
         names = (base.contender.name, chosen[0].contender.name)
         both = [each for each in runs if each.contender.name in names]
-        return Found(
+        return TuningResult(
             base=base,
             finalists=[self._finalist(each, base, searched, checked) for each in chosen],
             comparison=compare(summaries(both)),
@@ -121,15 +121,15 @@ class Search:
         return range(self.seed + first, self.seed + first + count)
 
     def _values(
-        self, step: str, candidates: Sequence[Candidate], seeds: Sequence[int], length: float
-    ) -> tuple[Sequence[Run], dict[str, dict[int, float | None]]]:
+        self, step: str, candidates: Sequence[ConfigCandidate], seeds: Sequence[int], length: float
+    ) -> tuple[Sequence[FinishedRun], dict[str, dict[int, float | None]]]:
         """Run, and return the objective by the candidate's name and by seed."""
         scenario = shortened(self.scenario, length, seed=self.seed)
         contenders = [each.contender for each in candidates]
         values: dict[str, dict[int, float | None]] = {each.name: {} for each in contenders}
         total, done = len(contenders) * len(seeds), 0
 
-        def finished(run: Run) -> None:
+        def finished(run: FinishedRun) -> None:
             nonlocal done
             done += 1
             self.progress(step, done, total, run)
@@ -153,14 +153,14 @@ class Search:
 
     def _finalist(
         self,
-        candidate: Candidate,
-        base: Candidate,
+        candidate: ConfigCandidate,
+        base: ConfigCandidate,
         searched: dict[str, dict[int, float | None]],
         checked: dict[str, dict[int, float | None]],
     ) -> Finalist:
         ratio = _ratio(candidate.contender, base.contender, checked)
         own = [value for value in checked[candidate.contender.name].values() if value is not None]
-        verdict = Verdict.NO_VALUE
+        verdict = RatioVerdict.NO_VALUE
         if ratio is not None:
             verdict = ratio.verdict(higher_is_better=self.objective.higher_is_better)
         elif (
@@ -168,7 +168,7 @@ class Search:
             and all(own)
             and all(value == 0 for value in checked[base.contender.name].values())
         ):
-            verdict = Verdict.BETTER
+            verdict = RatioVerdict.BETTER
         return Finalist(
             candidate,
             searched=_ratio(candidate.contender, base.contender, searched),

@@ -3,18 +3,18 @@
 from dataclasses import replace
 from itertools import islice
 
-from epp.lab.scenarios import Scenario
+from epp.lab.scenarios import LabScenario
 
 _COMPARED = 50
 """Requests by which seeds are compared."""
 
 
-def may_be_short(scenario: Scenario) -> bool:
+def may_be_short(scenario: LabScenario) -> bool:
     """Return whether a part of a run is representative: not with faults or stages of traffic."""
     return not scenario.faults.faults and not _has_stages(scenario.traffic)
 
 
-def shortened(scenario: Scenario, length: float, *, seed: int) -> Scenario:
+def shortened(scenario: LabScenario, length: float, *, seed: int) -> LabScenario:
     """Return a scenario whose counted part is a fraction of the whole; the warm-up stays.
 
     Args:
@@ -39,7 +39,7 @@ def shortened(scenario: Scenario, length: float, *, seed: int) -> Scenario:
     return replace(scenario, traffic=traffic)
 
 
-def has_same_requests(scenario: Scenario, seed: int) -> bool:
+def has_same_requests(scenario: LabScenario, seed: int) -> bool:
     """Return whether the requests of all seeds are the same, as in a trace."""
     one, other = (list(islice(scenario.workload(each), _COMPARED)) for each in (seed, seed + 1))
     return one == other

@@ -307,7 +307,7 @@ class GrpcSession(StreamOwner):
         self._throttle.release(stream)
 
     def too_long(self, stream: GrpcStream, message_bytes: int) -> None:
-        self._counters.answers_refused += 1
+        self._counters.responses_refused += 1
         limit = self.max_sent_message_bytes
         self._give_up(stream, f"a response of {message_bytes} bytes exceeds the limit of {limit}")
 

@@ -50,7 +50,7 @@ Counters of responses that report their usage, without those with a prefill else
 at the endpoint according to the index) and ``prefix_indexer_observed_tokens_total`` (cached
 according to the endpoint).
 
-Reads:  ``TOKENIZED_PROMPT``; ``PREFILL_PROFILE``; ``ANSWER_USAGE``; ``cache_block_size``,
+Reads:  ``TOKENIZED_PROMPT``; ``PREFILL_PROFILE``; ``RESPONSE_USAGE``; ``cache_block_size``,
 ``cache_blocks``, ``prompt_tokens`` and ``prompts`` of ``endpoint.metrics``.
 Writes: ``PREFIX_MATCHES``; an instance with a name other than its type writes its own key instead,
         for plugins that name it in ``prefixMatchInfoProducerName``.
@@ -70,7 +70,7 @@ from epp.data_layer.plugins import EndpointListener
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
 from epp.replication.plugins import FactSharer, replica_key
 from epp.request_control.plugins import (
-    ANSWER_USAGE,
+    RESPONSE_USAGE,
     DataProducer,
     EndCause,
     ResponseComplete,
@@ -92,7 +92,7 @@ from epp_plugins.data_producers.prefix_facts import (
 )
 from epp_plugins.data_producers.prefix_index import DEFAULT_MAX_BYTES, PrefixIndex
 from epp_plugins.data_producers.prefix_predictions import PrefixPredictions
-from epp_plugins.data_producers.prefix_record import PrefixRecord
+from epp_plugins.data_producers.prefix_record import EndpointPrefixes
 from epp_plugins.state_keys import (
     DEFAULT_PREFILL_PROFILE,
     PREFILL_PROFILE,
@@ -167,7 +167,7 @@ class ApproxPrefixCacheProducer(
         self._matches = prefix_matches_of(name)
         # Set per instance, unlike the keys of most plugins: it depends on its name.
         self.writes: tuple[StateKey[Any], ...] = (self._matches,)  # type: ignore[misc]
-        self._record = PrefixRecord(
+        self._record = EndpointPrefixes(
             self.index,
             StateKey(f"hashed-prompt/{name}"),
             block_size=tokens,
@@ -222,14 +222,14 @@ class ApproxPrefixCacheProducer(
         if prefill is not None and prefill.endpoints:
             endpoint = prefill.endpoints[0].endpoint
             if endpoint is not primary:
-                self._enter(endpoint, request, state, serves_answer=False)
+                self._enter(endpoint, request, state, serves_response=False)
                 state.write(self._prefilled_by, endpoint)
 
     def response_complete(
         self, request: LLMRequest, served_by: Endpoint, cause: EndCause, state: CycleState
     ) -> None:
         self._record.ended(state)
-        usage = state.read(ANSWER_USAGE)
+        usage = state.read(RESPONSE_USAGE)
         if usage is None or usage.prompt_tokens <= 0:
             return
         matches = state.read(self._matches)
@@ -255,7 +255,7 @@ class ApproxPrefixCacheProducer(
         self._by_key.pop(self._keys.pop(endpoint.name, 0), None)
         self._record.drop(endpoint.name)
 
-    def start_telling(self) -> None:
+    def start_sharing(self) -> None:
         self._facts = PrefixFacts()
 
     def new_facts(self, max_bytes: int) -> bytes:
@@ -282,7 +282,7 @@ class ApproxPrefixCacheProducer(
 
     def _parts(self, max_bytes: int) -> Iterator[bytes]:
         sizes = self._record.sizes()
-        most = self.max_told_bytes // BYTES_PER_HASH // max(1, len(sizes))
+        most = self.max_all_facts_bytes // BYTES_PER_HASH // max(1, len(sizes))
         for name, size in tuple(sizes.items()):
             if (key := self._keys.get(name)) is None:
                 continue
@@ -303,9 +303,9 @@ class ApproxPrefixCacheProducer(
         request: LLMRequest,
         state: CycleState,
         *,
-        serves_answer: bool = True,
+        serves_response: bool = True,
     ) -> None:
-        entered = self._record.enter(endpoint, request, state, serves_answer=serves_answer)
+        entered = self._record.enter(endpoint, request, state, serves_response=serves_response)
         if entered is None or self._facts is None:
             return
         if (key := self._keys.get(endpoint.name)) is not None:

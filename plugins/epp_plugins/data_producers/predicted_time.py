@@ -237,7 +237,7 @@ class PredictedTimeProducer(
             tracked,
             forecast,
             now,
-            serves_answer=endpoint is result.endpoints[0].endpoint,
+            serves_response=endpoint is result.endpoints[0].endpoint,
         )
         state.write(self._sent, sent)
         self.model.learner.held(forecast.held_seconds)

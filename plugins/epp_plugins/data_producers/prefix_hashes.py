@@ -5,9 +5,10 @@ from typing import Any, Final
 
 from xxhash import xxh3_64_intdigest
 
+_IS_COMPILED: Final = not __file__.endswith(".py")
 LONG_PROMPT_BYTES: Final = 4096
-"""From this length on, blocks are cut in C: 158 us instead of 207 for 400 KB, but 1.0 instead of
-0.5 for 500 bytes."""
+"""From this length on, blocks are cut in C unless compiled: 158 us instead of 207 for 400 KB, but
+1.0 instead of 0.5 for 500 bytes."""
 
 
 def seed_of(model: str, cache_salt: str) -> int:
@@ -26,12 +27,13 @@ def hash_blocks(data: bytes, block_bytes: int, seed: int) -> list[int]:
     hashes: list[Any] = []
     last: Any = seed
     digest: Any = xxh3_64_intdigest
-    whole = 0
-    if len(data) >= LONG_PROMPT_BYTES:
-        whole = len(data) - len(data) % block_bytes
-        blocks = iter_unpack(f"{block_bytes}s", memoryview(data)[:whole])
+    start, size = 0, len(data)
+    if size >= LONG_PROMPT_BYTES and not _IS_COMPILED:
+        start = size - size % block_bytes
+        blocks = iter_unpack(f"{block_bytes}s", memoryview(data)[:start])
         hashes = [last := digest(block, last) for (block,) in blocks]
-    for start in range(whole, len(data), block_bytes):
+    while start < size:  # no range(): compiled, one with a step is an object
         last = digest(data[start : start + block_bytes], last)
         hashes.append(last)
+        start += block_bytes
     return hashes

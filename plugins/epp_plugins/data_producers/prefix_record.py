@@ -20,7 +20,7 @@ _NO_MARGIN: Final = 1.0
 """Margin of an index that evicts the same prompts as the server."""
 
 
-class PrefixRecord:
+class EndpointPrefixes:
     """The index of one producer, with the block size and the capacity of each endpoint.
 
     Args:
@@ -103,7 +103,7 @@ class PrefixRecord:
         request: LLMRequest,
         state: CycleState,
         *,
-        serves_answer: bool = True,
+        serves_response: bool = True,
     ) -> tuple[int, Sequence[int]] | None:
         """Record that the prompt was sent to ``endpoint``.
 
@@ -111,7 +111,7 @@ class PrefixRecord:
             endpoint: The endpoint.
             request: Has the prompt.
             state: State of the request.
-            serves_answer: Whether the endpoint keeps the prompt until the end of the request.
+            serves_response: Whether the endpoint keeps the prompt until the end of the request.
 
         Returns:
             The block size and the hashes; None if nothing was hashed, or there is no prompt.
@@ -123,7 +123,7 @@ class PrefixRecord:
         if not hashes:
             return None
         capacity = self._capacity_for(endpoint, hashes, size)
-        if self._in_use is None or not serves_answer:
+        if self._in_use is None or not serves_response:
             self.index.add(endpoint.name, hashes, capacity)
         else:
             self.ended(state)  # of an earlier choice

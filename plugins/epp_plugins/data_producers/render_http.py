@@ -34,12 +34,12 @@ class _Features(msgspec.Struct, gc=False):
     mm_placeholders: dict[str, list[_Place]] | None = None
 
 
-class _Answer(msgspec.Struct, gc=False):
+class _Response(msgspec.Struct, gc=False):
     token_ids: Annotated[list[_TokenId], msgspec.Meta(min_length=1, max_length=MAX_IDS)]
     features: _Features | None = None
 
 
-_decode_answer = msgspec.json.Decoder(_Answer | list[_Answer]).decode
+_decode_response = msgspec.json.Decoder(_Response | list[_Response]).decode
 
 
 class HttpRenderer:
@@ -57,16 +57,16 @@ class HttpRenderer:
         self._callers: dict[bool, HttpCaller] = {}
 
     async def ask(
-        self, question: Question, *, has_media: bool, max_answer_bytes: int
+        self, question: Question, *, has_media: bool, max_response_bytes: int
     ) -> list[Rendered]:
         """Return the tokens of each prompt of ``question``."""
-        answer = await self._caller(has_media).post(
+        response = await self._caller(has_media).post(
             self._parts.path + question.path,
             await question.body(),
-            max_answer_bytes=max_answer_bytes,
+            max_response_bytes=max_response_bytes,
         )
         try:
-            found = _decode_answer(answer)
+            found = _decode_response(response)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RenderError("junk", f"the response is invalid: {error}") from None
         return [_rendered(each) for each in (found if isinstance(found, list) else [found])]
@@ -90,11 +90,11 @@ class HttpRenderer:
         return caller
 
 
-def _rendered(answer: _Answer) -> Rendered:
-    features = answer.features or _Features()
+def _rendered(response: _Response) -> Rendered:
+    features = response.features or _Features()
     places: Mapping[str, list[_Place]] = features.mm_placeholders or {}
     return Rendered(
-        answer.token_ids,
+        response.token_ids,
         features.mm_hashes or {},
         {name: [(each.offset, each.length) for each in found] for name, found in places.items()},
     )

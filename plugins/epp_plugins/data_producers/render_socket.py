@@ -27,8 +27,8 @@ from epp_plugins.data_producers.render_bodies import (
     UnreadableRequestError,
 )
 from epp_plugins.data_producers.rendering import (
-    MAX_ANSWER_BYTES,
     MAX_CALLS,
+    MAX_RESPONSE_BYTES,
     MAX_WAITING,
     Rendered,
     RenderError,
@@ -86,25 +86,25 @@ class SocketRenderer:
         self._caller: GrpcCaller | None = None
 
     async def ask(
-        self, question: Question, *, has_media: bool, max_answer_bytes: int
+        self, question: Question, *, has_media: bool, max_response_bytes: int
     ) -> list[Rendered]:
         """Return the tokens of each prompt of ``question``."""
         body = await question.body()
         try:
             if question.path == COMPLETION_PATH:
-                return await self._completed(_decode_completion(body), max_answer_bytes)
+                return await self._completed(_decode_completion(body), max_response_bytes)
             chat = _chat_request(_decode_chat(body))
         except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
             raise UnreadableRequestError(f"{type(error).__name__}: {error}") from None
-        answer = RenderChatCompletionResponse()
-        await self._call("RenderChatCompletion", chat, answer, max_answer_bytes)
-        features = answer.features
+        response = RenderChatCompletionResponse()
+        await self._call("RenderChatCompletion", chat, response, max_response_bytes)
+        features = response.features
         hashes = {name: list(each.values) for name, each in features.mm_hashes.items()}
         places = {
             name: [(place.offset, place.length) for place in each.ranges]
             for name, each in features.mm_placeholders.items()
         }
-        return [Rendered(answer.token_ids, hashes, places)]
+        return [Rendered(response.token_ids, hashes, places)]
 
     def close(self) -> None:
         """Close the connection."""
@@ -112,46 +112,46 @@ class SocketRenderer:
         if caller is not None:
             caller.close()
 
-    async def _completed(self, asked: _Completion, max_answer_bytes: int) -> list[Rendered]:
+    async def _completed(self, asked: _Completion, max_response_bytes: int) -> list[Rendered]:
         prompts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
         if len(prompts) > _MAX_PROMPTS:
             text = f"the request has {len(prompts)} prompts, the maximum is {_MAX_PROMPTS}"
             raise UnreadableRequestError(text)
         found: list[Rendered] = []
         for prompt in prompts:
-            answer = RenderCompletionResponse()
+            response = RenderCompletionResponse()
             request = RenderCompletionRequest(model_name=asked.model, prompt=prompt)
-            await self._call("RenderCompletion", request, answer, max_answer_bytes)
-            found.append(Rendered(answer.token_ids, {}, {}))
+            await self._call("RenderCompletion", request, response, max_response_bytes)
+            found.append(Rendered(response.token_ids, {}, {}))
         return found
 
     async def _call(
         self,
         method: str,
         request: RenderChatCompletionRequest | RenderCompletionRequest,
-        answer: RenderChatCompletionResponse | RenderCompletionResponse,
-        max_answer_bytes: int,
+        response: RenderChatCompletionResponse | RenderCompletionResponse,
+        max_response_bytes: int,
     ) -> None:
-        """Fill ``answer``."""
+        """Fill ``response``."""
         if self._caller is None:
             self._caller = self._open_grpc_caller(
                 self.where,
                 max_calls=MAX_CALLS,
                 max_waiting=MAX_WAITING,
-                max_answer_bytes=MAX_ANSWER_BYTES,
+                max_response_bytes=MAX_RESPONSE_BYTES,
             )
         raw = await self._caller.call(_SERVICE + method, request.SerializeToString())
-        if len(raw) > max_answer_bytes:
-            text = f"the response has {len(raw)} bytes, the maximum is {max_answer_bytes}"
+        if len(raw) > max_response_bytes:
+            text = f"the response has {len(raw)} bytes, the maximum is {max_response_bytes}"
             raise RenderError("too-large", text)
         try:
-            answer.ParseFromString(raw)
+            response.ParseFromString(raw)
         except DecodeError:
             raise RenderError("junk", "the response is not a message of the service") from None
-        if not answer.success:
+        if not response.success:
             # The service's message may quote the prompt.
             raise RenderError("refused", "the renderer refused the request", is_outage=False)
-        if not answer.token_ids:
+        if not response.token_ids:
             raise RenderError("junk", "the response has no token ids")
 
 

@@ -39,10 +39,10 @@ FAILURES_IN_A_ROW: Final = 5
 RETRY_SECONDS: Final = 1.0
 """Time between two probes of a renderer that is down."""
 _LOG_SECONDS: Final = 10.0
-_LEAST_ANSWER_BYTES: Final = 1024 * 1024
-_ANSWER_BYTES_PER_BYTE: Final = 16
+_LEAST_RESPONSE_BYTES: Final = 1024 * 1024
+_RESPONSE_BYTES_PER_BYTE: Final = 16
 """A byte of a prompt is at most one token, and an id has up to ten digits."""
-MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
+MAX_RESPONSE_BYTES: Final = 32 * 1024 * 1024
 """Maximum length of a response."""
 _CLIENT_ERRORS: Final = range(400, 500)
 _NOT_THE_CLIENTS: Final = (401, 403, 404, 405, 408, 429)
@@ -84,7 +84,7 @@ class Backend(Protocol):
     """The renderer's address, for messages."""
 
     async def ask(
-        self, question: Question, *, has_media: bool, max_answer_bytes: int
+        self, question: Question, *, has_media: bool, max_response_bytes: int
     ) -> Sequence[Rendered]:
         """Return the tokens of each prompt of ``question``.
 
@@ -183,7 +183,7 @@ class Renderer:
                 rendered = await self._backend.ask(
                     question,
                     has_media=has_media,
-                    max_answer_bytes=_most_answer_bytes(size, has_media),
+                    max_response_bytes=_most_response_bytes(size, has_media),
                 )
             return _tokenized(rendered)
         except TimeoutError:
@@ -221,11 +221,11 @@ class Renderer:
             )
 
 
-def _most_answer_bytes(prompt_bytes: int, has_media: bool) -> int:
+def _most_response_bytes(prompt_bytes: int, has_media: bool) -> int:
     if has_media:
-        return MAX_ANSWER_BYTES
-    expected = _LEAST_ANSWER_BYTES + _ANSWER_BYTES_PER_BYTE * prompt_bytes
-    return min(expected, MAX_ANSWER_BYTES)
+        return MAX_RESPONSE_BYTES
+    expected = _LEAST_RESPONSE_BYTES + _RESPONSE_BYTES_PER_BYTE * prompt_bytes
+    return min(expected, MAX_RESPONSE_BYTES)
 
 
 def _tokenized(rendered: Sequence[Rendered]) -> TokenizedPrompt:

@@ -67,12 +67,12 @@ from epp.data_layer.plugins import (
 from epp_plugins.data_sources.dns_params import DnsName, Params
 
 if TYPE_CHECKING:  # the module imports dnspython, which is optional and takes 0.1 s to import
-    from epp_plugins.data_sources.dns_lookup import Found
+    from epp_plugins.data_sources.dns_lookup import LookupResult
 
 _log = structlog.get_logger(__name__)
 
 
-LookUp = Callable[[DnsName], Awaitable["Found"]]
+LookUp = Callable[[DnsName], Awaitable["LookupResult"]]
 """Looks a name up; raises any exception on failure."""
 
 _DUMPED_NAMES: Final = 50
@@ -176,10 +176,10 @@ class DnsDiscovery(EndpointDiscovery):
         else:
             self._reported, self._conflict = wanted, None
 
-    async def _look_up_in_thread(self, name: DnsName) -> "Found":
+    async def _look_up_in_thread(self, name: DnsName) -> "LookupResult":
         params = self.params
 
-        def look_up() -> "Found":
+        def look_up() -> "LookupResult":
             from epp_plugins.data_sources import dns_lookup  # noqa: PLC0415 - see above
 
             return dns_lookup.look_up(
@@ -233,7 +233,7 @@ class _FollowedName:
         )
         self._failures += 1
 
-    def take(self, found: "Found", now: float) -> None:
+    def take(self, found: "LookupResult", now: float) -> None:
         """Record the response of a lookup."""
         if self._failures:
             self._failures = 0
@@ -269,12 +269,12 @@ class _FollowedName:
         return min(max(seconds, params.min_refresh_seconds), params.max_refresh_seconds)
 
 
-async def _in_daemon_thread(call: "Callable[[], Found]", name: str) -> "Found":
+async def _in_daemon_thread(call: "Callable[[], LookupResult]", name: str) -> "LookupResult":
     """Run ``call`` in a daemon thread of its own, which does not prevent the process from exiting.
 
     A lookup without a response takes 8 s: in the default thread pool it would delay others.
     """
-    future: concurrent.futures.Future[Found] = concurrent.futures.Future()
+    future: concurrent.futures.Future[LookupResult] = concurrent.futures.Future()
     future.set_running_or_notify_cancel()  # a cancelled caller leaves the result unread
 
     def run() -> None:

@@ -36,7 +36,7 @@ _TYPES: Final = {"IPv4": dns.rdatatype.A, "IPv6": dns.rdatatype.AAAA}
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LookupResult:
     """The result of one lookup."""
 
     addresses: tuple[str, ...]
@@ -54,7 +54,7 @@ def look_up(
     ip_families: Sequence[str] = ("IPv4", "IPv6"),
     nameservers: Sequence[tuple[str, int]] = (),
     resolv_conf: Path = Path("/etc/resolv.conf"),
-) -> Found:
+) -> LookupResult:
     """Look up the addresses of a name.
 
     Args:
@@ -73,7 +73,7 @@ def look_up(
     else:
         found = sorted(lookup.servers(hostname))
     addresses = tuple(join_address(host, port) for host, port in found)
-    return Found(addresses, lookup.ttl_seconds, "" if addresses else lookup.why_empty)
+    return LookupResult(addresses, lookup.ttl_seconds, "" if addresses else lookup.why_empty)
 
 
 def _resolver(nameservers: Sequence[tuple[str, int]], resolv_conf: Path) -> dns.resolver.Resolver:

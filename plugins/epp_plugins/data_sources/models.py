@@ -39,11 +39,11 @@ MODELS = AttributeKey[tuple[ModelRecord, ...]]("/v1/models/models-data-extractor
 """Attribute of an extractor with the default name."""
 
 
-class _Answer(msgspec.Struct):
+class _Response(msgspec.Struct):
     data: tuple[ModelRecord, ...]
 
 
-_DECODER = msgspec.json.Decoder(_Answer)
+_DECODER = msgspec.json.Decoder(_Response)
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

@@ -122,7 +122,7 @@ class OrcaLoadMetricsReader(PreRequest, ResponseHeader):
                 given = params.custom_metrics[place].attribute_key
                 raise ValueError(f"customMetrics[{place}].attributeKey: {given!r} is there twice")
         self._report_load = report_load
-        self._told = AttributeKey[bool](f"orca-report-ignored/{name}")
+        self._logged = AttributeKey[bool](f"orca-report-ignored/{name}")
         """Set on endpoints for which an ignored report was logged."""
         self._reports = metrics.counter(
             self,
@@ -146,7 +146,7 @@ class OrcaLoadMetricsReader(PreRequest, ResponseHeader):
             self._apply(metrics, served_by, is_streamed=request.stream)
         except ReportError as error:
             self._reports.inc(error.outcome)
-            self._tell(served_by, error)
+            self._log_ignored(served_by, error)
         else:
             self._reports.inc("used")
         if FORMAT_HEADER not in request.headers:
@@ -177,11 +177,11 @@ class OrcaLoadMetricsReader(PreRequest, ResponseHeader):
         if not is_used:
             raise ReportError("no-metric", "it has none of the configured metrics")
 
-    def _tell(self, endpoint: Endpoint, error: ReportError) -> None:
+    def _log_ignored(self, endpoint: Endpoint, error: ReportError) -> None:
         """Log the first ignored report of an endpoint."""
-        if endpoint.attribute(self._told):
+        if endpoint.attribute(self._logged):
             return
-        endpoint.attributes[self._told] = True
+        endpoint.attributes[self._logged] = True
         _log.warning(
             "load report ignored", endpoint=endpoint.name, plugin=self.name, error=str(error)
         )

@@ -39,7 +39,7 @@ import msgspec
 from epp.scheduling import CompositeFilter, CycleState, Endpoint, Filter, FilterRun, LLMRequest
 
 
-class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class DecisionNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """One node of the tree with its successors."""
 
     filter: str | None = None
@@ -48,11 +48,11 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
     """Lowest priority with which the node succeeds."""
     drop: bool = False
     """Refuse the request."""
-    next: "Node | None" = None
+    next: "DecisionNode | None" = None
     """Next node in both cases."""
-    next_on_success: "Node | None" = None
+    next_on_success: "DecisionNode | None" = None
     """Next node if an endpoint passed; it gets the endpoints that passed."""
-    next_on_failure: "Node | None" = None
+    next_on_failure: "DecisionNode | None" = None
     """Next node if no endpoint passed; it gets the endpoints that this node was given."""
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
             raise ValueError("priorityAtLeast needs nextOnSuccess or nextOnFailure to tell apart")
 
 
-class Params(Node, frozen=True):
+class Params(DecisionNode, frozen=True):
     """Parameters of ``decision-tree-filter``: the root of the tree."""
 
 
@@ -145,8 +145,8 @@ def _reason(before: _Step | None, request: LLMRequest) -> str:
     return f"after {before.filter.name!r} no other way is left"
 
 
-def _step_of(node: Node, refer: Refer) -> _Step:
-    def following(special: Node | None) -> _Step | None:
+def _step_of(node: DecisionNode, refer: Refer) -> _Step:
+    def following(special: DecisionNode | None) -> _Step | None:
         chosen = special or node.next
         return None if chosen is None else _step_of(chosen, refer)
 

@@ -45,7 +45,7 @@ import msgspec
 from epp.flow_control.plugins import FairnessPolicy, Flow, QueuedRequest
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
 from epp.replication.plugins import CrossReplicaContributor
-from epp.request_control.plugins import ANSWER_USAGE, EndCause, PreRequest, ResponseComplete
+from epp.request_control.plugins import RESPONSE_USAGE, EndCause, PreRequest, ResponseComplete
 from epp.scheduling import CycleState, Endpoint, LLMRequest, SchedulingResult
 from epp_plugins.flow_control.programs import MAX_PROGRAMS, Program, Programs, left_after
 from epp_plugins.flow_control.shared_use import SharedUse
@@ -246,7 +246,7 @@ def _norms(values: Sequence[float], least: float, most: float, weight: float) ->
 
 
 def _tokens(request: LLMRequest, cause: EndCause, state: CycleState) -> float:
-    usage = state.read(ANSWER_USAGE)
+    usage = state.read(RESPONSE_USAGE)
     if usage is not None:
         prompt, completion = usage.prompt_tokens, usage.completion_tokens
     elif cause in {EndCause.REFUSED, EndCause.EVICTED}:

@@ -46,7 +46,7 @@ that they send in that time. They do not know of each other's waiting requests, 
 of a ``capacity`` depend. Tenants are matched by their names, and should have the same settings in
 all replicas. Each replica reports the 2000 most recently active tenants.
 
-Reads:  ``TOKENIZED_PROMPT`` if a producer writes it; ``ANSWER_USAGE``.
+Reads:  ``TOKENIZED_PROMPT`` if a producer writes it; ``RESPONSE_USAGE``.
 Example::
 
     plugins:
@@ -71,7 +71,7 @@ import msgspec
 
 from epp.flow_control.plugins import FairnessPolicy, Flow, Share
 from epp.replication.plugins import CrossReplicaContributor
-from epp.request_control.plugins import ANSWER_USAGE, EndCause, PreRequest, ResponseComplete
+from epp.request_control.plugins import RESPONSE_USAGE, EndCause, PreRequest, ResponseComplete
 from epp.scheduling import CycleState, Endpoint, LLMRequest, SchedulingResult, StateKey
 from epp_plugins.fair_shares import ROUNDING, divide
 from epp_plugins.flow_control.shared_use import Change, SharedUse
@@ -359,7 +359,7 @@ class ProportionFairnessPolicy(
         state.forget(self._sent)
         now = self._clock()
         queue, got = sent.queue, sent.charged
-        usage = state.read(ANSWER_USAGE)
+        usage = state.read(RESPONSE_USAGE)
         if usage is not None:
             got = usage.prompt_tokens + usage.completion_tokens
             for each in (queue, self._pool):

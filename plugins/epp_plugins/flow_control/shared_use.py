@@ -18,7 +18,7 @@ import msgspec
 
 from epp_plugins.flow_control.programs import left_after
 
-MAX_TOLD: Final = 2000
+MAX_REPORTED: Final = 2000
 """Maximum tenants that an endpoint picker reports: the most recently active ones."""
 MAX_NAME_BYTES: Final = 256
 """Tenants with a longer fairness id are not reported."""
@@ -26,7 +26,7 @@ _MAX_GONE: Final = 64
 """Maximum parts kept of endpoint pickers that have gone."""
 _WHOLE_TOKEN: Final = 1.0
 """Smaller differences are due to rounding."""
-_TOLD_AGAIN_SECONDS: Final = 1.0
+_REPORT_SECONDS: Final = 1.0
 """Age after which a part is encoded again if only the decay has changed it."""
 
 
@@ -97,8 +97,8 @@ class SharedUse:
         self._own: OrderedDict[str, _Account] = OrderedDict()
         """Accounts by fairness id, from the least to the most recently active."""
         self._parts: dict[str, _Part] = {}
-        self._told = b""
-        self._told_at = 0.0
+        self._report = b""
+        self._reported_at = 0.0
         self._has_news = True
 
     # --- own requests -----------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class SharedUse:
         account = self._own.get(fairness_id)
         if account is None:
             account = self._own[fairness_id] = _Account()
-            if len(self._own) > MAX_TOLD:
+            if len(self._own) > MAX_REPORTED:
                 self._own.popitem(last=False)
         else:
             self._own.move_to_end(fairness_id)
@@ -153,10 +153,10 @@ class SharedUse:
 
     def encoded(self, now: float) -> bytes:
         """Return the report on this endpoint picker's tenants for the others."""
-        if self._has_news or now - self._told_at >= _TOLD_AGAIN_SECONDS:
-            self._has_news, self._told_at = False, now
-            self._told = _encode(_Message(self._epoch, dict(self._uses(now))))
-        return self._told
+        if self._has_news or now - self._reported_at >= _REPORT_SECONDS:
+            self._has_news, self._reported_at = False, now
+            self._report = _encode(_Message(self._epoch, dict(self._uses(now))))
+        return self._report
 
     def _uses(self, now: float) -> Iterator[tuple[str, Use]]:
         for name, each in tuple(self._own.items()):
@@ -178,7 +178,7 @@ class SharedUse:
         message = _decode(encoded)
         uses = {
             name: Use(*(max(0, number) for number in use))
-            for name, use in tuple(message.uses.items())[:MAX_TOLD]
+            for name, use in tuple(message.uses.items())[:MAX_REPORTED]
             if len(name.encode()) <= MAX_NAME_BYTES
         }
         before = self._parts.pop(picker, None)
@@ -210,7 +210,7 @@ class SharedUse:
         for name in {**counts, **uses}:
             old, new = counts.get(name, _NOTHING), uses.get(name, _NOTHING)
             received = new.received - tokens_known.get(name, _NOTHING).received * left
-            if name not in uses and len(uses) == MAX_TOLD:
+            if name not in uses and len(uses) == MAX_REPORTED:
                 received = 0.0  # missing because the report is full, not because it received less
             if abs(received) <= _WHOLE_TOKEN:
                 received = 0.0

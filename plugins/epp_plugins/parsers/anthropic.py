@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from epp.parsing.plugins import AnswerReader, HttpCall, Parser, Usage
+from epp.parsing.plugins import HttpCall, Parser, ResponseReader, Usage
 from epp.scheduling import LLMRequest
 from epp_plugins.parsers.json_bodies import (
     ABSENT,
@@ -82,10 +82,12 @@ class AnthropicParser(Parser):
     def rewrite(self, request: LLMRequest, body: bytes, model: str) -> bytes | None:
         return with_model(body, model)
 
-    def answer_reader(self, request: LLMRequest, headers: Mapping[str, str]) -> AnswerReader | None:
+    def response_reader(
+        self, request: LLMRequest, headers: Mapping[str, str]
+    ) -> ResponseReader | None:
         if request.path.partition("?")[0].endswith(_COUNT_TOKENS) or not readable(headers):
             return None
-        return _Answer(of_events="event-stream" in headers.get("content-type", "").lower())
+        return _Response(of_events="event-stream" in headers.get("content-type", "").lower())
 
 
 class _Counts(msgspec.Struct):
@@ -98,7 +100,7 @@ class _Counts(msgspec.Struct):
 _decode_counts = msgspec.json.Decoder(_Counts).decode
 
 
-class _Answer(UsageScan):
+class _Response(UsageScan):
     __slots__ = ("_of_events",)
 
     def __init__(self, *, of_events: bool) -> None:

@@ -25,7 +25,7 @@ def message_of(body: bytes) -> bytes | None:
     return None if body[0] else body[_HEAD:end]
 
 
-class Frames:
+class GrpcFrames:
     """Finds the messages in a body that arrives in arbitrary pieces."""
 
     __slots__ = ("_held", "_skipped")

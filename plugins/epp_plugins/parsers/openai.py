@@ -36,7 +36,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from epp.parsing.plugins import AnswerReader, HttpCall, Parser
+from epp.parsing.plugins import HttpCall, Parser, ResponseReader
 from epp.scheduling import LLMRequest
 from epp_plugins.parsers.json_bodies import (
     ABSENT,
@@ -50,7 +50,7 @@ from epp_plugins.parsers.json_bodies import (
     tools_of,
 )
 from epp_plugins.parsers.model_names import with_model
-from epp_plugins.parsers.usage import OpenAiAnswer, readable
+from epp_plugins.parsers.usage import OpenAiResponse, readable
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -170,8 +170,10 @@ class OpenAiParser(Parser):
             return None
         return with_model(body, model)
 
-    def answer_reader(self, request: LLMRequest, headers: Mapping[str, str]) -> AnswerReader | None:
-        return OpenAiAnswer() if readable(headers) else None
+    def response_reader(
+        self, request: LLMRequest, headers: Mapping[str, str]
+    ) -> ResponseReader | None:
+        return OpenAiResponse() if readable(headers) else None
 
 
 def _members(values: tuple[msgspec.Raw, ...]) -> bytes:

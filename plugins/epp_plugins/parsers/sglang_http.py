@@ -28,7 +28,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from epp.parsing.plugins import AnswerReader, HttpCall, ParseError, Parser, Usage
+from epp.parsing.plugins import HttpCall, ParseError, Parser, ResponseReader, Usage
 from epp.scheduling import LLMRequest
 from epp_plugins.parsers.json_bodies import ABSENT, Body, decoded, optional, request_of
 from epp_plugins.parsers.sampling import max_tokens_of
@@ -79,8 +79,10 @@ class SglangHttpParser(Parser):
             model="",
         )
 
-    def answer_reader(self, request: LLMRequest, headers: Mapping[str, str]) -> AnswerReader | None:
-        return _Answer() if readable(headers) else None
+    def response_reader(
+        self, request: LLMRequest, headers: Mapping[str, str]
+    ) -> ResponseReader | None:
+        return _Response() if readable(headers) else None
 
 
 _KEY: Final = b'"meta_info"'
@@ -88,7 +90,7 @@ _MAX_KEPT_BYTES: Final = 64 * 1024
 _decode_leading = json.JSONDecoder().raw_decode
 
 
-class _Answer:
+class _Response:
     """Keeps the text after the last ``meta_info``: each event of a stream has a longer one."""
 
     __slots__ = ("_kept", "_tail")

@@ -137,7 +137,7 @@ class _Counts(msgspec.Struct):
 _decode_counts = msgspec.json.Decoder(_Counts).decode
 
 
-class OpenAiAnswer(UsageScan):
+class OpenAiResponse(UsageScan):
     """The usage of the OpenAI APIs: the last one counts, because some servers send growing ones."""
 
     __slots__ = ()

@@ -30,12 +30,12 @@ from typing import ClassVar, Final
 import msgspec
 from google.protobuf.message import DecodeError
 
-from epp.parsing.plugins import H2C, AnswerReader, HttpCall, ParseError, Parser, Usage
+from epp.parsing.plugins import H2C, HttpCall, ParseError, Parser, ResponseReader, Usage
 from epp.pb.vertexai.prediction_pb2 import HttpBody, PredictRequest
 from epp.scheduling import LLMRequest
 from epp_plugins.parsers import openai
-from epp_plugins.parsers.grpc_frames import Frames, message_of
-from epp_plugins.parsers.usage import OpenAiAnswer
+from epp_plugins.parsers.grpc_frames import GrpcFrames, message_of
+from epp_plugins.parsers.usage import OpenAiResponse
 
 _CHAT: Final = "/chat/completions"
 _CHAT_COMPLETIONS: Final = "PredictionService/ChatCompletions"
@@ -92,16 +92,18 @@ class VertexAiParser(Parser):
         assert first is not None, "at least one API was tried"  # noqa: S101
         raise first
 
-    def answer_reader(self, request: LLMRequest, headers: Mapping[str, str]) -> AnswerReader | None:
-        return _Answer()
+    def response_reader(
+        self, request: LLMRequest, headers: Mapping[str, str]
+    ) -> ResponseReader | None:
+        return _Response()
 
 
-class _Answer:
+class _Response:
     __slots__ = ("_bodies", "_frames")
 
     def __init__(self) -> None:
-        self._frames = Frames()
-        self._bodies = OpenAiAnswer()
+        self._frames = GrpcFrames()
+        self._bodies = OpenAiResponse()
 
     def feed(self, chunk: bytes) -> None:
         for message in self._frames.messages(chunk):

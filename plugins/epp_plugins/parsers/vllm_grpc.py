@@ -30,7 +30,7 @@ from typing import ClassVar, Final, TypeVar
 import msgspec
 from google.protobuf.message import DecodeError
 
-from epp.parsing.plugins import H2C, AnswerReader, HttpCall, ParseError, Parser, Usage
+from epp.parsing.plugins import H2C, HttpCall, ParseError, Parser, ResponseReader, Usage
 from epp.pb.vllm.grpc.engine.vllm_engine_pb2 import (
     EmbedRequest,
     EmbedResponse,
@@ -39,7 +39,7 @@ from epp.pb.vllm.grpc.engine.vllm_engine_pb2 import (
     TokenizedInput,
 )
 from epp.scheduling import LLMRequest
-from epp_plugins.parsers.grpc_frames import Frames, message_of
+from epp_plugins.parsers.grpc_frames import GrpcFrames, message_of
 
 _MAX_IDS: Final = 1024 * 1024
 """Limit of token ids read of a prompt: they take 50 ms, and no served model reads more."""
@@ -53,7 +53,7 @@ _COMPLETE: Final = 0x12
 
 _json = msgspec.json.encode
 
-_Answer = TypeVar("_Answer", EmbedResponse, GenerateResponse)
+_Response = TypeVar("_Response", EmbedResponse, GenerateResponse)
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -102,8 +102,10 @@ class VllmGrpcParser(Parser):
             request.max_output_tokens = generate.sampling_params.max_tokens
         return request
 
-    def answer_reader(self, request: LLMRequest, headers: Mapping[str, str]) -> AnswerReader | None:
-        return _EmbedAnswer() if _is_embed(request.path) else _GenerateAnswer()
+    def response_reader(
+        self, request: LLMRequest, headers: Mapping[str, str]
+    ) -> ResponseReader | None:
+        return _EmbedReader() if _is_embed(request.path) else _GenerateReader()
 
 
 def _is_embed(path: str) -> bool:
@@ -114,11 +116,11 @@ def _ids(tokens: TokenizedInput) -> bytes:
     return _json(tokens.input_ids[:_MAX_IDS])
 
 
-class _EmbedAnswer:
+class _EmbedReader:
     __slots__ = ("_frames", "_last")
 
     def __init__(self) -> None:
-        self._frames = Frames()
+        self._frames = GrpcFrames()
         self._last = b""
 
     def feed(self, chunk: bytes) -> None:
@@ -126,17 +128,17 @@ class _EmbedAnswer:
             self._last = messages[-1]
 
     def usage(self) -> Usage | None:
-        answer = _read(EmbedResponse, self._last)
-        return Usage(answer.prompt_tokens) if answer.prompt_tokens else None
+        response = _read(EmbedResponse, self._last)
+        return Usage(response.prompt_tokens) if response.prompt_tokens else None
 
 
-class _GenerateAnswer:
+class _GenerateReader:
     """Holds the last message of each kind; only those are decoded, and only at the end."""
 
     __slots__ = ("_chunk", "_complete", "_frames")
 
     def __init__(self) -> None:
-        self._frames = Frames()
+        self._frames = GrpcFrames()
         self._chunk = b""
         self._complete = b""
 
@@ -156,7 +158,7 @@ class _GenerateAnswer:
         return None
 
 
-def _read(kind: type[_Answer], message: bytes) -> _Answer:
+def _read(kind: type[_Response], message: bytes) -> _Response:
     try:
         return kind.FromString(message)
     except DecodeError:

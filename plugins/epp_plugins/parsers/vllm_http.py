@@ -25,12 +25,12 @@ from typing import ClassVar
 
 import msgspec
 
-from epp.parsing.plugins import AnswerReader, HttpCall, Parser
+from epp.parsing.plugins import HttpCall, Parser, ResponseReader
 from epp.scheduling import LLMRequest
 from epp_plugins.parsers.json_bodies import ABSENT, Body, decoded, model_of, request_of, required
 from epp_plugins.parsers.model_names import with_model
 from epp_plugins.parsers.sampling import max_tokens_of
-from epp_plugins.parsers.usage import OpenAiAnswer, readable
+from epp_plugins.parsers.usage import OpenAiResponse, readable
 
 
 class _Generate(Body):
@@ -67,5 +67,7 @@ class VllmHttpParser(Parser):
     def rewrite(self, request: LLMRequest, body: bytes, model: str) -> bytes | None:
         return with_model(body, model)
 
-    def answer_reader(self, request: LLMRequest, headers: Mapping[str, str]) -> AnswerReader | None:
-        return OpenAiAnswer() if readable(headers) else None
+    def response_reader(
+        self, request: LLMRequest, headers: Mapping[str, str]
+    ) -> ResponseReader | None:
+        return OpenAiResponse() if readable(headers) else None

@@ -3,7 +3,7 @@
 from epp_plugins.predicted_time.constants import DEFAULTS, Constants
 from epp_plugins.predicted_time.cost_table import CostTable, Prediction
 from epp_plugins.predicted_time.counted import CountedTokens
-from epp_plugins.predicted_time.endpoint import EndpointModel, InFlight
+from epp_plugins.predicted_time.endpoint import EndpointModel, PredictedRequest
 from epp_plugins.predicted_time.fleet import NO_TOKENS, FleetModel
 from epp_plugins.predicted_time.forecast import RequestForecast
 from epp_plugins.predicted_time.hot_prefixes import BEGINNING_TOKENS, HotPrefixes
@@ -20,7 +20,7 @@ __all__ = [
     "FleetModel",
     "FleetState",
     "HotPrefixes",
-    "InFlight",
+    "PredictedRequest",
     "Prediction",
     "RequestForecast",
     "StateFile",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from heapq import merge
 from operator import attrgetter
 
-from epp_plugins.predicted_time.endpoint import EndpointModel, InFlight
+from epp_plugins.predicted_time.endpoint import EndpointModel, PredictedRequest
 from epp_plugins.predicted_time.others import OtherPrompt
 
 _KEEP = 0.98
@@ -35,15 +35,15 @@ class CountedTokens:
         "_endpoint",
         "_page_at",
         "_prompts",
+        "_reported",
         "_sent",
-        "_told",
     )
 
     def __init__(self, endpoint: EndpointModel) -> None:
         self._endpoint = endpoint
         self._prompts: int | None = None
         self._page_at = 0.0
-        self._told = 0
+        self._reported = 0
         """First tokens since the last page that other signals have reported."""
         self._carried = 0
         """First tokens that the last page should have counted, but did not."""
@@ -56,16 +56,19 @@ class CountedTokens:
         """Whether the server counts its prompts."""
         return bool(self._prompts)
 
-    def told(self) -> None:
+    def reported(self) -> None:
         """Count a first token that another signal has reported."""
-        self._told += 1
+        self._reported += 1
 
     def sent(self) -> None:
         """Count a request that is sent to the server."""
         self._sent += 1.0
 
     def page(
-        self, prompts: int, requested_at: float, first_token: Callable[[InFlight, float], None]
+        self,
+        prompts: int,
+        requested_at: float,
+        first_token: Callable[[PredictedRequest, float], None],
     ) -> None:
         """Report the requests that have got their first token since the last page.
 
@@ -77,20 +80,20 @@ class CountedTokens:
         """
         before, self._prompts = self._prompts, prompts
         since, self._page_at = self._page_at, requested_at
-        told, self._told = self._told, 0
+        reported, self._reported = self._reported, 0
         if before is None or prompts < before:  # first page, or the server has restarted
             self._carried = 0
             return
         new = prompts - before
         if not new:
-            self._carried = told
+            self._carried = reported
             return
         keep = _KEEP ** min(new, 100)
         self._sent *= keep
         self._counted = self._counted * keep + new
         mine = self._mine(new)
-        expected = told + self._carried
-        self._carried = min(told, max(0, expected - mine))
+        expected = reported + self._carried
+        self._carried = min(reported, max(0, expected - mine))
         self._pass(mine - expected, since, requested_at, first_token)
 
     def _mine(self, new: int) -> int:
@@ -109,7 +112,7 @@ class CountedTokens:
         count: int,
         since: float,
         until: float,
-        first_token: Callable[[InFlight, float], None],
+        first_token: Callable[[PredictedRequest, float], None],
     ) -> None:
         begun = self._oldest(count, until)
         part, left = 0.5, len(begun)
@@ -122,15 +125,15 @@ class CountedTokens:
                 )
             part = 1.0
             left -= 1
-            if isinstance(request, InFlight):
+            if isinstance(request, PredictedRequest):
                 first_token(request, at)
             else:
                 self._endpoint.counted(request, at)
 
-    def _oldest(self, count: int, until: float) -> list[InFlight | OtherPrompt]:
+    def _oldest(self, count: int, until: float) -> list[PredictedRequest | OtherPrompt]:
         """Return the oldest prompts without a first token, at most ``count``, sent by ``until``."""
-        begun: list[InFlight | OtherPrompt] = []
-        prompts: Iterable[InFlight | OtherPrompt] = self._endpoint.pending
+        begun: list[PredictedRequest | OtherPrompt] = []
+        prompts: Iterable[PredictedRequest | OtherPrompt] = self._endpoint.pending
         if self._endpoint.others.pending:
             prompts = merge(prompts, self._endpoint.others.waiting, key=_sent_at)
         for each in prompts:

@@ -24,7 +24,7 @@ _MOST_DOUBLINGS = 30
 _numbers = count()
 
 
-class InFlight:
+class PredictedRequest:
     """One request at one endpoint."""
 
     __slots__ = (
@@ -125,13 +125,13 @@ class EndpointModel:
         self.slots_slowness = Slowness()
         """Slowness in slots mode."""
         self.adapters = LoadedAdapters()
-        self.requests: dict[InFlight, None] = {}
+        self.requests: dict[PredictedRequest, None] = {}
         """All requests in flight."""
-        self.pending: OrderedDict[InFlight, None] = OrderedDict()
+        self.pending: OrderedDict[PredictedRequest, None] = OrderedDict()
         """Requests before their first token, in the order in which they were sent."""
         self.pending_units = 0.0
         """Sum of the uncached tokens of ``pending``, in units."""
-        self.unstarted: OrderedDict[InFlight, None] = OrderedDict()
+        self.unstarted: OrderedDict[PredictedRequest, None] = OrderedDict()
         """Requests that wait for a slot, in order."""
         self.decoding = 0
         """Requests after their first token."""
@@ -170,7 +170,7 @@ class EndpointModel:
 
     # --- requests -----------------------------------------------------------------------------
 
-    def add(self, request: InFlight) -> None:
+    def add(self, request: PredictedRequest) -> None:
         """Add a request that is being sent here."""
         self.requests[request] = None
         self.pending[request] = None
@@ -183,14 +183,14 @@ class EndpointModel:
         self.sent_since_scrape += 1
         self.is_dirty = True
 
-    def begin(self, request: InFlight, at: float) -> None:
+    def begin(self, request: PredictedRequest, at: float) -> None:
         """Record the first token of a pending request."""
         self._take(request, at)
         request.first_at = at
         self.decoding += 1
         self.first_tokens += 1
 
-    def remove(self, request: InFlight, now: float) -> None:
+    def remove(self, request: PredictedRequest, now: float) -> None:
         """Remove a request that has ended in any phase; does nothing the second time."""
         if self.requests.pop(request, self) is not None:
             return
@@ -253,7 +253,7 @@ class EndpointModel:
         self.is_dirty = True
 
     @property
-    def head(self) -> InFlight | None:
+    def head(self) -> PredictedRequest | None:
         """The request whose prompt is computed in serial mode."""
         return next(iter(self.pending), None)
 
@@ -269,7 +269,7 @@ class EndpointModel:
             oldest, _ = self.unstarted.popitem(last=False)
             oldest.slot_at, oldest.slot_beside = now, self.in_flight - 1
 
-    def _take(self, request: InFlight, idle_at: float) -> None:
+    def _take(self, request: PredictedRequest, idle_at: float) -> None:
         del self.pending[request]
         self.pending_units -= request.units
         if not self.pending:

@@ -10,7 +10,7 @@ from typing import Final
 from epp_plugins.predicted_time.adapters import KnownAdapters
 from epp_plugins.predicted_time.constants import DEFAULTS, UNIT_TOKENS, Constants
 from epp_plugins.predicted_time.cost_table import CostTable
-from epp_plugins.predicted_time.endpoint import EndpointModel, InFlight
+from epp_plugins.predicted_time.endpoint import EndpointModel, PredictedRequest
 from epp_plugins.predicted_time.learner import Learner
 from epp_plugins.predicted_time.state_file import FleetState
 from epp_plugins.predicted_time.trust import Trust
@@ -175,7 +175,7 @@ class FleetModel:
         *,
         total_tokens: float = 0.0,
         target_model: str = "",
-    ) -> InFlight:
+    ) -> PredictedRequest:
         """Add a request that is sent to the endpoint now, and return it.
 
         Args:
@@ -190,12 +190,12 @@ class FleetModel:
         endpoint = self.endpoint(key)
         if target_model in self._adapters:
             endpoint.adapters.use(target_model)
-        request = InFlight(endpoint, max(0.0, uncached_tokens) / UNIT_TOKENS, now)
+        request = PredictedRequest(endpoint, max(0.0, uncached_tokens) / UNIT_TOKENS, now)
         self.learner.sent(request, now)
         endpoint.add(request)
         return request
 
-    def first_token(self, request: InFlight, at: float) -> None:
+    def first_token(self, request: PredictedRequest, at: float) -> None:
         """Learn from a request's first token; later calls for the request are ignored."""
         endpoint = request.endpoint
         if not request.is_pending:
@@ -206,11 +206,11 @@ class FleetModel:
         if has_changed:
             self._compare(at)
 
-    def ended(self, request: InFlight, now: float) -> None:
+    def ended(self, request: PredictedRequest, now: float) -> None:
         """Remove a request that has ended; later calls for the request are ignored."""
         request.endpoint.remove(request, now)
 
-    def failed(self, request: InFlight, now: float) -> None:
+    def failed(self, request: PredictedRequest, now: float) -> None:
         """Remove a request on which its endpoint has failed.
 
         A failure before the first token excludes the endpoint from decisions for a while.

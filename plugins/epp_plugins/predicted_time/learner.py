@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from epp_plugins.predicted_time.constants import Constants
-from epp_plugins.predicted_time.endpoint import EndpointModel, InFlight
+from epp_plugins.predicted_time.endpoint import EndpointModel, PredictedRequest
 from epp_plugins.predicted_time.mode import ModeChoice, logarithm
 from epp_plugins.predicted_time.service import ServiceModel
 from epp_plugins.predicted_time.slowness import Slowness, compare
@@ -75,7 +75,7 @@ class Learner:
         self.serial.constants = self.slots.constants = constants
         self.mode.constants = self.trust.constants = constants
 
-    def sent(self, request: InFlight, now: float) -> None:
+    def sent(self, request: PredictedRequest, now: float) -> None:
         """Record the predictions of both modes in a request that is about to be added."""
         endpoint, units = request.endpoint, request.units
         k, serial = endpoint.serial.factor, self.serial
@@ -104,7 +104,7 @@ class Learner:
         seconds = min(_MOST_HELD_SECONDS, max(0.0, seconds))
         self.mean_held += _MEAN_SHARE * (seconds - self.mean_held)
 
-    def first_token(self, request: InFlight, at: float, endpoints: int) -> bool:
+    def first_token(self, request: PredictedRequest, at: float, endpoints: int) -> bool:
         """Learn from the first token of a pending request.
 
         Args:
@@ -138,7 +138,7 @@ class Learner:
         every = endpoints if endpoints > _COMPARE_EVERY else _COMPARE_EVERY
         return self._since >= every or trust.samples < _EARLY
 
-    def overdue(self, request: InFlight, now: float) -> bool:
+    def overdue(self, request: PredictedRequest, now: float) -> bool:
         """Learn from a first token that is overdue; return whether the mode has changed."""
         took, mode = now - request.sent_at, self.mode
         predicted = request.predicted_serial if mode.is_serial else request.predicted_slots

@@ -154,10 +154,10 @@ class OthersWork:
             although the server's counter has not shown it.
         """
         known = self._prompts.get(picker, _NO_PROMPTS)
-        told = part.prompts[:MOST_PROMPTS] if part is not None else []
+        reported = part.prompts[:MOST_PROMPTS] if part is not None else []
         prompts: dict[int, OtherPrompt] = {}
         news = 0
-        for number, age_seconds, units in told:
+        for number, age_seconds, units in reported:
             prompt = known.get(number)
             if prompt is None:
                 sent_at = now - _bounded(age_seconds, _MOST_AGE_SECONDS)

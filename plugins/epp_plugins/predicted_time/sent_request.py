@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from epp.request_control.plugins import EndCause
 from epp.scheduling import Endpoint
-from epp_plugins.predicted_time.endpoint import InFlight
+from epp_plugins.predicted_time.endpoint import PredictedRequest
 from epp_plugins.predicted_time.forecast import RequestForecast
 from epp_plugins.predicted_time.tracked import TrackedEndpoint
 
@@ -20,10 +20,10 @@ class SentRequest:
         tracked: The endpoint to which it was sent.
         forecast: Its predictions.
         now: Seconds of the model's clock.
-        serves_answer: Whether the endpoint that computes the prompt also sends the response.
+        serves_response: Whether the endpoint that computes the prompt also sends the response.
     """
 
-    __slots__ = ("is_ok", "request", "serves_answer", "target_model", "tracked")
+    __slots__ = ("is_ok", "request", "serves_response", "target_model", "tracked")
 
     def __init__(
         self,
@@ -31,17 +31,17 @@ class SentRequest:
         forecast: RequestForecast,
         now: float,
         *,
-        serves_answer: bool,
+        serves_response: bool,
     ) -> None:
         self.tracked = tracked
         self.target_model = forecast.target_model
-        self.request: InFlight = tracked.sent(
+        self.request: PredictedRequest = tracked.sent(
             forecast.tokens_of(tracked.endpoint),
             now,
             total_tokens=forecast.total_tokens,
             target_model=forecast.target_model,
         )
-        self.serves_answer = serves_answer
+        self.serves_response = serves_response
         self.is_ok = False
         """Whether the status of its response is a success."""
 
@@ -55,7 +55,7 @@ class SentRequest:
             find: Returns the tracked endpoint; None if it is not tracked.
             now: Seconds of the model's clock.
         """
-        if endpoint is self.tracked.endpoint or not self.serves_answer:
+        if endpoint is self.tracked.endpoint or not self.serves_response:
             return
         other = find(endpoint)
         if other is None:
@@ -77,12 +77,12 @@ class SentRequest:
     def first_token(self, now: float) -> None:
         """Record the first token; does nothing the second time."""
         if self.request.is_pending:
-            self.tracked.counted.told()
+            self.tracked.counted.reported()
             self.tracked.model.first_token(self.request, now)
 
     def ended(self, cause: EndCause, now: float) -> None:
         """Record the end of the request."""
         if self.is_ok and cause in _WHOLE and self.request.is_pending:
             # Its first token came after the last page, so the next one will count it.
-            self.tracked.counted.told()
+            self.tracked.counted.reported()
         self.tracked.model.ended(self.request, now)

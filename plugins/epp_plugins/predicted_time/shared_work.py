@@ -24,7 +24,7 @@ class SharedWork:
         self._find = find
         self._endpoints: dict[int, Endpoint] = {}
         """The endpoints of the pool by their replica keys."""
-        self._told: dict[str, set[int]] = {}
+        self._reported: dict[str, set[int]] = {}
         """Keys of the endpoints in each endpoint picker's last report."""
 
     def added(self, endpoint: Endpoint) -> None:
@@ -51,15 +51,15 @@ class SharedWork:
             ValueError: The report cannot be decoded.
         """
         parts = _decode(encoded)
-        for key in self._told.get(picker, self._endpoints.keys()) - parts.keys():
+        for key in self._reported.get(picker, self._endpoints.keys()) - parts.keys():
             self._share(key, picker, None, now)
         for key, part in parts.items():
             self._share(key, picker, part, now)
-        self._told[picker] = set(parts)
+        self._reported[picker] = set(parts)
 
     def left(self, picker: str, now: float) -> None:
         """Forget the requests of an endpoint picker that has gone."""
-        self._told.pop(picker, None)
+        self._reported.pop(picker, None)
         for key in self._endpoints:
             self._share(key, picker, None, now)
 

@@ -2,7 +2,7 @@
 
 from epp.scheduling import Endpoint
 from epp_plugins.predicted_time.counted import CountedTokens
-from epp_plugins.predicted_time.endpoint import InFlight
+from epp_plugins.predicted_time.endpoint import PredictedRequest
 from epp_plugins.predicted_time.fleet import FleetModel
 from epp_plugins.predicted_time.others import Part
 
@@ -35,7 +35,7 @@ class TrackedEndpoint:
         *,
         total_tokens: float = 0.0,
         target_model: str = "",
-    ) -> InFlight:
+    ) -> PredictedRequest:
         """Add a request that is sent to the endpoint now, see :meth:`FleetModel.sent`."""
         self.counted.sent()
         return self.model.sent(
@@ -73,7 +73,7 @@ class TrackedEndpoint:
         for _ in range(sent):
             self.counted.sent()
         for _ in range(begun):
-            self.counted.told()
+            self.counted.reported()
 
     def release(self) -> None:
         """Stop observing the endpoint's metrics."""

@@ -59,7 +59,7 @@ class OptionalStages:
 
     def __init__(self, handler: ProfileHandler, metrics: PluginMetrics) -> None:
         self._handler = handler
-        self._told: set[str] = set()
+        self._logged_deciders: set[str] = set()
         """Deciders whose failure was logged."""
         self._warned: set[tuple[str, Reason]] = set()
         """Stages and reasons that were logged."""
@@ -88,8 +88,8 @@ class OptionalStages:
                 raise PluginContractError(f"wants_stage() returned {is_wanted!r}, no bool")
         except PLUGIN_FAULTS:
             self.degraded(stage, "decider-error")
-            if stage.decider.name not in self._told:
-                self._told.add(stage.decider.name)
+            if stage.decider.name not in self._logged_deciders:
+                self._logged_deciders.add(stage.decider.name)
                 _log.exception(
                     "stage decider failed",
                     plugin=stage.decider.name,

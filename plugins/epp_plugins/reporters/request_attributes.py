@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 import msgspec
 
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
-from epp.request_control.plugins import AnswerFacts, AnswerReporter, Usage
+from epp.request_control.plugins import ResponseFacts, ResponseReporter, Usage
 from epp.scheduling import CycleState, Endpoint, LLMRequest
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """The reported numbers; exactly one entry."""
 
 
-class RequestAttributeReporter(AnswerReporter):
+class RequestAttributeReporter(ResponseReporter):
     """Reports a number computed from the usage of each response."""
 
     type: ClassVar[str] = "request-attribute-reporter"
@@ -113,13 +113,13 @@ class RequestAttributeReporter(AnswerReporter):
         self._reports = metrics.counter(
             self,
             "request_attribute_reports_total",
-            "Answers whose attribute was computed for the gateway.",
+            "Responses whose attribute was computed for the gateway.",
             ["outcome"],
         )
 
-    def report_answer(
+    def report_response(
         self, request: LLMRequest, usage: Usage | None, served_by: Endpoint, state: CycleState
-    ) -> AnswerFacts:
+    ) -> ResponseFacts:
         if usage is None:
             self._reports.inc("skipped")
             return {}

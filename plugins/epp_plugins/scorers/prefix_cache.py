@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from epp.scheduling import CycleState, Endpoint, LLMRequest, Scorer, StateKey
-from epp_plugins.state_keys import PREFIX_MATCHES, prefix_matches_of
+from epp_plugins.state_keys import PREFIX_MATCHES, PrefixMatches, prefix_matches_of
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -65,6 +65,9 @@ class PrefixCacheScorer(Scorer):
         matches = state.read(self._matches)
         if matches is None or not matches.total_blocks or not matches.blocks:
             return [0.0] * len(endpoints)
+        return self._scores(matches, endpoints)
+
+    def _scores(self, matches: PrefixMatches, endpoints: Sequence[Endpoint]) -> list[float]:
         total = matches.total_blocks
         held = matches.blocks.get
         weight = self._weight

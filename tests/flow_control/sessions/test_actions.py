@@ -214,17 +214,17 @@ def test_a_queue_reclaims_from_another_but_not_from_itself() -> None:
 @pytest.mark.parametrize(
     ("action", "want"), [("reclaim", ["start", "filter"] * 2), ("preempt", []), ("allocate", [])]
 )
-def test_plugins_are_told_when_a_reclaim_begins_to_look_for_victims(
+def test_plugins_are_notified_when_a_reclaim_begins_to_look_for_victims(
     action: str, want: list[str]
 ) -> None:
-    told: list[str] = []
+    calls: list[str] = []
 
     def register(ssn: Session) -> None:
-        ssn.add_on_job_solution_start_fn(lambda: told.append("start"))
+        ssn.add_on_job_solution_start_fn(lambda: calls.append("start"))
         ssn.add_reclaim_victim_filter_fn(spare)
 
     def spare(_job: Job, _victim: Job) -> bool:
-        told.append("filter")
+        calls.append("filter")
         return False
 
     def fail() -> None:
@@ -241,7 +241,7 @@ def test_plugins_are_told_when_a_reclaim_begins_to_look_for_victims(
     made.job("one", queue="mine")
     made.job("two", queue="mine")
     made.run()
-    assert told == want
+    assert calls == want
     faults = [("failing", "on_job_solution_start", "no idea")] * want.count("start")
     assert made.faults.seen == faults
 
@@ -403,7 +403,7 @@ def test_without_anybody_to_take_from_no_plugin_is_asked() -> None:
     assert asked == []
 
 
-def test_what_an_attempt_to_make_room_saw_is_not_told_as_if_it_were_so() -> None:
+def test_what_an_attempt_to_make_room_saw_is_not_reported_as_if_it_were_so() -> None:
     def refuse_last(task: Task, _job: Job, node: Node) -> str | None:
         return "not here" if task.name == "vip-1" else None
 

@@ -319,7 +319,7 @@ def test_a_session_cannot_begin_inside_another() -> None:
     made.run()  # and now there is none
 
 
-def test_a_task_that_ends_while_the_world_is_told_of_it_has_ended() -> None:
+def test_a_task_that_ends_while_others_are_notified_of_it_has_ended() -> None:
     accounts = Accounts()
     made = Bench(accounts, nodes=[room("a", 9)])
     job = made.job("job")
@@ -350,7 +350,7 @@ def test_a_task_that_ends_while_the_world_is_told_of_it_has_ended() -> None:
         ),
     ],
 )
-def test_what_cannot_be_between_sessions_is_refused_and_told_to_nobody(
+def test_what_cannot_be_between_sessions_is_refused_and_reported_to_nobody(
     again: Callable[[Bench, Task], object], text: str
 ) -> None:
     accounts = Accounts()
@@ -549,11 +549,27 @@ def test_nothing_keeps_a_job_that_is_forgotten() -> None:
 
     waiting = [wait(name) for name in ("node", "late", "much", "picky")]
     made.run()
-    told = made.explanations
-    assert all((told.jobs, told.tasks, told.nodes, told.evictions, told.victims))
+    explanations = made.explanations
+    assert all(
+        (
+            explanations.jobs,
+            explanations.tasks,
+            explanations.nodes,
+            explanations.evictions,
+            explanations.victims,
+        )
+    )
     for name in ("node", "late", "much", "picky"):
         made.dispatcher.forget(made.cluster.jobs[name])
         made.cluster.remove_job(made.cluster.jobs[name])
     gc.collect()
     assert [each() for each in waiting] == [None] * 4
-    assert not any((told.jobs, told.tasks, told.nodes, told.evictions, told.victims))
+    assert not any(
+        (
+            explanations.jobs,
+            explanations.tasks,
+            explanations.nodes,
+            explanations.evictions,
+            explanations.victims,
+        )
+    )

@@ -106,11 +106,11 @@ def test_all_must_pass_and_the_reason_is_kept(
     made = bench(lambda ssn: add(ssn, None), lambda ssn: add(ssn, "it rains"))
     job = made.job("job")
     assert made.run() == {}
-    told = made.explanations
+    explanations = made.explanations
     if of_node:
-        assert told.nodes == {job.tasks[0]: {"node-0": "it rains"}}
+        assert explanations.nodes == {job.tasks[0]: {"node-0": "it rains"}}
     else:
-        assert told.tasks == {job.tasks[0]: "it rains"}
+        assert explanations.tasks == {job.tasks[0]: "it rains"}
 
 
 def test_scores_are_summed_and_ties_go_by_name() -> None:
@@ -149,7 +149,7 @@ def leaving(*_: object) -> NoReturn:
     sys.exit("a plugin wants to leave")
 
 
-def test_a_node_order_that_fails_drops_the_node_and_the_fault_is_told() -> None:
+def test_a_node_order_that_fails_drops_the_node_and_the_fault_is_reported() -> None:
     def order(task: Task, node: Node) -> float:
         return failing() if node.name == "node-0" else 0.0
 
@@ -195,9 +195,9 @@ def test_a_check_that_fails_refuses(point: str) -> None:
     job = made.job("job")
     assert made.run() == {}
     assert made.faults.seen == [("plugin-0", point, "no idea")]
-    told = made.explanations
-    reasons = [*told.jobs.values(), *told.tasks.values()]
-    reasons += told.nodes.get(job.tasks[0], {}).values()
+    explanations = made.explanations
+    reasons = [*explanations.jobs.values(), *explanations.tasks.values()]
+    reasons += explanations.nodes.get(job.tasks[0], {}).values()
     assert reasons == ["plugin-0 failed: RuntimeError: no idea"]
 
 
@@ -250,7 +250,7 @@ def test_a_check_that_fails_refuses(point: str) -> None:
         ),
     ],
 )
-def test_an_answer_of_another_kind_refuses_and_says_so(register: Register, what: str) -> None:
+def test_a_result_of_another_kind_refuses_and_says_so(register: Register, what: str) -> None:
     made = bench(register)
     job = made.job("job")
     assert made.run() == {}
@@ -433,7 +433,7 @@ def test_an_order_that_is_no_number_decides_nothing() -> None:
 
 
 @pytest.mark.parametrize("sets", [[], [[]]], ids=["no set", "an empty set"])
-def test_a_job_to_which_no_node_is_left_is_told_by_whom(sets: list[list[Node]]) -> None:
+def test_the_plugin_that_left_no_node_to_a_job_is_reported(sets: list[list[Node]]) -> None:
     made = bench(
         lambda ssn: ssn.add_subset_nodes_fn(lambda job, tasks, nodes: [nodes]),
         lambda ssn: ssn.add_subset_nodes_fn(lambda job, tasks, nodes: sets),

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from epp.lab.envoy import (
+    CheckedHosts,
     Destination,
     EnvoyConfigError,
     GatewayConfig,
     GatewayLimits,
-    HealthCheck,
     Mode,
     ModelServerProtocol,
     validate,
@@ -122,7 +122,7 @@ HEALTH = [
 
 @pytest.mark.parametrize("settings", HEALTH, ids=["by name", "a socket", "fail-open", "h2c"])
 def test_envoy_accepts_every_health_check(settings: dict[str, Any]) -> None:
-    config = make_config(health_checks=frozenset(HealthCheck), **settings)
+    config = make_config(health_checks=frozenset(CheckedHosts), **settings)
     validate(render_yaml(config))
     *pickers, servers = bootstrap(config)["static_resources"]["clusters"]
     for cluster in (*pickers, servers):
@@ -144,7 +144,7 @@ def test_envoy_accepts_every_health_check(settings: dict[str, Any]) -> None:
     assert servers["common_lb_config"] == {"healthy_panic_threshold": {"value": 1.0}}
 
 
-def test_envoy_checks_nothing_unless_told_to() -> None:
+def test_envoy_checks_nothing_unless_configured_to() -> None:
     for cluster in make_clusters():
         assert not cluster.keys() & {"health_checks", "common_lb_config"}
 
@@ -251,7 +251,7 @@ def test_one_client_is_bounded_in_time_and_memory(mode: Mode, destination: Desti
     assert servers["per_connection_buffer_limit_bytes"] == 64 * 1024
 
 
-def test_answers_of_servers_that_speak_http2_are_bounded_too() -> None:
+def test_responses_of_servers_that_speak_http2_are_bounded_too() -> None:
     *_, servers = make_clusters(endpoint_protocol=ModelServerProtocol.H2C)
     (options,) = servers["typed_extension_protocol_options"].values()
     http2 = options["explicit_http_config"]["http2_protocol_options"]

@@ -133,7 +133,7 @@ async def test_a_format_takes_what_a_filter_before_it_has_found() -> None:
     assert FAIRNESS not in unknown
 
 
-async def test_the_address_that_envoy_saw_is_told_and_a_forged_one_is_not_believed() -> None:
+async def test_the_address_that_envoy_saw_is_passed_on_and_a_forged_one_is_not_believed() -> None:
     forged = {"x-forwarded-for": "6.6.6.6, 7.7.7.7", "x-envoy-external-address": "8.8.8.8"}
     seen = await seen_by_the_picker(HeaderRules(), forged)
     before, _, last = seen["x-forwarded-for"].rpartition(",")
@@ -142,7 +142,7 @@ async def test_the_address_that_envoy_saw_is_told_and_a_forged_one_is_not_believ
     assert seen["x-envoy-external-address"] == "127.0.0.1"
 
 
-async def test_behind_a_proxy_the_address_that_it_saw_is_told() -> None:
+async def test_behind_a_proxy_the_address_that_it_saw_is_passed_on() -> None:
     forged = {"x-forwarded-for": "6.6.6.6, 7.7.7.7", "x-envoy-external-address": "8.8.8.8"}
     seen = await seen_by_the_picker(HeaderRules(), forged, trusted_hops=1)
     assert seen["x-envoy-external-address"] == "7.7.7.7"

@@ -72,7 +72,7 @@ def test_envoy_listens_where_clients_reach_it(args: tuple[str, ...], host: str) 
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "remark"),
     [
         pytest.param((), "use --keep-content-length or --mode adaptive", id="lean"),
         pytest.param(("--mode", "full-duplex"), "rejects this (411, 501, 503)", id="duplex"),
@@ -80,11 +80,11 @@ def test_envoy_listens_where_clients_reach_it(args: tuple[str, ...], host: str) 
         pytest.param(("--keep-content-length",), None, id="with their length"),
     ],
 )
-def test_a_file_tells_that_bodies_go_in_chunks(args: tuple[str, ...], told: str | None) -> None:
+def test_a_file_tells_that_bodies_go_in_chunks(args: tuple[str, ...], remark: str | None) -> None:
     lines = printed(*ENDPOINT, *args).splitlines()
     comments = " ".join(line.removeprefix("# ") for line in lines if line.startswith("#"))
-    assert ("transfer-encoding: chunked" in comments) is (told is not None)
-    assert (told or "") in comments
+    assert ("transfer-encoding: chunked" in comments) is (remark is not None)
+    assert (remark or "") in comments
 
 
 def test_up_listens_on_loopback() -> None:
@@ -177,7 +177,7 @@ def test_objects_for_kubernetes_have_the_limits_and_the_header_rules() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "remark"),
     [
         pytest.param(
             ("--mode", "adaptive", "--fail-open"), "requests are routed without it", id="fail-open"
@@ -185,11 +185,11 @@ def test_objects_for_kubernetes_have_the_limits_and_the_header_rules() -> None:
         pytest.param((), "the check has no effect", id="fail-closed"),
     ],
 )
-def test_a_file_tells_what_a_failed_check_does(flags: tuple[str, ...], told: str) -> None:
+def test_a_file_tells_what_a_failed_check_does(flags: tuple[str, ...], remark: str) -> None:
     text = printed(*ENDPOINT, *flags, "--health-check", "endpoint-picker")
     comments = " ".join(line.removeprefix("# ") for line in text.splitlines() if line[0] == "#")
     assert "`epp serve --health-checking`" in comments
-    assert told in comments
+    assert remark in comments
 
 
 def test_envoy_gateways_objects_have_the_access_log_and_the_health_check() -> None:
@@ -212,13 +212,13 @@ def test_envoy_gateway_is_patched_in_lean_mode_only(mode: str) -> None:
 
 @pytest.mark.parametrize("product", ["istio", "envoy-gateway"])
 def test_objects_for_kubernetes_tell_of_http2_servers(product: str) -> None:
-    told = "The Service of the model servers needs `appProtocol: kubernetes.io/h2c`"
+    remark = "The Service of the model servers needs `appProtocol: kubernetes.io/h2c`"
     comments = " ".join(
         line.removeprefix("# ")
         for line in printed("--for", product, "--endpoint-protocol", "h2c").splitlines()
         if line.startswith("#")
     )
-    assert told in comments
+    assert remark in comments
 
 
 def test_all_samples_are_written(tmp_path: Path) -> None:

@@ -175,9 +175,9 @@ class Picker:
 
     def _picked(self) -> ProcessingResponse:
         if self.in_metadata_only:
-            told = {DESTINATION_NAMESPACE: {DESTINATION_HEADER: self.destination}}
+            metadata = {DESTINATION_NAMESPACE: {DESTINATION_HEADER: self.destination}}
             return ProcessingResponse(
-                request_headers=HeadersResponse(), dynamic_metadata=Struct.from_dict(told)
+                request_headers=HeadersResponse(), dynamic_metadata=Struct.from_dict(metadata)
             )
         header = HeaderValue(key=DESTINATION_HEADER, raw_value=self.destination.encode())
         mutation = HeaderMutation(set_headers=[HeaderValueOption(header=header)])
@@ -195,8 +195,8 @@ class Picker:
 
 def _metadata(message: ProcessingRequest) -> dict[str, Any]:
     context = message.metadata_context
-    told: dict[str, Any] = context.to_dict().get("filterMetadata", {}) if context else {}
-    return told
+    metadata: dict[str, Any] = context.to_dict().get("filterMetadata", {}) if context else {}
+    return metadata
 
 
 def _streamed(body: bytes, *, end: bool) -> Iterator[BodyResponse]:
@@ -309,12 +309,15 @@ async def test_requests_reach_the_model_server_that_was_picked(
             picker.destination = picked.address
             wanted = dict.fromkeys(FORGED, "127.0.0.1:2") | {"x-request-id": "a-name"}
             for _ in range(2):
-                answer = await client.get("/v1/models", headers=wanted)
-                assert (answer.status_code, answer.text) == (200, f"{picked.address} 0")
-                assert SERVED_HEADER not in answer.headers
+                response = await client.get("/v1/models", headers=wanted)
+                assert (response.status_code, response.text) == (200, f"{picked.address} 0")
+                assert SERVED_HEADER not in response.headers
             for body in bodies:
-                answer = await client.post("/v1/completions", content=body, headers=wanted)
-                assert (answer.status_code, answer.text) == (200, f"{picked.address} {len(body)}")
+                response = await client.post("/v1/completions", content=body, headers=wanted)
+                assert (response.status_code, response.text) == (
+                    200,
+                    f"{picked.address} {len(body)}",
+                )
         await assert_sound(envoy, streams=8)
 
     assert len(picker.requests) == 8
@@ -352,8 +355,8 @@ async def test_large_requests_have_connections_of_their_own_to_the_endpoint_pick
         picker.destination = one.address
         was = (0, 0)
         for request, added in cases:
-            answer = await client.post("/v1/completions", **request)
-            assert answer.status_code == 200
+            response = await client.post("/v1/completions", **request)
+            assert response.status_code == 200
             stats = await envoy.stats("cluster.epp")
             small = stats[f"cluster.{EPP_CLUSTER}.upstream_rq_total"]
             large = stats[f"cluster.{EPP_LARGE_REQUESTS_CLUSTER}.upstream_rq_total"]
@@ -379,8 +382,11 @@ async def test_a_dead_endpoint_is_retried_down_the_list(mode: Mode) -> None:
     ):
         picker.destination = f"{DEAD},{alive.address}"
         for _ in range(4):
-            answer = await client.post("/v1/completions", content=BIG_BODY)
-            assert (answer.status_code, answer.text) == (200, f"{alive.address} {len(BIG_BODY)}")
+            response = await client.post("/v1/completions", content=BIG_BODY)
+            assert (response.status_code, response.text) == (
+                200,
+                f"{alive.address} {len(BIG_BODY)}",
+            )
         await assert_sound(envoy, streams=4)
     assert picker.served == [alive.address] * 4
     assert spare.requests == []
@@ -437,10 +443,10 @@ async def test_without_an_endpoint_picker_the_client_does_not_steer(fail_open: b
         ) as (_envoy, client),
     ):
         for _ in range(4):
-            answer = await client.post(
+            response = await client.post(
                 "/", content=b"{}", headers={DESTINATION_HEADER: other.address}
             )
-            assert answer.status_code == (200 if fail_open else 500)
+            assert response.status_code == (200 if fail_open else 500)
     assert len(one.requests) == len(other.requests) == (2 if fail_open else 0)
     assert not any(DESTINATION_HEADER in seen for seen in one.requests + other.requests)
 
@@ -459,8 +465,8 @@ async def test_the_endpoint_picker_is_reached_through_a_unix_socket(
         ) as (envoy, client),
     ):
         picker.destination = server.address
-        answer = await client.post("/", content=b"{}")
-        assert (answer.status_code, answer.text) == (200, f"{server.address} 2")
+        response = await client.post("/", content=b"{}")
+        assert (response.status_code, response.text) == (200, f"{server.address} 2")
         await assert_sound(envoy, streams=1)
 
 
@@ -539,8 +545,8 @@ async def test_metadata_goes_to_the_endpoint_picker_and_comes_from_it() -> None:
             picker.in_metadata_only = True
             picker.destination = other.address
             for _ in range(2):
-                answer = await client.post("/", content=b"{}", headers={"x-subset": "a,b"})
-                assert answer.text == f"{other.address} 2"
+                response = await client.post("/", content=b"{}", headers={"x-subset": "a,b"})
+                assert response.text == f"{other.address} 2"
             await assert_sound(envoy, streams=2)
     assert picker.hints == [{"x-gateway-destination-endpoint-subset": "a,b"}] * 2
 
@@ -559,8 +565,8 @@ async def test_model_servers_may_speak_http2_without_tls() -> None:
         ) as (envoy, client),
     ):
         picker.destination = address
-        answers = [await client.post("/v1/completions", content=b"{}") for _ in range(2)]
-        assert [answer.text for answer in answers] == ["over HTTP/2"] * 2
+        responses = [await client.post("/v1/completions", content=b"{}") for _ in range(2)]
+        assert [response.text for response in responses] == ["over HTTP/2"] * 2
         await assert_sound(envoy, streams=2)
     assert paths == ["/v1/completions"] * 2
 
@@ -588,8 +594,8 @@ async def test_lean_mode_sends_a_body_in_chunks_or_with_its_length(
         ) as (envoy, client),
     ):
         picker.destination = server.address
-        answer = await client.post("/v1/completions", content=BIG_BODY)
-        assert answer.text == f"{server.address} {len(BIG_BODY)}"
+        response = await client.post("/v1/completions", content=BIG_BODY)
+        assert response.text == f"{server.address} {len(BIG_BODY)}"
         await assert_sound(envoy, streams=1)
     (headers,) = server.requests
     assert {

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from epp.lab.envoy import Destination, GatewayConfig, HealthCheck, Mode
+from epp.lab.envoy import CheckedHosts, Destination, GatewayConfig, Mode
 from epp.lab.envoy.addresses import split_endpoint
 
-MODEL_SERVERS = frozenset({HealthCheck.MODEL_SERVERS})
+MODEL_SERVERS = frozenset({CheckedHosts.MODEL_SERVERS})
 
 
 @pytest.mark.parametrize(

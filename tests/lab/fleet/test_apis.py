@@ -13,7 +13,7 @@ from parser_checks import odd_objects
 
 from epp.lab.fleet import Fleet
 from epp.lab.fleet.api import BODIES, COUNT_TOKENS, ApiParser
-from epp.lab.fleet.errors import ApiError
+from epp.lab.fleet.errors import VllmApiError
 
 MakeFleet = Callable[..., Awaitable[Fleet]]
 MakeClient = Callable[..., httpx.AsyncClient]
@@ -69,9 +69,9 @@ async def test_a_bad_request_gets_an_openai_error(
     make_fleet: MakeFleet, make_client: MakeClient, path: str, body: dict[str, Any], message: str
 ) -> None:
     fleet = await make_fleet()
-    answer = await make_client(fleet).post(path, json=body)
-    assert answer.status_code == 400
-    assert message in answer.json()["error"]["message"]
+    response = await make_client(fleet).post(path, json=body)
+    assert response.status_code == 400
+    assert message in response.json()["error"]["message"]
     assert fleet.servers[0].counters.refused == 1
 
 
@@ -94,11 +94,11 @@ async def test_a_bad_request_gets_an_anthropic_error(
     kind: str,
     message: str,
 ) -> None:
-    answer = await make_client(await make_fleet()).post(path, json={**MESSAGES, **change})
-    assert answer.status_code == status
-    assert answer.json()["type"] == "error"
-    assert answer.json()["error"]["type"] == kind
-    assert message in answer.json()["error"]["message"]
+    response = await make_client(await make_fleet()).post(path, json={**MESSAGES, **change})
+    assert response.status_code == status
+    assert response.json()["type"] == "error"
+    assert response.json()["error"]["type"] == kind
+    assert message in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -113,17 +113,17 @@ async def test_a_message_follows_the_choice_of_tools(
     make_fleet: MakeFleet, make_client: MakeClient, choice: dict[str, str], kind: str
 ) -> None:
     body = {**MESSAGES, "tools": [WEATHER], "tool_choice": choice}
-    answer = await make_client(await make_fleet()).post("/v1/messages", json=body)
-    assert [block["type"] for block in answer.json()["content"]] == [kind]
+    response = await make_client(await make_fleet()).post("/v1/messages", json=body)
+    assert [block["type"] for block in response.json()["content"]] == [kind]
 
 
 async def test_counting_tokens_keeps_no_engine_busy(
     make_fleet: MakeFleet, make_client: MakeClient
 ) -> None:
     fleet = await make_fleet()
-    answer = await make_client(fleet).post("/v1/messages/count_tokens", json=MESSAGES)
+    response = await make_client(fleet).post("/v1/messages/count_tokens", json=MESSAGES)
     # "<|user|>\nHello\n<|assistant|>\n" has 29 bytes
-    assert answer.json()["input_tokens"] == 29 // 4
+    assert response.json()["input_tokens"] == 29 // 4
     assert fleet.servers[0].counters.received == 0
 
 
@@ -140,12 +140,12 @@ async def test_every_input_is_embedded_and_nothing_is_streamed(
     make_fleet: MakeFleet, make_client: MakeClient, given: object, vectors: int
 ) -> None:
     body = {"input": given, "dimensions": 8, "stream": True}
-    answer = (await make_client(await make_fleet()).post("/v1/embeddings", json=body)).json()
-    embedded = [each["embedding"] for each in answer["data"]]
+    response = (await make_client(await make_fleet()).post("/v1/embeddings", json=body)).json()
+    embedded = [each["embedding"] for each in response["data"]]
     assert len({tuple(each) for each in embedded}) == vectors
     assert [sum(x * x for x in each) for each in embedded] == pytest.approx([1.0] * vectors)
-    assert answer["usage"]["completion_tokens"] == 0
-    assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"] > 0
+    assert response["usage"]["completion_tokens"] == 0
+    assert response["usage"]["prompt_tokens"] == response["usage"]["total_tokens"] > 0
 
 
 async def test_tools_and_calls_are_part_of_the_prompt(
@@ -158,8 +158,8 @@ async def test_tools_and_calls_are_part_of_the_prompt(
     counts = []
     for messages, tools in ((HELLO, []), (HELLO, [tool]), ([*HELLO, turn], [tool])):
         body = {"messages": messages, "tools": tools, "max_tokens": 1}
-        answer = (await client.post("/v1/chat/completions", json=body)).json()
-        counts.append(answer["usage"]["prompt_tokens"])
+        response = (await client.post("/v1/chat/completions", json=body)).json()
+        counts.append(response["usage"]["prompt_tokens"])
     assert counts[0] < counts[1] < counts[2]
 
 
@@ -168,7 +168,7 @@ def test_an_odd_body_is_read_or_refused(path: bytes, body: bytes) -> None:
     parser = ApiParser(model="tiny", adapters=(), max_model_len=8192)
     try:
         request = parser.parse(path, body, "r-1")
-    except ApiError:
+    except VllmApiError:
         return
     assert request.generation.max_tokens > 0
 
@@ -185,8 +185,8 @@ async def test_a_prefiller_generates_one_token(
 ) -> None:
     fleet = await make_fleet(endpoints=2)
     prefiller = fleet.servers[1]
-    answer = await make_client(fleet).post(
+    response = await make_client(fleet).post(
         path, json=field, headers={"x-prefiller-host-port": prefiller.address}
     )
-    assert answer.headers["x-stages"] == "prefill=endpoint-1,decode=endpoint-0"
+    assert response.headers["x-stages"] == "prefill=endpoint-1,decode=endpoint-0"
     assert prefiller.engine.stats.generation_tokens == 1

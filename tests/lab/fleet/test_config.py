@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from epp.lab.fleet import PRESETS, ConfigError, Engine, EngineConfig, GenerationRequest
+from epp.lab.fleet import PRESETS, Engine, EngineConfig, FleetConfigError, GenerationRequest
 
 
 def test_a_document_overrides_fields_of_its_preset() -> None:
@@ -46,7 +46,7 @@ def test_the_speed_may_change_over_time() -> None:
 def test_a_wrong_document_is_refused_with_the_key(
     document: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(FleetConfigError) as caught:
         EngineConfig.from_mapping(document)
     assert str(caught.value).startswith(message)
 

@@ -155,7 +155,7 @@ def test_a_repeated_prompt_hits_all_blocks_but_the_one_of_the_last_token() -> No
     assert (engine.stats.prefix_queries, engine.stats.prefix_hits) == (128, 48)
 
 
-def test_the_next_turn_hits_the_blocks_of_the_answer() -> None:
+def test_the_next_turn_hits_the_blocks_of_the_response() -> None:
     engine = Engine(BASE)
     first = engine.submit(make_request(text_of(32), max_tokens=33), 0.0)
     end = drain(engine)

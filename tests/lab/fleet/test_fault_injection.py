@@ -13,9 +13,9 @@ from epp.lab.fleet import (
     EngineConfig,
     FakeServer,
     FaultPlan,
-    Faults,
     Fleet,
     FleetConfig,
+    ServerFaults,
 )
 
 MakeFleet = Callable[..., Awaitable[Fleet]]
@@ -52,13 +52,13 @@ async def test_a_crash_resets_streams_and_loses_the_cache(
     head = b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body)
     writer.write(head + body)
     assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
-    await server.inject(Faults(refuse=True, restarts=1))
+    await server.inject(ServerFaults(refuse=True, restarts=1))
     with pytest.raises(ConnectionResetError):
         await reader.read()
     writer.close()
     with pytest.raises(httpx.ConnectError):
         await client.get("/health")
-    await server.inject(Faults(restarts=1))
+    await server.inject(ServerFaults(restarts=1))
     assert await cached_tokens(make_client(fleet)) == 0
     assert server.counters.aborted == 1
     # The counters of the metrics page begin again, as those of a new process do.
@@ -73,12 +73,12 @@ async def test_refused_connections_spare_the_responses_in_progress(
     assert (await idle.get("/health")).status_code == 200
     request = asyncio.create_task(complete(busy))
     await until(lambda: server.engine.num_running == 1)
-    await server.inject(Faults(refuse=True))
+    await server.inject(ServerFaults(refuse=True))
     assert (await request).status_code == 200
     for client in (busy, idle):
         with pytest.raises(httpx.ConnectError):
             await client.get("/health")
-    await server.inject(Faults())
+    await server.inject(ServerFaults())
     assert (await idle.get("/health")).status_code == 200
     assert server.engine.kv.remembered > 0
 
@@ -90,16 +90,16 @@ async def test_a_hang_stalls_a_stream_which_goes_on_afterwards(
     server = fleet.servers[0]
     request = asyncio.create_task(complete(make_client(fleet), max_tokens=20))
     await until(lambda: bool(server.engine.running) and server.engine.running[0].generated > 2)
-    await server.inject(Faults(hang=True))
+    await server.inject(ServerFaults(hang=True))
     generated = server.engine.running[0].generated
     hung = asyncio.create_task(make_client(fleet).get("/metrics"))
     done, _ = await asyncio.wait({request, hung}, timeout=0.3)
     assert not done
     assert server.engine.running[0].generated == generated
     hung.cancel()
-    await server.inject(Faults())
-    answer = (await request).json()
-    assert answer["usage"]["completion_tokens"] == 20
+    await server.inject(ServerFaults())
+    response = (await request).json()
+    assert response["usage"]["completion_tokens"] == 20
     entry = await logged(fleet)
     # The log has the time of clients, in which 17 of 20 steps of 20 ms follow the hang of 0.3 s.
     assert entry["finished_at"] - entry["first_token_at"] > 0.3 + 17 * 0.02
@@ -117,7 +117,7 @@ async def test_a_share_of_the_requests_gets_an_error(
 ) -> None:
     fleet = await make_fleet(time_scale=0.001)
     server, client = fleet.servers[0], make_client(fleet)
-    await server.inject(Faults(error_status=503, error_share=0.3))
+    await server.inject(ServerFaults(error_status=503, error_share=0.3))
     statuses = [(await complete(client)).status_code for _ in range(50)]
     assert set(statuses) == {200, 503}
     assert statuses.count(503) == server.counters.refused < 30
@@ -126,11 +126,11 @@ async def test_a_share_of_the_requests_gets_an_error(
 async def test_a_straggler_is_slower_for_a_time(make_fleet: MakeFleet) -> None:
     fleet = await make_fleet(speed={0: 0.5})
     server = fleet.servers[0]
-    await server.inject(Faults(speed=0.1))
+    await server.inject(ServerFaults(speed=0.1))
     assert server.engine.pace.factor == 0.1
-    await server.inject(Faults(restarts=1, speed=0.2))
+    await server.inject(ServerFaults(restarts=1, speed=0.2))
     assert server.engine.pace.factor == 0.2
-    await server.inject(Faults(restarts=1))
+    await server.inject(ServerFaults(restarts=1))
     assert server.engine.pace.factor == 1.0
 
 
@@ -138,7 +138,7 @@ async def test_speed_changes_count_from_the_first_start(make_fleet: MakeFleet) -
     engine = EngineConfig(speed_changes=((60.0, 0.5),))
     server = (await make_fleet(engine=engine)).servers[0]
     started_at = server.engine.pace.started_at
-    await server.inject(Faults(restarts=1))
+    await server.inject(ServerFaults(restarts=1))
     assert server.engine.pace.started_at == started_at
 
 
@@ -147,10 +147,10 @@ async def test_a_cold_start_answers_503_until_the_model_is_loaded(
 ) -> None:
     fleet = await make_fleet()
     server, client = fleet.servers[0], make_client(fleet)
-    await server.inject(Faults(loading=True, restarts=1))
-    answers = [await client.get("/health"), await client.get("/metrics"), await complete(client)]
-    assert [answer.status_code for answer in answers] == [503, 503, 503]
-    await server.inject(Faults(restarts=1))
+    await server.inject(ServerFaults(loading=True, restarts=1))
+    responses = [await client.get("/health"), await client.get("/metrics"), await complete(client)]
+    assert [response.status_code for response in responses] == [503, 503, 503]
+    await server.inject(ServerFaults(restarts=1))
     assert (await client.get("/health")).status_code == 200
     assert (await complete(client)).status_code == 200
 
@@ -161,17 +161,17 @@ async def test_another_server_at_the_address_has_its_own_model_and_name(
     fleet = await make_fleet(engine=EngineConfig(adapters=("ad1",)))
     server = fleet.servers[0]
     assert (await complete(make_client(fleet), model="ad1")).status_code == 200
-    await server.inject(Faults(taken_over=True, model="other", restarts=1))
+    await server.inject(ServerFaults(taken_over=True, model="other", restarts=1))
     client = make_client(fleet)
     models = (await client.get("/v1/models")).json()["data"]
     assert [model["id"] for model in models] == ["other"]
-    answer = await complete(client, model="tiny")
-    assert answer.status_code == 404
-    assert answer.headers["x-served-by"] == "successor-of-endpoint-0"
+    response = await complete(client, model="tiny")
+    assert response.status_code == 404
+    assert response.headers["x-served-by"] == "successor-of-endpoint-0"
     assert 'model_name="other"' in (await client.get("/metrics")).text
-    await server.inject(Faults(restarts=2))
-    answer = await complete(make_client(fleet), model="ad1")
-    assert (answer.status_code, answer.headers["x-served-by"]) == (200, "endpoint-0")
+    await server.inject(ServerFaults(restarts=2))
+    response = await complete(make_client(fleet), model="ad1")
+    assert (response.status_code, response.headers["x-served-by"]) == (200, "endpoint-0")
 
 
 async def test_faults_of_the_metrics_page(make_fleet: MakeFleet, make_client: MakeClient) -> None:
@@ -182,21 +182,21 @@ async def test_faults_of_the_metrics_page(make_fleet: MakeFleet, make_client: Ma
         return (await client.get("/metrics")).text
 
     tokens = 'vllm:generation_tokens_total{engine="0",model_name="tiny"} '
-    await server.inject(Faults(stale_metrics=True))
+    await server.inject(ServerFaults(stale_metrics=True))
     await complete(client)
     assert tokens + "0.0" in await page()
-    await server.inject(Faults(left_out_metrics=("num_requests_waiting",)))
+    await server.inject(ServerFaults(left_out_metrics=("num_requests_waiting",)))
     partial = await page()
     assert tokens + "4.0" in partial
     assert "vllm:num_requests_waiting{" not in partial
     assert "vllm:num_requests_waiting_by_reason{" in partial
-    await server.inject(Faults(metrics_status=404))
+    await server.inject(ServerFaults(metrics_status=404))
     assert (await client.get("/metrics")).status_code == 404
-    await server.inject(Faults(metrics_delay_seconds=60.0))
+    await server.inject(ServerFaults(metrics_delay_seconds=60.0))
     with pytest.raises(httpx.ReadTimeout):
         await client.get("/metrics", timeout=0.2)
     assert (await client.get("/health")).status_code == 200
-    await server.inject(Faults())
+    await server.inject(ServerFaults())
     assert "vllm:num_requests_waiting{" in await page()
 
 

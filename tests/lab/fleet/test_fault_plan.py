@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epp.lab.fleet import FAULT_KINDS, ConfigError, FaultPlan, Faults, FaultSchedule
+from epp.lab.fleet import FAULT_KINDS, FaultPlan, FaultSchedule, FleetConfigError, ServerFaults
 
 
 def schedule(*document: dict[str, Any], workers: int = 4, seed: int = 0) -> FaultSchedule:
@@ -24,9 +24,9 @@ def fault(kind: str, **fields: Any) -> dict[str, Any]:
     return {"kind": kind, "at": "10s", "worker": 1, **fields, **seconds}
 
 
-def differences(state: Faults) -> dict[str, Any]:
+def differences(state: ServerFaults) -> dict[str, Any]:
     """Return the fields that a fault has changed."""
-    sound = asdict(Faults())
+    sound = asdict(ServerFaults())
     return {name: value for name, value in asdict(state).items() if value != sound[name]}
 
 
@@ -206,13 +206,15 @@ def test_a_share_of_the_requests_fails_and_always_the_same_ones() -> None:
     ],
 )
 def test_an_invalid_plan_is_refused_with_the_place(document: object, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(FleetConfigError, match=message):
         FaultPlan.from_list(document)
 
 
 def test_a_worker_that_the_fleet_lacks_is_refused() -> None:
     plan = FaultPlan.from_list([fault("hang"), fault("hang", worker=[0, 7])], "scenario.faults")
-    with pytest.raises(ConfigError, match=r"^scenario.faults\[1\].worker: there is no worker 7"):
+    with pytest.raises(
+        FleetConfigError, match=r"^scenario.faults\[1\].worker: there is no worker 7"
+    ):
         plan.schedule(workers=4)
 
 
@@ -248,10 +250,10 @@ def test_between_changes_nothing_changes(
     )
     assert [time for time, _ in changes] == sorted(time for time, _ in changes)
     for worker in range(3):
-        told = [0.0, *(time for time, concerned in changes if worker in concerned)]
+        change_times = [0.0, *(time for time, concerned in changes if worker in concerned)]
         for moment in moments:
             # Two schedules: what was asked before does not matter.
-            last = max(time for time in told if time <= moment + 1e-9)
+            last = max(time for time in change_times if time <= moment + 1e-9)
             expected = plan.schedule(workers=3, seed=seed).state_at(worker, last)
             assert plan.schedule(workers=3, seed=seed).state_at(worker, moment) == expected
 

@@ -10,11 +10,11 @@ import httpx
 import pytest
 
 from epp.lab.fleet import (
-    ConfigError,
     Engine,
     EngineConfig,
     Fleet,
     FleetConfig,
+    FleetConfigError,
     GenerationRequest,
     PortTakenError,
 )
@@ -30,7 +30,7 @@ def free_port() -> int:
         return port
 
 
-async def test_a_fleet_runs_until_it_is_told_to_stop() -> None:
+async def test_a_fleet_runs_until_it_is_stopped() -> None:
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     task = asyncio.create_task(
         Fleet(FleetConfig(endpoints=3)).run(stop, ready=ready.set_result), name="fleet"
@@ -64,7 +64,7 @@ async def test_a_taken_port_is_named_and_nothing_keeps_running() -> None:
     assert not any(server.listening for server in fleet.servers)
 
 
-async def test_all_servers_give_the_same_answer_to_a_prompt(
+async def test_all_servers_give_the_same_response_to_a_prompt(
     make_fleet: MakeFleet, make_client: MakeClient
 ) -> None:
     fleet = await make_fleet(endpoints=2, speed={1: 0.3})
@@ -111,7 +111,7 @@ def test_overrides_reach_the_engines() -> None:
     ],
 )
 def test_an_impossible_fleet_is_refused(fields: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(FleetConfigError, match=message):
         FleetConfig(**fields)  # type: ignore[arg-type] # wrong on purpose
 
 
@@ -125,7 +125,7 @@ def test_an_impossible_fleet_is_refused(fields: dict[str, object], message: str)
     ],
 )
 def test_an_impossible_engine_is_refused(fields: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(FleetConfigError, match=message):
         EngineConfig(**fields)  # type: ignore[arg-type] # wrong on purpose
 
 

@@ -16,15 +16,15 @@ import zmq
 import zmq.asyncio
 
 from epp.lab.fleet import (
-    ConfigError,
     EngineConfig,
     FakeServer,
-    Faults,
     Fleet,
     FleetConfig,
+    FleetConfigError,
     KvEventFormat,
     KvEventsConfig,
     PortTakenError,
+    ServerFaults,
 )
 from epp.lab.fleet.tokenizer import token_ids
 
@@ -116,8 +116,8 @@ def tokens_of(event: Any) -> list[int]:
 
 
 async def complete(client: httpx.AsyncClient, prompt: str = PROMPT, **fields: Any) -> None:
-    answer = await client.post("/v1/completions", json={"prompt": prompt, **fields})
-    assert answer.status_code == 200
+    response = await client.post("/v1/completions", json={"prompt": prompt, **fields})
+    assert response.status_code == 200
 
 
 def recorded_events() -> dict[str, dict[str, Any]]:
@@ -152,16 +152,16 @@ async def test_maps_have_the_fields_of_the_recording(
     assert list(removed) == list(recorded["BlockRemoved"])
 
 
-async def test_the_next_turn_continues_the_blocks_of_the_answer(
+async def test_the_next_turn_continues_the_blocks_of_the_response(
     make_fleet: MakeFleet, make_client: MakeClient, sockets: Sockets
 ) -> None:
     fleet = await make_fleet(kv_events=EVENTS, engine=EngineConfig(adapters=("ad1",)))
     client = make_client(fleet)
     subscriber = await subscribed(sockets, fleet, client)
-    answer = await client.post(
+    response = await client.post(
         "/v1/completions", json={"model": "ad1", "prompt": PROMPT, "max_tokens": 29}
     )
-    text = PROMPT + answer.json()["choices"][0]["text"]
+    text = PROMPT + response.json()["choices"][0]["text"]
     tokens: list[int] = []
     hashes: list[int] = []
     while len(hashes) < 8:  # 128 tokens are computed, the last one is not
@@ -198,9 +198,9 @@ async def test_a_gap_is_closed_by_a_replay(
     subscriber = await subscribed(sockets, fleet, client)
     await complete(client, f"a{PROMPT}", max_tokens=1)
     _, last, _ = await subscriber.message()
-    await server.inject(Faults(kv_events_lost_share=1.0))
+    await server.inject(ServerFaults(kv_events_lost_share=1.0))
     await complete(client, f"b{PROMPT}", max_tokens=1)
-    await server.inject(Faults())
+    await server.inject(ServerFaults())
     await complete(client, f"c{PROMPT}", max_tokens=1)
     assert (await subscriber.message())[1] == last + 2
     assert await subscriber.replayed(last) == [last, last + 1, last + 2]
@@ -213,7 +213,7 @@ async def test_messages_change_places(
     fleet = await make_fleet(kv_events=EVENTS)
     server, client = fleet.servers[0], make_client(fleet)
     subscriber = await subscribed(sockets, fleet, client)
-    await server.inject(Faults(kv_events_swapped_share=1.0))
+    await server.inject(ServerFaults(kv_events_swapped_share=1.0))
     for number in range(4):
         await complete(client, f"{number}{PROMPT}", max_tokens=1)
     numbers = [(await subscriber.message())[1] for _ in range(4)]
@@ -222,10 +222,12 @@ async def test_messages_change_places(
 
 
 @pytest.mark.parametrize(
-    "faults", [Faults(kv_events_restarts=1), Faults(restarts=1)], ids=["publisher", "server"]
+    "faults",
+    [ServerFaults(kv_events_restarts=1), ServerFaults(restarts=1)],
+    ids=["publisher", "server"],
 )
 async def test_numbers_begin_with_0_after_a_restart(
-    make_fleet: MakeFleet, make_client: MakeClient, sockets: Sockets, faults: Faults
+    make_fleet: MakeFleet, make_client: MakeClient, sockets: Sockets, faults: ServerFaults
 ) -> None:
     fleet = await make_fleet(kv_events=EVENTS)
     server = fleet.servers[0]
@@ -249,9 +251,9 @@ async def test_a_request_goes_on_while_the_publisher_restarts(
     async with asyncio.timeout(10):
         while not server.engine.num_running:  # noqa: ASYNC110 -- a counter has no event
             await asyncio.sleep(0)
-    await server.inject(Faults(kv_events_restarts=1))
+    await server.inject(ServerFaults(kv_events_restarts=1))
     await request
-    # The block of the prompt's end and of the answer, after a restart without the prompt's others.
+    # The block of the prompt's end and the response, after a restart without the prompt's others.
     assert await Subscriber(sockets, server).replayed(0) == [0]
 
 
@@ -297,12 +299,14 @@ async def test_a_taken_port_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_pyzmq_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "epp.lab.fleet.kv_publisher", None)
-    with pytest.raises(ConfigError, match=r"pip install 'endpoint-picker\[kv-events\]'"):
+    with pytest.raises(FleetConfigError, match=r"pip install 'endpoint-picker\[kv-events\]'"):
         Fleet(FleetConfig(endpoints=1, kv_events=EVENTS))
 
 
 def test_ports_follow_each_other() -> None:
     events = KvEventsConfig(first_port=5557)
     assert [events.ports_of(index) for index in range(2)] == [(5557, 5558), (5559, 5560)]
-    with pytest.raises(ConfigError, match="KV-event port of endpoint-1 is out of range: 65537"):
+    with pytest.raises(
+        FleetConfigError, match="KV-event port of endpoint-1 is out of range: 65537"
+    ):
         FleetConfig(endpoints=2, kv_events=KvEventsConfig(first_port=65_534))

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from epp.lab.fleet import Engine, EngineConfig, GenerationRequest, Stage
+from epp.lab.fleet import Engine, EngineConfig, GenerationRequest, WorkStage
 from epp.lab.fleet.metrics_page import MetricsPage
 
 DATA = Path(__file__).parent / "data"
@@ -14,7 +14,7 @@ CONFIG = EngineConfig(adapters=("ad1", "ad2"), step_seconds=1.0)
 
 
 def render(engine: Engine, model: str = "tiny") -> str:
-    stages = {Stage.PREFILL: 3, Stage.DECODE: 0}
+    stages = {WorkStage.PREFILL: 3, WorkStage.DECODE: 0}
     page = MetricsPage([engine], stages, model=model, created=1000.5, wall_offset=1000.0)
     return page.render().decode()
 

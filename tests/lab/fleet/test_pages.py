@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epp.lab.fleet import EngineConfig, Faults, Fleet
+from epp.lab.fleet import EngineConfig, Fleet, ServerFaults
 from epp.lab.fleet.tokenizer import token_ids, token_text
 
 DATA = Path(__file__).parent / "data"
@@ -30,12 +30,12 @@ async def test_tokens_have_the_fields_of_the_recording(
 ) -> None:
     client = make_client(await make_fleet())
     prompt = {"model": "tiny", "prompt": "hello there", "return_token_strs": True}
-    answer = (await client.post("/tokenize", json=prompt)).json()
+    response = (await client.post("/tokenize", json=prompt)).json()
     recorded = json.loads((DATA / "tokenize.json").read_text())
-    assert list(answer) == list(recorded)
-    assert (answer["count"], answer["max_model_len"]) == (3, 8192)
-    assert answer["token_strs"] == ["hell", "o th", "ere"]
-    back = await client.post("/detokenize", json={"model": "tiny", "tokens": answer["tokens"]})
+    assert list(response) == list(recorded)
+    assert (response["count"], response["max_model_len"]) == (3, 8192)
+    assert response["token_strs"] == ["hell", "o th", "ere"]
+    back = await client.post("/detokenize", json={"model": "tiny", "tokens": response["tokens"]})
     assert back.json() == {"prompt": "hello there"}
 
 
@@ -70,9 +70,9 @@ async def test_tokens_of_a_chat_are_those_of_its_rendered_prompt(
 async def test_invalid_requests_are_refused(
     client: httpx.AsyncClient, path: str, body: dict[str, Any], status: int, message: str
 ) -> None:
-    answer = await client.post(path, json=body)
-    assert answer.status_code == status
-    assert message in answer.json()["error"]["message"]
+    response = await client.post(path, json=body)
+    assert response.status_code == status
+    assert message in response.json()["error"]["message"]
 
 
 @given(st.text())
@@ -114,6 +114,6 @@ async def test_a_restart_forgets_the_adapters_loaded_at_run_time(
     fleet = await make_fleet(engine=EngineConfig(adapters=("ad1",)))
     adapter = {"lora_name": "ad9", "lora_path": "/adapters/ad9"}
     await make_client(fleet).post("/v1/load_lora_adapter", json=adapter)
-    await fleet.servers[0].inject(Faults(restarts=1))
+    await fleet.servers[0].inject(ServerFaults(restarts=1))
     models = (await make_client(fleet).get("/v1/models")).json()["data"]
     assert [each["id"] for each in models] == ["tiny", "ad1"]

@@ -17,7 +17,7 @@ import typer
 import yaml
 
 from epp.lab.fleet import Engine, EngineConfig, GenerationRequest, Sequence
-from tools.calibrate import CalibrationError, Page, fit, main
+from tools.calibrate import CalibrationError, PageSamples, fit, main
 
 RECORDINGS = Path(__file__).parents[2] / "plugins" / "data_sources" / "data"
 CLIENTS = 40
@@ -30,8 +30,8 @@ Run = tuple[Engine, list[tuple[int, int, float]]]
 
 
 @cache
-def page(name: str) -> Page:
-    return Page.parse((RECORDINGS / f"metrics_{name}.prom").read_text())
+def page(name: str) -> PageSamples:
+    return PageSamples.parse((RECORDINGS / f"metrics_{name}.prom").read_text())
 
 
 def grown(name: str) -> float:
@@ -101,7 +101,7 @@ def test_the_queues_are_as_long_as_recorded(run: Run) -> None:
     _, seen = run
     values = page("load_a").values
     running, waiting, usage = (sum(column) / len(seen) for column in zip(*seen, strict=True))
-    # The pages were saved at a moment when one of 40 clients had just got its answer.
+    # The pages were saved at a moment when one of 40 clients had just got its response.
     assert running == pytest.approx(values["num_requests_running"], abs=1)
     assert waiting == pytest.approx(values["num_requests_waiting"], abs=1)
     assert usage == pytest.approx(values["kv_cache_usage_perc"], rel=0.1)
@@ -140,7 +140,7 @@ def test_a_recording_that_cannot_be_fitted_is_refused() -> None:
     with pytest.raises(CalibrationError, match="the load was too light"):
         fit(before, after, max_num_seqs=8, single=0.1)
     with pytest.raises(CalibrationError, match="is not in the later page"):
-        fit(before, Page.parse(""), max_num_seqs=8, single=SINGLE_SECONDS)
+        fit(before, PageSamples.parse(""), max_num_seqs=8, single=SINGLE_SECONDS)
 
 
 def test_the_program_prints_settings_for_a_scenario(capsys: pytest.CaptureFixture[str]) -> None:

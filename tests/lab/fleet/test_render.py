@@ -26,10 +26,10 @@ async def test_a_chat_is_rendered_and_a_list_of_prompts_is_a_list(
 ) -> None:
     fleet = await make_fleet()
     client = make_client(fleet)
-    answer = (await client.post(CHAT, json=chat({"type": "text", "text": "hello there"}))).json()
+    response = (await client.post(CHAT, json=chat({"type": "text", "text": "hello there"}))).json()
     # "<|user|>\nhello there\n<|assistant|>\n" has 35 bytes
-    assert len(answer["token_ids"]) == 9
-    assert answer["features"] is None
+    assert len(response["token_ids"]) == 9
+    assert response["features"] is None
     listed = (await client.post(COMPLETION, json={"model": "tiny", "prompt": "abcd"})).json()
     assert [each["token_ids"] for each in listed] == [[int.from_bytes(b"abcd", "big")]]
     assert fleet.servers[0].counters.rendered == 2
@@ -40,12 +40,12 @@ async def test_media_are_placeholders_with_a_hash(
     make_fleet: MakeFleet, make_client: MakeClient
 ) -> None:
     client = make_client(await make_fleet())
-    answer = (await client.post(CHAT, json=chat(IMAGE, IMAGE))).json()
-    hashes = answer["features"]["mm_hashes"]["image"]
+    response = (await client.post(CHAT, json=chat(IMAGE, IMAGE))).json()
+    hashes = response["features"]["mm_hashes"]["image"]
     assert hashes[0] == hashes[1]
-    first, second = answer["features"]["mm_placeholders"]["image"]
+    first, second = response["features"]["mm_placeholders"]["image"]
     assert second["offset"] == first["offset"] + first["length"]
-    assert second["offset"] + second["length"] == len(answer["token_ids"])
+    assert second["offset"] + second["length"] == len(response["token_ids"])
 
 
 @pytest.mark.parametrize(

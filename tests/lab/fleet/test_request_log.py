@@ -107,10 +107,10 @@ async def test_stages_at_other_servers_share_the_request_id(
 ) -> None:
     fleet = await make_fleet(endpoints=2)
     headers = {"x-prefiller-host-port": fleet.addresses[0], "x-request-id": "a"}
-    answer = await make_client(fleet, 1).post(
+    response = await make_client(fleet, 1).post(
         "/v1/completions", json={"prompt": TEXT}, headers=headers
     )
-    assert answer.status_code == 200
+    assert response.status_code == 200
     log = [
         (each["request_id"], each["stage"], each["transferred_tokens"]) for each in entries(fleet)
     ]
@@ -128,13 +128,13 @@ async def test_the_file_has_every_entry_and_the_control_port_serves_them(tmp_pat
         for request_id in ("a", "b"):
             await complete(client, request_id)
         control = fleet.control.url
-        answer = await client.get(f"{control}/lab/requests")
+        response = await client.get(f"{control}/lab/requests")
         stats = (await client.get(f"{control}/lab/stats")).json()
         unknown = await client.get(f"{control}/lab")
         posted = await client.post(f"{control}/lab/stats")
-    assert [json.loads(line)["request_id"] for line in answer.text.splitlines()] == ["a", "b"]
-    assert answer.headers["x-requests-ended"] == "2"
-    assert file.read_bytes() == answer.content
+    assert [json.loads(line)["request_id"] for line in response.text.splitlines()] == ["a", "b"]
+    assert response.headers["x-requests-ended"] == "2"
+    assert file.read_bytes() == response.content
     assert (stats["servers"], stats["received"], stats["ended"]) == (1, 2, 2)
     assert stats["steps"] >= 32
     assert (unknown.status_code, posted.status_code) == (404, 405)

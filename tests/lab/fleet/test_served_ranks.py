@@ -11,7 +11,14 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from epp.lab.fleet import ConfigError, EngineConfig, EngineType, Faults, Fleet, FleetConfig
+from epp.lab.fleet import (
+    EngineConfig,
+    EngineType,
+    Fleet,
+    FleetConfig,
+    FleetConfigError,
+    ServerFaults,
+)
 
 MakeFleet = Callable[..., Awaitable[Fleet]]
 MakeClient = Callable[..., httpx.AsyncClient]
@@ -57,9 +64,9 @@ async def test_without_it_the_least_loaded_rank_is_chosen(
 async def test_a_rank_that_does_not_exist_is_refused(
     make_fleet: MakeFleet, make_client: MakeClient, rank: str
 ) -> None:
-    answer = await complete(make_client(await make_fleet(ranks=2)), rank)
-    assert answer.status_code == 400
-    assert "is out of range [0, 2)" in answer.json()["error"]["message"]
+    response = await complete(make_client(await make_fleet(ranks=2)), rank)
+    assert response.status_code == 400
+    assert "is out of range [0, 2)" in response.json()["error"]["message"]
 
 
 async def test_series_without_a_rank_are_there_once(
@@ -82,14 +89,14 @@ async def test_faults_and_adapters_are_those_of_all_ranks(
     fleet = await make_fleet(ranks=2)
     client = make_client(fleet)
     await client.post("/v1/load_lora_adapter", json={"lora_name": "ad9", "lora_path": "/a"})
-    await fleet.servers[0].inject(Faults(speed=0.5))
+    await fleet.servers[0].inject(ServerFaults(speed=0.5))
     process, _ = fleet.servers[0]._running()
     assert [engine.config.adapters for engine in process.engines] == [("ad9",)] * 2
     assert [engine.pace.factor for engine in process.engines] == [0.5, 0.5]
 
 
 def test_ranks_are_those_of_vllm() -> None:
-    with pytest.raises(ConfigError, match="ranks must be at least 1, got 0"):
+    with pytest.raises(FleetConfigError, match="ranks must be at least 1, got 0"):
         FleetConfig(ranks=0)
-    with pytest.raises(ConfigError, match="ranks are simulated for vLLM only"):
+    with pytest.raises(FleetConfigError, match="ranks are simulated for vLLM only"):
         FleetConfig(ranks=2, engine_type=EngineType.SGLANG)

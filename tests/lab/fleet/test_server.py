@@ -49,15 +49,15 @@ def chat(**fields: object) -> dict[str, object]:
     return {"model": "tiny", "messages": [{"role": "user", "content": "hello there"}], **fields}
 
 
-async def test_a_chat_answer_has_the_fields_of_the_recording(
+async def test_a_chat_response_has_the_fields_of_the_recording(
     make_fleet: MakeFleet, make_client: MakeClient
 ) -> None:
     client = make_client(await make_fleet())
-    answer = await client.post(
+    response = await client.post(
         "/v1/chat/completions", json=chat(max_tokens=5), headers={"x-request-id": "rid"}
     )
     recorded = json.loads((DATA / "chat_1.json").read_text())
-    body = answer.json()
+    body = response.json()
     assert shape(without_details(body)) == shape(without_details(recorded))
     assert list(body) == list(recorded)
     assert body["id"] == "chatcmpl-rid"
@@ -67,8 +67,8 @@ async def test_a_chat_answer_has_the_fields_of_the_recording(
     assert body["usage"]["total_tokens"] == 13
     assert body["choices"][0]["finish_reason"] == "length"
     assert len(body["choices"][0]["message"]["content"]) == 5 * 4
-    assert answer.headers["content-type"] == "application/json"
-    assert answer.headers["x-served-by"] == "endpoint-0"
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["x-served-by"] == "endpoint-0"
 
 
 async def test_a_completion_defaults_to_16_tokens_and_reports_cached_ones(
@@ -89,7 +89,7 @@ async def test_a_completion_defaults_to_16_tokens_and_reports_cached_ones(
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "expected"),
     [
         pytest.param(
             "TEXT",
@@ -105,15 +105,15 @@ async def test_a_completion_defaults_to_16_tokens_and_reports_cached_ones(
         pytest.param("", None, id="no format"),
     ],
 )
-async def test_a_client_that_asks_for_the_load_is_told(
-    make_fleet: MakeFleet, make_client: MakeClient, path: str, asked: str, told: str | None
+async def test_a_client_that_asks_for_the_load_gets_it(
+    make_fleet: MakeFleet, make_client: MakeClient, path: str, asked: str, expected: str | None
 ) -> None:
     client = make_client(await make_fleet(busy={0: 7}))
     body = chat() if "chat" in path else {"model": "tiny", "prompt": "a"}
     headers = {"endpoint-load-metrics-format": asked} if asked else {}
-    answer = await client.post(path, json=body, headers=headers)
-    assert answer.status_code == 200
-    assert answer.headers.get("endpoint-load-metrics") == told
+    response = await client.post(path, json=body, headers=headers)
+    assert response.status_code == 200
+    assert response.headers.get("endpoint-load-metrics") == expected
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,13 @@ async def test_a_client_that_asks_for_the_load_is_told(
         pytest.param("/v1/completions", {"model": "other", "prompt": "a"}, id="an error"),
     ],
 )
-async def test_other_answers_have_no_load_as_in_vllm(
+async def test_other_responses_have_no_load_as_in_vllm(
     make_fleet: MakeFleet, make_client: MakeClient, path: str, body: dict[str, object]
 ) -> None:
     client = make_client(await make_fleet())
     headers = {"endpoint-load-metrics-format": "TEXT"}
-    answer = await client.post(path, json=body, headers=headers)
-    assert "endpoint-load-metrics" not in answer.headers
+    response = await client.post(path, json=body, headers=headers)
+    assert "endpoint-load-metrics" not in response.headers
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ async def test_a_stream_has_the_events_of_the_recording(
     # Real time and long steps, so that each token gets its own event.
     client = make_client(await make_fleet(time_scale=0.5))
     options = {"stream": True, "stream_options": {"include_usage": True}}
-    answer = await client.post(path, json={**request_body, **options})
-    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
-    assert answer.headers["transfer-encoding"] == "chunked"
-    ours, recorded = events(answer.text), events((DATA / recording).read_text())
+    response = await client.post(path, json={**request_body, **options})
+    assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert response.headers["transfer-encoding"] == "chunked"
+    ours, recorded = events(response.text), events((DATA / recording).read_text())
     assert shape(ours[:-1]) == shape(recorded[:-1])
     assert shape(without_details(ours[-1])) == shape(without_details(recorded[-1]))
     assert [e["choices"][0]["finish_reason"] for e in ours[:-1]] == [
@@ -166,7 +166,7 @@ async def test_a_stream_has_the_events_of_the_recording(
     ]
 
 
-async def test_a_stream_carries_the_text_of_the_whole_answer_and_usage_only_if_asked(
+async def test_a_stream_carries_the_text_of_the_whole_response_and_usage_only_if_asked(
     make_fleet: MakeFleet, make_client: MakeClient
 ) -> None:
     client = make_client(await make_fleet())
@@ -189,8 +189,8 @@ async def test_an_error_is_the_recorded_one(
     make_fleet: MakeFleet, make_client: MakeClient, recording: str, body: dict[str, str]
 ) -> None:
     recorded = json.loads((DATA / recording).read_text())
-    answer = await make_client(await make_fleet()).post("/v1/completions", json=body)
-    assert (answer.status_code, answer.json()) == (recorded["error"]["code"], recorded)
+    response = await make_client(await make_fleet()).post("/v1/completions", json=body)
+    assert (response.status_code, response.json()) == (recorded["error"]["code"], recorded)
 
 
 @pytest.mark.parametrize(
@@ -212,10 +212,10 @@ async def test_a_bad_body_gets_400_and_is_counted(
     make_fleet: MakeFleet, make_client: MakeClient, body: bytes
 ) -> None:
     fleet = await make_fleet()
-    answer = await make_client(fleet).post("/v1/completions", content=body)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["type"] == "BadRequestError"
-    assert answer.headers["x-served-by"] == "endpoint-0"
+    response = await make_client(fleet).post("/v1/completions", content=body)
+    assert response.status_code == 400
+    assert response.json()["error"]["type"] == "BadRequestError"
+    assert response.headers["x-served-by"] == "endpoint-0"
     counters = fleet.servers[0].counters
     assert (counters.received, counters.refused, counters.in_flight) == (1, 1, 0)
 
@@ -231,8 +231,8 @@ async def test_models_lists_the_base_model_and_its_adapters(
         ("tiny", None),
         ("ad1", "tiny"),
     ]
-    answer = await client.post("/v1/completions", json={"model": "ad1", "prompt": "a"})
-    assert answer.json()["model"] == "ad1"
+    response = await client.post("/v1/completions", json={"model": "ad1", "prompt": "a"})
+    assert response.json()["model"] == "ad1"
 
 
 @pytest.mark.parametrize(
@@ -242,9 +242,9 @@ async def test_models_lists_the_base_model_and_its_adapters(
 async def test_other_paths(
     make_fleet: MakeFleet, make_client: MakeClient, method: str, path: str, status: int
 ) -> None:
-    answer = await make_client(await make_fleet()).request(method, path)
-    assert answer.status_code == status
-    assert answer.headers["x-served-by"] == "endpoint-0"
+    response = await make_client(await make_fleet()).request(method, path)
+    assert response.status_code == status
+    assert response.headers["x-served-by"] == "endpoint-0"
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])

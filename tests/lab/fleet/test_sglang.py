@@ -75,10 +75,10 @@ async def test_generate_returns_text_tokens_and_counts(
 ) -> None:
     client = make_client(await make_fleet(engine_type=EngineType.SGLANG))
     body = {"text": "p" * 400, "sampling_params": {"max_new_tokens": 3}, "rid": "mine"}
-    answer = (await client.post("/generate", json=body)).json()
-    assert len(answer["output_ids"]) == 3
-    assert len(answer["text"]) == 12
-    meta = answer["meta_info"]
+    response = (await client.post("/generate", json=body)).json()
+    assert len(response["output_ids"]) == 3
+    assert len(response["text"]) == 12
+    meta = response["meta_info"]
     assert (meta["id"], meta["prompt_tokens"], meta["cached_tokens"]) == ("mine", 100, 0)
     assert meta["finish_reason"] == {"type": "length", "length": 3}
     tokens = {**body, "text": None, "input_ids": [1, 2, 3]}
@@ -93,10 +93,10 @@ async def test_events_of_generate_repeat_the_text(
     text = (await client.post("/generate", json=body)).text
     *events, done = text.removesuffix("\n\n").split("\n\n")
     assert done == "data: [DONE]"
-    answers = [json.loads(event.removeprefix("data: ")) for event in events]
-    assert [answer["meta_info"]["completion_tokens"] for answer in answers] == [1, 2, 3]
-    assert answers[2]["text"].startswith(answers[1]["text"])
-    assert [answer["meta_info"]["finish_reason"] is None for answer in answers] == [
+    responses = [json.loads(event.removeprefix("data: ")) for event in events]
+    assert [response["meta_info"]["completion_tokens"] for response in responses] == [1, 2, 3]
+    assert responses[2]["text"].startswith(responses[1]["text"])
+    assert [response["meta_info"]["finish_reason"] is None for response in responses] == [
         True,
         True,
         False,

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from epp.lab.fleet import Counters, EngineConfig, FakeServer, Fleet, GenerationRequest, Stage
+from epp.lab.fleet import Counters, EngineConfig, FakeServer, Fleet, GenerationRequest, WorkStage
 from epp.lab.fleet.driver import EngineDriver
 from epp.lab.fleet.engine import Engine
 
@@ -68,12 +68,12 @@ async def test_a_prompt_is_computed_by_the_prefiller_and_decoded_here(
     extra = {"stream": stream} | ({"stream_options": {"include_usage": True}} if stream else {})
     # Only the first of several prefillers is used.
     header = f"{fleet.addresses[0]}, {fleet.addresses[1]}"
-    answer = await client.post(path, json=body | extra, headers={PREFILLER: header})
-    assert answer.status_code == 200
-    assert answer.headers["x-served-by"] == "endpoint-2"
-    assert answer.headers["x-stages"] == "prefill=endpoint-0,decode=endpoint-2"
+    response = await client.post(path, json=body | extra, headers={PREFILLER: header})
+    assert response.status_code == 200
+    assert response.headers["x-served-by"] == "endpoint-2"
+    assert response.headers["x-stages"] == "prefill=endpoint-0,decode=endpoint-2"
     assert [done(server) for server in fleet.servers] == [{"prefill": 1}, {}, {"decode": 1}]
-    last = answer.text.split("\n\n")[-3].removeprefix("data: ") if stream else answer.text
+    last = response.text.split("\n\n")[-3].removeprefix("data: ") if stream else response.text
     usage = json.loads(last)["usage"]
     assert usage["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] - 1
     assert usage["completion_tokens"] == 3
@@ -84,13 +84,13 @@ async def test_a_prompt_is_computed_by_the_prefiller_and_decoded_here(
     alone = await client.post(path, json=body | {"stream": False})
     choice = alone.json()["choices"][0]
     if stream:
-        chunks = [json.loads(each[6:])["choices"] for each in answer.text.split("\n\n")[:-3]]
+        chunks = [json.loads(each[6:])["choices"] for each in response.text.split("\n\n")[:-3]]
         deltas = [each[0].get("delta", {}).get("content") or each[0].get("text") for each in chunks]
         assert "".join(each or "" for each in deltas) == (
             choice["message"]["content"] if path == CHAT else choice["text"]
         )
     else:
-        assert answer.json()["choices"][0] == choice
+        assert response.json()["choices"][0] == choice
     assert "x-stages" not in alone.headers
 
 
@@ -123,8 +123,8 @@ async def test_encoders_come_before_the_prefiller(
     fleet = await make_fleet(endpoints=4)
     encoders = ",".join(fleet.addresses[:2])
     headers = {ENCODERS: encoders, PREFILLER: fleet.addresses[2]}
-    answer = await make_client(fleet, 3).post(CHAT, json=chat(), headers=headers)
-    assert answer.headers["x-stages"] == (
+    response = await make_client(fleet, 3).post(CHAT, json=chat(), headers=headers)
+    assert response.headers["x-stages"] == (
         "encode=endpoint-0,encode=endpoint-1,prefill=endpoint-2,decode=endpoint-3"
     )
     assert [done(server) for server in fleet.servers] == [
@@ -140,9 +140,9 @@ async def test_encoders_alone_leave_the_prompt_to_this_server(
 ) -> None:
     fleet = await make_fleet(endpoints=2)
     headers = {ENCODERS: fleet.addresses[0]}
-    answer = await make_client(fleet, 1).post(CHAT, json=chat(), headers=headers)
-    assert answer.headers["x-stages"] == "encode=endpoint-0,decode=endpoint-1"
-    assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    response = await make_client(fleet, 1).post(CHAT, json=chat(), headers=headers)
+    assert response.headers["x-stages"] == "encode=endpoint-0,decode=endpoint-1"
+    assert response.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
 
 
 @pytest.mark.parametrize("header", [PREFILLER, ENCODERS, RANK])
@@ -151,9 +151,9 @@ async def test_a_server_that_cannot_be_reached_is_named(
 ) -> None:
     fleet = await make_fleet()
     nobody = f"127.0.0.1:{closed_port()}"
-    answer = await make_client(fleet).post(CHAT, json=chat(), headers={header: nobody})
-    assert answer.status_code == 502
-    error = answer.json()["error"]
+    response = await make_client(fleet).post(CHAT, json=chat(), headers={header: nobody})
+    assert response.status_code == 502
+    error = response.json()["error"]
     assert (error["type"], error["code"]) == ("BadGatewayError", 502)
     assert nobody in error["message"]
     assert fleet.servers[0].counters.refused == 1
@@ -167,13 +167,13 @@ async def test_an_address_that_is_none_is_named(
     make_fleet: MakeFleet, make_client: MakeClient, header: str, address: str
 ) -> None:
     fleet = await make_fleet()
-    answer = await make_client(fleet).post(CHAT, json=chat(), headers={header: address})
-    assert answer.status_code == 502
-    assert address in answer.json()["error"]["message"]
+    response = await make_client(fleet).post(CHAT, json=chat(), headers={header: address})
+    assert response.status_code == 502
+    assert address in response.json()["error"]["message"]
     assert ended(fleet.servers[0].counters)
 
 
-async def test_another_protocol_is_no_answer(
+async def test_another_protocol_is_no_response(
     make_fleet: MakeFleet, make_client: MakeClient
 ) -> None:
     async def switch(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -187,10 +187,10 @@ async def test_another_protocol_is_no_answer(
     fleet = await make_fleet()
     async with await asyncio.start_server(switch, "127.0.0.1", 0) as other:
         host, port = other.sockets[0].getsockname()
-        answer = await make_client(fleet).post(
+        response = await make_client(fleet).post(
             CHAT, json=chat(), headers={PREFILLER: f"{host}:{port}"}
         )
-    assert answer.status_code == 502
+    assert response.status_code == 502
     assert ended(fleet.servers[0].counters)
 
 
@@ -207,22 +207,22 @@ async def test_fields_that_nobody_reads_are_passed_on(
 ) -> None:
     fleet = await make_fleet(endpoints=2)
     body = json.dumps(chat()).encode()[:-1] + b', "other": ' + value + b"}"
-    answer = await make_client(fleet, 1).post(
+    response = await make_client(fleet, 1).post(
         CHAT, content=body, headers={PREFILLER: fleet.addresses[0]}
     )
-    assert answer.status_code == status
+    assert response.status_code == status
     assert all(ended(server.counters) for server in fleet.servers)
 
 
-async def test_a_prefiller_is_asked_once_and_its_error_is_the_answer(
+async def test_a_prefiller_is_asked_once_and_its_error_is_the_response(
     make_fleet: MakeFleet, make_client: MakeClient
 ) -> None:
     fleet = await make_fleet(endpoints=2)
     prefiller = fleet.servers[0]
     prefiller.faults.error_status = 503
     headers = {PREFILLER: prefiller.address}
-    answer = await make_client(fleet, 1).post(CHAT, json=chat(), headers=headers)
-    assert (answer.status_code, answer.text) == (503, "fault injected")
+    response = await make_client(fleet, 1).post(CHAT, json=chat(), headers=headers)
+    assert (response.status_code, response.text) == (503, "fault injected")
     assert prefiller.counters.received == 1
     assert done(fleet.servers[1]) == {}
 
@@ -232,8 +232,8 @@ async def test_a_bad_request_reaches_no_other_server(
 ) -> None:
     fleet = await make_fleet(endpoints=2)
     headers = {PREFILLER: fleet.addresses[0]}
-    answer = await make_client(fleet, 1).post(CHAT, content=b"{", headers=headers)
-    assert answer.status_code == 400
+    response = await make_client(fleet, 1).post(CHAT, content=b"{", headers=headers)
+    assert response.status_code == 400
     assert fleet.servers[0].counters.received == 0
 
 
@@ -244,20 +244,22 @@ async def test_another_rank_answers_through_this_server(
     fleet = await make_fleet(endpoints=3)
     headers = {RANK: fleet.addresses[1], PREFILLER: fleet.addresses[2], "x-request-id": "r"}
     body = chat(stream=stream)
-    answer = await make_client(fleet).post(CHAT, json=body, headers=headers)
-    assert answer.headers["x-served-by"] == "endpoint-1"
-    assert answer.headers["x-stages"] == "forwarded=endpoint-0,prefill=endpoint-2,decode=endpoint-1"
+    response = await make_client(fleet).post(CHAT, json=body, headers=headers)
+    assert response.headers["x-served-by"] == "endpoint-1"
+    assert (
+        response.headers["x-stages"] == "forwarded=endpoint-0,prefill=endpoint-2,decode=endpoint-1"
+    )
     direct = await make_client(fleet, 1).post(CHAT, json=body, headers={"x-request-id": "r"})
-    assert answer.headers["content-type"] == direct.headers["content-type"]
+    assert response.headers["content-type"] == direct.headers["content-type"]
     assert [done(server) for server in fleet.servers] == [
         {"forwarded": 1},
         {"decode": 2},
         {"prefill": 1},
     ]
     if stream:
-        assert answer.text.endswith("data: [DONE]\n\n")
+        assert response.text.endswith("data: [DONE]\n\n")
     else:
-        assert answer.json()["id"] == "chatcmpl-r"
+        assert response.json()["id"] == "chatcmpl-r"
     assert fleet.servers[0].engine.stats.steps == 0
 
 
@@ -266,8 +268,8 @@ async def test_the_own_address_is_no_other_rank(
 ) -> None:
     fleet = await make_fleet()
     headers = {RANK: fleet.addresses[0]}
-    answer = await make_client(fleet).post(CHAT, json=chat(), headers=headers)
-    assert answer.status_code == 200
+    response = await make_client(fleet).post(CHAT, json=chat(), headers=headers)
+    assert response.status_code == 200
     assert done(fleet.servers[0]) == {"decode": 1}
 
 
@@ -276,21 +278,21 @@ async def test_an_error_of_another_rank_is_passed_on(
 ) -> None:
     fleet = await make_fleet(endpoints=2)
     headers = {RANK: fleet.addresses[1]}
-    answer = await make_client(fleet).post(CHAT, json=chat(model="no"), headers=headers)
-    assert answer.status_code == 404
-    assert "does not exist" in answer.json()["error"]["message"]
+    response = await make_client(fleet).post(CHAT, json=chat(model="no"), headers=headers)
+    assert response.status_code == 404
+    assert "does not exist" in response.json()["error"]["message"]
     assert fleet.servers[0].counters.refused == 1
 
 
-async def test_a_rank_that_breaks_off_breaks_the_answer_off(
+async def test_a_rank_that_breaks_off_breaks_the_response_off(
     make_fleet: MakeFleet, make_client: MakeClient
 ) -> None:
     fleet = await make_fleet(endpoints=2, engine=EngineConfig(step_seconds=0.05), time_scale=1.0)
     first, rank = fleet.servers
     body = chat(stream=True, max_tokens=1000)
     client = make_client(fleet)
-    async with client.stream("POST", CHAT, json=body, headers={RANK: rank.address}) as answer:
-        parts = answer.aiter_raw()
+    async with client.stream("POST", CHAT, json=body, headers={RANK: rank.address}) as response:
+        parts = response.aiter_raw()
         assert await anext(parts)
         await rank.refuse()
         with pytest.raises(httpx.RemoteProtocolError):
@@ -337,10 +339,10 @@ async def test_what_the_sender_says_of_the_stage_is_counted(
     for stage in ("prefill", "encode", "nonsense"):
         await client.post(CHAT, json=chat(), headers={"x-fake-stage": stage})
     assert fleet.servers[0].counters.stages == {
-        Stage.PREFILL: 1,
-        Stage.DECODE: 1,
-        Stage.ENCODE: 1,
-        Stage.FORWARDED: 0,
+        WorkStage.PREFILL: 1,
+        WorkStage.DECODE: 1,
+        WorkStage.ENCODE: 1,
+        WorkStage.FORWARDED: 0,
     }
     page = (await client.get("/metrics")).text
     assert 'fake_stage_requests_total{stage="encode"} 1\n' in page

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epp.lab.fleet.stats import Histogram
+from epp.lab.fleet.stats import ServerHistogram
 
 # Multiples of 1/64, so that sums and quotients are exact and ties with the bounds occur.
 exact = st.integers(0, 640).map(lambda units: units / 64)
@@ -21,7 +21,7 @@ exact = st.integers(0, 640).map(lambda units: units / 64)
 def test_a_series_is_counted_as_its_values_one_by_one(
     bounds: list[float], first: float, growth: float, count: int, times: int
 ) -> None:
-    series, plain = Histogram(bounds), Histogram(bounds)
+    series, plain = ServerHistogram(bounds), ServerHistogram(bounds)
     series.observe_series(first, growth, count, times)
     for index in range(count):
         plain.observe(first + index * growth, times)
@@ -30,7 +30,7 @@ def test_a_series_is_counted_as_its_values_one_by_one(
 
 
 def test_several_equal_observations_count_and_sum_as_such() -> None:
-    histogram = Histogram((1.0, 2.0))
+    histogram = ServerHistogram((1.0, 2.0))
     histogram.observe(1.0, 3)
     histogram.observe(5.0)
     assert (histogram.counts, histogram.sum, histogram.count) == ([3, 0, 1], 8.0, 4)

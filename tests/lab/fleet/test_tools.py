@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from epp.lab.fleet.errors import ApiError
+from epp.lab.fleet.errors import VllmApiError
 from epp.lab.fleet.tools import Choice, Tool, call_of
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -42,7 +42,7 @@ def test_a_tool_is_called(
 def test_a_tool_that_cannot_be_called_is_an_error(
     tools: list[Tool], choice: Choice | str, message: str
 ) -> None:
-    with pytest.raises(ApiError, match=message) as raised:
+    with pytest.raises(VllmApiError, match=message) as raised:
         call_of(tools, choice, after_result=False)
     assert raised.value.param == "tool_choice"
 

@@ -1,4 +1,4 @@
-"""Fixtures: a server that gives a prepared answer, and plans."""
+"""Fixtures: a server that gives a prepared response, and plans."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -8,15 +8,15 @@ import pytest
 
 from epp.lab.load import LoadPlan
 
-from .model_server import Answerer, FakeServer, StartServer
+from .model_server import FakeServer, Responder, StartServer
 
 
 @pytest.fixture
 async def start_server() -> AsyncIterator[StartServer]:
     started: list[tuple[asyncio.Server, FakeServer]] = []
 
-    async def start(answer: Answerer) -> FakeServer:
-        fake = FakeServer(answer)
+    async def start(respond: Responder) -> FakeServer:
+        fake = FakeServer(respond)
         server = await asyncio.start_server(fake.serve, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
         fake.url = f"http://{host}:{port}"

@@ -22,7 +22,7 @@ BODY = (
 class H2Server:
     """What the connections of a server have in common."""
 
-    answer: "Callable[[H2Connection, int], None]"
+    respond: "Callable[[H2Connection, int], None]"
     max_streams: int = 100
     window: int = 65_535
     connections: int = 0
@@ -66,7 +66,7 @@ class H2Connection(asyncio.Protocol):
             elif isinstance(event, h2.events.StreamEnded):
                 headers, body = self._open.pop(event.stream_id)
                 self.server.requests.append((headers, bytes(body)))
-                self.server.answer(self, event.stream_id)
+                self.server.respond(self, event.stream_id)
             elif isinstance(event, h2.events.StreamReset):
                 self._open.pop(event.stream_id, None)
                 self.server.resets.append(event.error_code)
@@ -81,7 +81,7 @@ class H2Connection(asyncio.Protocol):
         self.h2.send_data(stream_id, body, end_stream=True)
 
 
-def answers(connection: H2Connection, stream_id: int) -> None:
+def send_response(connection: H2Connection, stream_id: int) -> None:
     connection.send(stream_id, BODY, content_type="application/json", x_served_by="server-a")
 
 

@@ -6,34 +6,34 @@ from typing import Any, Protocol
 
 import msgspec
 
-Answerer = Callable[[asyncio.StreamWriter], Awaitable[bool]]
-"""Writes one answer; True: the connection stays open for another request."""
+Responder = Callable[[asyncio.StreamWriter], Awaitable[bool]]
+"""Writes one response; True: the connection stays open for another request."""
 
 
-def http_answer(
+def http_response(
     body: bytes, *, status: str = "200 OK", headers: str = "content-type: application/json\r\n"
 ) -> bytes:
     return f"HTTP/1.1 {status}\r\n{headers}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
-def sends(*parts: bytes, keep: bool = True) -> Answerer:
+def sends(*parts: bytes, keep: bool = True) -> Responder:
     """Answers with `parts`, each in a write of its own."""
 
-    async def answer(writer: asyncio.StreamWriter) -> bool:
+    async def respond(writer: asyncio.StreamWriter) -> bool:
         for part in parts:
             writer.write(part)
             await writer.drain()
             await asyncio.sleep(0)
         return keep
 
-    return answer
+    return respond
 
 
 class FakeServer:
-    """Answers every request with `answer`; counts connections and requests in flight."""
+    """Answers every request with `respond`; counts connections and requests in flight."""
 
-    def __init__(self, answer: Answerer) -> None:
-        self.answer = answer
+    def __init__(self, respond: Responder) -> None:
+        self.respond = respond
         self.requests: list[dict[str, Any]] = []
         self.heads: list[bytes] = []
         self.connections = 0
@@ -57,7 +57,7 @@ class FakeServer:
                 self.in_flight += 1
                 self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
                 try:
-                    keep = await self.answer(writer)
+                    keep = await self.respond(writer)
                 finally:
                     self.in_flight -= 1
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
@@ -68,4 +68,4 @@ class FakeServer:
 
 
 class StartServer(Protocol):
-    async def __call__(self, answer: Answerer) -> FakeServer: ...
+    async def __call__(self, respond: Responder) -> FakeServer: ...

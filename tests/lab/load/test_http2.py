@@ -12,14 +12,14 @@ from data_layer.certificates import make_ca, make_leaf
 from epp.lab.load import LoadPlan, run
 from epp.lab.load.http2_frames import FrameReader
 
-from .h2_server import H2Connection, H2Server, answers, running
-from .model_server import http_answer
+from .h2_server import H2Connection, H2Server, running, send_response
+from .model_server import http_response
 
 MakePlan = Callable[..., LoadPlan]
 
 
 async def test_requests_share_connections_up_to_the_limit_of_streams(make_plan: MakePlan) -> None:
-    async with running(H2Server(answers, max_streams=4)) as server:
+    async with running(H2Server(send_response, max_streams=4)) as server:
         plan = make_plan(
             server.url, http_version=2, concurrency=10, requests=60, stream=False,
             headers=(("X-Tenant", "t1"),),
@@ -43,7 +43,7 @@ async def test_requests_share_connections_up_to_the_limit_of_streams(make_plan: 
 
 
 async def test_a_body_waits_for_the_windows_of_the_server(make_plan: MakePlan) -> None:
-    async with running(H2Server(answers, window=1000)) as server:
+    async with running(H2Server(send_response, window=1000)) as server:
         plan = make_plan(
             server.url, http_version=2, requests=3, concurrency=3, stream=False,
             prompt_chars=200_000,
@@ -54,7 +54,7 @@ async def test_a_body_waits_for_the_windows_of_the_server(make_plan: MakePlan) -
 
 
 async def test_long_headers_are_continued_and_events_are_timed(make_plan: MakePlan) -> None:
-    def answer(connection: H2Connection, stream_id: int) -> None:
+    def respond(connection: H2Connection, stream_id: int) -> None:
         h2 = connection.h2
         h2.send_headers(stream_id, [(":status", "103"), ("link", "x")])
         h2.send_headers(
@@ -65,7 +65,7 @@ async def test_long_headers_are_continued_and_events_are_timed(make_plan: MakePl
         h2.send_data(stream_id, b'data: {"choices":[{"text":"b"}]}\n\ndata: [DONE]\n\n')
         h2.send_headers(stream_id, [("trailer", "x")], end_stream=True)
 
-    async with running(H2Server(answer)) as server:
+    async with running(H2Server(respond)) as server:
         headers = (("x-long", "z" * 40_000),)
         plan = make_plan(server.url, http_version=2, requests=2, headers=headers)
         report = await run(plan)
@@ -91,7 +91,7 @@ def closes(connection: H2Connection, stream_id: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind", "message"),
+    ("respond", "kind", "message"),
     [
         (refuses, "reset", "the server reset the stream: REFUSED_STREAM"),
         (leaves, "reset", "the server is going away: NO_ERROR"),
@@ -105,10 +105,10 @@ def closes(connection: H2Connection, stream_id: int) -> None:
     ],
 )
 async def test_failures_are_counted_and_the_run_goes_on(
-    make_plan: MakePlan, answer: Callable[[H2Connection, int], None], kind: str, message: str
+    make_plan: MakePlan, respond: Callable[[H2Connection, int], None], kind: str, message: str
 ) -> None:
     timeout = 0.1 if kind == "timeout" else 10.0
-    async with running(H2Server(answer)) as server:
+    async with running(H2Server(respond)) as server:
         plan = make_plan(server.url, http_version=2, requests=4, timeout_seconds=timeout)
         report = await run(plan)
     assert report.errors.keys() == {kind}
@@ -119,11 +119,11 @@ async def test_failures_are_counted_and_the_run_goes_on(
 async def test_who_leaves_early_resets_the_stream_and_keeps_the_connection(
     make_plan: MakePlan,
 ) -> None:
-    def answer(connection: H2Connection, stream_id: int) -> None:
+    def respond(connection: H2Connection, stream_id: int) -> None:
         connection.h2.send_headers(stream_id, [(":status", "200")])
         connection.h2.send_data(stream_id, b"data: ")
 
-    async with running(H2Server(answer)) as server:
+    async with running(H2Server(respond)) as server:
         plan = make_plan(server.url, http_version=2, requests=5, abort_share=1.0)
         report = await run(plan)
         assert report.left_early == 5
@@ -142,7 +142,7 @@ async def test_a_response_before_the_end_of_the_body_ends_the_exchange(
             self.flush()
 
     loop = asyncio.get_running_loop()
-    server = H2Server(answers)
+    server = H2Server(send_response)
     listening = await loop.create_server(lambda: Impatient(server), "127.0.0.1", 0)
     async with listening:
         port = listening.sockets[0].getsockname()[1]
@@ -165,7 +165,7 @@ async def test_a_server_of_http_1_is_told_apart(
 
 async def _says_http_1(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.read(10)
-    writer.write(http_answer(b"no", status="400 Bad Request"))
+    writer.write(http_response(b"no", status="400 Bad Request"))
     writer.close()
 
 
@@ -182,14 +182,14 @@ def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
 
 async def test_tls_asks_for_http_2_by_alpn(make_plan: MakePlan, trusted: ssl.SSLContext) -> None:
     trusted.set_alpn_protocols(["h2"])
-    async with running(H2Server(answers), trusted) as server:
+    async with running(H2Server(send_response), trusted) as server:
         report = await run(make_plan(server.url, http_version=2, requests=3, stream=False))
     assert (report.succeeded, report.errors) == (3, {})
     assert server.requests[0][0][":scheme"] == "https"
 
 
 async def test_tls_without_http_2_is_an_error(make_plan: MakePlan, trusted: ssl.SSLContext) -> None:
-    async with running(H2Server(answers), trusted) as server:
+    async with running(H2Server(send_response), trusted) as server:
         report = await run(make_plan(server.url, http_version=2))
     assert "does not offer HTTP/2" in report.errors["connect"].first_message
 

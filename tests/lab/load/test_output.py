@@ -17,10 +17,10 @@ from epp.lab.results import ErrorKind, Goodput, Record, Slo
 MakePlan = Callable[..., LoadPlan]
 
 # First token after 0.2 s, two more in 0.3 s: 150 ms per token; whole after 0.6 s.
-ANSWER: dict[str, Any] = {"token_times": (0.2, 0.3, 0.5), "output_tokens": 3, "finished_at": 0.6}
+RESPONSE: dict[str, Any] = {"token_times": (0.2, 0.3, 0.5), "output_tokens": 3, "finished_at": 0.6}
 RECORDS = [
     make_record(1, status=503, served_by="", error=ErrorKind.STATUS, message="full,\n now"),
-    make_record(0, **ANSWER),
+    make_record(0, **RESPONSE),
     make_record(2, left_early=True),
 ]
 
@@ -44,7 +44,7 @@ def make_report(plan: LoadPlan, records: list[Record] = RECORDS) -> Report:
     ],
 )
 def test_an_objective_is_met_or_not(slo: Slo, is_met: bool) -> None:
-    assert slo.is_met(make_record(**ANSWER)) is is_met
+    assert slo.is_met(make_record(**RESPONSE)) is is_met
 
 
 def test_one_token_has_no_time_per_token_and_meets_its_objective() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from epp.lab.load import Api, Arrivals, LoadError, LoadPlan, PlanError
+from epp.lab.load import Api, ArrivalSpacing, LoadError, LoadPlan, PlanError
 
 
 @pytest.mark.parametrize(
@@ -72,5 +72,5 @@ def test_words_become_enums_and_secrets_stay_out_of_the_dict(
 ) -> None:
     plan = make_plan(api="chat", arrivals="constant", headers=(("authorization", "secret"),))
     assert plan.api is Api.CHAT
-    assert plan.arrivals is Arrivals.CONSTANT
+    assert plan.arrivals is ArrivalSpacing.CONSTANT
     assert "secret" not in str(plan.to_dict())

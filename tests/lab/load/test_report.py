@@ -46,7 +46,7 @@ def test_the_totals_add_up(report: Report) -> None:
     parts = (report.succeeded, report.failed, report.left_early, report.unfinished)
     assert parts == (1, 3, 1, 1)
     assert report.sent == sum(parts)
-    assert report.requests_per_second == 0.5  # 1 answer in 2 s
+    assert report.requests_per_second == 0.5  # 1 response in 2 s
     assert report.output_tokens_per_second == 1.5  # 3 tokens in 2 s
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from epp.lab.load import LoadPlan, Report, run, run_with_progress
 from epp.lab.results import ErrorSummary
 
-from .model_server import Answerer, StartServer, http_answer, sends
+from .model_server import Responder, StartServer, http_response, sends
 
 MakePlan = Callable[..., LoadPlan]
 
@@ -40,7 +40,7 @@ def chunked(data: bytes, size: int = 11) -> bytes:
     return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts)
 
 
-def stream_answer(body: bytes, *, write_bytes: int = 7) -> Answerer:
+def stream_response(body: bytes, *, write_bytes: int = 7) -> Responder:
     """The events in chunks of 11 bytes, written 7 bytes at a time: no cut falls on an event."""
     wire = SSE_HEAD + chunked(body) + b"0\r\n\r\n"
     return sends(*(wire[i : i + write_bytes] for i in range(0, len(wire), write_bytes)))
@@ -56,10 +56,10 @@ async def resets(writer: asyncio.StreamWriter) -> bool:
     return False
 
 
-async def test_json_answers_reuse_connections_and_are_counted(
+async def test_json_responses_reuse_connections_and_are_counted(
     start_server: StartServer, make_plan: MakePlan
 ) -> None:
-    server = await start_server(sends(http_answer(JSON_BODY, headers=JSON_HEADERS)))
+    server = await start_server(sends(http_response(JSON_BODY, headers=JSON_HEADERS)))
     plan = make_plan(
         server.url, concurrency=3, requests=30, stream=False, headers=(("X-Tenant", "t1"),)
     )
@@ -83,7 +83,7 @@ async def test_json_answers_reuse_connections_and_are_counted(
 async def test_streamed_tokens_are_timed_however_the_bytes_are_cut(
     start_server: StartServer, make_plan: MakePlan, tail: bytes
 ) -> None:
-    server = await start_server(stream_answer(EVENTS + tail))
+    server = await start_server(stream_response(EVENTS + tail))
     report = await run(make_plan(server.url, api="chat", requests=5))
     assert report.errors == {}
     assert report.output_tokens == 5 * 3
@@ -99,20 +99,20 @@ async def test_streamed_tokens_are_timed_however_the_bytes_are_cut(
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind", "message"),
+    ("respond", "kind", "message"),
     [
         pytest.param(
-            sends(http_answer(b"queue is full", status="503 Service Unavailable")),
+            sends(http_response(b"queue is full", status="503 Service Unavailable")),
             "http-503",
             "queue is full",
             id="status 503",
         ),
         pytest.param(resets, "reset", "", id="connection reset"),
-        pytest.param(sends(keep=False), "reset", "closed before", id="closed without an answer"),
+        pytest.param(sends(keep=False), "reset", "closed before", id="closed without a response"),
         pytest.param(
-            sends(http_answer(JSON_BODY)[:-9], keep=False), "reset", "", id="closed in the body"
+            sends(http_response(JSON_BODY)[:-9], keep=False), "reset", "", id="closed in the body"
         ),
-        pytest.param(hangs, "timeout", "within 0.05 s", id="no answer at all"),
+        pytest.param(hangs, "timeout", "within 0.05 s", id="no response at all"),
         pytest.param(sends(b"\x00garbage\r\n\r\n"), "malformed", "HttpParser", id="not HTTP"),
         pytest.param(
             sends(b"HTTP/1.1 101 Up\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n"),
@@ -120,26 +120,26 @@ async def test_streamed_tokens_are_timed_however_the_bytes_are_cut(
             "Upgrade",
             id="protocol switch",
         ),
-        pytest.param(sends(http_answer(b"<html>")), "malformed", "response: ", id="not JSON"),
+        pytest.param(sends(http_response(b"<html>")), "malformed", "response: ", id="not JSON"),
         pytest.param(
-            stream_answer(EVENTS + b"data: {oops\n\n" + DONE),
+            stream_response(EVENTS + b"data: {oops\n\n" + DONE),
             "malformed",
             "event: ",
             id="event that is not JSON",
         ),
         pytest.param(
-            stream_answer(EVENTS + b'data: {"error":{"message":"out of memory"}}\n\n' + DONE),
+            stream_response(EVENTS + b'data: {"error":{"message":"out of memory"}}\n\n' + DONE),
             "stream",
             "out of memory",
             id="error in the stream",
         ),
-        pytest.param(stream_answer(EVENTS), "stream", "DONE", id="stream cut off cleanly"),
+        pytest.param(stream_response(EVENTS), "stream", "DONE", id="stream cut off cleanly"),
     ],
 )
 async def test_every_failure_is_counted_by_kind_and_the_run_goes_on(
-    start_server: StartServer, make_plan: MakePlan, answer: Answerer, kind: str, message: str
+    start_server: StartServer, make_plan: MakePlan, respond: Responder, kind: str, message: str
 ) -> None:
-    server = await start_server(answer)
+    server = await start_server(respond)
     # Long enough for a busy machine, unless the timeout is what is tested.
     timeout = 0.05 if kind == "timeout" else 10.0
     report = await run(make_plan(server.url, concurrency=2, requests=4, timeout_seconds=timeout))
@@ -160,7 +160,7 @@ async def test_a_refused_connection_is_counted(make_plan: MakePlan) -> None:
     assert report.endpoints == {}
 
 
-async def test_good_and_bad_answers_are_told_apart(
+async def test_good_and_bad_responses_are_told_apart(
     start_server: StartServer, make_plan: MakePlan
 ) -> None:
     count = 0
@@ -169,9 +169,9 @@ async def test_good_and_bad_answers_are_told_apart(
         nonlocal count
         count += 1
         if count % 3:
-            return await sends(http_answer(JSON_BODY, headers=JSON_HEADERS))(writer)
+            return await sends(http_response(JSON_BODY, headers=JSON_HEADERS))(writer)
         text = f"overload {count}".encode()
-        return await sends(http_answer(text, status="429 Too Many Requests"))(writer)
+        return await sends(http_response(text, status="429 Too Many Requests"))(writer)
 
     server = await start_server(every_third_fails)
     report = await run(make_plan(server.url, requests=9, stream=False))
@@ -181,7 +181,7 @@ async def test_good_and_bad_answers_are_told_apart(
     assert server.connections == 1
 
 
-async def test_interim_answers_and_bodies_that_end_with_the_connection_are_understood(
+async def test_interim_responses_and_bodies_that_end_with_the_connection_are_understood(
     start_server: StartServer, make_plan: MakePlan
 ) -> None:
     head = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"
@@ -196,8 +196,8 @@ async def test_interim_answers_and_bodies_that_end_with_the_connection_are_under
 async def test_early_leavers_close_at_the_first_byte_and_are_no_errors(
     start_server: StartServer, make_plan: MakePlan, share: float
 ) -> None:
-    answer = stream_answer(EVENTS + DONE)
-    server = await start_server(answer)
+    respond = stream_response(EVENTS + DONE)
+    server = await start_server(respond)
     plan = make_plan(server.url, api="chat", requests=40, abort_share=share)
     report = await run(plan)
     again = await run(plan)
@@ -214,7 +214,7 @@ async def test_early_leavers_close_at_the_first_byte_and_are_no_errors(
 async def test_an_early_leaver_stays_for_an_error(
     start_server: StartServer, make_plan: MakePlan
 ) -> None:
-    server = await start_server(sends(http_answer(b"no", status="500 Oops")))
+    server = await start_server(sends(http_response(b"no", status="500 Oops")))
     report = await run(make_plan(server.url, abort_share=1.0))
     assert report.left_early == 0
     assert report.errors == {"http-500": ErrorSummary(count=1, first_message="no")}
@@ -229,7 +229,7 @@ async def test_rate_mode_sends_the_right_count_while_nothing_is_answered(
         if len(server.requests) == 30:
             everybody_here.set()
         await everybody_here.wait()
-        return await sends(http_answer(JSON_BODY))(writer)
+        return await sends(http_response(JSON_BODY))(writer)
 
     server = await start_server(when_all_have_come)
     report = await run(make_plan(server.url, rate=500.0, requests=30, stream=False))
@@ -246,7 +246,7 @@ async def test_cancelling_closes_connections_and_reports_what_was(
 
     async def two_then_none(writer: asyncio.StreamWriter) -> bool:
         if len(server.requests) <= 2:
-            return await sends(http_answer(JSON_BODY))(writer)
+            return await sends(http_response(JSON_BODY))(writer)
         stuck.set()
         return await hangs(writer)
 
@@ -263,7 +263,7 @@ async def test_cancelling_closes_connections_and_reports_what_was(
 async def test_progress_is_drawn_on_terminals_only(
     start_server: StartServer, make_plan: MakePlan, terminal: bool
 ) -> None:
-    server = await start_server(stream_answer(EVENTS + DONE))
+    server = await start_server(stream_response(EVENTS + DONE))
     console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
     report = await run_with_progress(make_plan(server.url, api="chat", requests=3), console)
     assert report.succeeded == 3
@@ -274,13 +274,13 @@ async def test_progress_is_drawn_on_terminals_only(
 def test_it_runs_on_uvloop(make_plan: MakePlan) -> None:
     """Its transports are no subclass of `asyncio.Transport`, which once broke every request."""
 
-    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def respond_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"}")
-        writer.write(http_answer(JSON_BODY, headers=JSON_HEADERS + "connection: close\r\n"))
+        writer.write(http_response(JSON_BODY, headers=JSON_HEADERS + "connection: close\r\n"))
         writer.close()
 
     async def scenario() -> Report:
-        server = await asyncio.start_server(answer_once, "127.0.0.1", 0)
+        server = await asyncio.start_server(respond_once, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         async with server:
             return await run(make_plan(f"http://127.0.0.1:{port}", requests=2, stream=False))

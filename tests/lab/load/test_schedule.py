@@ -1,4 +1,4 @@
-"""Closed and open loop on a virtual clock, with answers of given durations."""
+"""Closed and open loop on a virtual clock, with responses of given durations."""
 
 import asyncio
 from collections.abc import Callable
@@ -90,7 +90,7 @@ async def test_a_client_that_cannot_connect_waits_before_it_tries_again(
 
 
 @pytest.mark.looptime
-async def test_slow_answers_do_not_slow_an_open_loop(make_plan: MakePlan) -> None:
+async def test_slow_responses_do_not_slow_an_open_loop(make_plan: MakePlan) -> None:
     sender = SlowSender(10.0)
     plan = make_plan(rate=10.0, arrivals="constant", requests=50)
     report = await run_virtually(plan, sender)

@@ -30,7 +30,7 @@ from epp.lab.results import ErrorKind, Slo, summarise
 from epp.lab.traffic import TrafficError, load_traffic
 from epp.lab.traffic.workload import at_rate
 
-from .model_server import StartServer, http_answer, sends
+from .model_server import StartServer, http_response, sends
 
 SLO = Slo(ttft_seconds=0.5)
 PLAN = LoadPlan(url="http://127.0.0.1:1", model="m", rate=1.0, requests=1, slo=SLO)
@@ -118,7 +118,7 @@ async def test_an_interrupted_search_keeps_what_it_has() -> None:
     assert "no rate was too high" in answer(result, SearchGoal())[1]
 
 
-def test_a_run_is_told_in_a_line() -> None:
+def test_a_run_is_reported_in_a_line() -> None:
     step = SearchStep(12.5, 0.5, False, BAD)
     assert step_line(step) == (
         "missed       12.5 requests/s,  50.00% within the objectives, TTFT p90 900 ms"
@@ -128,7 +128,7 @@ def test_a_run_is_told_in_a_line() -> None:
     assert document["runs"][0]["report"]["sent"] == 1000
 
 
-def test_runs_of_few_requests_are_told_to_be_decided_by_chance() -> None:
+def test_runs_of_few_requests_are_reported_to_be_decided_by_chance() -> None:
     few = Report.from_records(
         PLAN,
         [make_record(n, token_times=(0.1,)) for n in range(70)],
@@ -141,7 +141,7 @@ def test_runs_of_few_requests_are_told_to_be_decided_by_chance() -> None:
     assert len(answer(SearchResult([SearchStep(2.0, 1.0, True, GOOD)]), SearchGoal())) == 2
 
 
-def test_failures_are_told_with_the_answer() -> None:
+def test_failures_are_reported_with_the_answer() -> None:
     failed = make_record(1, status=400, error=ErrorKind.STATUS, message="too long")
     report = Report.from_records(
         PLAN, [make_record(0), failed], sent=2, elapsed_seconds=1.0, peak_in_flight=1
@@ -152,7 +152,7 @@ def test_failures_are_told_with_the_answer() -> None:
 
 
 async def test_a_run_that_can_only_miss_is_cut_short(start_server: StartServer) -> None:
-    server = await start_server(sends(http_answer(b"busy", status="503 Busy")))
+    server = await start_server(sends(http_response(b"busy", status="503 Busy")))
     plan = LoadPlan(
         url=server.url, model="m", rate=1.0, duration_seconds=1.0, slo=Slo(latency_seconds=9.0)
     )

@@ -11,7 +11,7 @@ from epp.lab.load import LoadPlan, PlanError, Report, run
 from epp.lab.results import ErrorKind, Record
 from epp.lab.traffic import Conversation, Segment, TrafficRequest, Workload, load_traffic
 
-from .model_server import FakeServer, StartServer, http_answer, sends
+from .model_server import FakeServer, StartServer, http_response, sends
 
 MakePlan = Callable[..., LoadPlan]
 CHAT: dict[str, Any] = {
@@ -141,19 +141,19 @@ def bodies(server: FakeServer) -> list[dict[str, Any]]:
     return server.requests
 
 
-ANSWER = b'{"choices":[{"text":"The answer."}],"usage":{"completion_tokens":5}}'
+RESPONSE = b'{"choices":[{"text":"The response."}],"usage":{"completion_tokens":5}}'
 
 
 async def test_prompts_contain_what_was_answered(start_server: StartServer) -> None:
-    server = await start_server(sends(http_answer(ANSWER)))
+    server = await start_server(sends(http_response(RESPONSE)))
     workload = load_traffic(CHAT | {"arrivals": {"rate": 50}, "limit": 3})
     report = await run(make_workload_plan(server.url, workload, stream=False, ignore_eos=True))
     assert report.errors == {}
     first, second, third = (body["prompt"] for body in bodies(server))
     assert len(first) == 4 * (8 + 4)
-    assert second.startswith(first + "The answer.")
-    assert len(second) == len(first) + len("The answer.") + 4 * 4
-    assert third.startswith(second + "The answer.")
+    assert second.startswith(first + "The response.")
+    assert len(second) == len(first) + len("The response.") + 4 * 4
+    assert third.startswith(second + "The response.")
     assert bodies(server)[0]["ignore_eos"] is True
     assert bodies(server)[0]["max_tokens"] == 5
     assert {record.session for record in report.records} == {"s0"}
@@ -167,7 +167,7 @@ EVENTS = (
 
 async def test_a_chat_has_messages_by_turns(start_server: StartServer) -> None:
     headers = "content-type: text/event-stream\r\n"
-    server = await start_server(sends(http_answer(EVENTS, headers=headers)))
+    server = await start_server(sends(http_response(EVENTS, headers=headers)))
     workload = load_traffic(CHAT | {"arrivals": {"concurrency": 1}, "limit": 2})
     report = await run(make_workload_plan(server.url, workload, api="chat"))
     assert report.errors == {}
@@ -179,7 +179,7 @@ async def test_a_chat_has_messages_by_turns(start_server: StartServer) -> None:
 
 
 async def test_a_seed_changes_texts_but_not_what_they_share(start_server: StartServer) -> None:
-    server = await start_server(sends(http_answer(ANSWER)))
+    server = await start_server(sends(http_response(RESPONSE)))
     document = {
         "generator": "shared-prefix",
         "groups": 1,
@@ -195,7 +195,7 @@ async def test_a_seed_changes_texts_but_not_what_they_share(start_server: StartS
 
 
 async def test_labels_become_headers_and_models(start_server: StartServer) -> None:
-    server = await start_server(sends(http_answer(ANSWER)))
+    server = await start_server(sends(http_response(RESPONSE)))
     labels: dict[str, Any] = {
         "tenants": {"alice": 1},
         "objectives": {"batch": 1},
@@ -222,7 +222,7 @@ async def test_labels_become_headers_and_models(start_server: StartServer) -> No
 async def test_the_users_own_headers_are_in_the_records(
     start_server: StartServer, make_plan: MakePlan
 ) -> None:
-    server = await start_server(sends(http_answer(ANSWER)))
+    server = await start_server(sends(http_response(RESPONSE)))
     headers = (("X-Request-Id", "mine"), ("X-LLM-D-Inference-Fairness-ID", "bob"))
     report = await run(make_plan(server.url, stream=False, headers=headers))
     assert server.heads[0].lower().count(b"x-request-id") == 1
@@ -234,7 +234,7 @@ async def test_generated_prompts_draw_labels_too(
 ) -> None:
     from epp.lab.traffic import LabelMix, Mix
 
-    server = await start_server(sends(http_answer(ANSWER)))
+    server = await start_server(sends(http_response(RESPONSE)))
     labels = LabelMix(tenants=Mix.of({"a": 1, "b": 1}), adapters=Mix.of({"": 1, "sql": 1}))
     plan = make_plan(server.url, requests=40, stream=False, labels=labels)
     report, again = await run(plan), await run(plan)
@@ -246,7 +246,7 @@ async def test_generated_prompts_draw_labels_too(
 async def test_an_error_without_a_body_says_so(
     start_server: StartServer, make_plan: MakePlan
 ) -> None:
-    server = await start_server(sends(http_answer(b"", status="500 Internal Server Error")))
+    server = await start_server(sends(http_response(b"", status="500 Internal Server Error")))
     report = await run(make_plan(server.url))
     assert report.errors["http-500"].first_message == "HTTP 500 without a body"
 

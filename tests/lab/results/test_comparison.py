@@ -12,9 +12,9 @@ from rich.console import Console
 from epp.lab.results import (
     ComparisonError,
     Ratio,
+    RatioVerdict,
     Slo,
     Summary,
-    Verdict,
     compare,
     comparison_table,
     summarise,
@@ -74,16 +74,16 @@ def test_swapped_sides_give_the_inverse(pairs: list[tuple[float, float]]) -> Non
 @pytest.mark.parametrize(
     ("pairs", "higher", "verdict"),
     [
-        pytest.param([(9, 10), (8, 10), (8.5, 10)], False, Verdict.BETTER, id="all lower"),
-        pytest.param([(9, 10), (8, 10), (8.5, 10)], True, Verdict.WORSE, id="lower is worse"),
-        pytest.param([(9, 10), (12, 10), (10, 10)], False, Verdict.NO_DIFFERENCE, id="noise"),
-        pytest.param([(10, 10), (7, 7)], True, Verdict.NO_DIFFERENCE, id="equal"),
-        pytest.param([(0.1 + 0.2, 0.3)] * 3, True, Verdict.NO_DIFFERENCE, id="rounding"),
-        pytest.param([(1, 10)], False, Verdict.TOO_FEW_SEEDS, id="one seed"),
+        pytest.param([(9, 10), (8, 10), (8.5, 10)], False, RatioVerdict.BETTER, id="all lower"),
+        pytest.param([(9, 10), (8, 10), (8.5, 10)], True, RatioVerdict.WORSE, id="lower is worse"),
+        pytest.param([(9, 10), (12, 10), (10, 10)], False, RatioVerdict.NO_DIFFERENCE, id="noise"),
+        pytest.param([(10, 10), (7, 7)], True, RatioVerdict.NO_DIFFERENCE, id="equal"),
+        pytest.param([(0.1 + 0.2, 0.3)] * 3, True, RatioVerdict.NO_DIFFERENCE, id="rounding"),
+        pytest.param([(1, 10)], False, RatioVerdict.TOO_FEW_SEEDS, id="one seed"),
     ],
 )
 def test_the_verdict_follows_the_interval(
-    pairs: list[tuple[float, float]], higher: bool, verdict: Verdict
+    pairs: list[tuple[float, float]], higher: bool, verdict: RatioVerdict
 ) -> None:
     ratio = Ratio.of(pairs)
     assert ratio is not None
@@ -128,11 +128,11 @@ def test_policies_are_compared_with_the_baseline_seed_by_seed() -> None:
     assert cell.median == pytest.approx(100)
     assert cell.ratio is not None
     assert cell.ratio.mean == pytest.approx((0.5 * 0.525 * 0.52) ** (1 / 3))
-    assert cell.verdict is Verdict.BETTER
+    assert cell.verdict is RatioVerdict.BETTER
     assert comparison.cell("random", "TTFT p90").ratio is None
     # The goodput of random is 0 with the second seed, and its hit rate always.
-    assert comparison.cell("prefix", "goodput").verdict is Verdict.NO_VALUE
-    assert comparison.cell("prefix", "hit rate").verdict is Verdict.NO_VALUE
+    assert comparison.cell("prefix", "goodput").verdict is RatioVerdict.NO_VALUE
+    assert comparison.cell("prefix", "hit rate").verdict is RatioVerdict.NO_VALUE
     assert "TPOT p90" not in [metric.name for metric in comparison.metrics]
     document = json.loads(json.dumps(comparison.to_dict()))
     assert document["metrics"][1]["policies"]["prefix"]["verdict"] == "better"

@@ -106,7 +106,7 @@ def test_a_bad_line_is_named(text: bytes, message: str) -> None:
         server_accounts([line(), text], "decisions.jsonl")
 
 
-def told(index: int, predicted: int | None, real: int, **fields: Any) -> Record:
+def predicted_record(index: int, predicted: int | None, real: int, **fields: Any) -> Record:
     return make_record(
         index,
         request_id=f"r-{index}",
@@ -131,14 +131,14 @@ def test_accounts_go_to_the_records_with_their_ids() -> None:
 
 def test_predictions_are_compared_with_what_the_cache_had() -> None:
     records = [
-        told(0, 64, 64),
-        told(1, 128, 64),  # 64 too much
-        told(2, 0, 32),  # 32 too little
-        told(3, 70, 64),  # within a block of 16
-        told(4, None, 64),
-        told(5, 64, 64, left_early=True),
+        predicted_record(0, 64, 64),
+        predicted_record(1, 128, 64),  # 64 too much
+        predicted_record(2, 0, 32),  # 32 too little
+        predicted_record(3, 70, 64),  # within a block of 16
+        predicted_record(4, None, 64),
+        predicted_record(5, 64, 64, left_early=True),
         # The server's own account counts, not `usage`: 96 - 64 too much.
-        told(6, 96, 0, server=ServerAccount(cached_tokens=64)),
+        predicted_record(6, 96, 0, server=ServerAccount(cached_tokens=64)),
     ]
     found = summarise(records).predictions
     assert found is not None
@@ -154,9 +154,11 @@ def test_predictions_are_compared_with_what_the_cache_had() -> None:
 
 def test_the_parts_of_the_time_and_the_regret_are_summarised() -> None:
     (account,) = server_accounts([line()], "f").values()
-    record = told(0, 64, 64, server=account, token_times=(0.5, 0.9))
+    record = predicted_record(0, 64, 64, server=account, token_times=(0.5, 0.9))
     (record,) = joined_records([record])
-    regretted = told(1, 64, 64, token_times=(0.5,), oracle=OracleChoice(ttft_seconds=0.2))
+    regretted = predicted_record(
+        1, 64, 64, token_times=(0.5,), oracle=OracleChoice(ttft_seconds=0.2)
+    )
     parts = summarise([record, regretted]).parts_ms
     assert list(parts) == [
         "epp_decision",

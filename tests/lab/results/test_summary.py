@@ -97,7 +97,7 @@ def test_first_and_last_token_alone_say_nothing_of_gaps() -> None:
 
 
 @pytest.fixture
-def told() -> Record:
+def joined_record() -> Record:
     return make_record(
         token_times=(0.3,),
         request_id="r-1",
@@ -116,8 +116,8 @@ def told() -> Record:
     )
 
 
-def test_a_line_has_what_others_say_of_the_request(told: Record) -> None:
-    (line,) = map(json.loads, to_json_lines([told], Slo(ttft_seconds=1.0)).splitlines())
+def test_a_line_has_what_others_say_of_the_request(joined_record: Record) -> None:
+    (line,) = map(json.loads, to_json_lines([joined_record], Slo(ttft_seconds=1.0)).splitlines())
     assert (line["request_id"], line["tenant"], line["worker"]) == ("r-1", "gold", "w0")
     times = (line["server_queue_ms"], line["server_prefill_ms"], line["server_decode_ms"])
     assert times == (20.0, 230.0, 750.0)

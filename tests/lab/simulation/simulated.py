@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from epp.lab.scenarios import Scenario, scenario_of
-from epp.lab.simulation import Contender, Outcome, RunSettings, simulate
+from epp.lab.scenarios import LabScenario, scenario_of
+from epp.lab.simulation import Contender, RunSettings, SimulationResult, simulate
 
 ENGINE = {
     "max_num_seqs": 32,
@@ -20,7 +20,7 @@ def scenario(
     workers: int = 4,
     engine: Mapping[str, Any] = ENGINE,
     **more: Any,
-) -> Scenario:
+) -> LabScenario:
     """Return a scenario; by default 40 requests without common prefixes."""
     default = {"generator": "random", "output_tokens": 20, "arrivals": {"rate": 20}, "limit": 40}
     return scenario_of(
@@ -34,6 +34,8 @@ def scenario(
     )
 
 
-def outcome(given: Scenario, policy: str = "round-robin", *, seed: int = 1, **more: Any) -> Outcome:
+def outcome(
+    given: LabScenario, policy: str = "round-robin", *, seed: int = 1, **more: Any
+) -> SimulationResult:
     """Return what happens in a scenario with a built-in policy."""
     return simulate(RunSettings(scenario=given, **more), Contender.of_policy(policy), seed)

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from epp.lab.results import ServerAccount
 from epp.lab.simulation.prompts import SimulatedRequest
 from epp.lab.simulation.routing import Tokens
-from epp.lab.simulation.servers import Exchange
+from epp.lab.simulation.servers import SimulatedExchange
 
 
-class ListeningExchange(Exchange):
+class ListeningExchange(SimulatedExchange):
     """Calls a function at the first token, and ignores all else."""
 
     def __init__(

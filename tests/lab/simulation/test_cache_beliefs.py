@@ -4,8 +4,8 @@ from pathlib import Path
 
 from epp.lab.results import Record
 from epp.lab.results.predictions import real_cached_tokens
-from epp.lab.scenarios import Scenario, scenario_of
-from epp.lab.simulation import Contender, Run, RunSettings, run
+from epp.lab.scenarios import LabScenario, scenario_of
+from epp.lab.simulation import Contender, FinishedRun, RunSettings, run
 from tools.study.cases import TRAFFIC, Case
 
 CONFIG = Path("deploy/config/predicted-time.yaml")
@@ -15,7 +15,7 @@ RATE, REQUESTS = 15.0, 800
 PREFIX_TOKENS = 3000
 
 
-def outcome(scenario: Scenario, config: Path, *, tracks: bool) -> Run:
+def outcome(scenario: LabScenario, config: Path, *, tracks: bool) -> FinishedRun:
     """Run predicted times with an index that follows prompts in flight, or one that does not."""
     text = config.read_text(encoding="utf-8")
     assert "tracksInFlight: true" in text
@@ -24,7 +24,7 @@ def outcome(scenario: Scenario, config: Path, *, tracks: bool) -> Run:
     return run(RunSettings(scenario=scenario), Contender.of_text("given", text), 1)
 
 
-def prefill_and_decode() -> Scenario:
+def prefill_and_decode() -> LabScenario:
     """Return the traffic of `prefixes` on two servers for prompts and two that generate."""
     roles = {"0-1": {"llm-d.ai/role": "prefill"}, "2-3": {"llm-d.ai/role": "decode"}}
     engine = {"preset": "study-b", "num_blocks": 6000, "max_model_len": 90_000}
@@ -39,7 +39,7 @@ def prefill_and_decode() -> Scenario:
     )
 
 
-def unnoticed(ended: Run) -> float:
+def unnoticed(ended: FinishedRun) -> float:
     """Return the share of requests of whose prefix more than a tenth was evicted unnoticed."""
     return sum(map(is_believed, ended.records)) / len(ended.records)
 

@@ -9,8 +9,8 @@ from lab.simulation.simulated import ENGINE, scenario
 from epp.building import InstalledPlugins
 from epp.config import load_file
 from epp.lab.envoy import Mode
-from epp.lab.scenarios import Scenario
-from epp.lab.simulation import Outcome, Simulation
+from epp.lab.scenarios import LabScenario
+from epp.lab.simulation import Simulation, SimulationResult
 from epp.lab.simulation.engine_scrapes import EngineScrapeLoop
 from epp.lab.simulation.picker import PickerRouter
 
@@ -34,8 +34,8 @@ def installed() -> InstalledPlugins:
 
 
 def _run(
-    given: Scenario, config: str, installed: InstalledPlugins, *, mode: Mode, defers: bool
-) -> Outcome:
+    given: LabScenario, config: str, installed: InstalledPlugins, *, mode: Mode, defers: bool
+) -> SimulationResult:
     return Simulation(
         engines=given.engines,
         traffic=given.workload(1),

@@ -6,7 +6,7 @@ import pytest
 from lab.simulation.simulated import outcome, scenario
 
 from epp.lab.results import ErrorKind
-from epp.lab.simulation import Outcome
+from epp.lab.simulation import SimulationResult
 
 TRAFFIC = {
     "generator": "random",
@@ -20,7 +20,7 @@ HANG = [{"kind": "hang", "scope": "generation", "at": "8.95s", "for": "3s", "wor
 """Health checks and scrapes succeed meanwhile."""
 
 
-def _hung(budget: int, **more: Any) -> Outcome:
+def _hung(budget: int, **more: Any) -> SimulationResult:
     given = scenario(TRAFFIC, faults=HANG, timeout="4s", **more)
     return outcome(given, "reference-weighted", hedging_budget_percent=budget)
 

@@ -12,7 +12,7 @@ from lab.simulation.simulated import scenario
 from running_commands import ENVIRONMENT, printed_by
 
 from epp.lab.results import Record
-from epp.lab.simulation import Contender, Run, RunSettings, run
+from epp.lab.simulation import Contender, FinishedRun, RunSettings, run
 
 CONFIG = Path("deploy/config/predicted-time-holding.yaml").absolute()
 ENGINE = {"preset": "study-a", "num_blocks": 4000, "max_model_len": 64_000}
@@ -29,7 +29,7 @@ OVERLOAD = TRAFFIC | {"arrivals": {"rate": 30}, "limit": 250}
 SLOW = [{"kind": "straggler", "at": 0, "worker": 0, "speed": 0.33}]
 
 
-def outcome(contender: Contender | None = None, **changes: Any) -> Run:
+def outcome(contender: Contender | None = None, **changes: Any) -> FinishedRun:
     """Return a run of the configuration, or of another contender, on serial engines."""
     given = scenario(changes.pop("traffic", TRAFFIC), engine=ENGINE, **changes)
     return run(RunSettings(scenario=given), contender or Contender.of_config(CONFIG), 1)
@@ -49,7 +49,7 @@ def records(folder: Path, hash_seed: str) -> bytes:
     return written.read_bytes()
 
 
-def p(ended: Run, percent: int) -> float:
+def p(ended: FinishedRun, percent: int) -> float:
     """Return a percentile of the times to first token."""
     assert ended.summary.ttft_ms is not None
     value = getattr(ended.summary.ttft_ms, f"p{percent}")
@@ -118,7 +118,7 @@ def test_requests_held_for_a_server_that_dies_go_elsewhere() -> None:
     crash = [{"kind": "crash", "at": 10, "for": 30, "worker": 1}]
     ended = outcome(faults=crash, traffic=TRAFFIC | {"arrivals": {"rate": 6}})
     lost = [each for each in ended.records if not each.succeeded]
-    assert len(lost) < 10  # those whose answers it cut off
+    assert len(lost) < 10  # those whose responses it cut off
     later = [each for each in ended.records if 11 < each.started_at < 35]
     assert later
     assert all(each.succeeded and each.worker != "worker-1" for each in later)

@@ -7,7 +7,7 @@ import pytest
 from lab.simulation.simulated import ENGINE, scenario
 
 from epp.lab.results import ErrorKind
-from epp.lab.simulation import Contender, Outcome, RunSettings, simulate
+from epp.lab.simulation import Contender, RunSettings, SimulationResult, simulate
 
 PD = Contender.of_config(Path(__file__).parents[3] / "deploy" / "config" / "pd.yaml")
 ROLES = {"0": {"llm-d.ai/role": "prefill"}, "1-2": {"llm-d.ai/role": "decode"}}
@@ -22,7 +22,7 @@ TRAFFIC = {
 
 def _outcome(
     traffic: dict[str, Any] = TRAFFIC, engine: dict[str, Any] | None = None, **more: Any
-) -> Outcome:
+) -> SimulationResult:
     fleet = {"workers": 3, "engine": ENGINE | (engine or {}), "labels": ROLES}
     return simulate(RunSettings(scenario=scenario(traffic, fleet=fleet, **more)), PD, 1)
 

@@ -7,7 +7,7 @@ import pytest
 from lab.simulation.simulated import outcome, scenario
 
 from epp.lab.results import Summary
-from epp.lab.scenarios import Scenario
+from epp.lab.scenarios import LabScenario
 from epp.lab.simulation import Contender, ReplicaPlan, RunSettings, run
 from tools.study.cases import Case
 
@@ -26,7 +26,7 @@ KEPT = 0.8
 """Share of the gains that has to remain."""
 
 
-def summary(given: Scenario, policy: str, replicas: ReplicaPlan) -> Summary:
+def summary(given: LabScenario, policy: str, replicas: ReplicaPlan) -> Summary:
     settings = RunSettings(scenario=given, replicas=replicas)
     return run(settings, Contender.of_policy(policy), 1).summary
 

@@ -8,7 +8,7 @@ from lab.simulation.simulated import outcome, scenario
 from epp.config import ConfigError
 from epp.lab.envoy import Mode
 from epp.lab.results import Summary
-from epp.lab.scenarios import Scenario
+from epp.lab.scenarios import LabScenario
 from epp.lab.simulation import Contender, RunSettings, SimulationError, run, run_all, summaries
 
 SHARED = {
@@ -24,11 +24,11 @@ SHARED = {
 PREDICTED_TIME = Path("deploy/config/predicted-time.yaml").absolute()
 
 
-def _summary(given: Scenario, policy: str) -> Summary:
+def _summary(given: LabScenario, policy: str) -> Summary:
     return _summary_of(given, Contender.of_policy(policy))
 
 
-def _summary_of(given: Scenario, contender: Contender) -> Summary:
+def _summary_of(given: LabScenario, contender: Contender) -> Summary:
     return run(RunSettings(scenario=given), contender, 1).summary
 
 

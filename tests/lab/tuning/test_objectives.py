@@ -4,12 +4,12 @@ import pytest
 from lab.simulation.simulated import scenario
 
 from epp.lab.results import ErrorKind, Record, summarise
-from epp.lab.simulation import Contender, Run
+from epp.lab.simulation import Contender, FinishedRun
 from epp.lab.tuning import GOODPUT, P90_TTFT, TuningError
 
 
-def run_of(records: list[Record]) -> Run:
-    return Run(
+def run_of(records: list[Record]) -> FinishedRun:
+    return FinishedRun(
         contender=Contender.of_policy("random"),
         seed=1,
         summary=summarise(records),

@@ -10,16 +10,16 @@ import pytest
 from lab.simulation.simulated import ENGINE, scenario
 
 from epp.config import LoadedConfig, default_config, load_file, load_text
-from epp.lab.results import Verdict
-from epp.lab.scenarios import Scenario, load_scenario
+from epp.lab.results import RatioVerdict
+from epp.lab.scenarios import LabScenario, load_scenario
 from epp.lab.simulation import Contender, RunSettings, run
 from epp.lab.tuning import (
     GOODPUT,
     P90_TTFT,
-    Found,
-    Objective,
     Search,
     TuningError,
+    TuningObjective,
+    TuningResult,
     count_combinations,
     make_candidates,
     may_be_short,
@@ -77,12 +77,12 @@ PREFIX_WEIGHT = "schedulingProfiles[0].plugins[pluginRef=prefix-cache-scorer].we
 def search(
     config: LoadedConfig,
     variations: Sequence[str],
-    given: Scenario,
-    objective: Objective = P90_TTFT,
+    given: LabScenario,
+    objective: TuningObjective = P90_TTFT,
     *,
     budget: float = 12,
     seeds: int = 3,
-) -> Found:
+) -> TuningResult:
     parameters = [parse_variation(each, config) for each in variations]
     combinations = count_combinations(parameters)
     rungs = plan_rungs(
@@ -105,7 +105,7 @@ def planted(tmp_path: Path) -> LoadedConfig:
     return load_file(path)
 
 
-def unequal(**more: Any) -> Scenario:
+def unequal(**more: Any) -> LabScenario:
     """Return a scenario of four workers of which the third is much faster than the others."""
     return scenario(
         fleet={
@@ -118,7 +118,7 @@ def unequal(**more: Any) -> Scenario:
 
 
 @pytest.mark.parametrize("objective", [GOODPUT, P90_TTFT], ids=lambda each: each.name)
-def test_the_planted_optimum_is_found(planted: LoadedConfig, objective: Objective) -> None:
+def test_the_planted_optimum_is_found(planted: LoadedConfig, objective: TuningObjective) -> None:
     given = unequal(slo={"ttft": "1s"})
     found = search(planted, ["plugins[name=favourite].parameters.worker=0..3"], given, objective)
     winner = found.winner
@@ -196,7 +196,7 @@ def test_a_gain_that_was_chance_is_not_claimed() -> None:
     variations = ["schedulingProfiles[0].plugins[0].weight=0..0.000001", f"{PREFIX_WEIGHT}=1..3"]
     found = search(load_text(WEIGHTS, "w"), variations, scenario(), budget=15)
     assert found.winner is None
-    assert all(each.verdict is not Verdict.BETTER for each in found.finalists)
+    assert all(each.verdict is not RatioVerdict.BETTER for each in found.finalists)
 
 
 def test_the_same_search_finds_the_same(planted: LoadedConfig) -> None:

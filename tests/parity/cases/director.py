@@ -1,6 +1,6 @@
 """The reference's director tests at the gateway's end: requests that are served.
 
-They look at results and error codes inside the reference; here the answer that comes of these is
+They look at results and error codes inside the reference; here the response that comes of these is
 looked at.
 """
 

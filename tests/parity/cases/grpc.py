@@ -1,4 +1,4 @@
-"""vLLM over gRPC: requests and answers in frames, their end in trailers."""
+"""vLLM over gRPC: requests and responses in frames, their end in trailers."""
 
 from epp.pb.vllm.grpc.engine.vllm_engine_pb2 import (
     EmbedRequest,
@@ -9,9 +9,9 @@ from epp.pb.vllm.grpc.engine.vllm_engine_pb2 import (
     TokenizedInput,
 )
 from parity.case import Case, Series
-from parity.cases.answers import answered_with_trailers
 from parity.cases.http import FOR_SUBSETS, total
 from parity.cases.refusals import NO_MATCH, NOBODY
+from parity.cases.responses import answered_with_trailers
 from parity.envoy import Step
 from parity.fixture import (
     HEAD,
@@ -19,11 +19,11 @@ from parity.fixture import (
     OBJECTS,
     REQUEST_ID,
     Facts,
-    answer,
     headers_only,
     merged,
     pod,
     raw,
+    response,
     routed,
 )
 from parity.worlds import Pod, World
@@ -97,7 +97,7 @@ def _call(
     )
 
 
-def _answer(
+def _response(
     name: str,
     request: tuple[Step, ...],
     *chunks: bytes,
@@ -110,7 +110,7 @@ def _answer(
     return Case(
         name=name,
         world=ONE,
-        steps=request + answer(GRPC, *chunks, trailers={"grpc-status": "0"}),
+        steps=request + response(GRPC, *chunks, trailers={"grpc-status": "0"}),
         series=series,
         reference=reference,
         ours=ours,
@@ -188,25 +188,25 @@ GRPC_CASES = (
         reference=NO_MATCH[0],
         ours=NO_MATCH[1],
     ),
-    _answer(
+    _response(
         "grpc: response, multi-chunk",
         call("Generate", generate("test6")),
         COMPLETE[:4],
         COMPLETE[4:],
     ),
-    _answer(
+    _response(
         "grpc: response, invalid payload",
         call("Generate", generate("test6")),
         b"no healthy upstream",
     ),
-    _answer(
+    _response(
         "grpc: response, usage",
         call("Generate", generate("test6")),
         COMPLETE,
         more=SEVEN,
         series=TOKENS,
     ),
-    _answer(
+    _response(
         "grpc: response streaming",
         call("Generate", generate("test6", stream=True)),
         CHUNK,

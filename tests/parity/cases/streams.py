@@ -3,7 +3,7 @@
 from parity.case import Case, Ours
 from parity.cases.http import ONE
 from parity.envoy import Step
-from parity.fixture import HEAD, REQUEST_ID, answer, completion, raw
+from parity.fixture import HEAD, REQUEST_ID, completion, raw, response
 from parity.worlds import World
 
 COUNT_TOKENS = raw(
@@ -15,7 +15,7 @@ ANTHROPIC = World(
     HEAD + "plugins: [{type: queue-scorer}, {type: anthropic-parser}]\n"
     "requestHandler: {parsers: [{pluginRef: anthropic-parser}]}\n",
 )
-NOT_READ = "answers that nothing is read of (`count_tokens`)"
+NOT_READ = "responses that nothing is read of (`count_tokens`)"
 
 
 def _padded(body_bytes: int) -> tuple[Step, ...]:
@@ -26,7 +26,7 @@ STREAMS = (
     Case(
         name="server: Skip closes the stream",
         world=ANTHROPIC,
-        steps=COUNT_TOKENS + answer({"content-type": "application/json"}, b'{"input_tokens":7}'),
+        steps=COUNT_TOKENS + response({"content-type": "application/json"}, b'{"input_tokens":7}'),
         reference={
             "grpc_status": "OK",
             "status": 0,

@@ -99,7 +99,7 @@ def test_the_named_producer_is_believed() -> None:
     assert not is_denied({"a": LATE}, BUSY, producer="mine")
 
 
-def test_the_answer_is_429_and_says_why() -> None:
+def test_the_response_is_429_and_says_why() -> None:
     admitter, state = LatencySloAdmitter("mine", Params()), CycleState()
     state.write(LATENCY_PREDICTIONS, {"a": LATE})
     with pytest.raises(

@@ -82,12 +82,12 @@ def test_without_endpoints_somebody_else_says_no() -> None:
     assert denied(made(), times=10) == 0
 
 
-def test_one_seed_one_answer() -> None:
+def test_one_seed_one_response() -> None:
     endpoint = make_endpoint(waiting_requests=1)
     assert denied(made(seed=3), endpoint) == denied(made(seed=3), endpoint)
 
 
-def test_the_answer_is_429_and_says_why() -> None:
+def test_the_response_is_429_and_says_why() -> None:
     full = make_endpoint(waiting_requests=10)
     with pytest.raises(AdmissionDeniedError) as caught:
         made().admit(make_request(priority=-2), (full,), CycleState())

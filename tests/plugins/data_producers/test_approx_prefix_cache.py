@@ -10,7 +10,7 @@ from xxhash import xxh3_64_intdigest
 from epp.observability.metric_children import Histogram
 from epp.observability.plugins import PluginCounter, PluginLabels
 from epp.parsing.plugins import Usage
-from epp.request_control.plugins import ANSWER_USAGE, EndCause
+from epp.request_control.plugins import RESPONSE_USAGE, EndCause
 from epp.scheduling import (
     NEVER_SCRAPED,
     CycleState,
@@ -577,7 +577,7 @@ def test_hits_of_the_chosen_endpoint_are_distributions() -> None:
     assert length[-1] == ("_sum", (), 3 * BLOCK)
 
 
-def test_predicted_and_observed_cached_tokens_of_answers_are_counted() -> None:
+def test_predicted_and_observed_cached_tokens_of_responses_are_counted() -> None:
     metrics = Gauges()
     producer = ApproxPrefixCacheProducer(DEFAULT_NAME, Params(), metrics=metrics)
     one, other = make_endpoint("a"), make_endpoint("b")
@@ -588,7 +588,7 @@ def test_predicted_and_observed_cached_tokens_of_answers_are_counted() -> None:
         state, _ = looked_up(producer, prompt, [one, other])
         chosen(producer, state, default=one, **({} if prefill is None else {"prefill": prefill}))
         if usage is not None:
-            state.write(ANSWER_USAGE, usage)
+            state.write(RESPONSE_USAGE, usage)
         producer.response_complete(make_request(), served_by, EndCause.COMPLETED, state)
 
     answered(b"x" * 3 * BLOCK, one, Usage(300))  # nothing is predicted, nor found

@@ -90,7 +90,7 @@ class Flight:
         producer.attach(self.request, (self.served_by,), self.state)
         producer.pre_request(self.request, result, self.state)
 
-    def answer(self) -> None:
+    def begin_response(self) -> None:
         head = ResponseHead(200, {})
         self.producer.response_headers(self.request, head, self.served_by, self.state)
 
@@ -221,23 +221,23 @@ def test_keys_bear_the_instances_name() -> None:
     assert [key.name for key in endpoint.attributes] == ["in-flight-by-flow/mine"]
 
 
-def test_the_prompt_is_done_when_the_answer_begins() -> None:
+def test_the_prompt_is_done_when_the_response_begins() -> None:
     endpoint = make_endpoint("a")
     flight = Flight(made(), chosen("default", default=endpoint))
     assert load_of(endpoint) == (1, 100)
-    flight.answer()
+    flight.begin_response()
     assert load_of(endpoint) == (1, 0)
-    flight.answer()
+    flight.begin_response()
     assert load_of(endpoint) == (1, 0)
     flight.end()
     assert load_of(endpoint) == (0, 0)
 
 
-def test_the_prompt_of_a_streamed_answer_counts_until_the_end_and_its_prefill_does_not() -> None:
+def test_the_prompt_of_a_streamed_response_counts_until_the_end_and_its_prefill_does_not() -> None:
     prefill, decode = make_endpoint("p"), make_endpoint("d")
     result = chosen("decode", decode=decode, prefill=prefill)
     flight = Flight(made(), result, stream=True)
-    flight.answer()
+    flight.begin_response()
     assert [load_of(each) for each in (prefill, decode)] == [(0, 0), (1, 100)]
     flight.end()
     assert [load_of(each) for each in (prefill, decode)] == [(0, 0), (0, 0)]
@@ -247,20 +247,20 @@ def test_estimated_output_stays_until_the_end() -> None:
     endpoint = make_endpoint("a")
     producer = made({"addEstimatedOutputTokens": True})
     flight = Flight(producer, chosen("default", default=endpoint))
-    flight.answer()
+    flight.begin_response()
     assert load_of(endpoint) == (1, 250)  # 100 + 1.5 * 100
     flight.end()
     assert load_of(endpoint) == (0, 0)
 
 
 @pytest.mark.parametrize("output", [False, True], ids=["without output", "with output"])
-def test_stages_before_the_primary_one_are_done_when_the_answer_begins(output: bool) -> None:
+def test_stages_before_the_primary_one_are_done_when_the_response_begins(output: bool) -> None:
     encode, prefill, decode = (make_endpoint(name) for name in "epd")
     result = chosen("decode", decode=decode, prefill=prefill, encode=encode)
     flight = Flight(made({"addEstimatedOutputTokens": output, "outputRatio": 1.0}), result)
     tokens = 200 if output else 100
     assert [load_of(each) for each in (encode, prefill, decode)] == [(1, tokens)] * 3
-    flight.answer()
+    flight.begin_response()
     left = (1, 200) if output else (1, 0)
     assert [load_of(each) for each in (encode, prefill, decode)] == [(0, 0), (0, 0), left]
     flight.end()
@@ -281,7 +281,7 @@ def test_a_prefill_that_was_asked_for_alone_is_done(
     endpoint = make_endpoint("a")
     values = {} if named is None else {PREFILL_PROFILE: named}
     flight = Flight(made(), chosen(primary, **{primary: endpoint}), values=values)
-    flight.answer()
+    flight.begin_response()
     assert load_of(endpoint) == left
 
 
@@ -289,7 +289,7 @@ def test_one_endpoint_for_two_profiles_counts_twice() -> None:
     endpoint = make_endpoint("a")
     flight = Flight(made(), chosen("decode", decode=endpoint, prefill=endpoint))
     assert load_of(endpoint) == (2, 200)
-    flight.answer()
+    flight.begin_response()
     assert load_of(endpoint) == (1, 0)
 
 
@@ -405,7 +405,7 @@ def test_a_large_pool_has_one_series_an_endpoint() -> None:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(("send", "answer", "end", "replace")),
+        st.sampled_from(("send", "respond", "end", "replace")),
         st.integers(0, 5),  # which request or endpoint
         st.integers(0, 500),  # tokens
         st.booleans(),  # by the instance of before the reload or of after it, with a prefill or not
@@ -451,8 +451,8 @@ def test_whatever_happens_it_is_the_sum_of_what_is_under_way(
             ever.append(pool[which % 3])
         elif flying:
             flight, held, _, _ = flying[which % len(flying)]
-            if kind == "answer":
-                flight.answer()
+            if kind == "respond":
+                flight.begin_response()
                 held["prefill"] = [0, 0]
                 held["decode"][1] *= output or flight.request.stream
             else:

@@ -153,7 +153,7 @@ def test_uncached_tokens(
     assert (forecast.total_tokens, dict(forecast.tokens)) == (total, tokens)
 
 
-def test_a_streamed_answer_has_its_first_token_with_its_first_bytes() -> None:
+def test_a_streamed_response_has_its_first_token_with_its_first_bytes() -> None:
     pool = Pool()
     flight = Flight(pool, pool.a)
     pool.now += 0.05
@@ -206,7 +206,7 @@ def test_no_prefix_is_replicated_ahead_of_need_by_default() -> None:
     assert forecast.counted_tokens is forecast.tokens
 
 
-def test_the_first_bytes_of_other_answers_are_the_end_of_the_prompt_and_the_decode() -> None:
+def test_the_first_bytes_of_other_responses_are_the_end_of_the_prompt_and_the_decode() -> None:
     pool = Pool()
     flight = Flight(pool, pool.a, stream=False)
     flight.head()

@@ -12,12 +12,12 @@ from epp.replication.plugins import replica_key
 from epp.testing import make_endpoint
 
 
-def told(pool: Pool) -> dict[int, Any]:
+def contribution(pool: Pool) -> dict[int, Any]:
     parts: dict[int, Any] = msgspec.msgpack.decode(pool.producer.contribution(), strict=False)
     return parts
 
 
-def test_the_work_of_a_replica_counts_and_only_own_work_is_told() -> None:
+def test_the_work_of_a_replica_counts_and_only_own_work_is_sent() -> None:
     mine, theirs = Pool(), Pool()
     Flight(mine, mine.b)
     flight = Flight(theirs, theirs.a, tokens=2000)
@@ -25,10 +25,10 @@ def test_the_work_of_a_replica_counts_and_only_own_work_is_told() -> None:
     assert model.wait("a", mine.now) == 0.0
     mine.producer.receive("r", theirs.producer.contribution())
     assert model.wait("a", mine.now) > model.wait("b", mine.now) > 0.0
-    assert told(mine).keys() == {replica_key(mine.b)}
+    assert contribution(mine).keys() == {replica_key(mine.b)}
     assert mine.producer.dump_state()["endpoints"]["a"]["in_flight_of_others"] == 1  # type: ignore[index]
     flight.end()
-    assert told(theirs) == {}
+    assert contribution(theirs) == {}
     mine.producer.receive("r", theirs.producer.contribution())
     assert model.wait("a", mine.now) == 0.0
 

@@ -58,7 +58,7 @@ def test_a_part_has_whole_facts_and_the_oldest_first() -> None:
     assert facts.take(PART) == b""
 
 
-def test_the_same_prompt_again_is_told_once() -> None:
+def test_the_same_prompt_again_is_reported_once() -> None:
     facts = PrefixFacts()
     for _ in range(5):
         facts.add(1, 64, [7, 8])
@@ -91,7 +91,7 @@ def replica(*names: str) -> tuple[ApproxPrefixCacheProducer, list[Endpoint]]:
     producer, endpoints = made(), [make_endpoint(name) for name in names]
     for each in endpoints:
         producer.endpoint_added(each)
-    producer.start_telling()
+    producer.start_sharing()
     return producer, endpoints
 
 

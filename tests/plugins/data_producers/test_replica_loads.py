@@ -23,7 +23,7 @@ def encoded(parts: dict[int, tuple[int, int]]) -> bytes:
     return msgspec.msgpack.encode(parts)
 
 
-def test_the_counts_of_replicas_are_added_and_only_own_ones_told() -> None:
+def test_the_counts_of_replicas_are_added_and_only_own_ones_sent() -> None:
     mine, (here,) = replica("a")
     theirs, (there,) = replica("a")
     flight = Flight(theirs, chosen("default", default=there), 100)

@@ -164,7 +164,7 @@ async def test_tokens_that_are_there_stay() -> None:
         assert not setup.producer.applies_to(request, state)
 
 
-def answer(*tokens: object, **features: object) -> bytes:
+def response(*tokens: object, **features: object) -> bytes:
     return json.dumps({"token_ids": tokens, "features": features or None}).encode()
 
 
@@ -182,18 +182,18 @@ def image(offset: int, length: int, *, hashes: Sequence[str] = ("h",)) -> dict[s
         pytest.param(b"[]", id="no prompt"),
         pytest.param(b"null", id="null"),
         pytest.param(b'{"error": "no"}', id="another object"),
-        pytest.param(answer(), id="no ids"),
-        pytest.param(answer("a"), id="a word"),
-        pytest.param(answer(-1), id="a negative id"),
-        pytest.param(answer(2**32), id="an id of 33 bits"),
-        pytest.param(answer(1, **image(0, 2)), id="a picture behind the end"),
-        pytest.param(answer(1, **image(0, 0)), id="a picture of no length"),
-        pytest.param(answer(1, **image(-1, 1)), id="a picture before the beginning"),
-        pytest.param(answer(1, **image(0, 1, hashes=())), id="a picture without a hash"),
-        pytest.param(answer(1, **image(0, 1, hashes=["h" * 257])), id="a long hash"),
+        pytest.param(response(), id="no ids"),
+        pytest.param(response("a"), id="a word"),
+        pytest.param(response(-1), id="a negative id"),
+        pytest.param(response(2**32), id="an id of 33 bits"),
+        pytest.param(response(1, **image(0, 2)), id="a picture behind the end"),
+        pytest.param(response(1, **image(0, 0)), id="a picture of no length"),
+        pytest.param(response(1, **image(-1, 1)), id="a picture before the beginning"),
+        pytest.param(response(1, **image(0, 1, hashes=())), id="a picture without a hash"),
+        pytest.param(response(1, **image(0, 1, hashes=["h" * 257])), id="a long hash"),
     ],
 )
-async def test_an_answer_that_makes_no_sense_is_none(junk: bytes) -> None:
+async def test_a_response_that_makes_no_sense_is_none(junk: bytes) -> None:
     async with rendering_by() as setup:
         setup.renderer.faults.garbled_render = junk
         state = await setup.state()
@@ -211,7 +211,7 @@ async def test_unknown_modalities_and_fields_are_passed_over() -> None:
             "mm_placeholders": None,
             "kwargs_data": {"a": []},
         }
-        setup.renderer.faults.garbled_render = answer(1, 2, **smell)
+        setup.renderer.faults.garbled_render = response(1, 2, **smell)
         assert await setup.tokens() == TokenizedPrompt(b"\1\0\0\0\2\0\0\0", 2)
 
 
@@ -229,9 +229,9 @@ async def test_a_status_is_the_renderers_fault_or_the_requests(status: int, outc
         assert setup.outcomes == {outcome: asked, **skipped}
 
 
-async def test_a_huge_answer_is_cut_off() -> None:
+async def test_a_huge_response_is_cut_off() -> None:
     async with rendering_by() as setup:
-        setup.renderer.faults.garbled_render = answer(*[1] * 500_000)  # 1.5 MB for 50 bytes
+        setup.renderer.faults.garbled_render = response(*[1] * 500_000)  # 1.5 MB for 50 bytes
         assert await setup.tokens() is None
         assert setup.outcomes == {"too-large": 1}
 
@@ -282,18 +282,18 @@ async def test_a_request_that_cannot_be_converted_is_no_outage() -> None:
     ("junk", "text"),
     [
         pytest.param(
-            answer(),
+            response(),
             "the response is invalid: Expected `array` of length >= 1 - at `$.token_ids`",
             id="no ids",
         ),
         pytest.param(
-            answer(1, **image(0, 2)),
+            response(1, **image(0, 2)),
             "the response has 1 token ids, and a placeholder of modality image at offset 0 with"
             " length 2, which does not lie within them",
             id="a picture behind the end",
         ),
         pytest.param(
-            answer(1, **image(0, 1, hashes=())),
+            response(1, **image(0, 1, hashes=())),
             "the response has 0 hashes and 1 placeholders of modality image, expected one"
             " placeholder for each hash",
             id="a picture without a hash",

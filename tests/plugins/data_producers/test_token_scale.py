@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epp.parsing.plugins import Usage
-from epp.request_control.plugins import ANSWER_USAGE, EndCause
+from epp.request_control.plugins import RESPONSE_USAGE, EndCause
 from epp.scheduling import (
     CycleState,
     Endpoint,
@@ -61,7 +61,7 @@ class Pool:
         self.producer.post_schedule(request, SchedulingResult(profiles, "decode"), state)
         tokens = PROMPT_BYTES // self._bytes_per_token
         if usage:
-            state.write(ANSWER_USAGE, Usage(prompt_tokens=tokens))
+            state.write(RESPONSE_USAGE, Usage(prompt_tokens=tokens))
         self.producer.response_complete(request, self.pod, EndCause.COMPLETED, state)
         page = self.pod.metrics
         self.pod.metrics = EndpointMetrics(
@@ -129,7 +129,7 @@ def test_usage_goes_before_the_engines_counters() -> None:
     assert pool.producer.scale_of(pool.pod) == pytest.approx(6 / 4 * MARGIN)
 
 
-def test_the_endpoint_of_the_prefill_learns_from_the_answer_too() -> None:
+def test_the_endpoint_of_the_prefill_learns_from_the_response_too() -> None:
     pool, prefill = Pool(6), make_endpoint("p", cache_blocks=400, cache_block_size=16)
     for _ in range(100):
         pool.send(usage=True, prefill=prefill)
@@ -181,13 +181,13 @@ def test_requests_that_wait_in_the_engine_do_not_change_the_scale() -> None:
     assert scale.factor == pytest.approx(1.5 * MARGIN, rel=0.01)
 
 
-@pytest.mark.parametrize("learn", ["answers", "counters"])
+@pytest.mark.parametrize("learn", ["responses", "counters"])
 def test_it_forgets_what_is_long_ago(learn: str) -> None:
     scale, tokens = TokenScale(), 0
     for ratio in (3.0, 1.0):
         for _ in range(8 * HALVED_TOKENS // 10_000):
             tokens += 10_000
-            if learn == "answers":
+            if learn == "responses":
                 scale.answered(round(10_000 * ratio), 10_000)
             else:
                 scale.sent(round(10_000 * ratio), page(tokens, tokens // 10_000))

@@ -77,14 +77,14 @@ async def producer(tmp_path: Path) -> AsyncIterator[RenderedTokenProducer]:
     clients: list[GrpcCalls] = []
 
     def opened(
-        target: str, /, *, max_calls: int, max_waiting: int, max_answer_bytes: int
+        target: str, /, *, max_calls: int, max_waiting: int, max_response_bytes: int
     ) -> GrpcCalls:
         clients.append(
             GrpcCalls(
                 target,
                 max_calls=max_calls,
                 max_waiting=max_waiting,
-                max_answer_bytes=max_answer_bytes,
+                max_response_bytes=max_response_bytes,
             )
         )
         return clients[-1]
@@ -154,17 +154,17 @@ async def test_each_prompt_of_a_completion_is_a_call(
 
 
 async def test_media_are_features(service: Service, producer: RenderedTokenProducer) -> None:
-    answer = pb.RenderChatCompletionResponse(token_ids=[1, 2, 3], success=True)
-    answer.features.mm_hashes["image"].values.append("h")
-    answer.features.mm_placeholders["image"].ranges.add(offset=1, length=2)
-    service.chat = answer.SerializeToString
+    response = pb.RenderChatCompletionResponse(token_ids=[1, 2, 3], success=True)
+    response.features.mm_hashes["image"].values.append("h")
+    response.features.mm_placeholders["image"].ranges.add(offset=1, length=2)
+    service.chat = response.SerializeToString
     tokens, _ = await asked(producer, MESSAGES)
     assert tokens is not None
     assert tokens.features == (MultiModalFeature("image", "h", 1, 2),)
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         pytest.param(b"\xff", id="junk"),
         pytest.param(b"", id="nothing"),
@@ -182,10 +182,10 @@ async def test_media_are_features(service: Service, producer: RenderedTokenProdu
         ),
     ],
 )
-async def test_an_answer_that_makes_no_sense_is_none(
-    service: Service, producer: RenderedTokenProducer, answer: bytes
+async def test_a_response_that_makes_no_sense_is_none(
+    service: Service, producer: RenderedTokenProducer, response: bytes
 ) -> None:
-    service.chat = lambda: answer
+    service.chat = lambda: response
     assert await asked(producer, MESSAGES) == (None, ["error"])
 
 

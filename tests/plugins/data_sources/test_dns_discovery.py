@@ -18,16 +18,16 @@ from epp.config import ConfigError, load_text
 from epp.data_layer import EndpointStore
 from epp.data_layer.plugins import DuplicateEndpointError, EndpointSink, EndpointSpec
 from epp_plugins.data_sources.dns_discovery import DnsDiscovery
-from epp_plugins.data_sources.dns_lookup import Found
+from epp_plugins.data_sources.dns_lookup import LookupResult
 from epp_plugins.data_sources.dns_params import DnsName, Params
 
 virtual_time = pytest.mark.looptime
 WEB = DnsName("web.test", [80])
-EMPTY = Found((), 5.0, "web.test. has no A records")
+EMPTY = LookupResult((), 5.0, "web.test. has no A records")
 
 
-def found(*hosts: str, ttl: float = 5.0) -> Found:
-    return Found(tuple(f"{host}:80" for host in hosts), ttl)
+def found(*hosts: str, ttl: float = 5.0) -> LookupResult:
+    return LookupResult(tuple(f"{host}:80" for host in hosts), ttl)
 
 
 class NoJitter(random.Random):
@@ -38,11 +38,11 @@ class NoJitter(random.Random):
 class Names:
     """Responses by name, which a test changes, and when names were looked up."""
 
-    def __init__(self, **responses: Found | Exception) -> None:
+    def __init__(self, **responses: LookupResult | Exception) -> None:
         self.responses = responses
         self.times: list[float] = []
 
-    async def look_up(self, name: DnsName) -> Found:
+    async def look_up(self, name: DnsName) -> LookupResult:
         self.times.append(asyncio.get_running_loop().time())
         response = self.responses[name.hostname.partition(".")[0]]
         if isinstance(response, Exception):
@@ -107,7 +107,7 @@ async def following(
         pytest.param(EMPTY, [0, 5, 10], id="the TTL of an empty response"),
     ],
 )
-async def test_a_name_is_looked_up_again_after(response: Found, times: list[float]) -> None:
+async def test_a_name_is_looked_up_again_after(response: LookupResult, times: list[float]) -> None:
     names, sink = Names(web=response), Sink()
     async with following(names, sink, min_refresh_seconds=2.0, max_refresh_seconds=9.0):
         await asyncio.sleep(times[-1] + 0.5)
@@ -188,7 +188,7 @@ async def test_endpoints_of_another_source_fail_the_start() -> None:
 
 
 @virtual_time
-async def test_endpoints_that_another_source_has_later_are_told_once(logs: Logs) -> None:
+async def test_endpoints_that_another_source_has_later_are_reported_once(logs: Logs) -> None:
     names, sink = Names(web=found("10.0.0.2")), Sink()
     async with following(names, sink):
         await asyncio.sleep(1)
@@ -207,7 +207,7 @@ async def test_endpoints_that_another_source_has_later_are_told_once(logs: Logs)
 
 
 @virtual_time
-async def test_a_failure_keeps_the_endpoints_and_is_told_once(logs: Logs) -> None:
+async def test_a_failure_keeps_the_endpoints_and_is_reported_once(logs: Logs) -> None:
     names, sink = Names(web=found("10.0.0.1")), Sink()
     async with following(names, sink):
         await asyncio.sleep(1)
@@ -252,7 +252,7 @@ async def test_a_name_without_addresses_loses_its_endpoints_after_a_while(logs: 
 @pytest.mark.parametrize(
     "between", [found("10.0.0.1"), OSError("down")], ids=["addresses", "a failure"]
 )
-async def test_only_uninterrupted_empty_responses_count(between: Found | Exception) -> None:
+async def test_only_uninterrupted_empty_responses_count(between: LookupResult | Exception) -> None:
     names, sink = Names(web=found("10.0.0.1", ttl=1)), Sink()
     async with following(names, sink, empty_after_seconds=3.0):
         await asyncio.sleep(0.5)

@@ -13,7 +13,7 @@ import pytest_asyncio
 from dns_server import DnsServer, dns_server
 
 from epp_plugins.data_sources import dns_lookup
-from epp_plugins.data_sources.dns_lookup import Found
+from epp_plugins.data_sources.dns_lookup import LookupResult
 
 WEB, SRV = "web.test.", "_http._tcp.web.test."
 
@@ -24,7 +24,7 @@ async def server() -> AsyncIterator[DnsServer]:
         yield made
 
 
-async def look_up(server: DnsServer, name: str, *ports: int, **fields: Any) -> Found:
+async def look_up(server: DnsServer, name: str, *ports: int, **fields: Any) -> LookupResult:
     fields = {"nameservers": [server.address], "resolv_conf": Path("/nonexistent"), **fields}
     return await asyncio.to_thread(partial(dns_lookup.look_up, name, ports, **fields))
 

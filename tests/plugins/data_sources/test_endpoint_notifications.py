@@ -134,7 +134,7 @@ def test_a_source_of_ones_own_may_keep_changes_back_and_its_failure_is_its_own()
         pytest.param(listed(SOURCE, "diary"), listed(SOURCE, "diary"), id="as before"),
     ],
 )
-def test_a_listener_that_a_reload_keeps_is_not_told_again(before: str, after: str) -> None:
+def test_a_listener_that_a_reload_keeps_is_not_notified_again(before: str, after: str) -> None:
     store = EndpointStore()
     notifications = Notifications(store)
     report(store, spec("a"))
@@ -179,13 +179,13 @@ FAULTS: Sequence[tuple[str, str, str]] = [
     FAULTS,
     ids=["an extractor of pages", "a parameter", "a listener of a page"],
 )
-def test_what_cannot_be_told_is_refused(plugins: str, sources: str, message: str) -> None:
+def test_what_cannot_be_notified_is_refused(plugins: str, sources: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build(plugins, sources)
     assert message in str(caught.value)
 
 
-def test_a_source_that_nothing_names_is_told_of() -> None:
+def test_a_source_that_nothing_names_is_reported() -> None:
     (warning,) = build(f"{{type: {SOURCE}}}", "").warnings
     assert f"`{SOURCE}` is never used: `dataLayer.sources` does not name it" in warning.message
 

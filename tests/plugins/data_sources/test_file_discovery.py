@@ -254,12 +254,12 @@ endpoints:
     ]
 
 
-def test_the_faults_told_are_limited() -> None:
+def test_the_reported_faults_are_limited() -> None:
     content = "endpoints:\n" + "- {name: a, address: x, port: 1}\n" * 50
     with pytest.raises(DiscoveryError) as caught:
         parse(Path("f"), content.encode())
-    *told, more = str(caught.value).splitlines()
-    assert (len(told), more) == (20, "endpoints file f: 30 more faults")
+    *faults, more = str(caught.value).splitlines()
+    assert (len(faults), more) == (20, "endpoints file f: 30 more faults")
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_the_faults_told_are_limited() -> None:
         ),
     ],
 )
-def test_lines_are_told_where_they_are_known(content: str, where: str) -> None:
+def test_lines_are_reported_where_they_are_known(content: str, where: str) -> None:
     with pytest.raises(DiscoveryError) as caught:
         parse_leniently(Path("f"), content.encode())
     assert f"endpoints file {where}" in str(caught.value)
@@ -346,7 +346,7 @@ async def test_writes_renames_and_swapped_links_are_seen(tmp_path: Path) -> None
         assert await sink.addresses() == ["10.0.0.2:80"]
 
 
-async def test_faults_keep_the_last_good_state_and_are_told_once(
+async def test_faults_keep_the_last_good_state_and_are_reported_once(
     tmp_path: Path, logs: Logs
 ) -> None:
     path = tmp_path / "pool.yaml"

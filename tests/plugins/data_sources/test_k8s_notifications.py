@@ -144,7 +144,7 @@ def test_a_listener_that_does_not_say_what_it_reads_is_refused(
     assert message in str(caught.value)
 
 
-def test_a_source_that_nothing_names_is_told_of() -> None:
+def test_a_source_that_nothing_names_is_reported() -> None:
     (warning,) = build(PODS).warnings
     assert "`pods` is never used: `dataLayer.sources` does not name it" in warning.message
 

@@ -54,7 +54,7 @@ def test_other_forms_are_refused(text: str, message: str) -> None:
         pytest.param("m{a=1,b=2}", b'{a="1"}', False, id="one of two"),
     ],
 )
-def test_series_are_told_by_their_labels(spec: str, labels: bytes, expected: bool) -> None:
+def test_series_are_told_apart_by_their_labels(spec: str, labels: bytes, expected: bool) -> None:
     assert MetricSpec.parse(spec).matches(parse_labels(labels)) is expected
 
 

@@ -6,7 +6,7 @@ from epp.data_layer.plugins import SERVED_MODELS, Page, PageError
 from epp.scheduling import AttributeKey, Endpoint
 from epp_plugins.data_sources.models import MODELS, ModelRecord, ModelsDataExtractor, Params
 
-ANSWER = b"""{"object": "list", "data": [
+RESPONSE = b"""{"object": "list", "data": [
   {"id": "llama", "object": "model", "created": 1700000000, "parent": null, "max_model_len": 4096},
   {"id": "llama-lora", "object": "model", "root": "/adapters/1", "parent": "llama"}
 ]}"""
@@ -22,7 +22,7 @@ def extract(body: bytes, name: str = "models-data-extractor") -> Endpoint:
     ("body", "expected"),
     [
         pytest.param(
-            ANSWER,
+            RESPONSE,
             (ModelRecord("llama"), ModelRecord("llama-lora", "llama")),
             id="base and adapter",
         ),
@@ -34,12 +34,12 @@ def test_models_become_an_attribute(body: bytes, expected: tuple[ModelRecord, ..
     assert MODELS.name == "/v1/models/models-data-extractor"
 
 
-def test_the_names_are_told_to_the_metrics() -> None:
-    assert extract(ANSWER).attribute(SERVED_MODELS) == frozenset({"llama", "llama-lora"})
+def test_the_names_are_passed_to_the_metrics() -> None:
+    assert extract(RESPONSE).attribute(SERVED_MODELS) == frozenset({"llama", "llama-lora"})
 
 
 def test_the_attribute_bears_the_instances_name() -> None:
-    endpoint = extract(ANSWER, name="mine")
+    endpoint = extract(RESPONSE, name="mine")
     assert endpoint.attribute(MODELS) is None
     key = AttributeKey[tuple[ModelRecord, ...]]("/v1/models/mine")
     assert endpoint.attribute(key) is not None

@@ -49,7 +49,7 @@ class Reader:
         self.plugin.pre_request(make_request(headers=sent), result, state)
         return state.read(REQUEST_HEADERS_TO_SET) or {}
 
-    def answer(
+    def respond(
         self, report: str | None, *, sent: Mapping[str, str] | None = None, stream: bool = False
     ) -> dict[str, str | None]:
         """Have a response come with ``report``; return the headers to set on it."""
@@ -115,14 +115,14 @@ def test_it_asks_for_reports(
 )
 def test_a_report_is_applied_to_the_endpoint_that_served(report: str, want: LoadReport) -> None:
     reader = Reader()
-    assert reader.answer(report) == {REPORT: None}
+    assert reader.respond(report) == {REPORT: None}
     assert reader.applied == [("ns/served", want)]
     assert reader.outcomes() == {"used": 1.0}
 
 
 def test_a_streamed_request_still_runs_when_its_report_comes() -> None:
     reader = Reader()
-    reader.answer(
+    reader.respond(
         "TEXT named_metrics.num_requests_waiting=0,named_metrics.num_requests_running=2",
         stream=True,
     )
@@ -137,7 +137,7 @@ def test_metrics_are_read_under_the_names_that_the_parameters_give() -> None:
             "kvUsageMetric": "mem_utilization",
         }
     )
-    reader.answer(
+    reader.respond(
         "TEXT named_metrics.queue=4, mem_utilization=0.25, named_metrics.num_requests_running=9"
     )
     assert reader.applied == [("ns/served", LoadReport(4, None, 0.25))]
@@ -146,14 +146,14 @@ def test_metrics_are_read_under_the_names_that_the_parameters_give() -> None:
 def test_custom_metrics_become_attributes_while_reports_have_them() -> None:
     reader = Reader(HEATED)
     assert reader.plugin.writes == (HEAT,)
-    reader.answer("TEXT cpu_utilization=0.75")  # alone it is of use, too
+    reader.respond("TEXT cpu_utilization=0.75")  # alone it is of use, too
     assert reader.endpoint.attribute(HEAT) == 0.75
     assert reader.applied == []
-    reader.answer(f"{VLLM}, cpu_utilization=nan")
+    reader.respond(f"{VLLM}, cpu_utilization=nan")
     assert reader.endpoint.attribute(HEAT) is None
-    reader.answer("TEXT cpu_utilization=-0.5")
+    reader.respond("TEXT cpu_utilization=-0.5")
     assert reader.endpoint.attribute(HEAT) == -0.5
-    reader.answer(VLLM)
+    reader.respond(VLLM)
     assert reader.endpoint.attribute(HEAT) is None
     assert reader.outcomes() == {"used": 4.0}
 
@@ -194,14 +194,14 @@ def test_custom_metrics_become_attributes_while_reports_have_them() -> None:
         ),
     ],
 )
-def test_an_unusable_report_is_ignored_and_told_once_for_each_endpoint(
+def test_an_unusable_report_is_ignored_and_reported_once_for_each_endpoint(
     report: str, outcome: str, error: str, logs: Logs
 ) -> None:
     reader = Reader()
     for _ in range(3):
-        assert reader.answer(report) == {REPORT: None}
+        assert reader.respond(report) == {REPORT: None}
     reader.endpoint = make_endpoint("ns/other")
-    reader.answer(report)
+    reader.respond(report)
     assert reader.applied == []
     assert reader.outcomes() == {outcome: 4.0}
     assert [(each["event"], each["endpoint"], each["error"]) for each in logs.entries] == [
@@ -228,7 +228,7 @@ def test_clients_see_only_reports_that_they_asked_for(
 def test_without_a_report_nothing_is_counted() -> None:
     reader = Reader(HEATED)
     reader.endpoint.attributes[HEAT] = 0.5
-    assert reader.answer(None) == {}
+    assert reader.respond(None) == {}
     assert (reader.applied, reader.outcomes()) == ([], {})
     assert reader.endpoint.attribute(HEAT) == 0.5  # that of the last report
 
@@ -241,7 +241,7 @@ def test_whatever_a_report_says_only_counts_and_fractions_are_applied(
     waiting: object, running: object, usage: object
 ) -> None:
     reader = Reader()
-    reader.answer(
+    reader.respond(
         f"TEXT named_metrics.num_requests_waiting={waiting},"
         f"named_metrics.num_requests_running={running},named_metrics.kv_cache_usage_perc={usage}"
     )

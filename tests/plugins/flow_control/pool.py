@@ -15,7 +15,7 @@ from flow_control.candidates import NotingCandidate
 from epp.flow_control.flows import Band
 from epp.flow_control.plugins import Flow, QueuedRequest
 from epp.parsing.plugins import Usage
-from epp.request_control.plugins import ANSWER_USAGE, EndCause
+from epp.request_control.plugins import RESPONSE_USAGE, EndCause
 from epp.scheduling import CycleState, LLMRequest, SchedulingResult
 from epp.testing import make_endpoint, make_request
 from epp_plugins.flow_control.proportion import Params, ProportionFairnessPolicy
@@ -23,7 +23,7 @@ from epp_plugins.flow_control.proportion import Params, ProportionFairnessPolicy
 ENDPOINT = make_endpoint()
 ANYWHERE = SchedulingResult(profiles={}, primary="")
 RATE = 50.0
-"""Tokens per second and answer."""
+"""Tokens per second and response."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Size:
     """What requests of a tenant are like."""
 
     prompt: int
-    answer: int
+    response: int
     max_tokens: int | None = None
 
     @property
     def seconds(self) -> float:
-        return self.prompt / 5000 + self.answer / RATE
+        return self.prompt / 5000 + self.response / RATE
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Tenant:
 
 
 class Pool:
-    """Slots that requests take for as long as their answers take."""
+    """Slots that requests take for as long as their responses take."""
 
     def __init__(self, params: Params, *, slots: int, refreshed_every: float = 0.1) -> None:
         self.now = 0.0
@@ -98,7 +98,7 @@ class Pool:
         queued = QueuedRequest(
             candidate, flow=flow, sequence=number, enqueued_at=self.now, ttl_seconds=None
         )
-        queued.key = (self.now, size.prompt, size.answer, size.max_tokens)
+        queued.key = (self.now, size.prompt, size.response, size.max_tokens)
         queued.is_waiting = queued.is_ready = True
         flow.waiting += 1
         flow.size_bytes += queued.size_bytes
@@ -131,8 +131,8 @@ class Pool:
         queued.is_waiting = False
         flow.waiting -= 1
         flow.size_bytes -= queued.size_bytes
-        came, prompt, answer, most = queued.key
-        self._send(queued.request, Size(prompt, answer, most), came)
+        came, prompt, response, most = queued.key
+        self._send(queued.request, Size(prompt, response, most), came)
         self.policy.dispatched(flow, queued, self.now)
         if flow.waiting:
             (flow.key,) = self.policy.keys([flow], self.now)
@@ -145,13 +145,13 @@ class Pool:
         self._busy[name] = self._busy.get(name, 0) + 1
         self.most_in_flight[name] = max(self.most_in_flight.get(name, 0), self._busy[name])
         self.tenants[name].waits.append(self.now - came)
-        self.tenants[name].tokens += size.prompt + size.answer
+        self.tenants[name].tokens += size.prompt + size.response
 
         def end() -> None:
             self.in_flight -= 1
             self._busy[name] -= 1
             self.tenants[name].answered += 1
-            state.write(ANSWER_USAGE, Usage(size.prompt, size.answer))
+            state.write(RESPONSE_USAGE, Usage(size.prompt, size.response))
             self.policy.response_complete(request, ENDPOINT, EndCause.ENDED, state)
 
         heappush(self._events, (self.now + size.seconds, next(self._numbers), end))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from epp.flow_control.plugins import Flow
 from epp.observability.plugin_metrics import PluginMetricsCollector
 from epp.parsing.plugins import Usage
-from epp.request_control.plugins import ANSWER_USAGE, EndCause
+from epp.request_control.plugins import RESPONSE_USAGE, EndCause
 from epp.scheduling import CycleState, LLMRequest, SchedulingResult, StateKey
 from epp.testing import check, make_endpoint, make_plugin, make_request, make_state
 from epp_plugins.flow_control import programs
@@ -56,7 +56,7 @@ class Programs:
     ) -> None:
         state = make_state(values)
         if tokens is not None:
-            state.write(ANSWER_USAGE, Usage(*tokens))
+            state.write(RESPONSE_USAGE, Usage(*tokens))
         self.policy.response_complete(request, ENDPOINT, cause, state)
 
     def serve(self, fairness_id: str, prompt: int, completion: int = 0) -> None:
@@ -208,12 +208,12 @@ def test_decay_after_two_seconds(parameters: dict[str, Any], want: float) -> Non
 @pytest.mark.parametrize(
     ("cause", "tokens", "tokenized", "max_tokens", "want"),
     [
-        pytest.param(EndCause.COMPLETED, (10, 20), 99, 99, 50.0, id="as the answer says"),
+        pytest.param(EndCause.COMPLETED, (10, 20), 99, 99, 50.0, id="as the response says"),
         pytest.param(EndCause.CLIENT_DISCONNECT, (10, 20), 99, 99, 50.0, id="said before the end"),
         pytest.param(EndCause.COMPLETED, None, 30, 100, 230.0, id="estimated by token ids"),
         pytest.param(EndCause.ENDED, None, None, 100, 202.0, id="estimated by 8 bytes"),
-        pytest.param(EndCause.CLIENT_DISCONNECT, None, None, None, 2.0, id="no longest answer"),
-        pytest.param(EndCause.COMPLETED, None, None, -5, 2.0, id="a negative longest answer"),
+        pytest.param(EndCause.CLIENT_DISCONNECT, None, None, None, 2.0, id="no longest response"),
+        pytest.param(EndCause.COMPLETED, None, None, -5, 2.0, id="a negative longest response"),
         pytest.param(EndCause.COMPLETED, None, None, 10**300, 65538.0, id="an absurd one"),
         pytest.param(EndCause.COMPLETED, (10**400, -3), None, None, 1e9, id="an absurd usage"),
         pytest.param(EndCause.REFUSED, None, 30, 100, 0.0, id="answered here: nothing"),
@@ -367,7 +367,7 @@ def test_who_got_less_and_waited_no_shorter_is_never_behind(
 
 
 def test_served_by_turns_of_tokens_all_get_alike() -> None:
-    """Answers of 10, 20 and 40 tokens: after 700 dispatches each program has got as much."""
+    """Responses of 10, 20 and 40 tokens: after 700 dispatches each program has got as much."""
     programs = Programs({"lasHalfLifeSeconds": 0, "lasDecayFactor": 1.0})
     size = {"a": 10, "b": 20, "c": 40}
     got = dict.fromkeys(size, 0)

@@ -14,7 +14,7 @@ from plugins.flow_control.pool import ANYWHERE, ENDPOINT, Pool, Size
 from epp.flow_control.flows import Band
 from epp.flow_control.plugins import Flow
 from epp.parsing.plugins import Usage
-from epp.request_control.plugins import ANSWER_USAGE, EndCause
+from epp.request_control.plugins import RESPONSE_USAGE, EndCause
 from epp.scheduling import CycleState, LLMRequest
 from epp.testing import check, make_request
 from epp_plugins.flow_control.proportion import Params, ProportionFairnessPolicy
@@ -63,7 +63,7 @@ class Desk:
     ) -> None:
         request, state = sent
         if usage is not None:
-            state.write(ANSWER_USAGE, usage)
+            state.write(RESPONSE_USAGE, usage)
         self.policy.response_complete(request, ENDPOINT, cause, state)
 
     def wait(self, *fairness_ids: str) -> list[Flow]:
@@ -119,12 +119,12 @@ def saturate(pool: Pool, sizes: Mapping[str, Size], until: float) -> None:
     for name, size in sizes.items():
         for number in range(int(until * 20)):
             factor = rng.uniform(0.5, 1.5)
-            each = Size(int(size.prompt * factor), int(size.answer * factor), size.max_tokens)
+            each = Size(int(size.prompt * factor), int(size.response * factor), size.max_tokens)
             pool.arrive(number * 0.05 * rng.random(), name, each)
 
 
 def got_by(pool: Pool, until: float) -> dict[str, int]:
-    """Return the tokens that tenants got by then, those of answers under way among them."""
+    """Return the tokens that tenants got by then, those of responses under way among them."""
     pool.run(until)
     return {name: pool.tenants[name].tokens for name in sorted(pool.tenants)}
 
@@ -313,10 +313,10 @@ def test_of_those_that_got_as_much_the_one_with_less_in_flight_goes_first() -> N
 @pytest.mark.parametrize(
     ("usage", "cause", "want"),
     [
-        pytest.param(Usage(7, 3), EndCause.ENDED, 10.0, id="what the answer says"),
+        pytest.param(Usage(7, 3), EndCause.ENDED, 10.0, id="what the response says"),
         pytest.param(None, EndCause.ENDED, 20.0, id="the estimate if it says nothing"),
         pytest.param(None, EndCause.CLIENT_DISCONNECT, 20.0, id="likewise if the client leaves"),
-        pytest.param(None, EndCause.REFUSED, 0.0, id="nothing if there was no answer"),
+        pytest.param(None, EndCause.REFUSED, 0.0, id="nothing if there was no response"),
         pytest.param(None, EndCause.EVICTED, 0.0, id="nor if it had to make room"),
     ],
 )
@@ -339,7 +339,7 @@ def test_a_request_ends_once() -> None:
     assert desk.policy._pool.allocated == [0.0, 0.0]
 
 
-def test_estimates_learn_from_answers_and_those_of_others_stand_in_at_first() -> None:
+def test_estimates_learn_from_responses_and_those_of_others_stand_in_at_first() -> None:
     desk = Desk()
     desk.end(desk.send("a", 10, 90), Usage(10, 15))  # 25 of the 100 that it was estimated to
     before = desk.used("a")

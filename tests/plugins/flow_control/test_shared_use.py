@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from epp_plugins.flow_control.shared_use import (
     MAX_NAME_BYTES,
-    MAX_TOLD,
+    MAX_REPORTED,
     Change,
     SharedUse,
     Use,
@@ -66,7 +66,7 @@ def test_what_one_that_left_had_in_flight_is_free_but_its_tokens_count() -> None
     assert other.left("stranger") == []
 
 
-def test_one_that_was_cut_off_does_not_tell_its_tokens_again() -> None:
+def test_one_that_was_cut_off_does_not_report_its_tokens_again() -> None:
     mine, other = made(), made(2)
     mine.begin("a", 10.0, 64.0, 0.0)
     other.receive("mine", mine.encoded(0.0), 0.0)
@@ -90,28 +90,28 @@ def test_one_that_starts_again_takes_nothing_back(has_left: bool) -> None:
     assert sum_of(changes) == Use(0, 0, 0, 69)
 
 
-def test_a_tenant_that_is_told_of_no_more_gives_nothing_back() -> None:
+def test_a_tenant_that_is_reported_no_more_gives_nothing_back() -> None:
     mine, other = made(), made(2)
     mine.begin("a", 10.0, 64.0, 0.0)
     mine.end("a", 10.0, 64.0, 0.0, 0.0)
     changes = other.receive("mine", mine.encoded(0.0), 0.0)
-    for number in range(MAX_TOLD):
+    for number in range(MAX_REPORTED):
         mine.receive_tokens(f"t{number}", 10.0, 0.0)
     changes += other.receive("mine", mine.encoded(0.0), 0.0)
     mine.receive_tokens("a", 7.0, 0.0)
     changes += other.receive("mine", mine.encoded(0.0), 0.0)
     assert sum_of(changes) == Use(0, 0, 0, 71)
-    assert len({name for name, _ in changes}) == MAX_TOLD + 1
+    assert len({name for name, _ in changes}) == MAX_REPORTED + 1
 
 
 def test_names_and_numbers_of_others_are_bounded() -> None:
     mine, other = made(), made(2)
     mine.begin("x" * (MAX_NAME_BYTES + 1), 1.0, 1.0, 0.0)
     assert other.receive("mine", mine.encoded(0.0), 0.0) == []
-    uses = {f"t{number}": (1, 1, 1, 1) for number in range(MAX_TOLD + 9)}
+    uses = {f"t{number}": (1, 1, 1, 1) for number in range(MAX_REPORTED + 9)}
     uses |= {"y" * 300: (1, 1, 1, 1)}
-    told = other.receive("mine", msgspec.msgpack.encode((1, uses)), 0.0)
-    assert len(told) == MAX_TOLD
+    changes = other.receive("mine", msgspec.msgpack.encode((1, uses)), 0.0)
+    assert len(changes) == MAX_REPORTED
     below_0 = msgspec.msgpack.encode((2, {"t0": (-5, -5, -5, -5)}))
     assert sum_of(other.receive("mine", below_0, 0.0), "t0") == Use(-1, -1, -1, 0)
 
@@ -126,7 +126,7 @@ def test_what_is_no_part_is_refused(sent: bytes) -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["begin", "end", "tell", "cut", "wait"]),
+            st.sampled_from(["begin", "end", "send", "cut", "wait"]),
             st.sampled_from(["a", "b"]),
             st.integers(1, 500),
         ),
@@ -141,7 +141,7 @@ def test_the_sum_of_all_changes_is_what_the_other_uses(
     received = dict.fromkeys(in_flight, 0.0)
     known = dict.fromkeys(in_flight, 0.0)
 
-    def tell(changes: list[Change]) -> None:
+    def apply(changes: list[Change]) -> None:
         for name, use in changes:
             totals[name] = Use(*map(sum, zip(totals[name], use, strict=True)))
             known[name] += use.received
@@ -156,16 +156,16 @@ def test_the_sum_of_all_changes_is_what_the_other_uses(
             sent = in_flight[name].pop()
             mine.end(name, sent, sent, -sent / 2, now)
             received[name] -= sent / 2
-        elif step == "tell":
-            tell(other.receive("mine", mine.encoded(now), now))
+        elif step == "send":
+            apply(other.receive("mine", mine.encoded(now), now))
         elif step == "cut":
-            tell(other.left("mine"))
+            apply(other.left("mine"))
         else:
             now += 2.0
             for amounts in (received, known):
                 for each in amounts:
                     amounts[each] *= 2.0 ** (-2.0 / HALF_LIFE)
-    tell(other.receive("mine", mine.encoded(now), now))
+    apply(other.receive("mine", mine.encoded(now), now))
     for name, requests in in_flight.items():
         assert totals[name].requests == len(requests)
         assert totals[name].tokens == totals[name].charged == sum(requests)

@@ -1,11 +1,11 @@
-"""Requests and answers of the Anthropic API: valid, unusual and hostile."""
+"""Requests and responses of the Anthropic API: valid, unusual and hostile."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from parser_checks import make_call, odd_objects, request_or_refusal, usage_of, usages_by_cut
 
-from epp.parsing.plugins import AnswerReader, ParseError, Usage
+from epp.parsing.plugins import ParseError, ResponseReader, Usage
 from epp.scheduling import CycleState, LLMRequest
 from epp.testing import make_request
 from epp_plugins.data_producers import token
@@ -24,8 +24,8 @@ def parsed(body: bytes, path: str = MESSAGES) -> LLMRequest:
     return PARSER.parse(make_call(PARSER, body, path=path))
 
 
-def reader(headers: dict[str, str], path: str = MESSAGES) -> AnswerReader | None:
-    return PARSER.answer_reader(make_request(path=path), headers)
+def reader(headers: dict[str, str], path: str = MESSAGES) -> ResponseReader | None:
+    return PARSER.response_reader(make_request(path=path), headers)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ CACHED_START = START.replace(
 
 
 @pytest.mark.parametrize(
-    ("answer", "want"),
+    ("response", "want"),
     [
         pytest.param(START + TEXT + DELTA + STOP, Usage(25, 15), id="the two parts together"),
         # 25 fresh, 100 read from the cache, 40 written to it
@@ -184,12 +184,12 @@ CACHED_START = START.replace(
         pytest.param(b"", None, id="nothing"),
     ],
 )
-def test_usage_of_events_wherever_they_are_cut(answer: bytes, want: Usage | None) -> None:
-    assert usages_by_cut(lambda: reader(EVENTS), answer) == {want}
+def test_usage_of_events_wherever_they_are_cut(response: bytes, want: Usage | None) -> None:
+    assert usages_by_cut(lambda: reader(EVENTS), response) == {want}
 
 
 @pytest.mark.parametrize(
-    ("answer", "want"),
+    ("response", "want"),
     [
         pytest.param(
             b'{"id":"msg_1","content":[{"type":"text","text":"Hi"}],"stop_reason":"end_turn",'
@@ -218,8 +218,8 @@ def test_usage_of_events_wherever_they_are_cut(answer: bytes, want: Usage | None
         pytest.param(b'{"usage":{"input_tokens":12,"output_tok', None, id="cut off"),
     ],
 )
-def test_usage_of_a_whole_answer(answer: bytes, want: Usage | None) -> None:
-    assert usages_by_cut(lambda: reader(WHOLE), answer) == {want}
+def test_usage_of_a_whole_response(response: bytes, want: Usage | None) -> None:
+    assert usages_by_cut(lambda: reader(WHOLE), response) == {want}
 
 
 def test_the_count_of_tokens_has_no_usage() -> None:
@@ -227,7 +227,7 @@ def test_the_count_of_tokens_has_no_usage() -> None:
     assert reader(WHOLE, COUNT_TOKENS + "?beta=true") is None
 
 
-def test_a_compressed_answer_is_not_looked_at() -> None:
+def test_a_compressed_response_is_not_looked_at() -> None:
     assert reader({**EVENTS, "content-encoding": "gzip"}) is None
 
 
@@ -255,7 +255,7 @@ def test_no_body_does_more_than_be_refused(body: bytes) -> None:
     ),
     st.booleans(),
 )
-def test_no_answer_is_too_odd(pieces: list[bytes], of_events: bool) -> None:
+def test_no_response_is_too_odd(pieces: list[bytes], of_events: bool) -> None:
     usage = usage_of(reader(EVENTS if of_events else WHOLE), *pieces)
     assert usage is None or usage.prompt_tokens >= usage.cached_tokens >= 0
 

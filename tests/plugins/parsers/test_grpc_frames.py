@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epp.parsing.plugins import ParseError
-from epp_plugins.parsers.grpc_frames import MAX_HELD_BYTES, Frames, message_of
+from epp_plugins.parsers.grpc_frames import MAX_HELD_BYTES, GrpcFrames, message_of
 
 
 def frame(message: bytes, *, compressed: bool = False) -> bytes:
@@ -51,7 +51,7 @@ def test_messages_are_found_wherever_the_body_is_cut(
 ) -> None:
     body = b"".join(frame(message, compressed=squeezed) for message, squeezed in messages)
     edges = [0, *sorted(cuts), len(body)]
-    frames = Frames()
+    frames = GrpcFrames()
     found = []
     for begin, end in pairwise(edges):
         found += frames.messages(body[begin:end])
@@ -61,7 +61,7 @@ def test_messages_are_found_wherever_the_body_is_cut(
 @pytest.mark.parametrize("size", [4096, 2 * MAX_HELD_BYTES])
 def test_a_message_too_long_to_hold_is_left_out_and_the_next_one_found(size: int) -> None:
     body = frame(b"a") + frame(b"b" * MAX_HELD_BYTES) + frame(b"c")
-    frames = Frames()
+    frames = GrpcFrames()
     # Cut behind the head of the long one, then as `size` says.
     found = frames.messages(body[:11])
     for at in range(11, len(body), size):
@@ -71,4 +71,4 @@ def test_a_message_too_long_to_hold_is_left_out_and_the_next_one_found(size: int
 
 def test_a_message_that_comes_whole_may_have_any_length() -> None:
     message = b"b" * (2 * MAX_HELD_BYTES)
-    assert Frames().messages(frame(b"a") + frame(message)) == [b"a", message]
+    assert GrpcFrames().messages(frame(b"a") + frame(message)) == [b"a", message]

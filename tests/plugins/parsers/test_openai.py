@@ -175,7 +175,9 @@ def test_the_prompt_is_the_raw_json_of_its_field(path: str, body: bytes, prompt:
         ),
     ],
 )
-def test_a_body_that_breaks_its_promise_is_told_why(path: str, body: bytes, text: str) -> None:
+def test_the_error_for_a_body_that_breaks_its_promise_says_why(
+    path: str, body: bytes, text: str
+) -> None:
     with pytest.raises(ParseError, match=text):
         parsed(body, path)
 
@@ -361,7 +363,7 @@ def test_fields_of_any_type_are_read_or_refused(body: bytes, path: str) -> None:
     assert request is None or request.path == path
 
 
-# --- answers ----------------------------------------------------------------------------------
+# --- responses --------------------------------------------------------------------------------
 
 
 USAGE = {
@@ -393,7 +395,7 @@ def response_events(**options: Any) -> bytes:
     return events(created, {"type": "response.output_text.delta", "delta": "x"}, done, **options)
 
 
-ANSWERS = {
+RESPONSE_BODIES = {
     "a JSON body": json.dumps({"id": "x", "choices": [], "usage": USAGE}).encode(),
     "an indented one": json.dumps({"usage": USAGE, "choices": []}, indent=2).encode(),
     "events that say null until the last": events(
@@ -415,21 +417,21 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
-def test_the_last_usage_is_found_however_the_answer_is_cut(answer: bytes) -> None:
+@pytest.mark.parametrize("response", RESPONSE_BODIES.values(), ids=RESPONSE_BODIES)
+def test_the_last_usage_is_found_however_the_response_is_cut(response: bytes) -> None:
     rng = random.Random(0)
-    cuts = [sorted(rng.choices(range(len(answer) + 1), k=rng.randrange(12))) for _ in range(300)]
-    assert {found(answer, []), *(found(answer, each) for each in cuts)} == {WANT}
-    assert usage_of(reader(), *(answer[at : at + 1] for at in range(len(answer)))) == WANT
+    cuts = [sorted(rng.choices(range(len(response) + 1), k=rng.randrange(12))) for _ in range(300)]
+    assert {found(response, []), *(found(response, each) for each in cuts)} == {WANT}
+    assert usage_of(reader(), *(response[at : at + 1] for at in range(len(response)))) == WANT
 
 
 def reader() -> Any:
-    return PARSER.answer_reader(make_request(), {"content-type": "text/event-stream"})
+    return PARSER.response_reader(make_request(), {"content-type": "text/event-stream"})
 
 
-def found(answer: bytes, cuts: list[int]) -> Usage | None:
-    edges = [0, *cuts, len(answer)]
-    return usage_of(reader(), *(answer[a:b] for a, b in pairwise(edges)))
+def found(response: bytes, cuts: list[int]) -> Usage | None:
+    edges = [0, *cuts, len(response)]
+    return usage_of(reader(), *(response[a:b] for a, b in pairwise(edges)))
 
 
 COUNT = st.integers(0, 10**6)
@@ -460,13 +462,13 @@ def test_any_cut_of_any_stream_gives_the_same_usage(
     prefix: str,
 ) -> None:
     usage = {"prompt_tokens": prompt, "note": '}{"', "completion_tokens": completion}
-    answer = events(*before, {"usage": usage}, separators=separators, prefix=prefix)
-    cuts = data.draw(st.lists(st.integers(0, len(answer)), max_size=6).map(sorted))
-    assert found(answer, cuts) == Usage(prompt, completion)
+    response = events(*before, {"usage": usage}, separators=separators, prefix=prefix)
+    cuts = data.draw(st.lists(st.integers(0, len(response)), max_size=6).map(sorted))
+    assert found(response, cuts) == Usage(prompt, completion)
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         pytest.param(b"", id="nothing"),
         pytest.param(b'{"usage": null}', id="null"),
@@ -483,12 +485,12 @@ def test_any_cut_of_any_stream_gives_the_same_usage(
         pytest.param(b'{"usage": {"prompt_tokens": 7' + b" " * 10_000, id="longer than is carried"),
     ],
 )
-def test_an_answer_that_does_not_say_has_no_usage(answer: bytes) -> None:
-    assert usage_of(reader(), answer) is None
-    assert usage_of(reader(), *(answer[at : at + 1] for at in range(len(answer)))) is None
+def test_a_response_that_does_not_say_has_no_usage(response: bytes) -> None:
+    assert usage_of(reader(), response) is None
+    assert usage_of(reader(), *(response[at : at + 1] for at in range(len(response)))) is None
 
 
-def test_an_answer_says_one_of_the_counts_only() -> None:
+def test_a_response_says_one_of_the_counts_only() -> None:
     assert usage_of(reader(), b'{"usage": {"prompt_tokens": 7}}') == Usage(7, 0, 0)
 
 
@@ -503,11 +505,11 @@ def test_an_answer_says_one_of_the_counts_only() -> None:
         pytest.param({"content-type": "image/png"}, False, id="a picture"),
     ],
 )
-def test_only_an_answer_that_can_be_read_is(headers: dict[str, str], is_read: bool) -> None:
-    assert (PARSER.answer_reader(make_request(), headers) is not None) is is_read
+def test_only_a_response_that_can_be_read_is(headers: dict[str, str], is_read: bool) -> None:
+    assert (PARSER.response_reader(make_request(), headers) is not None) is is_read
 
 
-def test_little_is_kept_of_an_answer() -> None:
+def test_little_is_kept_of_a_response() -> None:
     scan = reader()
     for _ in range(100):
         scan.feed(b'data: {"usage": {"a": "' + b"x" * 1000)
@@ -535,5 +537,5 @@ def test_a_usage_without_an_end_is_given_up(start: bytes, more: bytes) -> None:
 def test_a_usage_that_is_too_long_is_not_read() -> None:
     counts = b'"prompt_tokens":1,"note":"'
     for length, found_usage in ((8000, Usage(1)), (9000, None)):
-        answer = b'{"usage":{' + counts + b"x" * length + b'"}}'
-        assert found(answer, [len(answer)]) == found_usage
+        response = b'{"usage":{' + counts + b"x" * length + b'"}}'
+        assert found(response, [len(response)]) == found_usage

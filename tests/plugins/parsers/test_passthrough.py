@@ -34,7 +34,7 @@ def test_a_request_of_any_kind_has_neither_model_nor_prompt(body: bytes) -> None
     assert request.body_bytes == len(body)
 
 
-def test_a_body_is_not_given_another_model_nor_an_answer_read() -> None:
+def test_a_body_is_not_given_another_model_nor_a_response_read() -> None:
     assert PARSER.claims == ()
     assert PARSER.rewrite(make_request(), b'{"model": "m"}', "other") is None
-    assert PARSER.answer_reader(make_request(), {}) is None
+    assert PARSER.response_reader(make_request(), {}) is None

@@ -1,11 +1,11 @@
-"""Requests to SGLang's own API and its answers: valid, unusual and hostile."""
+"""Requests to SGLang's own API and its responses: valid, unusual and hostile."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from parser_checks import make_call, odd_objects, request_or_refusal, usage_of, usages_by_cut
 
-from epp.parsing.plugins import AnswerReader, ParseError, Usage
+from epp.parsing.plugins import ParseError, ResponseReader, Usage
 from epp.scheduling import CycleState, LLMRequest
 from epp.testing import make_request
 from epp_plugins.data_producers import token
@@ -20,8 +20,8 @@ def parsed(body: bytes, path: str = "/generate") -> LLMRequest:
     return PARSER.parse(make_call(PARSER, body, path=path))
 
 
-def reader() -> AnswerReader | None:
-    return PARSER.answer_reader(make_request(path="/generate"), EVENTS)
+def reader() -> ResponseReader | None:
+    return PARSER.response_reader(make_request(path="/generate"), EVENTS)
 
 
 @pytest.mark.parametrize(
@@ -120,10 +120,10 @@ DONE = b"data: [DONE]\n\n"
 
 
 @pytest.mark.parametrize(
-    ("answer", "want"),
+    ("response", "want"),
     [
         pytest.param(FIRST + LAST + DONE, Usage(5, 16, 2), id="events"),
-        pytest.param(LAST.removeprefix(b"data: "), Usage(5, 16, 2), id="a whole answer"),
+        pytest.param(LAST.removeprefix(b"data: "), Usage(5, 16, 2), id="a whole response"),
         pytest.param(FIRST * 2, None, id="given up early"),
         pytest.param(LAST.replace(b'info":{', b'info" : {'), Usage(5, 16, 2), id="blanks"),
         pytest.param(
@@ -138,8 +138,8 @@ DONE = b"data: [DONE]\n\n"
         pytest.param(b'{"error":{"message":"m"}}' + DONE, None, id="an error"),
     ],
 )
-def test_usage_wherever_the_answer_is_cut(answer: bytes, want: Usage | None) -> None:
-    assert usages_by_cut(reader, answer) == {want}
+def test_usage_wherever_the_response_is_cut(response: bytes, want: Usage | None) -> None:
+    assert usages_by_cut(reader, response) == {want}
 
 
 def test_log_probabilities_hide_the_usage_only_beyond_64_kib() -> None:
@@ -147,13 +147,13 @@ def test_log_probabilities_hide_the_usage_only_beyond_64_kib() -> None:
     found = []
     for count in (5000, 6000):
         numbers = b'"output_token_logprobs":[%s0],' % (b"-0.1234567," * count)
-        answer = LAST.replace(b'"prompt_tokens"', numbers + b'"prompt_tokens"')
-        found.append(usage_of(reader(), answer[:9999], answer[9999:]))
+        response = LAST.replace(b'"prompt_tokens"', numbers + b'"prompt_tokens"')
+        found.append(usage_of(reader(), response[:9999], response[9999:]))
     assert found == [Usage(5, 16, 2), None]
 
 
-def test_a_compressed_answer_is_not_looked_at() -> None:
-    assert PARSER.answer_reader(make_request(), {**EVENTS, "content-encoding": "br"}) is None
+def test_a_compressed_response_is_not_looked_at() -> None:
+    assert PARSER.response_reader(make_request(), {**EVENTS, "content-encoding": "br"}) is None
 
 
 @given(odd_objects(("input_ids", "text", "input_embeds", "sampling_params", "stream", "extra_key")))
@@ -166,11 +166,11 @@ def test_no_body_does_more_than_be_refused(body: bytes) -> None:
 @given(
     st.lists(st.binary(max_size=20) | st.sampled_from([FIRST, LAST, b'"meta_info"', b":", b"{"]))
 )
-def test_no_answer_is_too_odd(pieces: list[bytes]) -> None:
+def test_no_response_is_too_odd(pieces: list[bytes]) -> None:
     assert usage_of(reader(), *pieces) in (None, Usage(5, 16, 2))
 
 
-def test_an_answer_nested_without_end_has_no_usage() -> None:
+def test_a_response_nested_without_end_has_no_usage() -> None:
     assert usage_of(reader(), b'"meta_info":' + b'{"a":' * 1_000_000) is None
 
 

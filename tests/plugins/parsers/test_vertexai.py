@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parser_checks import make_call, odd_objects, request_or_refusal, usage_of, usages_by_cut
 
-from epp.parsing.plugins import AnswerReader, ParseError, Usage
+from epp.parsing.plugins import ParseError, ResponseReader, Usage
 from epp.scheduling import LLMRequest
 from epp.testing import make_request
 from epp_plugins.parsers.vertexai import Params, VertexAiParser
@@ -47,8 +47,8 @@ def parsed(body: bytes, path: str = CHAT) -> LLMRequest:
     return PARSER.parse(make_call(PARSER, body, path=path))
 
 
-def reader() -> AnswerReader | None:
-    return PARSER.answer_reader(make_request(path=CHAT), {"content-type": "application/grpc"})
+def reader() -> ResponseReader | None:
+    return PARSER.response_reader(make_request(path=CHAT), {"content-type": "application/grpc"})
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ LAST = (
 
 
 @pytest.mark.parametrize(
-    ("answer", "want"),
+    ("response", "want"),
     [
         pytest.param(frame(http_body(WHOLE)), Usage(7, 10, 3), id="one body"),
         pytest.param(
@@ -161,8 +161,8 @@ LAST = (
         ),
     ],
 )
-def test_usage_wherever_the_answer_is_cut(answer: bytes, want: Usage | None) -> None:
-    assert usages_by_cut(reader, answer) == {want}
+def test_usage_wherever_the_response_is_cut(response: bytes, want: Usage | None) -> None:
+    assert usages_by_cut(reader, response) == {want}
 
 
 @given(
@@ -179,7 +179,7 @@ def test_no_body_does_more_than_be_refused(body: bytes, path: str) -> None:
 @given(
     st.lists(st.binary(max_size=20) | st.sampled_from([frame(http_body(WHOLE)), http_body(LAST)]))
 )
-def test_no_answer_is_too_odd(pieces: list[bytes]) -> None:
+def test_no_response_is_too_odd(pieces: list[bytes]) -> None:
     assert usage_of(reader(), *pieces) in (None, Usage(7, 10, 3), Usage(7, 10))
 
 

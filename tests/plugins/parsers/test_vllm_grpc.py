@@ -1,4 +1,4 @@
-"""Requests to vLLM's gRPC engine and its answers: valid, unusual and hostile.
+"""Requests to vLLM's gRPC engine and its responses: valid, unusual and hostile.
 
 Field numbers are written out as bytes, as the engine's declaration has them: a tag is the number
 times 8, plus 2 for what has a length, plus 0 for a number.
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parser_checks import make_call, request_or_refusal, usage_of, usages_by_cut
 
-from epp.parsing.plugins import AnswerReader, ParseError, Usage
+from epp.parsing.plugins import ParseError, ResponseReader, Usage
 from epp.pb.vllm.grpc.engine import vllm_engine_pb2 as engine
 from epp.scheduling import CycleState, LLMRequest
 from epp.testing import make_request
@@ -30,8 +30,8 @@ def parsed(message: bytes, path: str = GENERATE) -> LLMRequest:
     return PARSER.parse(make_call(PARSER, frame(message), path=path))
 
 
-def reader(path: str = GENERATE) -> AnswerReader | None:
-    return PARSER.answer_reader(make_request(path=path), {"content-type": "application/grpc"})
+def reader(path: str = GENERATE) -> ResponseReader | None:
+    return PARSER.response_reader(make_request(path=path), {"content-type": "application/grpc"})
 
 
 REQUEST_ID = b"\x0a\x03r-1"
@@ -140,7 +140,7 @@ COMPLETE = frame(b"\x12\x10\x0a\x02\x05\x06\x12\x04stop\x18\x07\x20\x0a\x28\x03"
 
 
 @pytest.mark.parametrize(
-    ("answer", "want"),
+    ("response", "want"),
     [
         pytest.param(COMPLETE, Usage(7, 10, 3), id="complete at once"),
         pytest.param(
@@ -158,12 +158,12 @@ COMPLETE = frame(b"\x12\x10\x0a\x02\x05\x06\x12\x04stop\x18\x07\x20\x0a\x28\x03"
         pytest.param(b"no healthy upstream", None, id="a gateway's own words"),
     ],
 )
-def test_usage_of_a_generate_wherever_it_is_cut(answer: bytes, want: Usage | None) -> None:
-    assert usages_by_cut(reader, answer) == {want}
+def test_usage_of_a_generate_wherever_it_is_cut(response: bytes, want: Usage | None) -> None:
+    assert usages_by_cut(reader, response) == {want}
 
 
 @pytest.mark.parametrize(
-    ("answer", "want"),
+    ("response", "want"),
     [
         # embedding (1) with one float, prompt_tokens (2), embedding_dim (3)
         pytest.param(frame(b"\x0a\x04\x00\x00\x80\x3f\x10\x07\x18\x01"), Usage(7), id="plain"),
@@ -171,8 +171,8 @@ def test_usage_of_a_generate_wherever_it_is_cut(answer: bytes, want: Usage | Non
         pytest.param(frame(b"\x0a\x7f\x00"), None, id="no message"),
     ],
 )
-def test_usage_of_an_embed_wherever_it_is_cut(answer: bytes, want: Usage | None) -> None:
-    assert usages_by_cut(lambda: reader(EMBED), answer) == {want}
+def test_usage_of_an_embed_wherever_it_is_cut(response: bytes, want: Usage | None) -> None:
+    assert usages_by_cut(lambda: reader(EMBED), response) == {want}
 
 
 @given(st.binary(max_size=60), st.sampled_from([GENERATE, EMBED]), st.booleans())
@@ -182,7 +182,7 @@ def test_no_body_does_more_than_be_refused(body: bytes, path: str, framed: bool)
 
 
 @given(st.lists(st.binary(max_size=20) | st.sampled_from([COMPLETE, chunk(7, 1)])))
-def test_no_answer_is_too_odd(pieces: list[bytes]) -> None:
+def test_no_response_is_too_odd(pieces: list[bytes]) -> None:
     for path in (GENERATE, EMBED):
         usage = usage_of(reader(path), *pieces)
         assert usage is None or usage.prompt_tokens or usage.completion_tokens

@@ -117,28 +117,28 @@ EVENTS = (
 
 
 @pytest.mark.parametrize(
-    ("answer", "want"),
+    ("response", "want"),
     [
         pytest.param(EVENTS, Usage(7, 10, 4), id="events"),
         pytest.param(
             b'{"request_id":"g-1","choices":[{"index":0,"token_ids":[5,6],"finish_reason":"stop"}]}',
             None,
-            id="a whole answer, which has none",
+            id="a whole response, which has none",
         ),
     ],
 )
-def test_usage_wherever_the_answer_is_cut(answer: bytes, want: Usage | None) -> None:
-    assert usages_by_cut(lambda: PARSER.answer_reader(make_request(), {}), answer) == {want}
+def test_usage_wherever_the_response_is_cut(response: bytes, want: Usage | None) -> None:
+    assert usages_by_cut(lambda: PARSER.response_reader(make_request(), {}), response) == {want}
 
 
-def test_a_compressed_answer_is_not_looked_at() -> None:
-    assert PARSER.answer_reader(make_request(), {"content-encoding": "zstd"}) is None
+def test_a_compressed_response_is_not_looked_at() -> None:
+    assert PARSER.response_reader(make_request(), {"content-encoding": "zstd"}) is None
 
 
 @given(odd_objects(("model", "token_ids", "sampling_params", "stream", "cache_salt")))
 def test_no_body_does_more_than_be_refused(body: bytes) -> None:
     if request_or_refusal(PARSER, body) is not None:
-        usage = usage_of(PARSER.answer_reader(parsed(body), {}), body)
+        usage = usage_of(PARSER.response_reader(parsed(body), {}), body)
         assert usage is None
 
 

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-from epp_plugins.predicted_time import Constants, FleetModel, InFlight
+from epp_plugins.predicted_time import Constants, FleetModel, PredictedRequest
 
 TRUSTING = Constants(trust_samples=0)
 
@@ -44,7 +44,7 @@ class Fleet:
         self._decode = decode
         self._noise = noise
         self._free_at = {key: [0.0] * max(1, slots) for key in slowness}
-        self._events: list[tuple[float, int, str, InFlight]] = []
+        self._events: list[tuple[float, int, str, PredictedRequest]] = []
         self._rng = Random(seed)
         for key in slowness:
             self.model.endpoint(key)
@@ -66,7 +66,7 @@ class Fleet:
             costs = self.model.table(self.keys, size, self.now).costs()
             self.send(self.keys[min(range(len(costs)), key=costs.__getitem__)], size)
 
-    def send(self, key: str, tokens: float) -> InFlight:
+    def send(self, key: str, tokens: float) -> PredictedRequest:
         """Send one request to ``key``."""
         request = self.model.sent(key, tokens, self.now)
         free = self._free_at[key]

@@ -6,7 +6,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from plugins.predicted_time.fleets import TRUSTING, Fleet
 
-from epp_plugins.predicted_time import FleetModel, InFlight
+from epp_plugins.predicted_time import FleetModel, PredictedRequest
 
 KEYS = ("a", "b", "c")
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
@@ -32,7 +32,7 @@ class Adversary:
     def __init__(self, model: FleetModel) -> None:
         self.model = model
         self.now = 0.0
-        self.requests: list[InFlight] = []
+        self.requests: list[PredictedRequest] = []
 
     def do(self, what: str, which: object, amount: float) -> None:
         model, key = self.model, str(which)

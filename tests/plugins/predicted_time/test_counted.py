@@ -2,7 +2,7 @@
 
 import pytest
 
-from epp_plugins.predicted_time import CountedTokens, FleetModel, InFlight
+from epp_plugins.predicted_time import CountedTokens, FleetModel, PredictedRequest
 
 
 class Server:
@@ -12,19 +12,19 @@ class Server:
         self.model = FleetModel()
         self.counted = CountedTokens(self.model.endpoint("a"))
 
-    def send(self, now: float) -> InFlight:
+    def send(self, now: float) -> PredictedRequest:
         self.counted.sent()
         return self.model.sent("a", 1000.0, now)
 
-    def tell(self, request: InFlight, now: float) -> None:
-        self.counted.told()
+    def report(self, request: PredictedRequest, now: float) -> None:
+        self.counted.reported()
         self.model.first_token(request, now)
 
-    def page(self, prompts: int, now: float) -> list[tuple[InFlight, float]]:
+    def page(self, prompts: int, now: float) -> list[tuple[PredictedRequest, float]]:
         """Return the requests whose first tokens the page shows, and when they came."""
-        begun: list[tuple[InFlight, float]] = []
+        begun: list[tuple[PredictedRequest, float]] = []
 
-        def first_token(request: InFlight, at: float) -> None:
+        def first_token(request: PredictedRequest, at: float) -> None:
             begun.append((request, round(at, 6)))
             self.model.first_token(request, at)
 
@@ -58,20 +58,20 @@ def test_a_request_sent_after_the_page_was_requested_is_not_meant() -> None:
     assert server.page(11, 1.0) == []
 
 
-def test_first_tokens_that_were_told_are_not_counted_again() -> None:
+def test_first_tokens_that_were_reported_are_not_counted_again() -> None:
     server = Server()
     server.page(10, 0.0)
     first, second = server.send(0.1), server.send(0.2)
-    server.tell(first, 0.9)
+    server.report(first, 0.9)
     assert server.page(11, 1.0) == []
     assert server.page(12, 2.0) == [(second, 1.5)]
 
 
-def test_a_page_may_be_late_with_what_was_told() -> None:
+def test_a_page_may_be_late_with_what_was_reported() -> None:
     server = Server()
     server.page(10, 0.0)
     first, second = server.send(0.1), server.send(0.2)
-    server.tell(first, 0.999)
+    server.report(first, 0.999)
     assert server.page(10, 1.0) == []  # not on it yet
     assert server.page(11, 2.0) == []  # here it is
     assert server.page(12, 3.0) == [(second, 2.5)]

@@ -30,14 +30,14 @@ def test_work_is_summed_over_endpoint_pickers() -> None:
     assert (others.requests, others.units, others.oldest_at) == (0, 0.0, inf)
 
 
-def test_a_prompt_keeps_the_time_when_it_was_first_told() -> None:
+def test_a_prompt_keeps_the_time_when_it_was_first_reported() -> None:
     others = OthersWork()
     others.take("r", part(prompt(1, 0.5)), 10.0)
     assert others.take("r", part(prompt(1, 0.7)), 10.1) == (0, 0)
     assert others.oldest_at == 9.5
 
 
-def test_a_prompt_that_the_counter_has_shown_is_not_told_again() -> None:
+def test_a_prompt_that_the_counter_has_shown_is_not_reported_again() -> None:
     others = OthersWork()
     others.take("r", part(prompt(1), prompt(2)), 10.0)
     first, second = others.waiting
@@ -49,14 +49,14 @@ def test_a_prompt_that_the_counter_has_shown_is_not_told_again() -> None:
     assert others.take("r", part(), 10.6) == (0, 1)  # the second one, which no page has shown
 
 
-def test_prompts_beyond_those_told_one_by_one_are_counted() -> None:
+def test_prompts_beyond_those_reported_one_by_one_are_counted() -> None:
     theirs, ours = FleetModel(), FleetModel()
     for _ in range(MOST_PROMPTS + 3):
         theirs.sent("a", 500.0, 10.0)
-    told = theirs.endpoint("a").part(10.0)
-    assert told is not None
-    assert (len(told.prompts), told.further) == (MOST_PROMPTS, 3)
-    ours.endpoint("a").share("r", told, 50.0)
+    part = theirs.endpoint("a").part(10.0)
+    assert part is not None
+    assert (len(part.prompts), part.further) == (MOST_PROMPTS, 3)
+    ours.endpoint("a").share("r", part, 50.0)
     others = ours.endpoint("a").others
     assert others.pending == MOST_PROMPTS + 3
     assert others.units == pytest.approx(0.5 * others.pending)
@@ -141,7 +141,7 @@ def test_a_first_token_that_another_tells_of_is_expected_on_the_next_page() -> N
     mine = server.send(10.2)
     _, begun = endpoint.share("r", part(decoding=1), 10.3)
     assert begun == 1
-    server.counted.told()
+    server.counted.reported()
     assert server.page(1, 10.5) == []
     assert [request for request, _ in server.page(2, 11.0)] == [mine]
 

@@ -25,7 +25,7 @@ def stages(*profiles: str, parameters: dict[str, Any] | None = None) -> Stages:
     ],
 )
 @pytest.mark.parametrize("sent", [{}, {RANK: "6.6.6.6:80"}], ids=["plain", "a forged header"])
-def test_the_gateway_is_told_the_port_and_the_server_the_rank(
+def test_the_gateway_gets_the_port_and_the_server_the_rank(
     parameters: dict[str, Any], address: str, want: str, sent: dict[str, str]
 ) -> None:
     rank = make_endpoint("rank-3", address=address, attributes={NOTE: "mine"})

@@ -258,8 +258,8 @@ def test_the_stages_of_a_request(
     outcome = stages.send(pool, sent, target_model="llama")
     assert outcome.runs == want.runs
     assert outcome.result.primary == "decode"
-    told = {"prefill": PREFILLER in want.headers, "encode": ENCODERS in want.headers}
-    assert set(chosen(outcome.result)) == {"decode"} | {name for name in told if told[name]}
+    is_sent = {"prefill": PREFILLER in want.headers, "encode": ENCODERS in want.headers}
+    assert set(chosen(outcome.result)) == {"decode"} | {name for name in is_sent if is_sent[name]}
     stripped = {name: None for name in (PREFILLER, ENCODERS) if sent}
     assert outcome.headers == stripped | want.headers
     assert metrics.counts == {
@@ -326,7 +326,7 @@ def test_a_stage_without_a_profile_does_not_run(
 
 
 @pytest.mark.parametrize("parameters", [{}, PREFILL_FIRST], ids=["decode-first", "prefill-first"])
-def test_a_missing_decode_profile_is_told_of_by_name(parameters: dict[str, Any]) -> None:
+def test_a_missing_decode_profile_is_reported_by_name(parameters: dict[str, Any]) -> None:
     stages = Stages(handler(parameters), ["prefill", "default"])
     want = r"'disagg' \(disagg-profile-handler\): profiles.decode is 'decode'; configured: 'def"
     with pytest.raises(ProfileLoopError, match=want):
@@ -445,7 +445,7 @@ def test_an_earlier_attempt_leaves_no_peer_behind() -> None:
     ]
 
 
-def test_every_decider_that_raises_is_told_of_once(logs: Logs) -> None:
+def test_every_decider_that_raises_is_reported_once(logs: Logs) -> None:
     broken = [StubDecider(name, answer=OSError("no route")) for name in ("raises", "falls")]
     stages = Stages(handler(both("raises", "falls"), *broken))
     stages.send(WHOLE_POOL)
@@ -751,5 +751,5 @@ def test_what_never_runs_is_warned_of(
             "f",
         )
     )
-    told = [each.message for each in graph.warnings if "disagg-profile-handler" in each.message]
-    assert told == [f"`disagg-profile-handler`: {text}" for text in warnings]
+    found = [each.message for each in graph.warnings if "disagg-profile-handler" in each.message]
+    assert found == [f"`disagg-profile-handler`: {text}" for text in warnings]

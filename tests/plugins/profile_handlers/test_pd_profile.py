@@ -119,7 +119,7 @@ def test_headers(
     assert stages.send(BOTH, sent).headers == stripped | want
 
 
-def test_the_primary_port_is_told_to_the_gateway_and_the_rank_to_the_server() -> None:
+def test_the_primary_port_is_sent_to_the_gateway_and_the_rank_to_the_server() -> None:
     plugin = handler({"deciderPluginName": "yes", "primaryPort": 9000})
     outcome = Stages(plugin, PROFILES).send(BOTH, FORGED)
     assert outcome.result.destination == "10.0.0.1:9000"
@@ -178,7 +178,7 @@ def test_without_a_prefill_profile_decode_is_all(
     assert metrics.counts == counts
 
 
-def test_a_missing_decode_profile_is_told_of_by_name() -> None:
+def test_a_missing_decode_profile_is_reported_by_name() -> None:
     stages = Stages(handler({"deciderPluginName": "yes"}), ["prefill"])
     want = r"'pd' \(pd-profile-handler\): decodeProfile is 'decode'; configured: 'prefill'"
     with pytest.raises(ProfileLoopError, match=want):

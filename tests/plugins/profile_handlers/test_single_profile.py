@@ -33,7 +33,7 @@ def scheduler(*names: str, filters: Sequence[Filter] = ()) -> Scheduler:
     return Scheduler(SingleProfileHandler("single", Params()), profiles)
 
 
-def test_the_sole_profile_is_the_answer() -> None:
+def test_the_sole_profile_is_the_result() -> None:
     result = scheduler("decode").schedule(make_request(), [make_endpoint("a")])
     assert result.primary == "decode"
     assert [s.endpoint.name for s in result.endpoints] == ["a"]

@@ -10,15 +10,15 @@ MISSING = "fail: missing destination endpoint served metadata"
 
 
 @pytest.mark.parametrize(
-    ("told", "shown"),
+    ("served", "shown"),
     [
         pytest.param("10.0.0.2:8000", "10.0.0.2:8000", id="another than was picked"),
         pytest.param("[fd00::1]:8000", "[fd00::1]:8000", id="an IPv6 address"),
         pytest.param("", MISSING, id="nothing: the pick does not stand in for it"),
     ],
 )
-def test_the_header_says_what_the_gateway_says(told: str, shown: str) -> None:
-    head = ResponseHead(200, {HEADER: "a model server's own"}, served=told)
+def test_the_header_says_what_the_gateway_says(served: str, shown: str) -> None:
+    head = ResponseHead(200, {HEADER: "a model server's own"}, served=served)
     plugin = make_plugin(DestinationEndpointServedVerifier)
     plugin.response_headers(make_request(), head, PICKED, make_state())
     assert head.set_headers == {HEADER: shown}

@@ -56,7 +56,7 @@ def report(expression: str, condition: str = "", usage: Usage | None = USAGE) ->
     plugin = make_plugin(
         RequestAttributeReporter, parameters(expression, condition), metrics=counted
     )
-    facts = plugin.report_answer(make_request(), usage, make_endpoint(), CycleState())
+    facts = plugin.report_response(make_request(), usage, make_endpoint(), CycleState())
     ((outcome,),) = counted.labels
     return facts.get("envoy.lb", {}).get(COST), outcome
 
@@ -106,7 +106,7 @@ def test_what_has_no_value_is_not_reported_and_no_failure_of_the_plugin(
     assert report(expression, condition) == (None, outcome)
 
 
-def test_an_answer_without_usage_is_not_reported() -> None:
+def test_a_response_without_usage_is_not_reported() -> None:
     assert report("1", usage=None) == (None, "skipped")
 
 
@@ -116,7 +116,7 @@ def test_an_answer_without_usage_is_not_reported() -> None:
 def test_namespace(namespace: str, want: str) -> None:
     check(RequestAttributeReporter)
     plugin = make_plugin(RequestAttributeReporter, parameters("1", namespace=namespace))
-    facts = plugin.report_answer(make_request(), USAGE, make_endpoint(), CycleState())
+    facts = plugin.report_response(make_request(), USAGE, make_endpoint(), CycleState())
     assert facts == {want: {COST: 1}}
 
 

@@ -67,7 +67,7 @@ def test_alone_it_brings_its_producer_and_sends_a_picture_where_it_was() -> None
     assert len(chosen) == 1
 
 
-def test_a_producer_that_is_not_there_is_told_of() -> None:
+def test_a_producer_that_is_not_there_is_reported() -> None:
     text = "plugins: [{type: mm-embeddings-cache-scorer, parameters: {producerName: gone}}]\n"
     with pytest.raises(ConfigError, match="which no plugin produces"):
         make_builder(0).build(load(text))

@@ -122,12 +122,12 @@ def test_arguments_that_make_no_sense_are_refused(arguments: dict[str, object], 
     assert str(caught.value).startswith(why)
 
 
-def test_use_of_a_queue_that_is_not_there_is_told_of() -> None:
+def test_use_of_a_queue_that_is_not_there_is_reported() -> None:
     made, _, _ = bench([Queue("a")], 1, {"usage": {"b": 0.5}})
     made.job("waits")
     made.run()
-    told = ("proportion", "on_session_open", "argument 'usage': there is no queue 'b'")
-    assert made.faults.seen == [told]
+    fault = ("proportion", "on_session_open", "argument 'usage': there is no queue 'b'")
+    assert made.faults.seen == [fault]
 
 
 def test_what_ran_before_and_what_starts_between_sessions_is_counted() -> None:

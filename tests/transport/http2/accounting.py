@@ -38,7 +38,7 @@ class Accounting:
         self.max_frame_bytes = 1 << 14
         self.streams: dict[int, SentStream] = {}
         self.settings_to_acknowledge = 0
-        self.pings_to_answer: list[bytes] = []
+        self.pings_to_acknowledge: list[bytes] = []
         self.frames_received = 0
         self.goaways: list[GoAwayFrame] = []
         self.decoder = Decoder()
@@ -57,7 +57,7 @@ class Accounting:
         elif isinstance(frame, HeadersFrame):
             self.streams.setdefault(frame.stream_id, SentStream(self.initial_window))
         elif isinstance(frame, PingFrame) and "ACK" not in frame.flags:
-            self.pings_to_answer.append(frame.opaque_data)
+            self.pings_to_acknowledge.append(frame.opaque_data)
 
     def _settings(self, settings: dict[int, int]) -> None:
         self.settings_to_acknowledge += 1
@@ -88,7 +88,7 @@ class Accounting:
                 assert self.settings_to_acknowledge >= 0
         elif isinstance(frame, PingFrame):
             if "ACK" in frame.flags:
-                assert frame.opaque_data == self.pings_to_answer.pop(0)
+                assert frame.opaque_data == self.pings_to_acknowledge.pop(0)
         elif isinstance(frame, GoAwayFrame):
             self.goaways.append(frame)
         else:

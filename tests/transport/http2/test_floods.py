@@ -7,9 +7,9 @@ from hyperframe.frame import ContinuationFrame, SettingsFrame
 
 from epp.transport.http2 import ConnectionFailed, ErrorCode, RequestReceived
 from transport.http2.wire import (
-    ANSWER,
     END_HEADERS,
     HEADERS,
+    RESPONSE,
     SETTINGS,
     TRAILERS,
     WINDOW_UPDATE,
@@ -72,7 +72,7 @@ FLOODS = {
 def test_a_flood_of_control_frames_ends_the_connection(flood: bytes) -> None:
     client = prepared()
     client.accounting.settings_to_acknowledge = 20_000
-    client.accounting.pings_to_answer = [b"12345678"] * 20_000
+    client.accounting.pings_to_acknowledge = [b"12345678"] * 20_000
     client.send_bytes(flood * 9_999)
     assert not client.connection.is_closed
 
@@ -83,7 +83,7 @@ def test_a_flood_of_control_frames_ends_the_connection(flood: bytes) -> None:
 def test_as_many_frames_over_time_are_no_flood(flood: bytes) -> None:
     client = prepared(control_frame_budget=100)
     client.accounting.settings_to_acknowledge = 20_000
-    client.accounting.pings_to_answer = [b"12345678"] * 20_000
+    client.accounting.pings_to_acknowledge = [b"12345678"] * 20_000
 
     for _ in range(50):
         client.send_bytes(flood * 90)
@@ -175,7 +175,7 @@ def test_window_updates_that_answer_our_data_are_free() -> None:
 
     for _ in range(1000):
         client.connection.send_data(stream, bytes(100))
-        client.answers(window(1, 100), window(0, 100))
+        client.responses_to(window(1, 100), window(0, 100))
 
     client.connection.replenish_flood_budgets()
     client.assert_alive()
@@ -186,8 +186,8 @@ def test_a_late_reset_of_each_stream_is_free_even_if_no_message_was_sent() -> No
     client = make_client(control_frame_budget=10)
 
     for stream_id in range(1, 401, 2):
-        client.connection.end(client.request(stream_id, end=True), ANSWER)
-        client.answers(reset(stream_id))
+        client.connection.end(client.request(stream_id, end=True), RESPONSE)
+        client.responses_to(reset(stream_id))
 
     client.assert_alive()
 
@@ -284,7 +284,7 @@ def test_a_reset_while_the_first_message_waits_counts() -> None:
     assert client.counters.streams_reset_early == 1
 
 
-def test_100_000_requests_that_envoy_resets_after_their_answer_are_no_flood() -> None:
+def test_100_000_requests_that_envoy_resets_after_their_response_are_no_flood() -> None:
     client = make_client()
     connection = client.connection
 
@@ -294,7 +294,7 @@ def test_100_000_requests_that_envoy_resets_after_their_answer_are_no_flood() ->
         (event,) = connection.receive(raw(HEADERS, END_HEADERS, stream_id, BLOCK))
         assert isinstance(event, RequestReceived)
         stream = event.stream
-        connection.send_headers(stream, ANSWER)
+        connection.send_headers(stream, RESPONSE)
         connection.send_data(stream, b"message")
         connection.end(stream, TRAILERS)
         connection.receive(raw(3, 0, stream_id, b"\0\0\0\2"))
@@ -376,7 +376,7 @@ def test_too_many_stream_errors_end_the_connection(
     client.assert_failed(CALM, *provoke(201))
 
 
-def test_stream_errors_are_restored_over_time_and_by_answers() -> None:
+def test_stream_errors_are_restored_over_time_and_by_responses() -> None:
     client = make_client(stream_fault_budget=10)
     malformed = literals([("a", "b")])
 

@@ -28,7 +28,7 @@ from transport.http2.wire import (
     headers,
     make_client,
     ping,
-    ping_answers,
+    ping_acks,
     priority,
     raw,
     settings,
@@ -50,7 +50,7 @@ def test_frames_of_unknown_type_are_ignored(kind: int, stream_id: int) -> None:
 def test_unknown_flags_are_ignored() -> None:
     client = make_client()
     client.accounting.settings_to_acknowledge += 1
-    client.accounting.pings_to_answer.append(b"12345678")
+    client.accounting.pings_to_acknowledge.append(b"12345678")
 
     client.send(
         raw(HEADERS, END_HEADERS | 0xD2, 1, REQUEST),
@@ -61,7 +61,7 @@ def test_unknown_flags_are_ignored() -> None:
     )
 
     assert content(client.events) == b"one"
-    assert ping_answers(client.answers(raw(PING, 0xFE, 0, b"12345678"))) == [b"12345678"]
+    assert ping_acks(client.responses_to(raw(PING, 0xFE, 0, b"12345678"))) == [b"12345678"]
 
 
 def test_the_reserved_bit_is_ignored() -> None:
@@ -85,7 +85,7 @@ def test_the_reserved_bit_is_ignored() -> None:
 def test_unknown_settings_are_ignored_and_acknowledged() -> None:
     client = make_client()
 
-    (frame,) = client.answers(settings({0x99: 2**32 - 1, 0x0: 1, 0x8: 1}))
+    (frame,) = client.responses_to(settings({0x99: 2**32 - 1, 0x0: 1, 0x8: 1}))
 
     assert isinstance(frame, SettingsFrame)
     assert "ACK" in frame.flags
@@ -94,7 +94,7 @@ def test_unknown_settings_are_ignored_and_acknowledged() -> None:
 def test_a_ping_is_answered_with_the_same_octets() -> None:
     client = make_client()
 
-    assert ping_answers(client.answers(ping(b"\0abc\xff\xfe12"))) == [b"\0abc\xff\xfe12"]
+    assert ping_acks(client.responses_to(ping(b"\0abc\xff\xfe12"))) == [b"\0abc\xff\xfe12"]
 
 
 def test_a_ping_is_answered_while_streams_are_blocked_by_windows() -> None:
@@ -125,7 +125,7 @@ def test_an_acknowledged_ping_is_counted() -> None:
     client.send(ping(ack=True), ping(), ping(ack=True))
 
     assert client.connection.pings_acknowledged == 2
-    assert len(ping_answers(client.frames())) == 1
+    assert len(ping_acks(client.frames())) == 1
 
 
 def test_the_server_can_send_a_ping() -> None:

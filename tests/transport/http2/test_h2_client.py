@@ -21,7 +21,7 @@ from epp.transport.http2 import (
     RequestReceived,
     StreamReset,
 )
-from transport.http2.wire import ANSWER, REQUEST, TRAILERS, content
+from transport.http2.wire import REQUEST, RESPONSE, TRAILERS, content
 
 MIB = 1 << 20
 Codes = h2.settings.SettingCodes
@@ -93,9 +93,9 @@ class Pair:
             self.client.end_stream(stream_id)
             self.exchange()
 
-    def answer(self, stream_id: int, *messages: bytes) -> None:
+    def respond(self, stream_id: int, *messages: bytes) -> None:
         stream = self.server.streams[stream_id]
-        self.server.send_headers(stream, ANSWER)
+        self.server.send_headers(stream, RESPONSE)
         for message in messages:
             self.server.send_data(stream, message)
         self.server.end(stream, TRAILERS)
@@ -131,7 +131,7 @@ def test_a_call_with_trailers() -> None:
     stream_id = pair.request()
     pair.upload(stream_id, b"question")
 
-    pair.answer(stream_id, b"an", b"swer")
+    pair.respond(stream_id, b"an", b"swer")
 
     assert pair.received(stream_id) == b"answer"
     assert pair.kinds(stream_id)[-2:] == ["TrailersReceived", "StreamEnded"]
@@ -146,7 +146,7 @@ def test_1_mb_up_and_1_mb_down_over_default_windows() -> None:
     stream_id = pair.request()
 
     pair.upload(stream_id, text(MIB))
-    pair.answer(stream_id, text(MIB))
+    pair.respond(stream_id, text(MIB))
 
     assert content(pair.events) == text(MIB)
     assert pair.received(stream_id) == text(MIB)
@@ -170,7 +170,7 @@ def test_a_client_that_does_not_read_gets_exactly_its_window() -> None:
     pair.reads = False
     stream_id = pair.request(end=True)
 
-    pair.answer(stream_id, text(5000))
+    pair.respond(stream_id, text(5000))
     assert pair.received(stream_id) == text(1000)
 
     for size in (1, 2, 997, 3000):
@@ -182,13 +182,13 @@ def test_a_client_that_does_not_read_gets_exactly_its_window() -> None:
 
 @pytest.mark.parametrize("first", [0, 1, 65_535, 100_000])
 @pytest.mark.parametrize("then", [0, 1, 50_000, 1 << 20])
-def test_the_initial_window_may_change_in_the_middle_of_an_answer(first: int, then: int) -> None:
+def test_the_initial_window_may_change_in_the_middle_of_a_response(first: int, then: int) -> None:
     pair = Pair({Codes.INITIAL_WINDOW_SIZE: first})
     pair.reads = False
     stream_id = pair.request(end=True)
     pair.client.increment_flow_control_window(MIB)
 
-    pair.answer(stream_id, text(200_000))
+    pair.respond(stream_id, text(200_000))
     assert pair.received(stream_id) == text(min(first, 200_000))
     pair.client.update_settings({Codes.INITIAL_WINDOW_SIZE: then})
     pair.exchange()
@@ -206,7 +206,7 @@ def test_the_clients_max_frame_size_is_obeyed(size: int) -> None:
     pair.client.increment_flow_control_window(MIB)
     stream_id = pair.request(end=True)
 
-    pair.answer(stream_id, text(300_000))  # h2 refuses what is larger
+    pair.respond(stream_id, text(300_000))  # h2 refuses what is larger
 
     assert pair.received(stream_id) == text(300_000)
 
@@ -217,19 +217,19 @@ def test_the_clients_header_table_size_is_obeyed(size: int) -> None:
 
     for _ in range(3):
         stream_id = pair.request(end=True)
-        pair.answer(stream_id, b"x")
+        pair.respond(stream_id, b"x")
         assert pair.kinds(stream_id)[-1] == "StreamEnded"
         pair.client.update_settings({Codes.HEADER_TABLE_SIZE: size // 2})
         pair.exchange()
 
 
-def test_many_streams_at_once_with_answers_larger_than_all_windows() -> None:
+def test_many_streams_at_once_with_responses_larger_than_all_windows() -> None:
     pair = Pair()
     pair.reads = False
     ids = [pair.request(end=True) for _ in range(90)]
 
     for stream_id in ids:
-        pair.answer(stream_id, b"%05d" % stream_id * 1000)
+        pair.respond(stream_id, b"%05d" % stream_id * 1000)
     assert sum(len(pair.received(stream_id)) for stream_id in ids) == 65_535
     pair.reads = True
     pair.client.increment_flow_control_window(65_535)
@@ -243,7 +243,7 @@ def test_equal_headers_are_found_in_the_cache_once_h2_obeys_our_table_size() -> 
     pair = Pair()
 
     for _ in range(20):
-        pair.answer(pair.request(end=True), b"x")
+        pair.respond(pair.request(end=True), b"x")
 
     # The first block begins with the update of the table's size.
     assert pair.cache.hits == 18
@@ -269,7 +269,7 @@ def test_a_list_above_our_limit_is_answered_431_and_the_connection_stays() -> No
     response = next(e for e in pair.heard if isinstance(e, h2.events.ResponseReceived))
     assert list(response.headers) == [(b":status", b"431")]
     assert pair.kinds(stream_id)[-1] == "StreamEnded"
-    pair.answer(pair.request(end=True), b"x")
+    pair.respond(pair.request(end=True), b"x")
 
 
 def test_request_trailers_end_the_request() -> None:
@@ -289,7 +289,7 @@ def test_a_reset_of_the_client_ends_its_stream_and_what_waits_on_it() -> None:
     pair = Pair()
     gone, kept = pair.request(end=True), pair.request(end=True)
     pair.reads = False
-    pair.answer(gone, bytes(100_000))
+    pair.respond(gone, bytes(100_000))
     stream = pair.server.streams[gone]
 
     pair.client.reset_stream(gone, h2.errors.ErrorCodes.CANCEL)
@@ -300,7 +300,7 @@ def test_a_reset_of_the_client_ends_its_stream_and_what_waits_on_it() -> None:
     assert (reset.stream, reset.code) == (stream, ErrorCode.CANCEL)
     assert pair.server.sender.waiting_bytes == 0
     pair.client.increment_flow_control_window(1000)
-    pair.answer(kept, b"still here")
+    pair.respond(kept, b"still here")
     assert pair.received(kept) == b"still here"
 
 
@@ -316,17 +316,17 @@ def test_a_reset_of_ours_reaches_the_client() -> None:
     assert event.remote_reset
 
 
-def test_an_early_answer_asks_the_client_to_stop_and_both_sides_agree() -> None:
+def test_an_early_response_asks_the_client_to_stop_and_both_sides_agree() -> None:
     pair = Pair()
     stream_id = pair.request()
     pair.client.send_data(stream_id, bytes(10_000))
 
-    pair.answer(stream_id, b"no")
+    pair.respond(stream_id, b"no")
 
     assert pair.kinds(stream_id)[-2:] == ["StreamEnded", "StreamReset"]
     with pytest.raises(h2.exceptions.ProtocolError):
         pair.client.send_data(stream_id, b"more")
-    pair.answer(pair.request(end=True), b"next")
+    pair.respond(pair.request(end=True), b"next")
     assert not pair.server.is_closed
 
 
@@ -339,7 +339,7 @@ def test_a_client_at_our_limit_of_streams_knows_it() -> None:
 
     pair.client.end_stream(ids[0])
     pair.exchange()
-    pair.answer(ids[0], b"x")
+    pair.respond(ids[0], b"x")
     assert pair.request() > 0
 
 
@@ -369,13 +369,13 @@ def test_a_shutdown_lets_the_open_stream_end() -> None:
 
     pair.server.limit_shutdown()
     stream = pair.server.streams[stream_id]
-    pair.server.end(stream, ANSWER)
+    pair.server.end(stream, RESPONSE)
     assert pair.server.is_finished
 
 
 def test_a_goaway_of_the_client_finishes_the_connection() -> None:
     pair = Pair()
-    pair.answer(pair.request(end=True), b"x")
+    pair.respond(pair.request(end=True), b"x")
 
     pair.client.close_connection()
     pair.events += pair.server.receive(pair.client.data_to_send())
@@ -389,7 +389,7 @@ def test_300_calls_leak_nothing() -> None:
 
     for _ in range(300):
         stream_id = pair.request(end=True)
-        pair.answer(stream_id, text(1000))
+        pair.respond(stream_id, text(1000))
 
     assert pair.server.streams == {}
     assert pair.server.sender.waiting_bytes == 0

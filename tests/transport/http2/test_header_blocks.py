@@ -6,13 +6,13 @@ from hyperframe.frame import ContinuationFrame, Frame
 
 from epp.transport.http2 import ErrorCode, RequestReceived, encode
 from transport.http2.wire import (
-    ANSWER,
     CONTINUATION,
     END_HEADERS,
     END_STREAM,
     PREFACE,
     PUSH_PROMISE,
     REQUEST,
+    RESPONSE,
     TRAILERS,
     Client,
     block,
@@ -376,7 +376,7 @@ def test_our_encoder_obeys_the_clients_header_table_size(size: int) -> None:
     client.accounting.decoder.max_allowed_table_size = size
 
     for stream_id in (1, 3):
-        client.connection.end(client.request(stream_id, end=True), ANSWER)
+        client.connection.end(client.request(stream_id, end=True), RESPONSE)
 
     client.frames()
     status = (b":status", b"200")
@@ -395,6 +395,6 @@ def test_our_blocks_decode_the_same_with_any_decoder(length: int) -> None:
 def test_our_blocks_do_not_use_the_table() -> None:
     decoder = Decoder()
 
-    decoder.decode(ANSWER + TRAILERS)
+    decoder.decode(RESPONSE + TRAILERS)
 
     assert len(decoder.header_table.dynamic_entries) == 0

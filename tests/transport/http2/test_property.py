@@ -25,7 +25,6 @@ from epp.transport.http2 import (
 from transport.http2 import wire
 from transport.http2.model import FINE, Allowed, Model, Outcome, connection_error
 from transport.http2.wire import (
-    ANSWER,
     DATA,
     END_HEADERS,
     GOAWAY,
@@ -37,6 +36,7 @@ from transport.http2.wire import (
     PRIORITY,
     PUSH_PROMISE,
     REQUEST,
+    RESPONSE,
     RST_STREAM,
     SETTINGS,
     TRAILERS,
@@ -146,7 +146,7 @@ class Run:
             assert window == books.streams[stream_id].window <= MAX_WINDOW
             assert sum(map(len, stream.waiting or ())) == stream.waiting_bytes
         assert books.settings_to_acknowledge == 0
-        assert books.pings_to_answer == []
+        assert books.pings_to_acknowledge == []
 
 
 # --- steps ----------------------------------------------------------------------------------------
@@ -265,14 +265,14 @@ def cut_headers(stream_id: int, at: list[int], end: bool) -> Step:
 # --- what the layer above does --------------------------------------------------------------------
 
 
-def answer(stream_id: int, size: int) -> Step:
+def respond(stream_id: int, size: int) -> Step:
     def action(connection: Http2Connection, streams: dict[int, Http2Stream]) -> None:
         stream = streams.get(stream_id)
         if stream is None or stream.owner == "ended":
             return
         if stream.owner is None:
             stream.owner = "answered"
-            connection.send_headers(stream, ANSWER)
+            connection.send_headers(stream, RESPONSE)
         try:
             connection.send_data(stream, bytes(size))
         except WaitingBytesExceededError:
@@ -287,7 +287,7 @@ def finish(stream_id: int) -> Step:
     def action(connection: Http2Connection, streams: dict[int, Http2Stream]) -> None:
         stream = streams.get(stream_id)
         if stream is not None and stream.owner != "ended":
-            connection.end(stream, TRAILERS if stream.owner else ANSWER)
+            connection.end(stream, TRAILERS if stream.owner else RESPONSE)
             stream.owner = "ended"
 
     return lambda run: run.act(action)
@@ -358,7 +358,7 @@ _BOOLS = st.booleans()
 _SIZES = st.sampled_from([0, 1, 9, 100, 5_000, 16_000])
 _INCREMENTS = st.sampled_from([1, 2, 50, 10_000, 100_000, 1 << 29])
 _PAD = st.sampled_from([None, None, 0, 7, 255])
-_ANSWERS = st.sampled_from([0, 1, 500, 16_385, 70_000, 140_000])
+_RESPONSE_SIZES = st.sampled_from([0, 1, 500, 16_385, 70_000, 140_000])
 _CUTS = st.lists(st.integers(0, 90), max_size=5)
 
 _USUAL: list[Steps] = [
@@ -385,9 +385,9 @@ _USUAL: list[Steps] = [
             simple(FINE, raw(0x0A)),
         ]
     ),
-    known(answer, _ANSWERS),
-    known(answer, _ANSWERS),
-    known(answer, st.just(140_000)),
+    known(respond, _RESPONSE_SIZES),
+    known(respond, _RESPONSE_SIZES),
+    known(respond, st.just(140_000)),
     known(finish),
     known(cancel),
     st.sampled_from([hold, resume, resume, shut_down]),
@@ -449,8 +449,8 @@ _STEPS = st.one_of(st.lists(_STEP, max_size=40), st.lists(_STEP, min_size=12, ma
 _OPENING: list[Step] = [
     headers(1, "request", end=False),
     headers(3, "request", end=True),
-    answer(1, 70_000),
-    answer(3, 100),
+    respond(1, 70_000),
+    respond(3, 100),
     headers(5, "request", end=False),
 ]
 
@@ -474,7 +474,7 @@ def played(steps: list[Step], opening: int) -> Run:
 @example([reset(1), data(1, 9, None, False), data(1, 9, None, False)], 5)
 @example([data(3, 9, 0, False), headers(3, "trailers", True)], 5)
 @example([*[data(1, 16_000, None, False)] * 8], 5)
-@example([initial_window(0), answer(1, 140_000), *[data(1, 16_000, None, False)] * 6], 5)
+@example([initial_window(0), respond(1, 140_000), *[data(1, 16_000, None, False)] * 6], 5)
 def test_any_sequence_of_frames_has_the_outcomes_of_the_rfc(
     steps: list[Step], opening: int
 ) -> None:
@@ -580,7 +580,7 @@ def test_arbitrary_bytes_never_raise(start: bytes, junk: list[bytes], acknowledg
     for piece in octets:
         for event in connection.receive(piece):
             if isinstance(event, RequestReceived):
-                connection.send_headers(event.stream, ANSWER)
+                connection.send_headers(event.stream, RESPONSE)
                 connection.send_data(event.stream, bytes(100))
         parsed(connection.take_output())
         assert len(connection.streams) <= LIMITS.max_concurrent_streams

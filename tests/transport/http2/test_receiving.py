@@ -25,7 +25,7 @@ def test_windows_are_renewed_in_batches_of_half_their_size() -> None:
     client.request(3)
 
     granted = [
-        windows(client.answers(data(stream_id, bytes(FRAME))))
+        windows(client.responses_to(data(stream_id, bytes(FRAME))))
         for stream_id in (1, 1, 1, 1, 3, 3, 3, 3)
     ]
 
@@ -49,13 +49,14 @@ def test_the_window_of_a_paused_stream_is_renewed_later() -> None:
     connection.pause_reading(paused)
 
     granted = [
-        windows(client.answers(data(stream_id, bytes(FRAME)))) for stream_id in [1] * 8 + [3] * 4
+        windows(client.responses_to(data(stream_id, bytes(FRAME))))
+        for stream_id in [1] * 8 + [3] * 4
     ]
     assert [each for each in granted if each] == [[(0, 8 * FRAME)], [(3, 4 * FRAME)]]
 
     connection.resume_reading(paused)
     assert windows(client.frames()) == [(1, 8 * FRAME)]
-    assert windows(client.answers(data(1, bytes(FRAME)))) == []
+    assert windows(client.responses_to(data(1, bytes(FRAME)))) == []
 
 
 def test_resuming_an_ended_stream_has_no_effect() -> None:
@@ -74,7 +75,7 @@ def test_a_window_is_renewed_by_exactly_the_bytes_received() -> None:
     granted = {0: 0, 1: 0}
 
     for number in range(200):
-        for stream_id, size in windows(client.answers(data(1, bytes(number * 37), pad=5))):
+        for stream_id, size in windows(client.responses_to(data(1, bytes(number * 37), pad=5))):
             granted[stream_id] += size
 
     received = sum(number * 37 + 6 for number in range(200))
@@ -99,7 +100,7 @@ def test_a_stream_that_has_ended_needs_no_window() -> None:
 
     client.send(data(1, bytes(FRAME)))
 
-    assert windows(client.answers(data(1, bytes(FRAME), end=True))) == []
+    assert windows(client.responses_to(data(1, bytes(FRAME), end=True))) == []
 
 
 def test_a_client_that_exceeds_a_streams_window_gets_a_flow_control_error() -> None:
@@ -144,12 +145,12 @@ def test_the_window_of_an_unwritable_stream_is_not_renewed() -> None:
     stream, other = client.answered(1), client.answered(3)
     client.connection.send_data(stream, bytes(2000))
 
-    granted = windows(client.answers(*[data(1, bytes(FRAME))] * 3))
+    granted = windows(client.responses_to(*[data(1, bytes(FRAME))] * 3))
     assert granted == []
-    assert windows(client.answers(*[data(3, bytes(FRAME))] * 3)) == [(3, 2 * FRAME)]
+    assert windows(client.responses_to(*[data(3, bytes(FRAME))] * 3)) == [(3, 2 * FRAME)]
 
     # Half of the limit is left: both directions continue.
-    client.answers(window(1, 1500))
+    client.responses_to(window(1, 1500))
     assert client.connection.take_writable() == [stream]
     assert windows(client.frames()) == [(1, 3 * FRAME)]
     assert stream.receive_window == 65_535
@@ -174,7 +175,7 @@ def test_the_connections_window_is_renewed_while_a_stream_is_unwritable() -> Non
     client.send(settings(initial_window_size=0))
     client.connection.send_data(client.answered(1), bytes(2000))
 
-    granted = windows(client.answers(*[data(1, bytes(FRAME))] * 8))
+    granted = windows(client.responses_to(*[data(1, bytes(FRAME))] * 8))
 
     assert {stream_id for stream_id, _ in granted} == {0}
     assert sum(size for _, size in granted) == 8 * FRAME

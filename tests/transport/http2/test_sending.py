@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from epp.transport.http2 import ErrorCode, Http2Stream, WaitingBytesExceededError
 from transport.http2.wire import (
-    ANSWER,
     MAX_WINDOW,
+    RESPONSE,
     TRAILERS,
     WINDOW_UPDATE,
     Client,
@@ -130,12 +130,12 @@ def test_all_streams_together_stay_within_the_connection_window_and_all_resume()
     assert sum(len(s.data) for s in client.accounting.streams.values()) == 65_535
 
     for _ in range(20):
-        client.answers(window(0, 65_535))
+        client.responses_to(window(0, 65_535))
     assert all(client.received(stream_id) == text(60_000) for stream_id in ids)
     assert all(client.accounting.streams[stream_id].has_ended for stream_id in ids)
 
 
-def test_answers_without_data_are_not_blocked() -> None:
+def test_responses_without_data_are_not_blocked() -> None:
     client = make_client()
     client.connection.send_data(client.answered(1), bytes(100_000))
     client.frames()
@@ -159,7 +159,7 @@ def test_one_blocked_stream_does_not_block_another() -> None:
     assert client.received(1) == b""
 
 
-def test_streams_take_turns_so_that_a_large_answer_does_not_starve_small_ones() -> None:
+def test_streams_take_turns_so_that_a_large_response_does_not_starve_small_ones() -> None:
     client = make_client()
     client.send(settings(initial_window_size=MAX_WINDOW))
     client.connection.send_data(client.answered(1), bytes(65_535))
@@ -168,7 +168,7 @@ def test_streams_take_turns_so_that_a_large_answer_does_not_starve_small_ones() 
         client.connection.send_data(client.answered(stream_id), text(1000))
     client.frames()
 
-    # Room for two frames of the large answer and all ten of the small ones.
+    # Room for two frames of the large response and all ten of the small ones.
     client.send(window(0, 2 * 16_384 + 10 * 1000))
 
     assert len(client.received(3)) == 2 * 16_384
@@ -184,7 +184,7 @@ def test_equal_streams_get_equal_shares() -> None:
     client.frames()
 
     for _ in range(6):
-        client.answers(window(0, 32_768))
+        client.responses_to(window(0, 32_768))
 
     assert [len(client.received(stream_id)) for stream_id in (3, 5, 7)] == [4 * 16_384] * 3
 
@@ -209,7 +209,7 @@ def test_data_sent_while_a_stream_waits_keeps_its_order() -> None:
     pieces = [text(size) for size in (10, 5000, 1, 100, 3000, 70_000, 2)]
     for piece in pieces:
         client.connection.send_data(stream, piece)
-        client.answers(window(1, 100))
+        client.responses_to(window(1, 100))
 
     client.send(window(1, MIB))
     client.connection.send_data(stream, b"the last")
@@ -275,17 +275,17 @@ def test_waiting_data_can_be_dropped_so_that_the_end_need_not_wait() -> None:
     client.frames()
     assert client.accounting.streams[1].has_ended
     assert waiting(client) == 0
-    assert client.answers(window(0, 1)) == []
+    assert client.responses_to(window(0, 1)) == []
 
 
-def test_an_answer_that_waited_is_followed_by_a_reset_if_the_request_has_not_ended() -> None:
+def test_a_response_that_waited_is_followed_by_a_reset_if_the_request_has_not_ended() -> None:
     client = roomy()
     stream = client.answered(1)
     client.connection.send_data(stream, b"late")
     client.connection.end(stream, TRAILERS)
     assert client.frames() == []
 
-    kinds = [type(frame) for frame in client.answers(window(1, 4))]
+    kinds = [type(frame) for frame in client.responses_to(window(1, 4))]
 
     assert kinds == [DataFrame, HeadersFrame, RstStreamFrame]
 
@@ -299,7 +299,7 @@ def test_the_end_of_a_request_is_reported_while_its_response_waits() -> None:
     (event,) = client.send(headers(1, b"", end=True))
     assert getattr(event, "end_stream", None) is True
 
-    assert resets(client.answers(window(1, 4))) == []
+    assert resets(client.responses_to(window(1, 4))) == []
     assert client.connection.streams == {}
 
 
@@ -400,9 +400,9 @@ def test_a_change_of_max_frame_size_applies_to_waiting_data() -> None:
     stream = client.answered(1)
     client.connection.send_data(stream, bytes(200_000))
 
-    client.answers(window(1, 50_000))
-    client.answers(settings(max_frame_size=100_000), window(1, 100_000))
-    client.answers(settings(max_frame_size=16_384), window(1, 50_000))
+    client.responses_to(window(1, 50_000))
+    client.responses_to(settings(max_frame_size=100_000), window(1, 100_000))
+    client.responses_to(settings(max_frame_size=16_384), window(1, 50_000))
 
     small = [16_384, 16_384, 16_384, 848]  # 50 000
     assert client.accounting.streams[1].frame_sizes == [*small, 100_000, *small]
@@ -460,7 +460,7 @@ def test_a_window_at_the_maximum_through_settings_is_valid() -> None:
 
 def test_window_updates_on_closed_streams_are_ignored() -> None:
     client = make_client()
-    client.connection.end(client.request(1, end=True), ANSWER)
+    client.connection.end(client.request(1, end=True), RESPONSE)
     client.frames()
 
     client.assert_ignored(window(1, MAX_WINDOW), window(1, MAX_WINDOW))
@@ -505,11 +505,11 @@ def test_bytes_buffered_by_the_caller_share_the_budget() -> None:
     with pytest.raises(WaitingBytesExceededError):
         client.connection.send_data(stream, b"x")
 
-    client.answers(reset(1))
+    client.responses_to(reset(1))
     assert client.connection.budget.used_bytes == 400
 
 
-def test_an_answer_longer_than_a_burst_goes_out_in_bursts() -> None:
+def test_a_response_longer_than_a_burst_goes_out_in_bursts() -> None:
     client = make_client(None, write_burst_bytes=100_000, writable_below_bytes=1000)
     client.send(settings(initial_window_size=1 << 20), window(0, 1 << 20))
     client.frames()
@@ -549,10 +549,10 @@ def test_an_unwritable_stream_is_writable_again_when_half_is_sent() -> None:
     client.connection.send_data(stream, b"x")
     assert not client.connection.is_writable(stream)
 
-    client.answers(window(1, 499))
+    client.responses_to(window(1, 499))
     assert client.connection.take_writable() == []
     assert client.connection.is_writable(stream)
-    client.answers(window(1, 1))
+    client.responses_to(window(1, 1))
     assert client.connection.take_writable() == [stream]
     assert client.connection.take_writable() == []
 
@@ -561,7 +561,7 @@ def test_a_stream_that_was_never_full_is_not_reported_writable() -> None:
     client = roomy(writable_below_bytes=1000)
     client.connection.send_data(client.answered(1), bytes(999))
 
-    client.answers(window(1, 999))
+    client.responses_to(window(1, 999))
 
     assert client.connection.take_writable() == []
 
@@ -569,7 +569,7 @@ def test_a_stream_that_was_never_full_is_not_reported_writable() -> None:
 def test_an_ended_stream_is_not_reported_writable() -> None:
     client = roomy(writable_below_bytes=1000)
     full_stream(client)
-    client.answers(window(1, 800))
+    client.responses_to(window(1, 800))
 
     client.send(reset(1))
 

@@ -13,8 +13,8 @@ from epp.transport.http2 import (
 from epp.transport.http2.errors import StreamFault
 from epp.transport.http2.stream import TRANSITIONS, Http2Stream, StreamInput, StreamState
 from transport.http2.wire import (
-    ANSWER,
     PREFACE,
+    RESPONSE,
     TRAILERS,
     Client,
     data,
@@ -75,7 +75,7 @@ def test_a_decreasing_stream_id_is_a_protocol_error() -> None:
 @pytest.mark.parametrize("end", [False, True])
 def test_the_id_of_an_answered_stream_is_never_answered_again(end: bool) -> None:
     client = make_client()
-    client.connection.end(client.request(1, end=True), ANSWER)
+    client.connection.end(client.request(1, end=True), RESPONSE)
     client.frames()
 
     client.assert_failed(ErrorCode.PROTOCOL_ERROR, headers(1, end=end))
@@ -95,7 +95,7 @@ def test_the_highest_id_can_be_used_and_the_connection_can_still_end() -> None:
 
     client.connection.begin_shutdown()
     client.connection.limit_shutdown()
-    client.connection.end(stream, ANSWER)
+    client.connection.end(stream, RESPONSE)
 
     assert client.connection.is_finished
 
@@ -132,7 +132,7 @@ def test_content_on_a_half_closed_stream_is_stream_closed(frame: Frame) -> None:
     client.assert_reset(1, STREAM_CLOSED, frame)
 
 
-def test_content_on_a_half_closed_stream_whose_answer_waits_is_stream_closed() -> None:
+def test_content_on_a_half_closed_stream_whose_response_waits_is_stream_closed() -> None:
     client = Client().establish(initial_window_size=10)
     stream = client.answered(1, end=True)
     client.connection.send_data(stream, bytes(1000))
@@ -142,7 +142,7 @@ def test_content_on_a_half_closed_stream_whose_answer_waits_is_stream_closed() -
     client.assert_reset(1, STREAM_CLOSED, data(1, b"x"))
 
     assert client.connection.sender.waiting_bytes == 0
-    assert client.answers(window(0, 1000)) == []
+    assert client.responses_to(window(0, 1000)) == []
 
 
 def test_window_update_priority_and_reset_are_valid_on_a_half_closed_stream() -> None:
@@ -161,7 +161,7 @@ def test_frames_in_flight_to_a_stream_that_we_ended_are_discarded(how: str) -> N
     client = make_client()
     stream = client.request(1)
     if how == "answered":
-        client.connection.end(stream, ANSWER)
+        client.connection.end(stream, RESPONSE)
     else:
         client.connection.reset(stream, CANCEL)
     client.frames()
@@ -176,14 +176,14 @@ def test_the_connection_window_is_refunded_for_discarded_data(how: str) -> None:
     client = make_client(connection_window_bytes=65_535)
     stream = client.request(1)
     if how == "answered":
-        client.connection.end(stream, ANSWER)
+        client.connection.end(stream, RESPONSE)
     else:
         client.connection.reset(stream, CANCEL)
     client.frames()
 
     granted = []
     for _ in range(100):  # far more than the window
-        granted += windows(client.answers(data(1, bytes(16_384 - 256), pad=255)))
+        granted += windows(client.responses_to(data(1, bytes(16_384 - 256), pad=255)))
 
     assert {stream_id for stream_id, _ in granted} == {0}
     assert sum(size for _, size in granted) == 100 * 16_384
@@ -196,7 +196,7 @@ def test_the_connection_window_is_refunded_for_data_that_broke_a_rule() -> None:
 
     for number in range(20):
         client.request(2 * number + 1, end=True)
-        frames = client.answers(data(2 * number + 1, bytes(16_384)))
+        frames = client.responses_to(data(2 * number + 1, bytes(16_384)))
         granted += sum(size for _, size in windows(frames))
 
     assert granted == 20 * 16_384
@@ -233,7 +233,7 @@ def test_the_memory_of_closed_streams_is_bounded() -> None:
     client = make_client(max_concurrent_streams=100)
 
     for stream_id in range(1, 18_001, 2):
-        client.connection.end(client.request(stream_id), ANSWER)
+        client.connection.end(client.request(stream_id), RESPONSE)
 
     assert 2048 <= len(client.connection._table.ended) <= 4096
     assert client.connection.streams == {}
@@ -243,7 +243,7 @@ def test_frames_in_flight_on_all_streams_that_may_be_open_are_discarded() -> Non
     client = make_client()
     ids = range(1, 20_001, 2)
     for stream in [client.request(stream_id) for stream_id in ids]:
-        client.connection.end(stream, ANSWER)
+        client.connection.end(stream, RESPONSE)
     client.frames()
 
     client.send_bytes(serialized(data(i, b"on its way") for i in ids))
@@ -267,7 +267,7 @@ def test_a_reset_ends_its_stream_only() -> None:
     assert client.connection.streams == {3: other}
     client.connection.send_data(one, b"dropped")
     client.connection.end(one, TRAILERS)
-    client.connection.send_headers(one, ANSWER)
+    client.connection.send_headers(one, RESPONSE)
     client.connection.reset(one, CANCEL)
     assert not client.connection.is_writable(one)
     assert client.frames() == []
@@ -286,7 +286,7 @@ def test_a_reset_of_ours_has_its_error_code() -> None:
     assert client.connection.streams == {}
 
 
-def test_an_answer_before_the_end_of_the_request_is_followed_by_a_reset_without_error() -> None:
+def test_a_response_before_the_end_of_the_request_is_followed_by_a_reset_without_error() -> None:
     client = make_client()
     stream = client.answered(1)
     client.connection.send_data(stream, b"enough")
@@ -298,7 +298,7 @@ def test_an_answer_before_the_end_of_the_request_is_followed_by_a_reset_without_
     assert client.accounting.streams[1].reset_code == ErrorCode.NO_ERROR
 
 
-def test_an_answer_after_the_end_of_the_request_is_followed_by_nothing() -> None:
+def test_a_response_after_the_end_of_the_request_is_followed_by_nothing() -> None:
     client = make_client()
     stream = client.answered(1, end=True)
 
@@ -316,7 +316,7 @@ def test_a_second_end_is_ignored() -> None:
     client.connection.end(stream, TRAILERS)
     client.connection.end(stream, TRAILERS)
 
-    client.answers(window(0, 100_000), window(1, 100_000))
+    client.responses_to(window(0, 100_000), window(1, 100_000))
     client.connection.end(stream, TRAILERS)
 
     assert len(client.accounting.streams[1].blocks) == 2
@@ -377,14 +377,14 @@ def test_streams_above_the_limit_are_refused_and_no_others() -> None:
     client = make_client(max_concurrent_streams=2)
     first, _ = client.request(1), client.request(3)
 
-    assert resets(client.answers(headers(5), headers(7, end=True))) == [
+    assert resets(client.responses_to(headers(5), headers(7, end=True))) == [
         (5, ErrorCode.REFUSED_STREAM),
         (7, ErrorCode.REFUSED_STREAM),
     ]
     assert client.counters.streams_refused == 2
     client.assert_ignored(data(5, b"on its way"), headers(5, b"", end=True))
 
-    client.connection.end(first, ANSWER)
+    client.connection.end(first, RESPONSE)
     assert client.request(9).id == 9
     assert sorted(client.connection.streams) == [3, 9]
 
@@ -410,7 +410,7 @@ def test_a_thousand_interleaved_streams_all_succeed() -> None:
     assert len(ends) == 1000
 
     for stream in streams.values():
-        client.connection.send_headers(stream, ANSWER)
+        client.connection.send_headers(stream, RESPONSE)
     for stream in streams.values():
         client.connection.send_data(stream, b"%d" % stream.id)
     for stream in streams.values():
@@ -433,9 +433,9 @@ def test_after_the_clients_goaway_its_streams_complete() -> None:
     assert not client.connection.is_finished
 
     client.send(data(1, b"the rest", end=True))
-    client.connection.send_data(stream, b"the answer")
+    client.connection.send_data(stream, b"the response")
     client.connection.end(stream, TRAILERS)
-    assert client.received(1) == b"the answer"
+    assert client.received(1) == b"the response"
     assert client.connection.is_finished
 
 
@@ -471,7 +471,7 @@ def test_the_limit_of_a_shutdown_follows_the_ping() -> None:
     (question,) = only(PingFrame, client.frames())
     client.request(3)
 
-    (limit,) = client.answers(ping(question.opaque_data, ack=True))
+    (limit,) = client.responses_to(ping(question.opaque_data, ack=True))
 
     assert isinstance(limit, GoAwayFrame)
     assert (limit.last_stream_id, limit.error_code) == (3, ErrorCode.NO_ERROR)
@@ -491,7 +491,7 @@ def test_streams_above_the_limit_of_a_shutdown_are_ignored_with_all_that_follows
 
     # Its header block is decoded into the dynamic table, though.
     client.send(headers(1, encode([("x-late", "1")]), end=True))
-    client.connection.end(stream, ANSWER)
+    client.connection.end(stream, RESPONSE)
     client.frames()
     assert client.accounting.streams[1].has_ended
     assert client.connection.is_finished
@@ -530,7 +530,7 @@ def test_a_ping_of_the_client_does_not_limit_a_shutdown() -> None:
     client.send(ping(b"12345678", ack=True))
     assert client.frames() == []
 
-    client.connection.end(stream, ANSWER)
+    client.connection.end(stream, RESPONSE)
     assert not client.connection.is_finished
 
 

@@ -83,7 +83,7 @@ REQUEST = (
     ("content-type", "application/grpc"),
     ("te", "trailers"),
 )
-ANSWER = encode(((b":status", b"200"), (b"content-type", b"application/grpc")))
+RESPONSE = encode(((b":status", b"200"), (b"content-type", b"application/grpc")))
 TRAILERS = encode(((b"grpc-status", b"0"),))
 
 
@@ -176,7 +176,7 @@ class Client:
                 self.accounting.received(frame)
             self._unread += frames
 
-    def answers(self, *frames: Frame | bytes) -> list[Any]:
+    def responses_to(self, *frames: Frame | bytes) -> list[Any]:
         """Send frames; return the server's response."""
         self.frames()
         self.send(*frames)
@@ -201,7 +201,7 @@ class Client:
     def answered(self, stream_id: int, *, end: bool = False) -> Http2Stream:
         """Open a stream to which the server has sent its headers."""
         stream = self.request(stream_id, end=end)
-        self.connection.send_headers(stream, ANSWER)
+        self.connection.send_headers(stream, RESPONSE)
         self.frames()
         return stream
 
@@ -214,7 +214,7 @@ class Client:
 
     def assert_alive(self) -> None:
         """Assert that a PING is answered."""
-        assert ping_answers(self.answers(ping(b"alive?!?"))) == [b"alive?!?"]
+        assert ping_acks(self.responses_to(ping(b"alive?!?"))) == [b"alive?!?"]
 
     def assert_reset(self, stream_id: int, code: ErrorCode, *frames: Frame | bytes) -> None:
         """Assert that ``frames`` make the server reset this stream, and nothing else."""
@@ -263,7 +263,7 @@ def resets(frames: list[Frame]) -> list[tuple[int, ErrorCode]]:
     return [(f.stream_id, ErrorCode(f.error_code)) for f in only(RstStreamFrame, frames)]
 
 
-def ping_answers(frames: list[Frame]) -> list[bytes]:
+def ping_acks(frames: list[Frame]) -> list[bytes]:
     """Return the payloads of PING acknowledgements."""
     return [f.opaque_data for f in only(PingFrame, frames) if "ACK" in f.flags]
 

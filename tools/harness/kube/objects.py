@@ -163,7 +163,7 @@ async def install(admin: httpx.AsyncClient, wanted: Iterable[Document] | None = 
 
 
 def checked(response: httpx.Response) -> Document:
-    """Return the document of an answer.
+    """Return the document of a response.
 
     Raises:
         RefusedError: The request failed; the message has the API server's reason.

@@ -216,8 +216,8 @@ class ApiServer:
     def _is_ready(self) -> bool:
         # Before the port is open, the certificate may not exist either.
         with suppress(httpx.TransportError, FileNotFoundError, ssl.SSLError):
-            answer = httpx.get(f"{self.url}/readyz", verify=self.tls(), trust_env=False)
-            return answer.status_code == httpx.codes.OK
+            response = httpx.get(f"{self.url}/readyz", verify=self.tls(), trust_env=False)
+            return response.status_code == httpx.codes.OK
         return False
 
     def _end(self, number: signal.Signals) -> None:

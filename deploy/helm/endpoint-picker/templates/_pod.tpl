@@ -219,7 +219,7 @@ spec:
     - --config-path
     - /etc/envoy/envoy.yaml
     - --disable-hot-restart
-    # From the first moment of the drain every answer closes its connection.
+    # From the first moment of the drain every response closes its connection.
     - --drain-strategy
     - immediate
     - --drain-time-s

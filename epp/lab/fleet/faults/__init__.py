@@ -5,10 +5,10 @@
 """
 
 from epp.lab.fleet.faults.kinds import EFFECTS
-from epp.lab.fleet.faults.plan import Fault, FaultPlan, FaultSchedule
-from epp.lab.fleet.faults.state import Faults
+from epp.lab.fleet.faults.plan import FaultPlan, FaultSchedule, PlannedFault
+from epp.lab.fleet.faults.state import ServerFaults
 
 FAULT_KINDS = tuple(EFFECTS)
 """Names of the kinds of faults."""
 
-__all__ = ["FAULT_KINDS", "Fault", "FaultPlan", "FaultSchedule", "Faults"]
+__all__ = ["FAULT_KINDS", "FaultPlan", "FaultSchedule", "PlannedFault", "ServerFaults"]

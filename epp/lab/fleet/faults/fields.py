@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from math import isfinite
 from typing import TypeGuard
 
-from epp.lab.fleet.errors import ConfigError
+from epp.lab.fleet.errors import FleetConfigError
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(ms|s|m|h)")
@@ -22,7 +22,7 @@ class Fields:
 
     def __init__(self, document: object, path: str) -> None:
         if not isinstance(document, Mapping):
-            raise ConfigError(
+            raise FleetConfigError(
                 f"{path}: must be a mapping such as {{kind: crash, at: 30s, worker: 0}},"
                 f" got {document!r}"
             )
@@ -38,7 +38,7 @@ class Fields:
         if value is not None:
             return value
         if default is _MISSING:
-            raise ConfigError(f"{self.path}.{name}: is missing")
+            raise FleetConfigError(f"{self.path}.{name}: is missing")
         return default
 
     def optional_text(self, name: str) -> str | None:
@@ -104,15 +104,15 @@ class Fields:
         return tuple(value)
 
     def finish(self) -> None:
-        """Raise `ConfigError` if a field has not been read."""
+        """Raise `FleetConfigError` if a field has not been read."""
         for name in self._values:
             near = difflib.get_close_matches(str(name), self._read, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(self._read)}"
             raise self.error(str(name), f"is not a field of this kind; {hint}")
 
-    def error(self, name: str, problem: str) -> ConfigError:
+    def error(self, name: str, problem: str) -> FleetConfigError:
         """Return an error of a field."""
-        return ConfigError(f"{self.path}.{name}: {problem}")
+        return FleetConfigError(f"{self.path}.{name}: {problem}")
 
 
 def seconds_of(value: object) -> float:

@@ -10,7 +10,7 @@ from math import inf
 from typing import ClassVar, Self
 
 from epp.lab.fleet.faults.fields import Fields
-from epp.lab.fleet.faults.state import Faults
+from epp.lab.fleet.faults.state import ServerFaults
 
 TOLERANCE_SECONDS = 1e-9
 """A fault begins and ends this much early, so that rounding at its edges does not matter."""
@@ -36,7 +36,7 @@ class Effect(ABC):
         return cls()
 
     @abstractmethod
-    def apply(self, faults: Faults, elapsed: float, seconds: float) -> None:
+    def apply(self, faults: ServerFaults, elapsed: float, seconds: float) -> None:
         """Add the fault to the active ones.
 
         Args:
@@ -45,7 +45,7 @@ class Effect(ABC):
             seconds: Its duration.
         """
 
-    def count(self, faults: Faults, *, begun: int, ended: int) -> None:
+    def count(self, faults: ServerFaults, *, begun: int, ended: int) -> None:
         """Add the lasting effects, such as restarts, of all faults that have begun or ended."""
         del faults, begun, ended
 
@@ -77,13 +77,13 @@ class Crash(Effect):
     def read(cls, fields: Fields) -> Self:
         return cls(fields.seconds("loading", 0.0))
 
-    def apply(self, faults: Faults, elapsed: float, seconds: float) -> None:
+    def apply(self, faults: ServerFaults, elapsed: float, seconds: float) -> None:
         if elapsed + TOLERANCE_SECONDS < seconds - self.loading_seconds:
             faults.refuse = True
         else:
             faults.loading = True
 
-    def count(self, faults: Faults, *, begun: int, ended: int) -> None:
+    def count(self, faults: ServerFaults, *, begun: int, ended: int) -> None:
         faults.restarts += begun
 
     def whole_seconds(self, seconds: float) -> float:
@@ -102,7 +102,7 @@ class Refuse(Effect):
 
     kind = "refuse"
 
-    def apply(self, faults: Faults, elapsed: float, seconds: float) -> None:
+    def apply(self, faults: ServerFaults, elapsed: float, seconds: float) -> None:
         faults.refuse = True
 
 
@@ -118,7 +118,7 @@ class Hang(Effect):
     def read(cls, fields: Fields) -> Self:
         return cls(fields.choice("scope", ("all", "generation"), "all") == "generation")
 
-    def apply(self, faults: Faults, elapsed: float, seconds: float) -> None:
+    def apply(self, faults: ServerFaults, elapsed: float, seconds: float) -> None:
         if self.of_generation:
             faults.hang_generation = True
         else:
@@ -138,7 +138,7 @@ class Error(Effect):
     def read(cls, fields: Fields) -> Self:
         return cls(fields.status("status", 500), fields.share("share", 1.0))
 
-    def apply(self, faults: Faults, elapsed: float, seconds: float) -> None:
+    def apply(self, faults: ServerFaults, elapsed: float, seconds: float) -> None:
         faults.error_status, faults.error_share = self.status, self.share
 
 
@@ -154,7 +154,7 @@ class Straggler(Effect):
     def read(cls, fields: Fields) -> Self:
         return cls(fields.number("speed", 0.3))
 
-    def apply(self, faults: Faults, elapsed: float, seconds: float) -> None:
+    def apply(self, faults: ServerFaults, elapsed: float, seconds: float) -> None:
         faults.speed *= self.speed
 
 
@@ -164,10 +164,10 @@ class ColdStart(Effect):
     kind = "cold-start"
     default_seconds = 30.0
 
-    def apply(self, faults: Faults, elapsed: float, seconds: float) -> None:
+    def apply(self, faults: ServerFaults, elapsed: float, seconds: float) -> None:
         faults.loading = True
 
-    def count(self, faults: Faults, *, begun: int, ended: int) -> None:
+    def count(self, faults: ServerFaults, *, begun: int, ended: int) -> None:
         faults.restarts += begun
 
 
@@ -184,7 +184,7 @@ class Flapping(Effect):
     def read(cls, fields: Fields) -> Self:
         return cls(fields.positive_seconds("period", 10.0), fields.share("share", 0.5))
 
-    def apply(self, faults: Faults, elapsed: float, seconds: float) -> None:
+    def apply(self, faults: ServerFaults, elapsed: float, seconds: float) -> None:
         if (elapsed + TOLERANCE_SECONDS) % self.period < self.period * self.share:
             faults.health_status = _UNAVAILABLE
 
@@ -213,10 +213,10 @@ class AddressReuse(Effect):
     def read(cls, fields: Fields) -> Self:
         return cls(fields.optional_text("model"))
 
-    def apply(self, faults: Faults, elapsed: float, seconds: float) -> None:
+    def apply(self, faults: ServerFaults, elapsed: float, seconds: float) -> None:
         faults.taken_over, faults.model = True, self.model
 
-    def count(self, faults: Faults, *, begun: int, ended: int) -> None:
+    def count(self, faults: ServerFaults, *, begun: int, ended: int) -> None:
         faults.restarts += begun + ended
 
 
@@ -232,7 +232,7 @@ class MetricsSlow(Effect):
     def read(cls, fields: Fields) -> Self:
         return cls(fields.positive_seconds("delay", 2.0))
 
-    def apply(self, faults: Faults, elapsed: float, seconds: float) -> None:
+    def apply(self, faults: ServerFaults, elapsed: float, seconds: float) -> None:
         faults.metrics_delay_seconds += self.delay_seconds
 
 
@@ -241,7 +241,7 @@ class MetricsStale(Effect):
 
     kind = "metrics-stale"
 
-    def apply(self, faults: Faults, elapsed: float, seconds: float) -> None:
+    def apply(self, faults: ServerFaults, elapsed: float, seconds: float) -> None:
         faults.stale_metrics = True
 
 
@@ -250,7 +250,7 @@ class MetricsGarbled(Effect):
 
     kind = "metrics-garbled"
 
-    def apply(self, faults: Faults, elapsed: float, seconds: float) -> None:
+    def apply(self, faults: ServerFaults, elapsed: float, seconds: float) -> None:
         faults.garbled_metrics = True
 
 
@@ -266,7 +266,7 @@ class MetricsMissing(Effect):
     def read(cls, fields: Fields) -> Self:
         return cls(fields.status("status", 404))
 
-    def apply(self, faults: Faults, elapsed: float, seconds: float) -> None:
+    def apply(self, faults: ServerFaults, elapsed: float, seconds: float) -> None:
         faults.metrics_status = self.status
 
 
@@ -282,7 +282,7 @@ class MetricsPartial(Effect):
     def read(cls, fields: Fields) -> Self:
         return cls(fields.words("without", ("num_requests_waiting", "num_queue_reqs")))
 
-    def apply(self, faults: Faults, elapsed: float, seconds: float) -> None:
+    def apply(self, faults: ServerFaults, elapsed: float, seconds: float) -> None:
         faults.left_out_metrics += self.without
 
 
@@ -298,7 +298,7 @@ class KvEventsGap(Effect):
     def read(cls, fields: Fields) -> Self:
         return cls(fields.share("share", 1.0))
 
-    def apply(self, faults: Faults, elapsed: float, seconds: float) -> None:
+    def apply(self, faults: ServerFaults, elapsed: float, seconds: float) -> None:
         faults.kv_events_lost_share = self.share
 
 
@@ -314,7 +314,7 @@ class KvEventsReorder(Effect):
     def read(cls, fields: Fields) -> Self:
         return cls(fields.share("share", 0.5))
 
-    def apply(self, faults: Faults, elapsed: float, seconds: float) -> None:
+    def apply(self, faults: ServerFaults, elapsed: float, seconds: float) -> None:
         faults.kv_events_swapped_share = self.share
 
 
@@ -324,10 +324,10 @@ class KvEventsRestart(Effect):
     kind = "kv-events-restart"
     default_seconds = 0.0
 
-    def apply(self, faults: Faults, elapsed: float, seconds: float) -> None:
+    def apply(self, faults: ServerFaults, elapsed: float, seconds: float) -> None:
         pass  # It has no duration.
 
-    def count(self, faults: Faults, *, begun: int, ended: int) -> None:
+    def count(self, faults: ServerFaults, *, begun: int, ended: int) -> None:
         faults.kv_events_restarts += begun
 
 

@@ -14,16 +14,16 @@ from itertools import count, groupby
 from math import floor, inf
 from random import Random
 
-from epp.lab.fleet.errors import ConfigError
+from epp.lab.fleet.errors import FleetConfigError
 from epp.lab.fleet.faults.fields import Fields
 from epp.lab.fleet.faults.kinds import EFFECTS, TOLERANCE_SECONDS, Effect
-from epp.lab.fleet.faults.state import Faults
+from epp.lab.fleet.faults.state import ServerFaults
 
 _ALL, _RANDOM = "all", "random"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class PlannedFault:
     """One entry of a plan; times are seconds after the beginning."""
 
     path: str
@@ -40,7 +40,7 @@ class Fault:
     """Each repetition affects one worker, chosen at random."""
 
     @classmethod
-    def read(cls, document: object, path: str) -> Fault:
+    def read(cls, document: object, path: str) -> PlannedFault:
         """Read an entry.
 
         Raises:
@@ -74,7 +74,7 @@ class Fault:
             is_random=is_random,
         )
 
-    def scaled(self, factor: float) -> Fault:
+    def scaled(self, factor: float) -> PlannedFault:
         """Return the same fault with all its times multiplied by `factor`."""
         return replace(
             self,
@@ -102,7 +102,7 @@ class Fault:
 class FaultPlan:
     """The section `faults` of a scenario."""
 
-    def __init__(self, faults: Sequence[Fault] = ()) -> None:
+    def __init__(self, faults: Sequence[PlannedFault] = ()) -> None:
         self.faults = tuple(faults)
         """The entries, in order; a later one wins where two contradict each other."""
 
@@ -120,8 +120,10 @@ class FaultPlan:
         if document is None:
             return cls()
         if not isinstance(document, list | tuple):
-            raise ConfigError(f"{path}: must be a list of faults, got {document!r}")
-        return cls([Fault.read(each, f"{path}[{index}]") for index, each in enumerate(document)])
+            raise FleetConfigError(f"{path}: must be a list of faults, got {document!r}")
+        return cls(
+            [PlannedFault.read(each, f"{path}[{index}]") for index, each in enumerate(document)]
+        )
 
     def scaled(self, factor: float) -> FaultPlan:
         """Return the plan with all times multiplied by `factor`."""
@@ -136,7 +138,7 @@ class FaultPlan:
         for fault in self.faults:
             for index in fault.workers or ():
                 if index >= workers:
-                    raise ConfigError(
+                    raise FleetConfigError(
                         f"{fault.path}.worker: there is no worker {index}: the fleet has {workers},"
                         " counted from 0"
                     )
@@ -146,7 +148,7 @@ class FaultPlan:
 class FaultSchedule:
     """The faults of each worker of a fleet at each time."""
 
-    def __init__(self, faults: Sequence[Fault], *, workers: int, seed: int) -> None:
+    def __init__(self, faults: Sequence[PlannedFault], *, workers: int, seed: int) -> None:
         self.workers = workers
         """Number of workers."""
         self._faults = tuple(faults)
@@ -154,9 +156,9 @@ class FaultSchedule:
         self._victims: list[dict[int, list[int]]] = [{} for _ in faults]
         self._drawn = [0] * len(self._faults)
 
-    def state_at(self, worker: int, time: float) -> Faults:
+    def state_at(self, worker: int, time: float) -> ServerFaults:
         """Return the faults of a worker at a time in seconds after the beginning."""
-        state = Faults()
+        state = ServerFaults()
         for index, fault in enumerate(self._faults):
             elapsed = time + TOLERANCE_SECONDS - fault.at
             if elapsed < 0:
@@ -182,7 +184,7 @@ class FaultSchedule:
             for edge in fault.edges(begin):
                 yield edge, workers
 
-    def _add(self, state: Faults, index: int, worker: int, time: float, last: int) -> None:
+    def _add(self, state: ServerFaults, index: int, worker: int, time: float, last: int) -> None:
         """Add a fault to `state`; its repetition `last` is the latest that has begun."""
         fault = self._faults[index]
         numbers = self._repetitions(index, worker, last)

@@ -9,7 +9,7 @@ _DIGEST_BYTES = 8
 
 
 @dataclass(slots=True)
-class Faults:
+class ServerFaults:
     """The faults of a server: `FaultSchedule.state_at` computes them, a test sets single fields.
 
     A change of `refuse`, `restarts`, `speed`, `model` or `kv_events_restarts`, and a hang amid a

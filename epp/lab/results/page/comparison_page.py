@@ -13,13 +13,13 @@ from epp.lab.results.page.numbers import figure
 from epp.lab.results.page.run_page import definitions
 from epp.lab.results.page.tables import section, table
 from epp.lab.results.page.time_series import TimeSeries
-from epp.lab.results.ratios import Verdict
+from epp.lab.results.ratios import RatioVerdict
 from epp.lab.results.record import Record
 
 _STYLES = 8
 _WIDEST = 1000
 """A ratio farther than this factor from 1 is drawn at the edge."""
-_TOLD_BY_COLOUR = frozenset({Verdict.BETTER, Verdict.WORSE})
+_COLOURED = frozenset({RatioVerdict.BETTER, RatioVerdict.WORSE})
 _TERMS = {
     "ratio": "the value divided by that of the baseline with the same seed; the geometric mean",
     "interval": "Student's t on the logarithms of the ratios, paired by seed; it covers the true "
@@ -168,7 +168,7 @@ def _verdict(cell: Cell) -> Markup:
 
 
 def _kind(cell: Cell) -> str | None:
-    return cell.verdict.value if cell.verdict in _TOLD_BY_COLOUR else None
+    return cell.verdict.value if cell.verdict in _COLOURED else None
 
 
 def _ratio_text(cell: Cell) -> str:

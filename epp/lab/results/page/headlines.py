@@ -2,7 +2,7 @@
 
 from epp.lab.results.comparison import Cell, Comparison, Metric
 from epp.lab.results.page.numbers import figure, milliseconds, percent
-from epp.lab.results.ratios import Verdict
+from epp.lab.results.ratios import RatioVerdict
 from epp.lab.results.slo import Slo
 from epp.lab.results.summary import Summary
 
@@ -72,7 +72,7 @@ def comparison_headline(comparison: Comparison) -> str:
     better = [
         (cell.ratio.mean, policy, cell.ratio)
         for policy, cell in judged.items()
-        if cell.ratio is not None and cell.verdict is Verdict.BETTER
+        if cell.ratio is not None and cell.verdict is RatioVerdict.BETTER
     ]
     if better:
         _, policy, ratio = (max if metric.higher_is_better else min)(better)
@@ -83,7 +83,7 @@ def comparison_headline(comparison: Comparison) -> str:
     elif not judged:
         median = _cells(comparison, metric)[base].median
         found = f"{base}: {metric.name} {figure(median)} {metric.unit}".rstrip() + "."
-    elif any(cell.verdict is Verdict.TOO_FEW_SEEDS for cell in judged.values()):
+    elif any(cell.verdict is RatioVerdict.TOO_FEW_SEEDS for cell in judged.values()):
         found = "One seed proves no difference: run at least two, better five."
     else:
         found = f"No policy is better than {base} by {metric.name}, beyond the noise."
@@ -117,7 +117,8 @@ def _headline_metric(comparison: Comparison) -> Metric | None:
     for name in _HEADLINE_METRICS:
         metric = known.get(name)
         if metric is not None and all(
-            cell.verdict is not Verdict.NO_VALUE for cell in _cells(comparison, metric).values()
+            cell.verdict is not RatioVerdict.NO_VALUE
+            for cell in _cells(comparison, metric).values()
         ):
             return metric
     return None

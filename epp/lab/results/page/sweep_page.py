@@ -53,10 +53,10 @@ def sweep_page(
 
 def _headline(sweep: Sweep) -> str:
     knees = {policy: sweep.knee(policy) for policy in sweep.policies}
-    told = [f"{policy} {knee}" for policy, knee in knees.items() if knee is not None]
-    if not told:
+    texts = [f"{policy} {knee}" for policy, knee in knees.items() if knee is not None]
+    if not texts:
         return "The scenario has no objectives, so there is no knee."
-    return f"Requests a second at the knee: {'; '.join(told)}."
+    return f"Requests a second at the knee: {'; '.join(texts)}."
 
 
 def _charts(sweep: Sweep, slo: Slo) -> Markup:

@@ -20,7 +20,7 @@ from epp.lab.traffic.workload import Conversation, content_of
 _ANSWERERS = frozenset({"gpt", "assistant", "chatgpt", "bard", "bing", "model"})
 
 
-class Message(msgspec.Struct, frozen=True):
+class ShareGptMessage(msgspec.Struct, frozen=True):
     """One message, by the field names of either form."""
 
     sender: str = msgspec.field(name="from", default="")
@@ -42,11 +42,11 @@ class Message(msgspec.Struct, frozen=True):
 class Dialogue(msgspec.Struct, frozen=True):
     """One conversation."""
 
-    conversations: list[Message] = []
-    messages: list[Message] = []
+    conversations: list[ShareGptMessage] = []
+    messages: list[ShareGptMessage] = []
 
 
-def read_rows(path: Path) -> Iterator[list[Message]]:
+def read_rows(path: Path) -> Iterator[list[ShareGptMessage]]:
     """Yield the messages of each dialogue.
 
     Raises:
@@ -69,7 +69,7 @@ def read_rows(path: Path) -> Iterator[list[Message]]:
 
 
 def conversations(
-    rows: Iterable[list[Message]], *, name: str, think_seconds: float
+    rows: Iterable[list[ShareGptMessage]], *, name: str, think_seconds: float
 ) -> Iterator[Conversation]:
     """Yield a conversation for each dialogue with an answer; a request for each answer."""
     for number, messages in enumerate(rows):

@@ -62,7 +62,7 @@ class _Event(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Event).decode
 
 
-class Answer:
+class Response:
     """Receives and decodes the response of an OpenAI API (a `client.Receiver`).
 
     Times are seconds after `origin`, a time of `clock`.

@@ -1,6 +1,6 @@
-"""Decodes answers with a content encoding (RFC 9110 §8.4) for their readers.
+"""Decodes responses with a content encoding (RFC 9110 §8.4) for their readers.
 
-The answer itself passes through encoded. Each piece is decoded as it arrives, up to a limit, so
+The response itself passes through encoded. Each piece is decoded as it arrives, up to a limit, so
 that a decompression bomb does not block the event loop.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 from zstandard import ZstdDecompressor
 
 from epp.parsing.encoding import GZIP_FORMAT, MAX_WINDOW_BYTES
-from epp.parsing.plugins import AnswerReader, Usage
+from epp.parsing.plugins import ResponseReader, Usage
 
 MAX_DECODED_BYTES: Final = 4 << 20
 """Limit for one piece; Envoy's pieces have 64 KiB or less, and JSON shrinks to a tenth."""
@@ -24,18 +24,18 @@ _ZSTD_STEP_BYTES = 64
 Decode = Callable[[bytes], bytes]
 
 
-class AnswerTooLongError(Exception):
-    """A piece of an answer exceeds the limit on its decoded length."""
+class ResponseTooLongError(Exception):
+    """A piece of a response exceeds the limit on its decoded length."""
 
 
 class DecodingReader:
-    """An ``AnswerReader`` that passes decoded pieces to ``reader``.
+    """A ``ResponseReader`` that passes decoded pieces to ``reader``.
 
-    Its ``feed`` raises the errors of ``decode``: the answer is not in the encoding that its headers
-    name, or too long.
+    Its ``feed`` raises the errors of ``decode``: the response is not in the encoding that its
+    headers name, or too long.
     """
 
-    def __init__(self, reader: AnswerReader, decode: Decode) -> None:
+    def __init__(self, reader: ResponseReader, decode: Decode) -> None:
         self._reader = reader
         self._decode = decode
 
@@ -47,10 +47,10 @@ class DecodingReader:
         return self._reader.usage()
 
 
-def answer_decoder(headers: Mapping[str, str]) -> Decode | None:
-    """Return a decoder of one answer's pieces; None without an encoding that is supported here.
+def response_decoder(headers: Mapping[str, str]) -> Decode | None:
+    """Return a decoder of one response's pieces; None without an encoding that is supported here.
 
-    The decoder raises AnswerTooLongError or an error of the library.
+    The decoder raises ResponseTooLongError or an error of the library.
     """
     make = _DECODERS.get(headers.get("content-encoding", "").strip().lower())
     return None if make is None else make()
@@ -90,8 +90,8 @@ def _unzstd() -> Decode:
 
 def _check(decoded_bytes: int) -> None:
     if decoded_bytes > MAX_DECODED_BYTES:
-        raise AnswerTooLongError(
-            f"a piece of the answer is longer than {MAX_DECODED_BYTES} bytes without its encoding"
+        raise ResponseTooLongError(
+            f"a piece of the response is longer than {MAX_DECODED_BYTES} bytes without its encoding"
         )
 
 

@@ -1,9 +1,9 @@
-"""The raw answer of an endpoint picker, read with a second implementation of the messages."""
+"""The raw reply of an endpoint picker, read with a second implementation of the messages."""
 
 import pytest
 
 from conformance.gateways import DESTINATION, Pool
-from conformance.messages import BodyMode, answers, asked, routed
+from conformance.messages import BodyMode, asked, replies, routed
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -23,13 +23,13 @@ async def test_case_14_header_and_metadata_say_the_same_and_the_route_is_looked_
 ) -> None:
     pool = pools["primary"]
     for address in pool.addresses:
-        received = await answers(pool.picker.ports.grpc, asked(mode, address, has_body=has_body))
-        ((answer, response),) = ((each, found) for each in received if (found := routed(each)))
+        received = await replies(pool.picker.ports.grpc, asked(mode, address, has_body=has_body))
+        ((reply, response),) = ((each, found) for each in received if (found := routed(each)))
         assert response.clear_route_cache
         assert response.header_mutation is not None
         (header,) = response.header_mutation.set_headers
         assert header.header is not None
-        told = (header.header.key, header.header.raw_value.decode())
-        assert told == (DESTINATION, address)
-        assert answer.dynamic_metadata is not None
-        assert answer.dynamic_metadata.to_dict() == {"envoy.lb": {DESTINATION: address}}
+        destination = (header.header.key, header.header.raw_value.decode())
+        assert destination == (DESTINATION, address)
+        assert reply.dynamic_metadata is not None
+        assert reply.dynamic_metadata.to_dict() == {"envoy.lb": {DESTINATION: address}}

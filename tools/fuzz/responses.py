@@ -1,4 +1,4 @@
-"""Answers of model servers: results must not depend on how an answer is split into chunks.
+"""Responses of model servers: results must not depend on how a response is split into chunks.
 
 Readers and :class:`ModelNames` parse pieces as they pass and keep little; this module reads the
 whole document with Python's own ``json``, and must find the same.
@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from epp.ext_proc.model_names import ModelNames
-from epp.parsing.plugins import AnswerReader, Usage
+from epp.parsing.plugins import ResponseReader, Usage
 from epp.pb.vertexai.prediction_pb2 import HttpBody
 from epp.pb.vllm.grpc.engine.vllm_engine_pb2 import EmbedResponse, GenerateResponse
 from epp.testing import make_request
-from epp_plugins.parsers.grpc_frames import Frames
-from epp_plugins.parsers.usage import OpenAiAnswer
+from epp_plugins.parsers.grpc_frames import GrpcFrames
+from epp_plugins.parsers.usage import OpenAiResponse
 from tools.fuzz.json_text import JsonText
 from tools.fuzz.request_bodies import PARSERS, framed
 from tools.fuzz.tape import Tape
@@ -33,7 +33,7 @@ PATHS = (
 )
 _MAX_COUNT = 1 << 63
 _ON_THE_WAY = ("response", "message", "choices")
-_hard_to_tell = re.compile(rb"\\|[0-9.][eE]|[0-9]{19}|[^\x20-\x7e\s]").search
+_is_ambiguous = re.compile(rb"\\|[0-9.][eE]|[0-9]{19}|[^\x20-\x7e\s]").search
 
 Pairs = list[tuple[str, Any]]
 """Keys and values of an object, in order."""
@@ -62,12 +62,12 @@ def _no_constant(name: str) -> None:
 
 
 def check_reader(reader_of: str, kind: str, pieces: Sequence[bytes]) -> Usage | None:
-    """Check that an answer gives the same usage whole and in ``pieces``; return it."""
+    """Check that a response gives the same usage whole and in ``pieces``; return it."""
     parser = next(p for p in PARSERS if any(map(reader_of.endswith, p.claims)))
     request = make_request(path=reader_of)
     found = []
     for cut in ([b"".join(pieces)], pieces):
-        reader = parser.answer_reader(request, {"content-type": kind} if kind else {})
+        reader = parser.response_reader(request, {"content-type": kind} if kind else {})
         if reader is None:
             return None
         found.append(_read(reader, cut))
@@ -79,7 +79,7 @@ def check_reader(reader_of: str, kind: str, pieces: Sequence[bytes]) -> Usage | 
     return whole
 
 
-def _read(reader: AnswerReader, pieces: Sequence[bytes]) -> Usage | None:
+def _read(reader: ResponseReader, pieces: Sequence[bytes]) -> Usage | None:
     for piece in pieces:
         reader.feed(piece)
     return reader.usage()
@@ -87,10 +87,10 @@ def _read(reader: AnswerReader, pieces: Sequence[bytes]) -> Usage | None:
 
 def check_usage(document: bytes) -> None:
     """Compare the usage that the reader finds in an OpenAI document with that of a full parse."""
-    if _hard_to_tell(document) or (parsed := _pairs(document)) is None:
+    if _is_ambiguous(document) or (parsed := _pairs(document)) is None:
         return
     *_, last = (None, *_usages(parsed))
-    assert _read(OpenAiAnswer(), [document]) == (None if last is None else _counted(last))
+    assert _read(OpenAiResponse(), [document]) == (None if last is None else _counted(last))
 
 
 def _usages(value: Any) -> Iterator[_Object]:
@@ -137,7 +137,7 @@ def _first(counts: dict[str, Any], *names: str) -> int | None:
 
 
 def check_names(pieces: Sequence[bytes], *, is_event_stream: bool) -> bytes:
-    """Check that restoring the model's name gives the same answer whole and in ``pieces``."""
+    """Check that restoring the model's name gives the same response whole and in ``pieces``."""
     document = b"".join(pieces)
     whole = ModelNames(SERVED, ASKED, is_event_stream=is_event_stream).feed(document, is_last=True)
     names = ModelNames(SERVED, ASKED, is_event_stream=is_event_stream)
@@ -188,15 +188,15 @@ def check_frames(pieces: Sequence[bytes]) -> None:
         if end <= len(body) and end > at + 5 and not body[at]:
             expected.append(body[at + 5 : end])
         at = end
-    frames = Frames()
+    frames = GrpcFrames()
     assert [found for piece in pieces for found in frames.messages(piece)] == expected
 
 
 # --- from an input ----------------------------------------------------------------------------
 
 
-def raw_answer(tape: Tape) -> None:
-    """Check an answer whose path, type and cuts are numbers on the tape; the rest is the body."""
+def raw_response(tape: Tape) -> None:
+    """Check a response whose path, type and cuts are numbers on the tape; the rest is the body."""
     path, kind = tape.choice(PATHS), tape.choice(KINDS)
     cuts = Tape(tape.take(8))
     body = tape.rest()
@@ -207,8 +207,8 @@ def raw_answer(tape: Tape) -> None:
     check_frames(pieces)
 
 
-def built_answer(tape: Tape) -> None:
-    """Check an answer of documents as model servers write them, with random parts."""
+def built_response(tape: Tape) -> None:
+    """Check a response of documents as model servers write them, with random parts."""
     path, kind = tape.choice(PATHS), tape.choice(KINDS)
     text = JsonText(tape, breaks=0 if tape.flip() else 30)
     documents = [_document(tape, text) for _ in range(1 + tape.number(4))]
@@ -235,10 +235,10 @@ def _message(tape: Tape, path: str, document: bytes) -> bytes:
     elif "Embed" in path:
         message = EmbedResponse(prompt_tokens=count).SerializeToString()
     else:
-        answer = GenerateResponse()
-        counts = answer.complete if tape.flip() else answer.chunk
+        response = GenerateResponse()
+        counts = response.complete if tape.flip() else response.chunk
         counts.prompt_tokens = count
-        message = answer.SerializeToString()
+        message = response.SerializeToString()
     return message[: tape.number(len(message) + 1)] if tape.flip(8) else message
 
 

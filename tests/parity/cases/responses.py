@@ -1,6 +1,6 @@
-"""Model servers' answers: the response phase of the reference's hermetic and server tests.
+"""Model servers' responses: the response phase of the reference's hermetic and server tests.
 
-The reference's tests send an answer without a request before it, which no Envoy does; here a
+The reference's tests send a response without a request before it, which no Envoy does; here a
 request goes first, and what is said of it is not looked at.
 """
 
@@ -11,12 +11,12 @@ from parity.fixture import (
     OBJECTS,
     REQUEST_ID,
     Facts,
-    answer,
     answered,
     completion,
     merged,
     pod,
     raw,
+    response,
 )
 from parity.worlds import World
 
@@ -43,7 +43,7 @@ TOKENS: Facts = (
 )
 
 
-def _answer(
+def _response(
     name: str,
     headers: dict[str, str],
     *chunks: bytes,
@@ -58,7 +58,7 @@ def _answer(
         name=name,
         also=also,
         world=WORLD,
-        steps=request + answer(headers, *chunks),
+        steps=request + response(headers, *chunks),
         series=INPUT_TOKENS if counts_tokens else (),
         reference=reference,
         ours=ours,
@@ -76,38 +76,38 @@ def _with_trailers(
     return Case(
         name=name,
         world=WORLD,
-        steps=request + answer(headers, *chunks, trailers={"x-end": "1"}),
+        steps=request + response(headers, *chunks, trailers={"x-end": "1"}),
         reference=reference,
         ours=ours,
     )
 
 
 def answered_with_trailers(headers: dict[str, str], *chunks: bytes, is_streamed: bool) -> Facts:
-    """Return what comes of an answer that ends with trailers: no piece of its body is the last."""
+    """Return what comes of a response that ends with trailers: no piece of its body is the last."""
     reference, ours = answered(headers, *chunks, is_streamed=is_streamed)
     pieces = tuple((each, False) for each in chunks)
     reference["response_trailers"] = True
     reference["response_pieces"] = pieces if is_streamed else ((b"".join(chunks), False),)
-    if (told := ours.get("response_pieces")) is not None:
-        ours["response_pieces"] = type(told)(pieces, told.row)
+    if (held := ours.get("response_pieces")) is not None:
+        ours["response_pieces"] = type(held)(pieces, held.row)
     return reference, ours
 
 
-ANSWERS = (
-    _answer(
+RESPONSES = (
+    _response(
         "http: response, multi-chunk JSON",
         JSON,
         *HALVES,
         also=("message: JSON in chunks",),
     ),
-    _answer(
+    _response(
         "http: response, invalid JSON",
         JSON,
         b"no healthy upstream",
         also=("message: non-JSON response",),
     ),
-    _answer("http: response, empty chunk at the end", JSON, WHOLE, b""),
-    _answer(
+    _response("http: response, empty chunk at the end", JSON, WHOLE, b""),
+    _response(
         "http: response streaming",
         SSE,
         *EVENTS,
@@ -115,15 +115,15 @@ ANSWERS = (
         counts_tokens=True,
         also=("message: SSE usage",),
     ),
-    _answer(
+    _response(
         "server: streaming by the request, no trailers",
         SSE,
         *EVENTS,
         request=STREAM,
         is_streamed=True,
     ),
-    _answer("server: streaming by the response, no trailers", SSE, *EVENTS, is_streamed=True),
-    _answer("server: not streaming, no trailers", JSON, *HALVES),
+    _response("server: streaming by the response, no trailers", SSE, *EVENTS, is_streamed=True),
+    _response("server: not streaming, no trailers", JSON, *HALVES),
     _with_trailers(
         "server: streaming by the request, trailers",
         SSE,

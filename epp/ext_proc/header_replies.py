@@ -1,4 +1,4 @@
-"""Answers that change headers: the one that routes a request, the one to response headers."""
+"""Replies that change headers: the one that routes a request, the one to response headers."""
 
 from collections.abc import Mapping
 from math import ceil
@@ -7,16 +7,16 @@ from epp.ext_proc import control_headers, processing_response
 from epp.ext_proc.gateway_metadata import DEFAULT, GatewayAbilities
 from epp.ext_proc.plugin_headers import sendable
 from epp.ext_proc.response_body import ResponseBody
-from epp.ext_proc.response_head import ResponseHead
+from epp.ext_proc.response_head import LazyResponseHead
 from epp.ext_proc.settings import ExtProcSettings
-from epp.request_control import AnsweredBy, RoutedRequest, fallbacks
+from epp.request_control import ResponseSource, RoutedRequest, fallbacks
 from epp.tracing import TRACEPARENT, UNCHANGED, Propagated
 
 _HEDGE = "x-envoy-hedge-on-per-try-timeout"
 _HEDGE_MILLISECONDS = "x-envoy-upstream-rq-per-try-timeout-ms"
 
 
-def routing_answer(
+def routing_reply(
     routed: RoutedRequest,
     headers: Mapping[str, str],
     settings: ExtProcSettings,
@@ -35,7 +35,7 @@ def routing_answer(
         settings: Which headers to remove and to add.
         request_id: Id of the request.
         is_new_id: Whether the request came without an id, so that its id must be set.
-        on_body: Whether to answer the body message (a buffered body), not the headers message.
+        on_body: Whether to reply to the body message (a buffered body), not the headers message.
         gateway: What the gateway can do; endpoints after the picked one are for retries.
         propagated: Trace headers to set and to remove.
     """
@@ -82,10 +82,10 @@ def routing_answer(
     )
 
 
-def response_headers_answer(
+def response_headers_reply(
     routed: RoutedRequest,
     body: ResponseBody | None,
-    head: ResponseHead,
+    head: LazyResponseHead,
     served: str,
     request_id: str,
 ) -> bytes:
@@ -99,8 +99,8 @@ def response_headers_answer(
         request_id: Id of the request, for the log.
     """
     status = head.status
-    if routed.answered_by is AnsweredBy.UNKNOWN and head.is_overloaded:
-        routed.answered_by = AnsweredBy.GATEWAY
+    if routed.response_source is ResponseSource.UNKNOWN and head.is_overloaded:
+        routed.response_source = ResponseSource.GATEWAY
     reads_body = body is not None and body.is_needed
     if not (reads_body or routed.wants_response_headers):
         routed.response_started(status)

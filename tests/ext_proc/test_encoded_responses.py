@@ -9,14 +9,14 @@ import pytest
 import zstandard
 from structlog.testing import capture_logs
 
-from epp.parsing import answer_decoder
+from epp.parsing import response_decoder
 from tools.harness.ext_proc import FULL_DUPLEX, Envoy, echoed, on_one_wire
 from tools.harness.request_control import Epp, make_pool
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
-ANSWER = b'{"choices":[{"text":"%s"}],"usage":{"prompt_tokens":3,"completion_tokens":4}}'
-PLAIN = ANSWER % (b"hello " * 200)
+RESPONSE = b'{"choices":[{"text":"%s"}],"usage":{"prompt_tokens":3,"completion_tokens":4}}'
+PLAIN = RESPONSE % (b"hello " * 200)
 TYPE = {"content-type": "application/json"}
 ENCODINGS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
@@ -31,8 +31,8 @@ def passed(encoding: str, body: bytes, chunk_bytes: int) -> Epp:
     epp = Epp(make_pool())
     envoy = Envoy(epp, FULL_DUPLEX)
     envoy.post()
-    (answer,) = envoy.response_headers(headers={**TYPE, "content-encoding": encoding})
-    assert not answer.response_headers.HasField("response")
+    (reply,) = envoy.response_headers(headers={**TYPE, "content-encoding": encoding})
+    assert not reply.response_headers.HasField("response")
     out = b""
     for at in range(0, len(body), chunk_bytes):
         out += echoed(envoy.response_body(body[at : at + chunk_bytes]), "response_body")[0]
@@ -84,7 +84,7 @@ def test_an_unknown_encoding_is_not_read(encoding: str) -> None:
 
 
 def test_bytes_after_the_end_of_gzip_are_not_kept() -> None:
-    decode = answer_decoder({"content-encoding": "gzip"})
+    decode = response_decoder({"content-encoding": "gzip"})
     assert decode is not None
     assert decode(gzip.compress(PLAIN)) == PLAIN
     tracemalloc.start()

@@ -15,9 +15,9 @@ from tools.harness.ext_proc import (
     DROP_REASON,
     POST,
     Envoy,
-    error_answer,
     error_classes,
     error_headers,
+    error_response,
 )
 from tools.harness.request_control import BODY, Epp, make_pool
 
@@ -49,7 +49,7 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.ShuttingDownError, 503, "ServiceUnavailable", "rejected-shutting-down"),
     (errors.UnsupportedModeError, 500, "Internal", ""),
     (errors.BodyTimeoutError, 408, "RequestTimeout", ""),
-    (errors.AnswerTimeoutError, 504, "GatewayTimeout", ""),
+    (errors.ResponseTimeoutError, 504, "GatewayTimeout", ""),
     (errors.LimitError, 413, "PayloadTooLarge", ""),
     (errors.BodyTooLargeError, 413, "PayloadTooLarge", ""),
     (errors.PartialBodyError, 413, "PayloadTooLarge", ""),
@@ -81,14 +81,14 @@ def test_an_error_is_answered(
     row: tuple[type[RequestError], int, str, str], form: ErrorBody
 ) -> None:
     kind, status, code, reason = row
-    answer = error_answer(kind("it was not to be"), ExtProcSettings(error_body=form))
-    headers = error_headers(answer)
-    assert answer.status.code == status
+    reply = error_response(kind("it was not to be"), ExtProcSettings(error_body=form))
+    headers = error_headers(reply)
+    assert reply.status.code == status
     assert headers.pop(DROP_REASON, "") == reason
     assert headers.pop("retry-after", "") == ("1" if status in {429, 503} else "")
     if form == "json":
         assert headers == {"content-type": "application/json", "x-request-id": "r-1"}
-        error = json.loads(answer.body)["error"]
+        error = json.loads(reply.body)["error"]
         assert error == {
             "message": "it was not to be",
             "type": code,
@@ -99,7 +99,7 @@ def test_an_error_is_answered(
     else:
         assert headers == {"content-type": "text/plain"}
         request = " (request r-1)" if status == 500 else ""
-        assert answer.body.decode() == f"inference error: {code} - it was not to be{request}"
+        assert reply.body.decode() == f"inference error: {code} - it was not to be{request}"
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,11 @@ def test_an_error_is_answered(
 def test_the_anthropic_api_has_its_own_form(
     path: str, error: type[RequestError], kind: str, cause: str
 ) -> None:
-    answer = error_answer(error("it was not to be"), path=path)
-    headers = error_headers(answer)
+    reply = error_response(error("it was not to be"), path=path)
+    headers = error_headers(reply)
     assert headers["request-id"] == "r-1"
     assert "x-request-id" not in headers
-    assert json.loads(answer.body) == {
+    assert json.loads(reply.body) == {
         "type": "error",
         "error": {
             "type": kind,
@@ -138,28 +138,28 @@ def test_the_anthropic_api_has_its_own_form(
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages/batches", "/", ""])
 def test_all_other_paths_have_the_openai_form(path: str) -> None:
-    body = json.loads(error_answer(errors.NoCandidatesError("none"), path=path).body)
+    body = json.loads(error_response(errors.NoCandidatesError("none"), path=path).body)
     assert body["error"]["type"] == "ServiceUnavailable"
     assert "type" not in body
 
 
 def test_an_error_before_the_request_has_an_id_contains_none() -> None:
-    answer = error_answer(errors.ShuttingDownError("gone"), request_id="")
-    assert "x-request-id" not in error_headers(answer)
+    reply = error_response(errors.ShuttingDownError("gone"), request_id="")
+    assert "x-request-id" not in error_headers(reply)
 
 
 def test_error_body_text_applies_to_every_path() -> None:
     settings = ExtProcSettings(error_body="text")
-    answer = error_answer(errors.NoCandidatesError("none"), settings, path="/v1/messages")
-    assert answer.body == b"inference error: ServiceUnavailable - none"
+    reply = error_response(errors.NoCandidatesError("none"), settings, path="/v1/messages")
+    assert reply.body == b"inference error: ServiceUnavailable - none"
 
 
 @pytest.mark.usefixtures("wire")
 def test_the_path_selects_the_error_form() -> None:
     envoy = Envoy(Epp([]))
     envoy.request_headers({**POST, ":path": "/v1/messages"})
-    (answer,) = envoy.request_body(BODY)
-    body = json.loads(answer.immediate_response.body)
+    (reply,) = envoy.request_body(BODY)
+    body = json.loads(reply.immediate_response.body)
     assert body["error"]["type"] == "overloaded_error"
     assert body["request_id"] == "r-1"
 
@@ -167,8 +167,8 @@ def test_the_path_selects_the_error_form() -> None:
 @pytest.mark.parametrize(("seconds", "header"), [(0, None), (30, "30")])
 def test_retry_after_is_the_configured_value(seconds: int, header: str | None) -> None:
     settings = ExtProcSettings(retry_after_seconds=seconds)
-    answer = error_answer(errors.NoCandidatesError("none"), settings)
-    assert error_headers(answer).get("retry-after") == header
+    reply = error_response(errors.NoCandidatesError("none"), settings)
+    assert error_headers(reply).get("retry-after") == header
 
 
 @pytest.mark.usefixtures("wire")
@@ -186,6 +186,6 @@ def test_errors_are_text_if_configured(body: bytes, text: str) -> None:
     epp.endpoints = None  # type: ignore[assignment] # a pool with a bug
     envoy = Envoy(epp, settings=ExtProcSettings(error_body="text"))
     envoy.request_headers()
-    (answer,) = envoy.request_body(body)
-    assert text in answer.immediate_response.body.decode()
-    assert answer.immediate_response.body.startswith(b"inference error: ")
+    (reply,) = envoy.request_body(body)
+    assert text in reply.immediate_response.body.decode()
+    assert reply.immediate_response.body.startswith(b"inference error: ")

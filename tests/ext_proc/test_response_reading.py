@@ -8,7 +8,7 @@ from google.protobuf import json_format
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcService, ExtProcSettings, OneHandler
-from epp.parsing.plugins import AnswerReader, Usage
+from epp.parsing.plugins import ResponseReader, Usage
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import ResponseBodyStart, RoutedRequest
 from epp.scheduling import CycleState, Endpoint, LLMRequest
@@ -46,12 +46,12 @@ class Reader:
 
     def __init__(self, usage: Usage | None = None, fails_in: str = "") -> None:
         self.fed: list[bytes] = []
-        self.told: Usage | None = usage
+        self.reported: Usage | None = usage
         self.asked = 0
         self.fails_in = fails_in
         self.headers: Mapping[str, str] = {}
 
-    def find(self, headers: Mapping[str, str]) -> AnswerReader:
+    def find(self, headers: Mapping[str, str]) -> ResponseReader:
         self.headers = headers
         return self
 
@@ -64,7 +64,7 @@ class Reader:
         self.asked += 1
         if self.fails_in == "usage":
             raise RuntimeError("a bug in usage")
-        return self.told
+        return self.reported
 
 
 def reading(
@@ -85,7 +85,7 @@ def reading(
     return Envoy(epp, modes, service)
 
 
-def answer(envoy: Envoy, *chunks: bytes, wait: float = 0.0) -> None:
+def respond(envoy: Envoy, *chunks: bytes, wait: float = 0.0) -> None:
     """Send a complete response, with ``wait`` seconds before each chunk."""
     envoy.response_headers(headers={"content-type": "text/event-stream"})
     for chunk in chunks:
@@ -100,7 +100,7 @@ def test_a_reader_gets_every_chunk_and_returns_usage_once(modes: Modes) -> None:
     envoy = reading(reader, modes)
     envoy.post()
     with capture_logs() as lines:
-        answer(envoy, b"one", b"two")
+        respond(envoy, b"one", b"two")
     assert reader.fed == [b"one", b"two"]  # the end of the stream is no piece of the body
     assert reader.asked == 1
     assert reader.headers == {":status": "200", "content-type": "text/event-stream"}
@@ -115,7 +115,7 @@ def test_a_reader_gets_every_chunk_and_returns_usage_once(modes: Modes) -> None:
 def test_a_prompt_without_a_hit_has_no_cached_tokens() -> None:
     envoy = reading(Reader(Usage(prompt_tokens=7, completion_tokens=10)), FULL_DUPLEX)
     envoy.post()
-    answer(envoy, b"one")
+    respond(envoy, b"one")
     assert envoy.epp.value("request_input_tokens_count", **LABELS) == 1
     assert envoy.epp.value("request_cached_tokens_count", **LABELS) == 0
 
@@ -125,7 +125,7 @@ def test_processing_times_of_requests_and_responses_are_observed() -> None:
     envoy.post()
     for phase, count in (("request", 1), ("response", 0)):
         assert envoy.epp.value(f"{phase}_processing_duration_seconds_count") == count
-    answer(envoy, b"one", b"two", wait=1.0)
+    respond(envoy, b"one", b"two", wait=1.0)
     assert envoy.epp.value("response_processing_duration_seconds_count") == 1
     # Not the seconds between two messages: the server's.
     assert envoy.epp.value("response_processing_duration_seconds_sum") == 0
@@ -141,7 +141,7 @@ def test_a_request_without_a_response_has_no_response_time() -> None:
 def test_times_per_token_are_those_of_the_reference() -> None:
     envoy = reading(Reader(Usage(prompt_tokens=1, completion_tokens=5)), FULL_DUPLEX)
     envoy.post(STREAM)
-    answer(envoy, b"one", b"two", b"three", wait=0.5)
+    respond(envoy, b"one", b"two", b"three", wait=0.5)
     epp = envoy.epp
     assert epp.value("request_ttft_seconds_sum", streaming="true", **LABELS) == 0.5
     assert epp.value("request_ntpot_seconds_sum", **LABELS) == pytest.approx(1.5 / 5)
@@ -160,7 +160,7 @@ def test_intervals_between_chunks_of_streamed_responses_are_observed(modes: Mode
     envoy = reading(None, modes)
     envoy.post(STREAM)
     # The first chunk has one of its own, the time to it; the empty one at the end has none.
-    answer(envoy, b"one", b"two", b"", b"three", wait=0.5)
+    respond(envoy, b"one", b"two", b"", b"three", wait=0.5)
     assert between(envoy.epp) == (2, 1.5)
 
 
@@ -193,14 +193,14 @@ def test_plugins_get_the_first_bytes_of_a_body(modes: Modes, want: list[float]) 
         envoy.response_headers()
         envoy.response_trailers()
     else:
-        answer(envoy, b"", b"one", b"two", wait=0.5)
+        respond(envoy, b"", b"one", b"two", wait=0.5)
     assert starts.at == want
 
 
 @pytest.mark.parametrize(
     ("modes", "request_body"),
     [
-        pytest.param(FULL_DUPLEX, BODY, id="an answer that is not streamed"),
+        pytest.param(FULL_DUPLEX, BODY, id="a response that is not streamed"),
         pytest.param(LEAN, STREAM, id="a body that is not seen"),
     ],
 )
@@ -210,7 +210,7 @@ def test_other_responses_have_no_intervals_between_chunks(
     envoy = reading(None, modes)
     envoy.post(request_body)
     if modes == FULL_DUPLEX:
-        answer(envoy, b"one", b"two", wait=0.5)
+        respond(envoy, b"one", b"two", wait=0.5)
     else:
         envoy.response_headers()
         envoy.response_trailers()
@@ -220,27 +220,27 @@ def test_other_responses_have_no_intervals_between_chunks(
 def test_a_response_that_is_not_streamed_has_no_time_between_tokens() -> None:
     envoy = reading(Reader(Usage(prompt_tokens=1, completion_tokens=5)), FULL_DUPLEX)
     envoy.post()
-    answer(envoy, b"one", wait=0.5)
+    respond(envoy, b"one", wait=0.5)
     epp = envoy.epp
     assert epp.value("request_ttft_seconds_count", streaming="false", **LABELS) == 1
     assert epp.value("request_ntpot_seconds_count", **LABELS) == 1
     assert epp.total("request_streaming_tpot_seconds_count") == 0
 
 
-@pytest.mark.parametrize("told", [None, Usage()])
-def test_a_response_without_tokens_has_no_times_per_token(told: Usage | None) -> None:
-    envoy = reading(Reader(told), FULL_DUPLEX)
+@pytest.mark.parametrize("usage", [None, Usage()])
+def test_a_response_without_tokens_has_no_times_per_token(usage: Usage | None) -> None:
+    envoy = reading(Reader(usage), FULL_DUPLEX)
     envoy.post(STREAM)
-    answer(envoy, b"one")
+    respond(envoy, b"one")
     assert envoy.epp.total("request_ntpot_seconds_count") == 0
     assert envoy.epp.total("request_streaming_tpot_seconds_count") == 0
-    assert envoy.epp.total("request_output_tokens_count") == (told is not None)
+    assert envoy.epp.total("request_output_tokens_count") == (usage is not None)
 
 
 def test_without_a_reader_size_and_first_byte_are_still_observed() -> None:
     envoy = reading(None, FULL_DUPLEX)
     envoy.post()
-    answer(envoy, b"one", b"two")
+    respond(envoy, b"one", b"two")
     assert envoy.epp.value("response_size_bytes_sum", **LABELS) == 6
     assert envoy.epp.total("request_ttft_seconds_count") == 1
     assert envoy.epp.total("request_output_tokens_count") == 0
@@ -321,14 +321,14 @@ def test_held_bytes_of_a_duplex_response_are_sent_at_its_end(
     assert echoed(envoy.response_body(EVENT[:18]), "response_body") == (b"", [False])
     envoy.take()
     leave(envoy)
-    bodies = [each for each in envoy.answers if each.HasField("response_body")]
+    bodies = [each for each in envoy.replies if each.HasField("response_body")]
     assert echoed(bodies, "response_body") == (EVENT[:18], [False])
-    assert envoy.answers[0] == bodies[0]
+    assert envoy.replies[0] == bodies[0]
 
 
-def mutated(answers: list[pb.ProcessingResponse]) -> tuple[bytes | None, dict[str, Any]]:
+def mutated(replies: list[pb.ProcessingResponse]) -> tuple[bytes | None, dict[str, Any]]:
     """Return the replacement of a chunk (None if it passes) and the headers that are set."""
-    (one,) = answers
+    (one,) = replies
     common = one.response_body.response
     headers, removed = changed_headers(common)
     assert removed == []
@@ -384,7 +384,7 @@ def test_the_response_to_a_request_without_a_rewrite_passes_unchanged() -> None:
 
 
 def asked(envoy: Envoy, **headers: str) -> pb.ProcessingMode | None:
-    """Return the mode override in the answer to the response's headers."""
+    """Return the mode override in the reply to the response's headers."""
     (head,) = envoy.response_headers(headers={k.replace("_", "-"): v for k, v in headers.items()})
     return head.mode_override if head.HasField("mode_override") else None
 
