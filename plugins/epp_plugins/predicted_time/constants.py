@@ -98,7 +98,7 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """First tokens to learn from before predictions are used."""
     trust_share: Decay = 0.03
     """Share of the latest sample in the errors that decide whether predictions are used."""
-    distrust_above: Positive = 1.1
+    distrust_above: Positive = 2.0
     """Predictions cease to be used when their error exceeds this multiple of a constant's error."""
     trust_below: Positive = 0.95
     """Predictions are used again when their error is below this multiple of a constant's error."""

@@ -3,6 +3,10 @@
 Predictions are useful if they are closer to the measured times than one constant for all requests,
 which depends neither on the prompt nor on the queue. So the mean error of the predictions is
 compared with that of the running geometric mean of the times to the first token.
+
+That mean follows a queue which all requests share, so in overload it is a good prediction, although
+it says nothing about which server is better. So predictions must be clearly better than the mean
+before they are used, and clearly worse before they cease to be used.
 """
 
 from math import exp

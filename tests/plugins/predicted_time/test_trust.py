@@ -48,5 +48,22 @@ def test_equal_requests_need_no_better_prediction_than_the_constant() -> None:
     assert trust.constant_seconds == pytest.approx(0.2, rel=0.01)
 
 
+def test_a_queue_that_all_requests_share_ends_no_trust() -> None:
+    trust = Trust(Constants(trust_samples=16))
+    learn(trust, 1.0, 50)
+    # In overload: the constant is wrong by a factor of 1.12 at most, the predictions by 1.2.
+    for number in range(300):
+        took = 4.0 + number % 2
+        assert not trust.learn(logarithm(took), logarithm(took / 1.2))
+    assert trust.ratio is not None
+    assert 1.5 < trust.ratio < 1.8
+    # Predictions that are wrong by a factor of 1.3 cease to be used.
+    changes = [
+        trust.learn(logarithm(4.0 + n % 2), logarithm((4.0 + n % 2) / 1.3)) for n in range(300)
+    ]
+    assert changes.count(True) == 1
+    assert not trust.is_given
+
+
 def test_none_are_needed_where_trust_is_given_from_the_start() -> None:
     assert Trust(Constants(trust_samples=0)).is_given
