@@ -11,8 +11,8 @@ from epp.workers.socket_folder import WorkerSocketFolder, in_use
 
 KILLED = """
 import os, signal
-from epp.workers.socket_folder import SocketFolder
-print(SocketFolder().path, flush=True)
+from epp.workers.socket_folder import WorkerSocketFolder
+print(WorkerSocketFolder().path, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
