@@ -258,6 +258,16 @@ def test_between_changes_nothing_changes(
             assert plan.schedule(workers=3, seed=seed).state_at(worker, moment) == expected
 
 
+def test_changes_are_in_order_where_a_repetition_begins_as_the_one_before_ends() -> None:
+    # Rounded, five periods and the duration exceed six periods by the last digit.
+    repeated = fault(
+        "straggler", factor=3, at=0, every=6.496999149235332, seconds=6.496999149235332
+    )
+    plan = FaultPlan.from_list([repeated])
+    times = [time for time, _ in islice(plan.schedule(workers=2).changes(), 20)]
+    assert times == sorted(times)
+
+
 def test_a_scaled_plan_has_the_same_course_in_another_time() -> None:
     plan = FaultPlan.from_list(
         [

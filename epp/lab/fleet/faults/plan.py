@@ -84,19 +84,15 @@ class PlannedFault:
             every=self.every * factor,
         )
 
-    def begins(self) -> Iterator[float]:
-        """Yield the times at which it begins."""
-        if self.every == inf:
-            yield self.at
-        else:
-            yield from (self.at + number * self.every for number in count())
-
-    def edges(self, begin: float) -> Iterator[float]:
-        """Yield, in order, the times at which a fault that begins at `begin` changes a server."""
+    def edges(self, number: int) -> Iterator[float]:
+        """Yield, in order, the times at which a repetition, counted from 0, changes a server."""
+        begin = self.at + number * self.every if number else self.at
         yield begin
-        yield from (begin + after for after in self.effect.changes(self.seconds))
+        # Rounded sums may otherwise exceed the beginning of the next repetition.
+        latest = self.at + (number + 1) * self.every
+        yield from (min(begin + after, latest) for after in self.effect.changes(self.seconds))
         if 0 < self.seconds < inf:
-            yield begin + self.seconds
+            yield min(begin + self.seconds, latest)
 
 
 class FaultPlan:
@@ -179,9 +175,9 @@ class FaultSchedule:
 
     def _changes_of(self, index: int) -> Iterator[tuple[float, tuple[int, ...]]]:
         fault = self._faults[index]
-        for number, begin in enumerate(fault.begins()):
+        for number in count() if fault.every < inf else (0,):
             workers = self._workers_of(index, number)
-            for edge in fault.edges(begin):
+            for edge in fault.edges(number):
                 yield edge, workers
 
     def _add(self, state: ServerFaults, index: int, worker: int, time: float, last: int) -> None:
