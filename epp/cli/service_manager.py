@@ -106,4 +106,4 @@ class ServiceManager:
                 sender.setblocking(False)
                 sender.sendto("\n".join(lines).encode(), receiver)
         except OSError as error:
-            log.warning("the service manager was not told", facts=facts, error=str(error))
+            log.warning("cannot notify the service manager", facts=facts, error=str(error))

@@ -72,4 +72,4 @@ def _unsuitable(settings: FlowSettings) -> Iterator[str]:
     fairness = (band.fairness.plugin for band in bands)
     for policy in (*policies, settings.limits.plugin, *fairness):
         if isinstance(policy, ResponseHeader | ResponseBodyStart):
-            yield f"plugin {policy.name!r} is told when each response begins"
+            yield f"plugin {policy.name!r} is called when each response begins"

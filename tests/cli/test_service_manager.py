@@ -100,7 +100,7 @@ async def test_what_cannot_be_sent_is_logged_and_nothing_fails(tmp_path: Path) -
         ServiceManager.of({"NOTIFY_SOCKET": str(tmp_path / "none")}).started("serving")
     assert [each["event"] for each in logs] == [
         "this kind of NOTIFY_SOCKET is not supported",
-        "the service manager was not told",
+        "cannot notify the service manager",
     ]
 
 
