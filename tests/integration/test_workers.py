@@ -51,7 +51,12 @@ async def gateway() -> AsyncIterator[Site]:
 async def load(gateway: Site, requests: int, **more: Any) -> dict[str, int]:
     """Send requests, of which none may fail; return how many each endpoint got."""
     report = await run(
-        LoadPlan(url=gateway.url, model="tiny", requests=requests, **{"concurrency": 16, **more})
+        LoadPlan(
+            url=gateway.url,
+            model="tiny",
+            requests=requests,
+            **{"concurrency": 16, "max_tokens": 4, **more},
+        )
     )
     assert report.errors == {}
     assert report.succeeded == requests
