@@ -17,6 +17,7 @@ import uvloop
 from rich.console import Console
 from rich.text import Text
 
+from epp.compiled import IS_COMPILED
 from epp.lab.envoy import Mode
 from tools.bench import (
     agreement,
@@ -57,6 +58,7 @@ from tools.bench import (
     worker_queues,
     worker_scaling,
 )
+from tools.bench.calls import Call
 from tools.bench.gateways import SERVERS, Case, Reads, Server
 from tools.bench.through_envoy import Settings
 
@@ -113,7 +115,11 @@ async def parts(run: Run) -> None:
     """The budget by part: samples, and counted calls."""
     budgets = await budget.measure(run.sampling, run.endpoints, run.budget_cases)
     run.console.print(budget_table.by_case(budgets))
-    calls = {}
+    calls: dict[str, list[Call]] = {}
+    run.results |= {"budgets": budgets, "calls": calls}
+    if IS_COMPILED:
+        run.console.print("Calls are counted in pure Python only: no profiler sees compiled ones.")
+        return
     for case in (case for case in run.budget_cases if case in budget.DETAILED):
         path = await run.path(case)
         calls[tables.named(case)] = await counted.measure(
@@ -121,7 +127,6 @@ async def parts(run: Run) -> None:
         )
         run.console.print(budget_table.parts(budgets, path, calls[tables.named(case)]))
         run.console.print(budget_table.functions(budgets, case))
-    run.results |= {"budgets": budgets, "calls": calls}
 
 
 async def micro(run: Run) -> None:
