@@ -14,7 +14,7 @@ import pytest
 from doc_commands import ROOT, blocks_of
 from running_commands import Running, printed_by, started
 
-from tools.harness.kube.server import free_ports
+from tools.harness.ports import free_ports
 
 BLOCKS = blocks_of(ROOT / "docs" / "first-fleet.md")
 SERVERS = {"vllm-0": "10.0.0.7", "vllm-1": "10.0.0.8"}

@@ -24,7 +24,7 @@ from epp.lab.fleet import FakeServer, WorkStage
 from epp_plugins.data_producers.predicted_time import PredictedTimeProducer
 from epp_plugins.state_keys import GPU_UTILIZATION
 from tools.harness.gateway import NO_FAULTS, Gateway, until
-from tools.harness.kube.server import free_ports
+from tools.harness.ports import free_ports
 
 from .samples import FOLDER, ROOT, read_sample, running_sample
 

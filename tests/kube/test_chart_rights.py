@@ -25,7 +25,8 @@ from tools.harness.kube.crds import (
 )
 from tools.harness.kube.manifests import Manifests
 from tools.harness.kube.objects import create_namespace, install
-from tools.harness.kube.server import ApiServer, free_ports
+from tools.harness.kube.server import ApiServer
+from tools.harness.ports import free_ports
 from tools.kube.build import SERVERS, find
 
 LEASE = Right("coordination.k8s.io", "leases", "get")

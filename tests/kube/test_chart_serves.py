@@ -30,7 +30,8 @@ from tools.chart.paths import CHART
 from tools.harness.kube.access import path_rule, until_granted
 from tools.harness.kube.manifests import Manifests
 from tools.harness.kube.objects import Namespace
-from tools.harness.kube.server import ApiServer, free_ports
+from tools.harness.kube.server import ApiServer
+from tools.harness.ports import free_ports
 
 CONFIGURATION = """
 apiVersion: llm-d.ai/v1alpha1

@@ -19,7 +19,7 @@ from deploy.processes import Processes, gateway_url, processes, until
 from system.tools import find
 
 from tools.dashboards import DASHBOARDS
-from tools.harness.kube.server import free_ports
+from tools.harness.ports import free_ports
 
 pytestmark = pytest.mark.integration
 

@@ -23,7 +23,7 @@ import yaml
 from running_commands import printed_by, started
 from system.tools import find
 
-from tools.harness.kube.server import free_ports
+from tools.harness.ports import free_ports
 
 pytestmark = pytest.mark.integration
 

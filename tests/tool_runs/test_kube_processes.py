@@ -12,7 +12,8 @@ import pytest
 from tools import REPOSITORY
 from tools.harness.kube.errors import ApiServerError
 from tools.harness.kube.process_group import ProcessGroup
-from tools.harness.kube.server import PORTS, ApiServer, free_ports
+from tools.harness.kube.server import ApiServer
+from tools.harness.ports import PORTS, free_ports
 
 PARENT = """
 import sys

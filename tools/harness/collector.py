@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
-from tools.harness.kube.server import free_ports
+from tools.harness.ports import free_ports
 
 _SERVICE = "opentelemetry.proto.collector.trace.v1.TraceService"
 _START_SECONDS = 20

@@ -23,7 +23,7 @@ from epp.observability import TransportCollector
 from epp.observability.deprecated_metrics import MirroredCollector
 from epp.outlier_detection import OutlierSettings
 from epp.transport import TlsSettings
-from tools.harness.kube.server import free_ports
+from tools.harness.ports import free_ports
 
 MODES = tuple(Mode)
 TRANSPORTS: tuple[Transport, ...] = ("http2", "grpcio")

@@ -6,10 +6,8 @@ them, and the objects of a deleted namespace stay.
 """
 
 import json
-import random
 import secrets
 import signal
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -25,13 +23,11 @@ import httpx
 from tools.harness.kube.access import ISSUER, TokenIssuer
 from tools.harness.kube.errors import ApiServerError
 from tools.harness.kube.process_group import ProcessGroup
+from tools.harness.ports import free_ports
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
 LOG_TAIL_LINES = 20
-
-PORTS = range(20_000, 32_768)
-"""Below Linux's ephemeral ports: while the server is stopped, no connection takes its port."""
 
 
 class ApiServer:
@@ -243,17 +239,3 @@ class ApiServer:
             tail = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
             lines += [f"--- {log.name}", *tail]
         return "\n".join(lines)
-
-
-def free_ports(count: int) -> list[int]:
-    """Return different ports of 127.0.0.1 that are not in use."""
-    found: list[int] = []
-    with ExitStack() as stack:
-        for port in random.sample(PORTS, len(PORTS)):
-            bound = stack.enter_context(socket.socket())
-            with suppress(OSError):
-                bound.bind(("127.0.0.1", port))
-                found.append(port)
-            if len(found) == count:
-                return found
-    raise ApiServerError(f"fewer than {count} ports from {PORTS[0]} to {PORTS[-1]} are free")
