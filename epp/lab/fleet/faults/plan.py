@@ -84,12 +84,16 @@ class PlannedFault:
             every=self.every * factor,
         )
 
+    def begin(self, number: int) -> float:
+        """Return the time at which a repetition, counted from 0, begins."""
+        return self.at + number * self.every if number else self.at
+
     def edges(self, number: int) -> Iterator[float]:
-        """Yield, in order, the times at which a repetition, counted from 0, changes a server."""
-        begin = self.at + number * self.every if number else self.at
+        """Yield, in order, the times at which a repetition changes a server."""
+        begin = self.begin(number)
         yield begin
         # Rounded sums may otherwise exceed the beginning of the next repetition.
-        latest = self.at + (number + 1) * self.every
+        latest = self.begin(number + 1)
         yield from (min(begin + after, latest) for after in self.effect.changes(self.seconds))
         if 0 < self.seconds < inf:
             yield min(begin + self.seconds, latest)
@@ -187,8 +191,7 @@ class FaultSchedule:
         if not numbers:
             return
         # Only the latest repetition can be under way: none is longer than the period.
-        begin = fault.at + (numbers[-1] * fault.every if numbers[-1] else 0.0)
-        elapsed = max(0.0, time - begin)
+        elapsed = max(0.0, time - fault.begin(numbers[-1]))
         is_under_way = elapsed + TOLERANCE_SECONDS < fault.seconds
         fault.effect.count(state, begun=len(numbers), ended=len(numbers) - is_under_way)
         if is_under_way:
