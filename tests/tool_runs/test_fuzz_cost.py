@@ -1,18 +1,14 @@
 """The cost target, for a few seconds, counting calls and bytes instead of seconds."""
 
-import gc
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from types import FrameType
-from typing import Any
 
 import pytest
 
 from tools.fuzz import cost
 from tools.fuzz.cost_cases import HEADERS, REQUESTS, Dense
 from tools.fuzz.cost_pipelines import CONFIGURATIONS, picker
-from tools.fuzz.growth import quiet
+from tools.fuzz.growth import count_calls, quiet
 
 INPUTS = 30
 
@@ -26,23 +22,14 @@ def _quiet() -> Iterator[None]:
 
 
 def most_calls(made: cost.Call) -> int:
-    """Return how many functions the longest step calls, those written in C among them.
-
-    Garbage is not collected meanwhile: finalizers of unrelated objects would count.
-    """
+    """Return how many functions the longest step calls, those written in C among them."""
     counts = [0]
 
-    def profile(_frame: FrameType, event: str, _argument: Any) -> None:
-        counts[-1] += event in {"call", "c_call"}
-
-    gc.disable()
-    sys.setprofile(profile)
-    try:
+    def steps() -> None:
         for _ in made.steps():
             counts.append(0)  # noqa: PERF401 - the last of them is counted in meanwhile
-    finally:
-        sys.setprofile(None)
-        gc.enable()
+
+    count_calls(steps, counts)
     return max(counts)
 
 

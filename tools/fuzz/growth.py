@@ -30,15 +30,20 @@ _MAX_SIZE = 128_000
 
 
 def calls(work: Work) -> int:
-    """Return the number of function calls of ``work``, including functions written in C.
+    """Return the number of function calls of ``work``, including functions written in C."""
+    counts = [0]
+    count_calls(work, counts)
+    return counts[0]
+
+
+def count_calls(work: Work, counts: list[int]) -> None:
+    """Add the number of function calls of ``work`` to the last count; ``work`` may append others.
 
     Garbage is not collected meanwhile: finalizers of unrelated objects would count.
     """
-    count = 0
 
     def profile(_frame: FrameType, event: str, _argument: Any) -> None:
-        nonlocal count
-        count += event in {"call", "c_call"}
+        counts[-1] += event in {"call", "c_call"}
 
     gc.disable()
     sys.setprofile(profile)
@@ -47,7 +52,6 @@ def calls(work: Work) -> int:
     finally:
         sys.setprofile(None)
         gc.enable()
-    return count
 
 
 def seconds(work: Work, repeats: int = 1) -> float:
