@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
@@ -62,6 +63,7 @@ class FakeServer:
         self._publishers = tuple(publishers)
         self._published: FakeProcess | None = None
         self._listener: asyncio.Server | None = None
+        self._reservation: socket.socket | None = None
         self._started_at: float | None = None
         self._process: FakeProcess | None = None
         self._service: Service | None = None
@@ -103,18 +105,22 @@ class FakeServer:
                 reuse_address=True,
                 start_serving=False,
             )
-            self.port = self._listener.sockets[0].getsockname()[1]
+            if self._reservation is None:
+                listener = self._listener.sockets[0]
+                self._reservation = _bind(listener.family, listener.getsockname())
+                self.port = self._reservation.getsockname()[1]
             if self._process is None:
                 self._start_process()
             await self._publish_events()
             await self._listener.start_serving()
         except OSError as error:
+            self._close_listener()
             if error.errno == errno.EADDRINUSE:
                 raise PortTakenError(self.name, self.host, self.port) from error
             raise
 
     async def refuse(self) -> None:
-        """Close the port and all connections; `start` opens the port again."""
+        """Stop listening and close all connections; `start` listens again, on the same port."""
         self._close_listener()
         self._abort_connections()
         if self._service is not None:
@@ -127,7 +133,8 @@ class FakeServer:
         """Replace the current faults by these.
 
         Raises:
-            PortTakenError: Another program has taken the port while the server refused connections.
+            PortTakenError: While the server refused connections, another program with
+                `SO_REUSEADDR` has begun to listen on the port.
         """
         before = replace(self.faults)
         for field in fields(ServerFaults):
@@ -157,6 +164,8 @@ class FakeServer:
     async def close(self) -> None:
         """Stop the server and its engine."""
         await self.refuse()
+        if self._reservation is not None:
+            self._reservation.close()
         self._stop_process()
 
     def _running(self) -> tuple[FakeProcess, Service]:
@@ -247,3 +256,15 @@ class FakeServer:
 
     def _handle(self, exchange: Exchange) -> None:
         self._running()[1].handle(exchange)
+
+
+def _bind(family: int, address: tuple[str, int]) -> socket.socket:
+    """Bind a socket beside a listener, so that its port is kept while it does not listen."""
+    reservation = socket.socket(family)
+    try:
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reservation.bind(address)
+    except OSError:
+        reservation.close()
+        raise
+    return reservation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from epp.lab.fleet import (
     FaultPlan,
     Fleet,
     FleetConfig,
+    PortTakenError,
     ServerFaults,
 )
 
@@ -81,6 +83,42 @@ async def test_refused_connections_spare_the_responses_in_progress(
     await server.inject(ServerFaults())
     assert (await idle.get("/health")).status_code == 200
     assert server.engine.kv.remembered > 0
+
+
+async def test_no_other_program_gets_the_port_of_a_server_that_refuses_connections(
+    make_fleet: MakeFleet, make_client: MakeClient
+) -> None:
+    server = (fleet := await make_fleet()).servers[0]
+    address = (server.host, server.port)
+    await server.inject(ServerFaults(refuse=True))
+    with (
+        socket.socket() as other,
+        pytest.raises(OSError, match="Address already in use"),
+    ):
+        other.bind(address)
+    await server.inject(ServerFaults())
+    assert (await make_client(fleet).get("/health")).status_code == 200
+    await server.close()
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # of closed connections
+        other.bind(address)
+        other.listen()
+
+
+async def test_a_port_that_another_program_listens_on_is_named(
+    make_fleet: MakeFleet, make_client: MakeClient
+) -> None:
+    server = (fleet := await make_fleet()).servers[0]
+    await server.inject(ServerFaults(refuse=True))
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind((server.host, server.port))
+        other.listen()
+        with pytest.raises(PortTakenError, match=f"endpoint-0: port {server.port} on 127.0.0.1"):
+            await server.inject(ServerFaults())
+        assert not server.listening
+    await server.inject(ServerFaults())
+    assert (await make_client(fleet).get("/health")).status_code == 200
 
 
 async def test_a_hang_stalls_a_stream_which_goes_on_afterwards(
