@@ -1,14 +1,13 @@
 """Finds the highest of the candidates' scores. Compiled with the EPP."""
 
 from collections.abc import Sequence
-from typing import Final
 
-_IS_COMPILED: Final = not __file__.endswith(".py")
+from epp.compiled import IS_COMPILED
 
 
 def highest(scores: Sequence[float]) -> tuple[int, int]:
     """Return the first position of the highest of N >= 1 scores, and how many scores equal it."""
-    if not _IS_COMPILED:
+    if not IS_COMPILED:
         high = max(scores)
         return scores.index(high), scores.count(high)
     most, position, equals, at = scores[0], 0, 0, 0

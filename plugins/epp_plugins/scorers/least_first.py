@@ -1,13 +1,11 @@
 """Scores of load values relative to each other; the least is best. Compiled with the EPP."""
 
-from typing import Final
-
-_IS_COMPILED: Final = not __file__.endswith(".py")
+from epp.compiled import IS_COMPILED
 
 
 def least_first(values: list[float]) -> list[float]:
     """Return ``(max - v) / (max - min)`` for N >= 1 values; 1.0 for all if all are equal."""
-    if _IS_COMPILED:  # then a loop takes a third of what the built-in functions take
+    if IS_COMPILED:  # then a loop takes a third of what the built-in functions take
         most = least = values[0]
         for value in values:
             if value > most:  # noqa: PLR1730 - max() is a call
