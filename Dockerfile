@@ -28,8 +28,8 @@ ARG COMPILED=1
 # Seconds since 1970, the time of all files: two builds of a commit have the same /opt/epp. `make image` gives the commit's.
 ARG SOURCE_DATE_EPOCH=1577836800
 # Bytecode is written here, as the root file system may be read-only where the image runs. It is unchecked: Python then asks
-# for no source file at a start, and the bytecode holds no time. One process writes it, without
-# garbage collection: what strings of a file share depends on the files before it, and on when the strings of those are freed.
+# for no source file at a start, and the bytecode holds no time. -f: the build of the wheel imports some of the packages, and
+# what Python writes then is checked, and holds a time.
 # mypyc reads the types of the packages that the compiled modules import.
 RUN EPP_COMPILED="${COMPILED}" PYTHONPATH="$(echo /opt/epp/lib/python3*/site-packages)" \
         /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation -w /dist . && \
@@ -37,8 +37,7 @@ RUN EPP_COMPILED="${COMPILED}" PYTHONPATH="$(echo /opt/epp/lib/python3*/site-pac
     mkdir /opt/epp/share && \
     /build/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type application --output-reproducible \
         --output-file /opt/epp/share/sbom.cdx.json /opt/epp/bin/python && \
-    PYTHONHASHSEED=0 python3 -c "import gc, sys; from compileall import main; gc.disable(); sys.exit(not main())" \
-        -q -j 1 --invalidation-mode unchecked-hash /opt/epp/lib && \
+    python3 -m compileall -q -f --invalidation-mode unchecked-hash /opt/epp/lib && \
     find /opt/epp -exec touch --no-dereference --date="@${SOURCE_DATE_EPOCH}" {} +
 
 FROM ${BASE}
@@ -61,7 +60,7 @@ LABEL org.opencontainers.image.title="endpoint-picker" \
       org.opencontainers.image.base.name="${BASE}"
 # EPP_COMMIT and EPP_BUILD_REF: what the metric llm_d_epp_info says.
 ENV PATH=/opt/epp/bin:$PATH \
-    PYTHONDONTWRITEBYTECODE=1 \
+    \
     EPP_COMMIT=${COMMIT} \
     EPP_BUILD_REF=${VERSION}
 # A number, so that Kubernetes' runAsNonRoot can see that it is not root.
