@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from math import isnan
 from typing import Final
 
-from epp.compiled import IS_COMPILED
-
 _IN_ONE_PASS: Final = 3
+_IS_COMPILED: Final = not __file__.endswith(".py")  # epp.compiled is not of this library
 
 
 def weighted_totals(
@@ -32,7 +31,7 @@ def weighted_totals(
     if len(columns) == _IN_ONE_PASS:
         first, second, third = columns
         u, v, w = weights
-        if IS_COMPILED and type(first) is list and type(second) is list and type(third) is list:
+        if _IS_COMPILED and type(first) is list and type(second) is list and type(third) is list:
             totals = _totals_of_lists(first, second, third, u, v, w)
             return totals if len(totals) == count else None
         totals = [

@@ -46,11 +46,11 @@ class Trust:
             return None
         return self.error / max(self.constant_error, _LEAST_ERROR)
 
-    def learn(self, seconds: float, predicted: float) -> bool:
+    def learn(self, measured: float, predicted: float) -> bool:
         """Compare a prediction with the measured time; return whether ``is_given`` has changed.
 
         Args:
-            seconds: :func:`~epp_plugins.predicted_time.mode.logarithm` of the measured time.
+            measured: :func:`~epp_plugins.predicted_time.mode.logarithm` of the measured time.
             predicted: The same function of the predicted time.
         """
         constants = self.constants
@@ -59,20 +59,18 @@ class Trust:
         if self.samples * share < 1.0:
             share = 1.0 / self.samples
         if self.samples > 1:
-            error, constant = abs(seconds - predicted), abs(seconds - self._mean_log)
-            error = min(error, MOST_ERROR)
-            constant = min(constant, MOST_ERROR)
+            error = min(abs(measured - predicted), MOST_ERROR)
+            constant = min(abs(measured - self._mean_log), MOST_ERROR)
             self.error += share * (error - self.error)
             self.constant_error += share * (constant - self.constant_error)
-        self._mean_log += share * (seconds - self._mean_log)
+        self._mean_log += share * (measured - self._mean_log)
         if self.samples < constants.trust_samples:
             return False
-        against = self.constant_error
-        against = max(against, _LEAST_ERROR)
+        ratio = self.error / max(self.constant_error, _LEAST_ERROR)
         if self.is_given:
-            is_given = self.error <= constants.distrust_above * against
+            is_given = ratio <= constants.distrust_above
         else:
-            is_given = self.error < constants.trust_below * against
+            is_given = ratio < constants.trust_below
         has_changed = is_given is not self.is_given
         self.is_given = is_given
         return has_changed
