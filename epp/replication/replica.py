@@ -29,7 +29,7 @@ from epp.replication.messages import (
     read_head,
     read_message,
 )
-from epp.replication.peers import Peer, Peers
+from epp.replication.peers import MAX_PEERS, Peer, Peers
 from epp.replication.pool_share import FACTS_SECONDS, PoolShare
 from epp.replication.traffic import Dropped, PeerReading, Traffic
 
@@ -41,6 +41,8 @@ WHOLE_SECONDS: Final = 1.0
 """Time between two messages with all requests in flight."""
 HEARTBEATS: Final = 8
 """Minimum number of messages per lease, even without changes."""
+_MOST_IGNORED: Final = 1000
+"""Ignored replicas that the log names: each costs memory until this one ends."""
 _RESTART_SECONDS: Final = 1.0
 """Pause before a carrier that failed unexpectedly is restarted."""
 
@@ -243,7 +245,7 @@ class Replica(Inbox):
             if (dropped := self._ignores(head)) is not None:
                 return dropped
             message = read_message(data)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             return Dropped.MALFORMED
         self.traffic.received += 1
         self.traffic.received_bytes += len(data)
@@ -261,11 +263,12 @@ class Replica(Inbox):
         if peer is not None and head.incarnation < peer.incarnation:
             return Dropped.REPLACED
         if peer is None and not self.peers.has_room():
+            self._note_ignored(head, f"{MAX_PEERS} others are known already")
             return Dropped.TOO_MANY_REPLICAS
         return None
 
     def _note_ignored(self, head: Head, why: str) -> None:
-        if head.sender not in self._ignored:
+        if head.sender not in self._ignored and len(self._ignored) < _MOST_IGNORED:
             self._ignored.add(head.sender)
             _log.warning("replica is ignored", replica=head.sender, reason=why)
 
@@ -296,7 +299,9 @@ class Replica(Inbox):
                 if not self._askers:
                     self._reply = self._all_facts()
                 self._askers[peer.name] = None
-        changed_at = None if missed else now - message.age_seconds
+        age = message.age_seconds
+        is_known = not missed and 0.0 <= age <= self._lease_seconds
+        changed_at = now - age if is_known else None
         for state in message.pools:
             if (share := self._pools.get(state.pool)) is not None:
                 share.apply(peer.name, state, changed_at)

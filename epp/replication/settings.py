@@ -14,6 +14,10 @@ FLAG: Final = "--replica-state"
 _REDIS_PORT: Final = 6379
 _PLAIN, _TLS, _FOLDER = ("redis", "valkey"), ("rediss", "valkeys"), ("unix",)
 _EXAMPLES: Final = "for example redis://redis:6379, rediss://USER@redis:6380/0 or unix:///run/epp"
+_PASSWORD: Final = (
+    "a command line is no place for a password; put it into a file and name it with"
+    " --replica-state-password-file"
+)
 _MOST_NAME_CHARS: Final = 200
 
 
@@ -138,18 +142,16 @@ def replica_state_of(text: str) -> RedisAddress | SocketFolder:
     """Return where replicas exchange their state.
 
     Raises:
-        ReplicaStateError: ``text`` is not a valid URL.
+        ReplicaStateError: ``text`` is not a valid URL; if it may have a password, the error does
+            not show it.
     """
+    if _may_have_password(text):
+        raise _invalid(_PASSWORD)
     try:
         url = urlsplit(text)
         port = url.port
     except ValueError as error:
-        raise _invalid(str(error)) from error
-    if url.password is not None:  # the text must not be shown
-        raise _invalid(
-            "a command line is no place for a password; put it into a file and name it with"
-            " --replica-state-password-file"
-        )
+        raise _invalid(f"{text!r}: {error}") from error
     if url.scheme in _FOLDER:
         if url.netloc or url.query or not url.path.startswith("/") or url.path == "/":
             raise _invalid(f"{text!r} names no directory by its absolute path; {_EXAMPLES}")
@@ -160,6 +162,8 @@ def replica_state_of(text: str) -> RedisAddress | SocketFolder:
         raise _invalid(f"{text!r} names no host; {_EXAMPLES}")
     if port == 0:
         raise _invalid(f"{text!r}: a port is a number from 1 to {MAX_PORT}")
+    if url.fragment:
+        raise _invalid(f"{text!r}: unknown part {'#' + url.fragment!r}")
     database = url.path.strip("/") or "0"
     if not (database.isascii() and database.isdigit()):
         raise _invalid(f"{text!r}: the database {database!r} is no number")
@@ -171,6 +175,16 @@ def replica_state_of(text: str) -> RedisAddress | SocketFolder:
         is_tls=url.scheme in _TLS,
         group=_group(text, url.query),
     )
+
+
+def _may_have_password(text: str) -> bool:
+    """Return whether a URL, even a misspelt one, has a password.
+
+    ``urlsplit`` finds none if there is a ``/``, ``?`` or ``#`` in it, and takes it for the port.
+    """
+    rest = text.partition("://")[2] or text
+    before_host, at, _ = rest.rpartition("@")
+    return (bool(at) and ":" in before_host) or "password=" in rest.lower()
 
 
 def _group(text: str, query: str) -> str:

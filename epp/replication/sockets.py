@@ -11,6 +11,7 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, cast
 
@@ -25,6 +26,8 @@ _log = structlog.get_logger(__name__)
 
 SCAN_SECONDS: Final = 0.25
 """Time between two scans of the directory."""
+_RETRY_SECONDS: Final = 1.0
+"""Pause before the directory is used again after a failure."""
 MAX_QUEUED_BYTES: Final = 1 << 20
 """A replica with this many unread bytes gets no further messages."""
 _LENGTH: Final = struct.Struct(">I")
@@ -53,6 +56,7 @@ class SocketCarrier(Carrier):
         self._incoming: dict[str, _Incoming] = {}
         """The newest connection of each other replica, by its name."""
         self._listens = False
+        self._was_lost = False
         _prepare(folder, self._path)
 
     @property
@@ -68,8 +72,34 @@ class SocketCarrier(Carrier):
         return all(queued)
 
     async def run(self, inbox: Inbox) -> None:
+        while True:
+            try:
+                await self._serve(inbox)
+            except (OSError, ReplicaStateError) as error:
+                self._note_loss(error)
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    def _note_loss(self, error: Exception) -> None:
+        if not self._was_lost:
+            self._was_lost = True
+            _log.warning(
+                "replica state is out of reach, going on without it",
+                directory=str(self._folder),
+                error=str(error),
+            )
+
+    async def _serve(self, inbox: Inbox) -> None:
+        """Listen, and connect to the other replicas, until that fails.
+
+        Raises:
+            OSError: The directory cannot be used.
+            ReplicaStateError: Other users can write to it.
+        """
         server = await self._listen(inbox)
         self._listens = True
+        if self._was_lost:
+            self._was_lost = False
+            _log.info("replica state is in reach again", directory=str(self._folder))
         try:
             while True:
                 entries = await asyncio.to_thread(os.listdir, self._folder)
@@ -89,9 +119,12 @@ class SocketCarrier(Carrier):
                 link.close()
             for connection in tuple(self._incoming.values()):
                 connection.close()
-            await asyncio.to_thread(self._path.unlink, missing_ok=True)
+            with suppress(OSError):
+                await asyncio.to_thread(self._path.unlink, missing_ok=True)
 
     async def _listen(self, inbox: Inbox) -> asyncio.Server:
+        # The directory may have been removed since the start, such as one below /tmp.
+        await asyncio.to_thread(_prepare, self._folder, self._path)
         # An earlier process of this name may have left it.
         await asyncio.to_thread(self._path.unlink, missing_ok=True)
         server = await asyncio.get_running_loop().create_unix_server(

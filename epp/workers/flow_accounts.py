@@ -132,8 +132,11 @@ class FlowAccounts:
 
     def left(self, worker: str) -> None:
         """Forget the parts of a worker that has ended."""
-        for contributor in self._contributors.values():
-            contributor.replica_left(worker)
+        for name, contributor in self._contributors.items():
+            try:
+                contributor.replica_left(worker)
+            except Exception:
+                _log.exception("plugin failed to forget a worker", worker=worker, plugin=name)
 
     def _share(self, endpoint: Endpoint, change: int, now: float) -> None:
         granted = self._granted.get(endpoint, 0) + change
@@ -153,7 +156,11 @@ class FlowAccounts:
         """Return this worker's parts that have changed since they were sent."""
         news = {}
         for name, contributor in self._contributors.items():
-            part = contributor.contribution()
+            try:
+                part = contributor.contribution()
+            except Exception:
+                _log.exception("plugin failed to share its state", plugin=name)
+                continue
             if self._sent.get(name) != part:
                 self._sent[name] = news[name] = part
         return news

@@ -38,6 +38,10 @@ _ANSWERED_ELSEWHERE: Final = frozenset({"accept-encoding", "host", "connection"}
 """Headers of requests that concern this connection only."""
 
 
+Process = tuple[int, int]
+"""One process of a worker: the number of the worker, and how many it has started."""
+
+
 class Fronted(Protocol):
     """The part of a worker that the front uses."""
 
@@ -158,22 +162,25 @@ class Front:
 
     async def _each(
         self, method: str, target: bytes, headers: Mapping[str, str]
-    ) -> list[tuple[Fronted, Response]]:
+    ) -> dict[Process, Response]:
         """Return the responses of all workers that run."""
-        running = [each for each in self._workers if each.is_running]
-        found = await asyncio.gather(*(_fetched(each, method, target, headers) for each in running))
-        return list(zip(running, found, strict=True))
+        # The number of its process is read now: a worker may be started again meanwhile.
+        running = {(each.index, each.lives): each for each in self._workers if each.is_running}
+        found = await asyncio.gather(
+            *(_fetched(each, method, target, headers) for each in running.values())
+        )
+        return dict(zip(running, found, strict=True))
 
     async def _of_all(self, target: bytes, headers: Mapping[str, str]) -> Response:
         """Make a change in every worker; return the first refusal, or a response."""
-        responses = [response for _, response in await self._each("POST", target, headers)]
+        responses = list((await self._each("POST", target, headers)).values())
         if not responses:
             return _away("no worker runs at the moment")
         return next((each for each in responses if each.status != HTTPStatus.OK), responses[0])
 
     async def _first(self, target: bytes, headers: Mapping[str, str]) -> Response:
         """Return the page of the worker that has it."""
-        responses = [response for _, response in await self._each("GET", target, headers)]
+        responses = list((await self._each("GET", target, headers)).values())
         if not responses:
             return _away("no worker runs at the moment")
         return min(responses, key=lambda each: each.status)
@@ -181,7 +188,7 @@ class Front:
     async def _decisions(
         self, target: bytes, given: Mapping[str, str], headers: Mapping[str, str]
     ) -> Response:
-        responses = [response for _, response in await self._each("GET", target, headers)]
+        responses = list((await self._each("GET", target, headers)).values())
         refused = next((each for each in responses if each.status != HTTPStatus.OK), None)
         if refused is not None:
             return refused
@@ -212,11 +219,9 @@ class Front:
     async def _merge(self, headers: Mapping[str, str]) -> tuple[Response | None, Page]:
         found = await self._each("GET", _METRICS.encode(), headers)
         pages: dict[Hashable, Page] = {}
-        for worker, response in found:
+        for process, response in found.items():
             if response.status == HTTPStatus.OK:
-                pages[worker.index, worker.lives] = await asyncio.to_thread(
-                    read_page, response.body
-                )
+                pages[process] = await asyncio.to_thread(read_page, response.body)
             elif response.status != HTTPStatus.SERVICE_UNAVAILABLE:
                 return response, {}
         running = {(each.index, each.lives) for each in self._workers if each.is_running}

@@ -15,21 +15,42 @@ from typing import Final
 
 import structlog
 
+from epp.workers.errors import WorkerError
+
 _log = structlog.get_logger(__name__)
 
 _PREFIX: Final = "epp-workers-"
 _NEW_PREFIX: Final = "new-epp-workers-"
 """Prefix until the lock is held: no other supervisor removes such a directory."""
+_MOST_PARENT_BYTES: Final = 55
+"""A path of a socket has at most 107 bytes on Linux; the longest here ends with
+``/epp-workers-12345678/replicas/0123456789abcdef.sock``."""
 
 
 class WorkerSocketFolder:
-    """A new directory, which only this user can open. Blocks while the file system does."""
+    """A new directory, which only this user can open. Blocks while the file system does.
+
+    Raises:
+        WorkerError: It cannot be made, or its path is too long for sockets.
+    """
 
     def __init__(self) -> None:
-        _remove_abandoned(Path(tempfile.gettempdir()))
-        new = Path(tempfile.mkdtemp(prefix=_NEW_PREFIX))
-        self._lock = _locked(new, fcntl.LOCK_SH)
-        self.path = new.rename(new.with_name(new.name.replace(_NEW_PREFIX, _PREFIX, 1)))
+        try:
+            parent = Path(tempfile.gettempdir())
+            if len(os.fsencode(parent)) > _MOST_PARENT_BYTES:
+                raise WorkerError(
+                    f"the path {parent} is too long for the sockets of --workers; set TMPDIR to a"
+                    f" directory whose path has at most {_MOST_PARENT_BYTES} bytes"
+                )
+            _remove_abandoned(parent)
+            new = Path(tempfile.mkdtemp(prefix=_NEW_PREFIX))
+            self._lock = _locked(new, fcntl.LOCK_SH)
+            self.path = new.rename(new.with_name(new.name.replace(_NEW_PREFIX, _PREFIX, 1)))
+        except OSError as error:
+            raise WorkerError(
+                f"--workers needs a directory for sockets, which cannot be made: {error}; set"
+                " TMPDIR to a directory that this user can write to"
+            ) from error
 
     def close(self) -> None:
         """Remove it."""

@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from mmap import mmap
 from pathlib import Path
 from typing import Final
@@ -68,27 +69,34 @@ class Supervisor:
             ready: Called once, when all workers are ready.
 
         Raises:
-            WorkerError: The workers cannot start.
+            WorkerError: The workers cannot start, or their sockets cannot be made.
             PortError: The health or the metrics port is in use.
             TlsError: The certificate of the metrics port is invalid.
         """
-        settings = self._settings
-        ports = ReservedPorts(settings)
-        sockets = await asyncio.to_thread(WorkerSocketFolder)
-        folder = sockets.path
-        memory = self._memory
-        try:
-            os.ftruncate(memory, settings.workers * ROW_BYTES)
-            rows = memoryview(mmap(memory, settings.workers * ROW_BYTES))
-            async with relayed_watches(settings, folder / RELAY_SOCKET) as has_relay:
-                self._workers = [
-                    self._worker(each, folder, rows, ports, has_relay=has_relay)
-                    for each in range(settings.workers)
-                ]
-                await self._serve_for_all(stop, ready, ports.numbers[0])
-        finally:
-            ports.close()
-            await asyncio.to_thread(sockets.close)
+        with closing(ReservedPorts(self._settings)) as ports:
+            sockets = await asyncio.to_thread(WorkerSocketFolder)
+            try:
+                await self._run_in(sockets.path, ports, stop, ready)
+            finally:
+                await asyncio.to_thread(sockets.close)
+
+    async def _run_in(
+        self,
+        folder: Path,
+        ports: ReservedPorts,
+        stop: asyncio.Event,
+        ready: Callable[[Ports], None],
+    ) -> None:
+        """Run the workers, whose sockets are in ``folder``."""
+        settings, memory = self._settings, self._memory
+        os.ftruncate(memory, settings.workers * ROW_BYTES)
+        rows = memoryview(mmap(memory, settings.workers * ROW_BYTES))
+        async with relayed_watches(settings, folder / RELAY_SOCKET) as has_relay:
+            self._workers = [
+                self._worker(each, folder, rows, ports, has_relay=has_relay)
+                for each in range(settings.workers)
+            ]
+            await self._serve_for_all(stop, ready, ports.numbers[0])
 
     async def _serve_for_all(
         self, stop: asyncio.Event, ready: Callable[[Ports], None], grpc_port: int
@@ -108,16 +116,8 @@ class Supervisor:
     async def reload_now(self) -> Sequence[str]:
         """Have every worker reload; return the outcomes, "" for a configuration that is in use."""
         running = [each for each in self._workers if each.is_running]
-        for each in running:
-            each.send(Order(reload=True))
-        faults: list[str] = []
-        try:
-            async with asyncio.timeout(_RELOAD_SECONDS):
-                for each in running:
-                    faults += await each.reloads.get()
-        except TimeoutError:
-            faults.append(f"a worker has not reloaded within {_RELOAD_SECONDS:.0f} s")
-        return faults
+        outcomes = await asyncio.gather(*(each.reload(_RELOAD_SECONDS) for each in running))
+        return [text for outcome in outcomes for text in outcome]
 
     def _worker(
         self, index: int, folder: Path, rows: memoryview, ports: ReservedPorts, *, has_relay: bool
