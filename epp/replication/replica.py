@@ -79,6 +79,7 @@ class Replica(Inbox):
         self._pools: dict[str, PoolShare] = {}
         self._sequence = 0
         self._asks = True
+        self._asked_at = float("-inf")
         self._whole_at = 0.0
         self._heartbeat_at = 0.0
         self._askers: dict[str, None] = {}
@@ -143,6 +144,8 @@ class Replica(Inbox):
         now = self._clock()
         for peer in self.peers.expired(now, self._lease_seconds):
             self._forget(peer, "it was silent for longer than its lease")
+            # The others may have left it to this one to send the facts that were asked for.
+            self._asks |= now - self._asked_at < 2 * self._lease_seconds
         if not self._carrier.is_connected:
             self._whole_at = now
             return TICK_SECONDS
@@ -160,7 +163,8 @@ class Replica(Inbox):
             self._send(state)
         if self._asks or (not states and now >= self._heartbeat_at):
             self._send(asks=self._asks)
-            self._asks = False
+            if self._asks:
+                self._asks, self._asked_at = False, now
         if self._askers:
             self._send_facts()
         if self._askers or any(each.is_urgent(self.peers) for each in self._pools.values()):

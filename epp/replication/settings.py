@@ -14,10 +14,6 @@ FLAG: Final = "--replica-state"
 _REDIS_PORT: Final = 6379
 _PLAIN, _TLS, _FOLDER = ("redis", "valkey"), ("rediss", "valkeys"), ("unix",)
 _EXAMPLES: Final = "for example redis://redis:6379, rediss://USER@redis:6380/0 or unix:///run/epp"
-_PASSWORD: Final = (
-    "a command line is no place for a password; put it into a file and name it with"
-    " --replica-state-password-file"
-)
 _MOST_NAME_CHARS: Final = 200
 
 
@@ -146,12 +142,17 @@ def replica_state_of(text: str) -> RedisAddress | SocketFolder:
             not show it.
     """
     if _may_have_password(text):
-        raise _invalid(_PASSWORD)
+        raise _invalid(
+            "a command line is no place for a password; put it into a file and name it with"
+            " --replica-state-password-file"
+        )
     try:
         url = urlsplit(text)
         port = url.port
     except ValueError as error:
         raise _invalid(f"{text!r}: {error}") from error
+    if url.fragment:
+        raise _invalid(f"{text!r}: unknown part {'#' + url.fragment!r}")
     if url.scheme in _FOLDER:
         if url.netloc or url.query or not url.path.startswith("/") or url.path == "/":
             raise _invalid(f"{text!r} names no directory by its absolute path; {_EXAMPLES}")
@@ -162,8 +163,6 @@ def replica_state_of(text: str) -> RedisAddress | SocketFolder:
         raise _invalid(f"{text!r} names no host; {_EXAMPLES}")
     if port == 0:
         raise _invalid(f"{text!r}: a port is a number from 1 to {MAX_PORT}")
-    if url.fragment:
-        raise _invalid(f"{text!r}: unknown part {'#' + url.fragment!r}")
     database = url.path.strip("/") or "0"
     if not (database.isascii() and database.isdigit()):
         raise _invalid(f"{text!r}: the database {database!r} is no number")

@@ -23,7 +23,7 @@ from epp.settings import ServeSettings
 from epp.workers.merged_decisions import PATH as DECISIONS
 from epp.workers.merged_decisions import merged_decisions
 from epp.workers.merged_metrics import MergedMetrics, Page, read_page, written
-from epp.workers.page_client import WorkerAwayError, fetch
+from epp.workers.page_client import InvalidTargetError, WorkerAwayError, fetch
 from epp.workers.place import Place
 from epp.workers.worker_metrics import SupervisorMetrics
 
@@ -233,6 +233,8 @@ async def _fetched(
 ) -> Response:
     try:
         return await fetch(worker.place.metrics_socket, target, method=method, headers=headers)
+    except InvalidTargetError as error:
+        return Response.of_error(HTTPStatus.BAD_REQUEST, str(error))
     except WorkerAwayError as error:
         return _away(f"worker {worker.index}: {error}")
 

@@ -555,6 +555,43 @@ def test_a_replica_that_joins_learns_everything_from_the_oldest_one(
     assert sorted(late.known) == ["x", "y"]  # once: of the two, one answers
 
 
+def test_a_replica_that_joins_when_the_oldest_one_has_just_died_learns_from_another_one(
+    wire: Wire, clock: Clock
+) -> None:
+    diaries = [Diary(), Diary()]
+    oldest, other = [
+        Node(wire, clock, name, incarnation=n, plugins=[diary])
+        for n, (name, diary) in enumerate(zip("ab", diaries, strict=True))
+    ]
+    pass_time(wire, clock, [oldest, other], 0.5)
+    diaries[1].note("y")
+    pass_time(wire, clock, [oldest, other], 0.5)
+    oldest.carrier.is_cut = True
+    late = Diary()
+    nodes = [other, Node(wire, clock, "c", incarnation=5, plugins=[late])]
+    # It hears of the oldest one, whose lease has not ended, as does a replica that joins earlier.
+    nodes[1].replica.received(message("a", incarnation=0))
+    pass_time(wire, clock, nodes, 0.5)
+    assert late.known == []
+    pass_time(wire, clock, nodes, LEASE_SECONDS)
+    assert late.known == ["y"]
+
+
+def test_a_replica_that_restarts_with_an_earlier_clock_is_heard_after_the_lease(
+    wire: Wire, clock: Clock, pair: tuple[Node, Node]
+) -> None:
+    a, b = pair
+    a.start(0)
+    pass_time(wire, clock, pair, TICK_SECONDS)
+    a.carrier.is_cut = True
+    again = Node(wire, clock, "a", incarnation=0)
+    again.start(1)
+    pass_time(wire, clock, [again, b], LEASE_SECONDS / 2)
+    assert b.shared == [1, 0]
+    pass_time(wire, clock, [again, b], LEASE_SECONDS)
+    assert b.shared == [0, 1]
+
+
 def test_a_plugin_that_a_reload_adds_learns_everything(wire: Wire, clock: Clock) -> None:
     old, new = Diary(), Diary()
     a = Node(wire, clock, "a", incarnation=1, plugins=[old])

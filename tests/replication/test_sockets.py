@@ -138,7 +138,7 @@ async def test_replicas_whose_directory_was_removed_make_it_again(folder: Path) 
             await heard_b.until(lambda: heard_b.gone == ["a"] and heard_b.joins == 2)
             b.send(b"again")
             await heard_a.until(lambda: heard_a.messages == [b"again"])
-    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (await asyncio.to_thread(folder.stat)).st_mode & 0o777 == 0o700
     events = [each["event"] for each in logs]
     for event in ("out of reach, going on without it", "in reach again"):
         assert events.count(f"replica state is {event}") == 2, events
