@@ -27,6 +27,10 @@ _MOST_PARENT_BYTES: Final = 55
 ``/epp-workers-12345678/replicas/0123456789abcdef.sock``."""
 
 
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the directory created in it is private
+"""Writable in containers whose root is read-only; used if no other directory is."""
+
+
 class WorkerSocketFolder:
     """A new directory, which only this user can open. Blocks while the file system does.
 
@@ -36,20 +40,20 @@ class WorkerSocketFolder:
 
     def __init__(self) -> None:
         try:
-            parent = Path(tempfile.gettempdir())
+            parent = _parent()
             if len(os.fsencode(parent)) > _MOST_PARENT_BYTES:
                 raise WorkerError(
                     f"the path {parent} is too long for the sockets of --workers; set TMPDIR to a"
                     f" directory whose path has at most {_MOST_PARENT_BYTES} bytes"
                 )
             _remove_abandoned(parent)
-            new = Path(tempfile.mkdtemp(prefix=_NEW_PREFIX))
+            new = Path(tempfile.mkdtemp(prefix=_NEW_PREFIX, dir=parent))
             self._lock = _locked(new, fcntl.LOCK_SH)
             self.path = new.rename(new.with_name(new.name.replace(_NEW_PREFIX, _PREFIX, 1)))
         except OSError as error:
             raise WorkerError(
                 f"--workers needs a directory for sockets, which cannot be made: {error}; set"
-                " TMPDIR to a directory that this user can write to"
+                f" TMPDIR to a directory that this user can write to, or make {_MEMORY} writable"
             ) from error
 
     def close(self) -> None:
@@ -66,6 +70,13 @@ def in_use(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _parent() -> Path:
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError:  # none of $TMPDIR, /tmp and others can be written to
+        return _MEMORY
 
 
 def _remove_abandoned(parent: Path) -> None:

@@ -116,3 +116,16 @@ def test_without_a_directory_to_write_to_the_error_says_what_to_do(
     monkeypatch.setattr("tempfile.tempdir", "/proc")  # nobody can make a directory there
     with pytest.raises(WorkerError, match="set TMPDIR to a directory that this user can write to"):
         WorkerSocketFolder()
+
+
+def test_in_a_container_with_a_read_only_root_it_is_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def find_none() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.gettempdir", find_none)
+    folder = WorkerSocketFolder()
+    assert folder.path.parent == Path("/dev/shm")
+    folder.close()
+    assert not folder.path.exists()
