@@ -13,22 +13,18 @@ even if TCP has not noticed yet, and is replaced.
 
 import asyncio
 import random
-import ssl
 from collections import deque
-from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import structlog
-from redis.asyncio import Connection, ConnectionPool, Redis, SSLConnection
+from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from epp.replication.carrier import Carrier, Inbox
 from epp.replication.errors import ReplicaStateError
+from epp.replication.redis_connection import connection_pool
 from epp.replication.settings import RedisAddress, ReplicaSettings
 
 _log = structlog.get_logger(__name__)
@@ -136,7 +132,10 @@ class RedisCarrier(Carrier):
         """
         self._queue.clear()
         self._queued_bytes = 0
-        client = Redis.from_pool(ConnectionPool(**await asyncio.to_thread(self._arguments)))
+        pool = await asyncio.to_thread(
+            connection_pool, self._address, self._settings, timeout_seconds=CONNECT_SECONDS
+        )
+        client = Redis.from_pool(pool)
         async with client, client.pubsub() as subscription:
             async with asyncio.timeout(2 * CONNECT_SECONDS):
                 await subscription.subscribe(self._all, self._own)
@@ -195,39 +194,6 @@ class RedisCarrier(Carrier):
     def _channel(self, recipient: str) -> str:
         return f"{self._all}:to:{recipient}"
 
-    def _arguments(self) -> Mapping[str, Any]:
-        """Return the arguments of the connections; reads the password file and certificates."""
-        address, settings = self._address, self._settings
-        kind: dict[str, object] = {"connection_class": Connection}
-        if address.is_tls:
-            kind = {"connection_class": _TlsConnection, "context": _tls_context(settings)}
-        return {
-            "host": address.host,
-            "port": address.port,
-            "username": address.username or None,
-            "password": _password(settings.replica_state_password_file),
-            "socket_timeout": CONNECT_SECONDS,
-            "socket_connect_timeout": CONNECT_SECONDS,
-            "retry": Retry(NoBackoff(), 0),  # retried in run(), with jitter
-            "protocol": 2,  # all that publish and subscribe need; older servers have no other
-            # It would tell Redis its name: a command that needs another right, and 1 ms at each
-            # connect, in which it reads its version from a file.
-            "driver_info": None,
-            **kind,
-        }
-
-
-class _TlsConnection(SSLConnection):
-    """A connection with a given TLS context.
-
-    The client of Redis would make one for each connection, on the event loop, and with all
-    authorities of the system: that takes 42 ms.
-    """
-
-    def __init__(self, *, context: ssl.SSLContext, **arguments: Any) -> None:  # noqa: ANN401 - of SSLConnection
-        super().__init__(**arguments)
-        self.ssl_context.context = context
-
 
 def _end_if_cancelled() -> None:
     """Raise CancelledError if this task was cancelled, which the client may have hidden.
@@ -239,26 +205,3 @@ def _end_if_cancelled() -> None:
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
-
-
-def _password(file: Path | None) -> str | None:
-    if file is None:
-        return None
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except UnicodeDecodeError as error:
-        raise ReplicaStateError(f"--replica-state-password-file: {file} is not UTF-8") from error
-
-
-def _tls_context(settings: ReplicaSettings) -> ssl.SSLContext:
-    authorities, own = settings.replica_state_ca_file, settings.replica_state_cert_path
-    try:
-        context = ssl.create_default_context(cafile=authorities)
-        if own is not None:
-            context.load_cert_chain(own / "tls.crt", own / "tls.key")
-    except OSError as error:
-        files = ", ".join(str(each) for each in (authorities, own) if each is not None)
-        raise ReplicaStateError(
-            f"a certificate for --replica-state cannot be read ({files}): {error}"
-        ) from error
-    return context

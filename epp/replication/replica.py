@@ -19,17 +19,17 @@ import msgspec
 import structlog
 
 from epp.replication.carrier import Carrier, Inbox
+from epp.replication.fact_replies import FactReplies
 from epp.replication.messages import (
     MAX_MESSAGE_BYTES,
     VERSION,
-    Head,
     Message,
     PoolState,
     encode,
     read_head,
     read_message,
 )
-from epp.replication.peers import MAX_PEERS, Peer, Peers
+from epp.replication.peers import Peer, Peers
 from epp.replication.pool_share import FACTS_SECONDS, PoolShare
 from epp.replication.traffic import Dropped, PeerReading, Traffic
 
@@ -41,8 +41,6 @@ WHOLE_SECONDS: Final = 1.0
 """Time between two messages with all requests in flight."""
 HEARTBEATS: Final = 8
 """Minimum number of messages per lease, even without changes."""
-_MOST_IGNORED: Final = 1000
-"""Ignored replicas that the log names: each costs memory until this one ends."""
 _RESTART_SECONDS: Final = 1.0
 """Pause before a carrier that failed unexpectedly is restarted."""
 
@@ -71,7 +69,7 @@ class Replica(Inbox):
         self.incarnation = time.time_ns() if incarnation is None else incarnation
         self.traffic = Traffic()
         """Counts of messages."""
-        self.peers = Peers()
+        self.peers = Peers(name)
         """The other replicas."""
         self._carrier = carrier
         self._lease_seconds = lease_seconds
@@ -82,12 +80,7 @@ class Replica(Inbox):
         self._asked_at = float("-inf")
         self._whole_at = 0.0
         self._heartbeat_at = 0.0
-        self._askers: dict[str, None] = {}
-        """Replicas that wait for facts, in order."""
-        self._reply: Iterator[PoolState] = iter(())
-        """The remaining facts for the first of them."""
-        self._ignored: set[str] = set()
-        """Names of senders whose messages are ignored, which has been logged."""
+        self._fact_replies = FactReplies(self._all_facts)
 
     @property
     def is_connected(self) -> bool:
@@ -165,9 +158,9 @@ class Replica(Inbox):
             self._send(asks=self._asks)
             if self._asks:
                 self._asks, self._asked_at = False, now
-        if self._askers:
+        if self._fact_replies:
             self._send_facts()
-        if self._askers or any(each.is_urgent(self.peers) for each in self._pools.values()):
+        if self._fact_replies or any(each.is_urgent(self.peers) for each in self._pools.values()):
             return TICK_SECONDS
         return min(FACTS_SECONDS, max(TICK_SECONDS, self._heartbeat_at - now))
 
@@ -201,13 +194,11 @@ class Replica(Inbox):
 
     def _send_facts(self) -> None:
         """Send one part of the facts to the first replica that waits for them."""
-        asker = next(iter(self._askers))
-        state = next(self._reply, None) if self.peers.get(asker) is not None else None
-        if state is not None:
+        asker = self._fact_replies.first
+        if self.peers.get(asker) is None:
+            self._fact_replies.end_first()
+        elif (state := self._fact_replies.next_part()) is not None:
             self._send(state, recipient=asker)
-            return
-        del self._askers[asker]
-        self._reply = self._all_facts()
 
     def _all_facts(self) -> Iterator[PoolState]:
         for share in tuple(self._pools.values()):
@@ -246,7 +237,7 @@ class Replica(Inbox):
                 return None
             if head.recipient not in {"", self.name}:
                 return None
-            if (dropped := self._ignores(head)) is not None:
+            if (dropped := self.peers.why_ignored(head)) is not None:
                 return dropped
             message = read_message(data)
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -254,27 +245,6 @@ class Replica(Inbox):
         self.traffic.received += 1
         self.traffic.received_bytes += len(data)
         return self._hear(message)
-
-    def _ignores(self, head: Head) -> Dropped | None:
-        """Return why a sender is ignored; None if it is not."""
-        if head.version != VERSION:
-            self._note_ignored(head, "its messages have another version")
-            return Dropped.OTHER_VERSION
-        if head.sender == self.name:
-            self._note_ignored(head, "it has the name of this replica; see --replica-name")
-            return Dropped.SAME_NAME
-        peer = self.peers.get(head.sender)
-        if peer is not None and head.incarnation < peer.incarnation:
-            return Dropped.REPLACED
-        if peer is None and not self.peers.has_room():
-            self._note_ignored(head, f"{MAX_PEERS} others are known already")
-            return Dropped.TOO_MANY_REPLICAS
-        return None
-
-    def _note_ignored(self, head: Head, why: str) -> None:
-        if head.sender not in self._ignored and len(self._ignored) < _MOST_IGNORED:
-            self._ignored.add(head.sender)
-            _log.warning("replica is ignored", replica=head.sender, reason=why)
 
     def _hear(self, message: Message) -> Dropped | None:
         now = self._clock()
@@ -299,10 +269,8 @@ class Replica(Inbox):
         peer.heard_at = now
         if message.asks:
             self._whole_at = 0.0
-            if self._replies_to(peer) and peer.name not in self._askers:
-                if not self._askers:
-                    self._reply = self._all_facts()
-                self._askers[peer.name] = None
+            if self._replies_to(peer):
+                self._fact_replies.add(peer.name)
         age = message.age_seconds
         is_known = not missed and 0.0 <= age <= self._lease_seconds
         changed_at = now - age if is_known else None
