@@ -30,7 +30,8 @@ from epp.replication.messages import (
     read_message,
 )
 from epp.replication.peers import Peer, Peers
-from epp.replication.pool_share import FACTS_SECONDS, PoolShare
+from epp.replication.plugin_states import FACTS_SECONDS
+from epp.replication.pool_share import PoolShare
 from epp.replication.traffic import Dropped, PeerReading, Traffic
 
 _log = structlog.get_logger(__name__)
@@ -149,9 +150,7 @@ class Replica(Inbox):
         for share in self._pools.values():
             if (state := share.changes(now, self.peers, is_whole=is_whole)) is not None:
                 states.append(state)
-            if share.wants_facts:
-                share.wants_facts = False
-                self._asks = True
+            self._asks |= share.asks_for_facts()
         for state in states:
             self._send(state)
         if self._asks or (not states and now >= self._heartbeat_at):

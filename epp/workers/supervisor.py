@@ -26,8 +26,9 @@ from epp.workers.front import Front
 from epp.workers.place import RELAY_SOCKET, Place
 from epp.workers.ports import ReservedPorts
 from epp.workers.socket_folder import WorkerSocketFolder
+from epp.workers.spawning import worker_command
 from epp.workers.watch_server import relayed_watches
-from epp.workers.worker_process import START_SECONDS, WorkerProcess, worker_command
+from epp.workers.worker_process import START_SECONDS, WorkerProcess
 
 _log = structlog.get_logger(__name__)
 

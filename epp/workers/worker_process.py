@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,7 +13,8 @@ import structlog
 
 from epp.workers.control import MAX_LINE_BYTES, Order, WorkerReport, line_of, messages
 from epp.workers.errors import WorkerError
-from epp.workers.place import VARIABLE, Place
+from epp.workers.place import Place
+from epp.workers.spawning import start_process
 
 _log = structlog.get_logger(__name__)
 
@@ -29,17 +28,6 @@ _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 10.0
 _STEADY_SECONDS: Final = 60.0
 """A worker that has run this long is restarted without a pause."""
-_OF_ANOTHER: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
-"""Variables for the supervisor: a worker must not speak to the service manager."""
-
-
-def worker_command() -> list[str]:
-    """Return the command of a worker: this program with the same arguments.
-
-    It is a new interpreter. A fork would share the memory of the imported modules, but the
-    supervisor has threads and event loops, whose locks a forked child may find held forever.
-    """
-    return [sys.executable, "-P", "-m", "epp", *sys.argv[1:]]
 
 
 class Silence:
@@ -170,7 +158,8 @@ class WorkerProcess:
         while not stopping.is_set():
             began = time.monotonic()
             try:
-                ours, process = await self._start()
+                await asyncio.to_thread(self.place.metrics_socket.unlink, missing_ok=True)
+                ours, process = await start_process(self.place, self._command)
             except OSError as error:
                 self._note_failed_start(error)
             else:
@@ -191,30 +180,6 @@ class WorkerProcess:
                 async with asyncio.timeout(pause):
                     await stopping.wait()
             pause = min(_LONGEST_PAUSE_SECONDS, max(_FIRST_PAUSE_SECONDS, 2 * pause))
-
-    async def _start(self) -> tuple[socket.socket, asyncio.subprocess.Process]:
-        """Create a process; return this end of its control stream, and the process.
-
-        Raises:
-            OSError: The system has no process, memory or descriptor left, or the program is gone.
-        """
-        await asyncio.to_thread(self.place.metrics_socket.unlink, missing_ok=True)
-        ours, theirs = socket.socketpair()
-        with theirs:
-            descriptors = self.place.memory, theirs.fileno()
-            place = self.place.at(theirs.fileno())
-            environment = {k: v for k, v in os.environ.items() if k not in _OF_ANOTHER}
-            try:
-                return ours, await asyncio.create_subprocess_exec(
-                    *self._command,
-                    env=environment | {VARIABLE: place.text()},
-                    pass_fds=descriptors,
-                    # A terminal sends its signals to the supervisor only, which passes them on.
-                    start_new_session=True,
-                )
-            except BaseException:
-                ours.close()
-                raise
 
     def _note_failed_start(self, error: OSError) -> None:
         self.returncode = None

@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 
 from epp.replication.messages import MAX_MESSAGE_BYTES, VERSION, Message, PoolState, encode
 from epp.replication.peers import MAX_PEERS
+from epp.replication.plugin_states import FACTS_SECONDS
 from epp.replication.plugins import CrossReplicaContributor, FactSharer, replica_key
-from epp.replication.pool_share import FACTS_SECONDS
 from epp.replication.replica import HEARTBEATS, TICK_SECONDS, WHOLE_SECONDS
 from epp.replication.traffic import Dropped
 from epp.testing import make_endpoint
