@@ -133,6 +133,8 @@ class WorkerProcess:
 
         A process that ends first, or does not report within the time limit, gives a text, too.
         """
+        if self._writer is None:
+            return [self._ended_first]
         outcome: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         self._reloads.append(outcome)
         self.send(Order(reload=True))
@@ -212,7 +214,12 @@ class WorkerProcess:
             self.report = WorkerReport()
             self.has_reported.set()
             while self._reloads:
-                self._note_reload([f"worker {self.index} has ended during the reload"])
+                self._note_reload([self._ended_first])
+
+    @property
+    def _ended_first(self) -> str:
+        """The outcome of a reload that the process did not report."""
+        return f"worker {self.index} has ended during the reload"
 
     def _note_reload(self, outcome: list[str]) -> None:
         if self._reloads and not (waiting := self._reloads.popleft()).done():
