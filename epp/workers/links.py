@@ -4,6 +4,7 @@ Each worker listens on a socket in a folder of the supervisor, and connects to t
 messages of one iteration of the event loop are sent together, after its responses. A worker that
 does not read loses messages, so that the others neither wait nor need memory for it. A worker that
 has just connected, or reads again, gets the state that it has missed (:meth:`Links.greet_with`).
+Messages to one worker alone, those of flow control, are kept until it reads or is killed.
 
 The messages are pickled: they hold values of plugins, and come from processes of the same user that
 run the same program. Only that user can open the folder.

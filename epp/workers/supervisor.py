@@ -140,7 +140,7 @@ class Supervisor:
         return WorkerProcess(
             place,
             self._command,
-            changed=self._note,
+            changed=self._worker_changed,
             ended=lambda: clear_row(rows, index),
             is_starting=lambda: not self._has_started,
         )
@@ -202,8 +202,8 @@ class Supervisor:
             grpc_ports=sorted({each.place.grpc_port for each in self._workers}),
         )
 
-    def _note(self) -> None:
-        """React to a worker that has become ready or unready, or has ended."""
+    def _worker_changed(self) -> None:
+        """Appoint a leader if there is none: a worker has become ready or unready, or has ended."""
         self._changed.set()
         leader = self._leader
         if leader is not None and leader.is_running:

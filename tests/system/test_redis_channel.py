@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 from structlog.testing import capture_logs
+from system.test_replicas import write_certificates
 
-from epp.replication import Replica, ReplicaSettings
+from epp.replication import Replica, ReplicaSettings, ReplicaStateError
 from epp.replication.redis_channel import RedisCarrier
+from epp.replication.redis_connection import connection_pool
 from epp.replication.settings import RedisAddress, replica_state_of
 from epp.replication.traffic import Dropped
 from tools.harness.gateway import until
@@ -120,6 +123,26 @@ async def test_a_password_that_is_no_text_is_a_fault_like_others(
             assert made.is_connected
     assert [each["event"] for each in logs] == [AWAY, BACK]
     assert "is not UTF-8" in logs[0]["error"]
+
+
+async def test_only_the_given_authority_is_trusted_and_one_that_is_missing_is_a_fault(
+    tmp_path: Path,
+) -> None:
+    await asyncio.to_thread(write_certificates, tmp_path)
+    address = RedisAddress(host="localhost", port=1, database=0, username="", is_tls=True, group="")
+    given = ReplicaSettings(
+        replica_state="rediss://localhost:1",
+        replica_state_ca_file=tmp_path / "ca.crt",
+        replica_state_cert_path=tmp_path / "client",
+    )
+    pool = await asyncio.to_thread(connection_pool, address, given, timeout_seconds=1.0)
+    context = pool.make_connection().ssl_context.get()
+    in_the_file = (await asyncio.to_thread((tmp_path / "ca.crt").read_text)).count("BEGIN CERT")
+    assert context.cert_store_stats()["x509"] == in_the_file
+    assert context.check_hostname
+    missing = replace(given, replica_state_ca_file=tmp_path / "missing")
+    with pytest.raises(ReplicaStateError, match=r"cannot be read \(.*missing"):
+        await asyncio.to_thread(connection_pool, address, missing, timeout_seconds=1.0)
 
 
 async def test_other_messages_on_the_channel_are_counted_and_harm_nothing(
