@@ -148,7 +148,7 @@ class FlowOwner:
         self._host.wake()
 
     def plugins_changed(self) -> None:
-        """Forget sent requests if no policy counts them any more: workers do not report their end."""
+        """Forget sent requests if no policy counts them any more: their ends are not reported."""
         if not self._accounts.has_policies:
             self._sent.clear()
 
