@@ -188,12 +188,14 @@ class Front:
     async def _decisions(
         self, target: bytes, given: Mapping[str, str], headers: Mapping[str, str]
     ) -> Response:
-        responses = list((await self._each("GET", target, headers)).values())
+        found = (await self._each("GET", target, headers)).values()
+        # A worker that is starting or hangs has none that could be shown.
+        responses = [each for each in found if each.status != HTTPStatus.SERVICE_UNAVAILABLE]
+        if not responses:
+            return _away("no worker answers at the moment")
         refused = next((each for each in responses if each.status != HTTPStatus.OK), None)
         if refused is not None:
             return refused
-        if not responses:
-            return _away("no worker runs at the moment")
         body = merged_decisions([each.body for each in responses], given)
         return responses[0]._replace(body=body)
 
