@@ -15,21 +15,14 @@ from typing import Final
 
 import structlog
 
-from epp.replication.messages import PluginState, PoolState
+from epp.replication.messages import PoolState
 from epp.replication.peers import Peer
-from epp.replication.plugins import CrossReplicaContributor, FactSharer, replica_key
+from epp.replication.plugin_states import PluginStates
+from epp.replication.plugins import replica_key
 from epp.scheduling import Endpoint, Plugin
 
 _log = structlog.get_logger(__name__)
 
-MAX_PART_BYTES: Final = 64 << 10
-"""Facts in one message: 8192 blocks of prompts, which another replica adds within 1 ms."""
-FACTS_SECONDS: Final = 0.1
-"""Pause between two messages with facts, unless more are waiting."""
-_EARLY_SECONDS: Final = 0.005
-"""How much earlier facts may be sent, because timers of the event loop may fire early."""
-CONTRIBUTION_BYTES_PER_SECOND: Final = 512 << 10
-"""Long contributions are sent less often, so that each plugin sends at most this."""
 MAX_NUMBERS: Final = 20_000
 """Endpoints that one replica may have requests on; further ones are ignored."""
 
@@ -43,16 +36,6 @@ class _Tracked:
     """Its requests in flight as last sent."""
     is_gone: bool = False
     """Whether it has left the pool; it is tracked until its last request has ended."""
-
-
-@dataclass(slots=True, eq=False)
-class _Contributing:
-    """A plugin that contributes."""
-
-    plugin: CrossReplicaContributor
-    sent: bytes = b""
-    """The contribution as last sent."""
-    due_at: float = 0.0
 
 
 class PoolShare:
@@ -73,15 +56,7 @@ class PoolShare:
         self._tracked: dict[int, _Tracked] = {}
         self._numbers: dict[str, dict[int, int]] = {}
         """Requests in flight by replica and endpoint, without zeros."""
-        self._contributors: dict[str, _Contributing] = {}
-        self._sharers: dict[str, FactSharer] = {}
-        self._started: set[int] = set()
-        """Ids of the plugins that remember new facts."""
-        self._interval_seconds = 0.0
-        self._facts_at = 0.0
-        self._has_more_facts = False
-        self.wants_facts = False
-        """Whether a plugin needs the facts of others, as it is new; reset by the reader."""
+        self._plugins = PluginStates(lambda: self.owns_queues())  # noqa: PLW0108 - it is replaced later
 
     # --- what is shared ---------------------------------------------------------------------------
 
@@ -111,24 +86,12 @@ class PoolShare:
             plugins: All plugins in use.
             interval_seconds: Shortest time between two contributions of a plugin.
         """
-        self._interval_seconds = interval_seconds
-        before = self._contributors
-        self._contributors, self._sharers = {}, {}
-        for plugin in plugins:
-            if isinstance(plugin, CrossReplicaContributor) and plugin.contributes:
-                known = before.get(plugin.name)
-                is_same = known is not None and known.plugin is plugin
-                self._contributors[plugin.name] = (
-                    known if known is not None and is_same else _Contributing(plugin)
-                )
-            if isinstance(plugin, FactSharer):
-                self._sharers[plugin.name] = plugin
-        started = {id(each) for each in self._sharers.values()}
-        for each in self._sharers.values():
-            if id(each) not in self._started:
-                each.start_sharing()
-                self.wants_facts = True
-        self._started = started
+        self._plugins.use(plugins, interval_seconds)
+
+    def asks_for_facts(self) -> bool:
+        """Return whether a plugin needs the facts of others, as it is new; once for each one."""
+        wants_facts, self._plugins.wants_facts = self._plugins.wants_facts, False
+        return wants_facts
 
     def end(self) -> None:
         """Stop sharing, and forget the state of other replicas."""
@@ -140,7 +103,7 @@ class PoolShare:
 
     def is_urgent(self, peers: Iterable[Peer]) -> bool:
         """Return whether these replicas need more than some facts every 0.1 s."""
-        return bool(self._contributors) or self._has_more_facts or self._sends_requests(peers)
+        return self._plugins.is_urgent or self._sends_requests(peers)
 
     def changes(
         self, now: float, peers: Iterable[Peer] = (), *, is_whole: bool
@@ -154,20 +117,15 @@ class PoolShare:
         """
         includes_requests = is_whole or self._sends_requests(peers)
         in_flight = self._in_flight(is_whole=is_whole) if includes_requests else {}
-        plugins = [*self._contributions(now, is_whole=is_whole), *self._new_facts(now)]
+        plugins = self._plugins.changes(now, is_whole=is_whole)
         if not (in_flight or plugins or is_whole):
             return None
         return PoolState(self.pool, is_whole, in_flight, plugins)
 
     def all_facts(self) -> Iterator[PoolState]:
         """Return all facts of the plugins, in parts, for a replica that joins."""
-        for plugin in tuple(self._sharers.values()):
-            try:
-                for facts in plugin.all_facts(MAX_PART_BYTES):
-                    state = PluginState(plugin.name, plugin.type, False, facts)
-                    yield PoolState(self.pool, False, {}, [state])
-            except Exception:
-                _log.exception("plugin failed to share its state", plugin=plugin.name)
+        for state in self._plugins.all_facts():
+            yield PoolState(self.pool, False, {}, [state])
 
     def _sends_requests(self, peers: Iterable[Peer]) -> bool:
         siblings = self.siblings
@@ -188,40 +146,6 @@ class PoolShare:
         for key in ended:
             del self._tracked[key]
         return changed
-
-    def _contributions(self, now: float, *, is_whole: bool) -> Iterator[PluginState]:
-        for name, each in self._contributors.items():
-            if now < each.due_at and not is_whole:
-                continue
-            if each.plugin.is_of_queues and not self.owns_queues():
-                continue
-            try:
-                data = each.plugin.contribution()
-            except Exception:
-                _log.exception("plugin failed to share its state", plugin=name)
-                continue
-            if is_whole or data != each.sent:
-                each.sent = data
-                pause = max(self._interval_seconds, len(data) / CONTRIBUTION_BYTES_PER_SECOND)
-                each.due_at = now + pause
-                yield PluginState(name, each.plugin.type, True, data)
-
-    def _new_facts(self, now: float) -> Iterator[PluginState]:
-        if now < self._facts_at:
-            return
-        self._facts_at = now + FACTS_SECONDS - _EARLY_SECONDS
-        self._has_more_facts = False
-        for name, plugin in self._sharers.items():
-            try:
-                facts = plugin.new_facts(MAX_PART_BYTES)
-            except Exception:
-                _log.exception("plugin failed to share its state", plugin=name)
-                continue
-            if facts:
-                yield PluginState(name, plugin.type, False, facts)
-            if len(facts) > MAX_PART_BYTES // 2:  # more may be waiting
-                self._facts_at = now
-                self._has_more_facts = True
 
     # --- what others send -------------------------------------------------------------------------
 
@@ -244,18 +168,14 @@ class PoolShare:
         for key, number in state.in_flight.items():
             self._count(replica, numbers, key, number, changed_at)
         for each in state.plugins:
-            self._take(replica, each)
+            self._plugins.take(replica, each)
 
     def forget(self, replica: str) -> None:
         """Forget the requests that a replica has in flight, and its contributions."""
         for key in self._numbers.pop(replica, {}):
             if (tracked := self._tracked.get(key)) is not None:
                 self._share(tracked.endpoint, replica, 0)
-        for name, each in self._contributors.items():
-            try:
-                each.plugin.replica_left(replica)
-            except Exception:
-                _log.exception("plugin failed to forget a replica", plugin=name)
+        self._plugins.forget(replica)
 
     def in_flight_of(self, replica: str) -> int:
         """Return the requests that a replica has in flight; thread-safe."""
@@ -280,18 +200,3 @@ class PoolShare:
         """Count the requests of ``replica`` on ``endpoint``, unless it is a sibling."""
         if replica not in self.siblings:
             endpoint.load.share(replica, number, at)
-
-    def _take(self, replica: str, state: PluginState) -> None:
-        try:
-            if not state.is_contribution:
-                sharer = self._sharers.get(state.plugin)
-                if sharer is not None and sharer.type == state.type:
-                    sharer.learn(state.data)
-                return
-            contributing = self._contributors.get(state.plugin)
-            if contributing is not None and contributing.plugin.type == state.type:
-                contributing.plugin.receive(replica, state.data)
-        except Exception:
-            _log.exception(
-                "plugin failed to take the state of a replica", plugin=state.plugin, replica=replica
-            )

@@ -14,19 +14,17 @@ even if TCP has not noticed yet, and is replaced.
 import asyncio
 import random
 from collections import deque
-from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from epp.replication.carrier import Carrier, Inbox
+from epp.replication.errors import ReplicaStateError
+from epp.replication.redis_connection import connection_pool
 from epp.replication.settings import RedisAddress, ReplicaSettings
 
 _log = structlog.get_logger(__name__)
@@ -43,7 +41,7 @@ _FIRST_WAIT_SECONDS: Final = 0.1
 _MOST_WAIT_SECONDS: Final = 2.0
 _LAST_SECONDS: Final = 0.5
 """Time limit for sending the last messages."""
-_FAULTS: Final = (RedisError, OSError)
+_FAULTS: Final = (RedisError, OSError, ReplicaStateError)
 
 
 class RedisCarrier(Carrier):
@@ -76,6 +74,10 @@ class RedisCarrier(Carrier):
         self._queued_bytes = 0
         self._has_queued = asyncio.Event()
         self._is_connected = False
+        self._has_sent = False
+        """Whether Redis has accepted messages since the last connect."""
+        self._has_exchanged = False
+        """Whether, besides, one has been received. A connection may lack either right."""
         self._was_lost = False
 
     @property
@@ -102,7 +104,7 @@ class RedisCarrier(Carrier):
                 fault: BaseException = faults
                 while isinstance(fault, BaseExceptionGroup):
                     fault = fault.exceptions[0]
-                if self._is_connected:
+                if self._has_exchanged:
                     wait = _FIRST_WAIT_SECONDS
                 self._note_loss(fault)
             # With jitter, so that not all replicas connect at the same moment.
@@ -110,7 +112,7 @@ class RedisCarrier(Carrier):
             wait = min(2 * wait, _MOST_WAIT_SECONDS)
 
     def _note_loss(self, fault: BaseException) -> None:
-        self._is_connected = False
+        self._is_connected = self._has_sent = self._has_exchanged = False
         if not self._was_lost:
             self._was_lost = True
             _log.warning(
@@ -125,19 +127,20 @@ class RedisCarrier(Carrier):
 
         Raises:
             OSError: The server cannot be reached, or the password file cannot be read.
-            RedisError: The server refuses the connection or does not respond.
+            ReplicaStateError: The password file is not UTF-8, or a certificate cannot be read.
+            RedisError: The server refuses the connection or a command, or does not respond.
         """
         self._queue.clear()
         self._queued_bytes = 0
-        client = Redis(**await asyncio.to_thread(self._arguments))
+        pool = await asyncio.to_thread(
+            connection_pool, self._address, self._settings, timeout_seconds=CONNECT_SECONDS
+        )
+        client = Redis.from_pool(pool)
         async with client, client.pubsub() as subscription:
             async with asyncio.timeout(2 * CONNECT_SECONDS):
                 await subscription.subscribe(self._all, self._own)
                 await client.ping()
             self._is_connected = True
-            if self._was_lost:
-                self._was_lost = False
-                _log.info("replica state is in reach again", host=self._address.host)
             inbox.joined()
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -164,7 +167,11 @@ class RedisCarrier(Carrier):
                 channel, message = self._queue.popleft()
                 self._queued_bytes -= len(message)
                 pipeline.publish(channel, message)
-            await pipeline.execute()
+            # Raised here, because the pipeline would add the message to the text of the error.
+            replies = await pipeline.execute(raise_on_error=False)
+        if refusals := [each for each in replies if isinstance(each, RedisError)]:
+            raise refusals[0]
+        self._has_sent = True
 
     async def _listen(self, subscription: PubSub, inbox: Inbox) -> None:
         while True:
@@ -173,36 +180,19 @@ class RedisCarrier(Carrier):
             if got is None:
                 raise TimeoutError(f"no message came for {self._silence_seconds:g} s")
             if got["type"] == "message":
+                self._note_exchange()
                 inbox.received(got["data"])
+
+    def _note_exchange(self) -> None:
+        if self._has_exchanged or not self._has_sent:
+            return
+        self._has_exchanged = True
+        if self._was_lost:
+            self._was_lost = False
+            _log.info("replica state is in reach again", host=self._address.host)
 
     def _channel(self, recipient: str) -> str:
         return f"{self._all}:to:{recipient}"
-
-    def _arguments(self) -> Mapping[str, Any]:
-        """Return the arguments of a client; reads the password file."""
-        address, settings = self._address, self._settings
-        password = None
-        if settings.replica_state_password_file is not None:
-            password = settings.replica_state_password_file.read_text(encoding="utf-8").strip()
-        tls: dict[str, object] = {}
-        if address.is_tls:
-            tls = {"ssl": True, "ssl_ca_certs": _text(settings.replica_state_ca_file)}
-            if (folder := settings.replica_state_cert_path) is not None:
-                tls |= {
-                    "ssl_certfile": str(folder / "tls.crt"),
-                    "ssl_keyfile": str(folder / "tls.key"),
-                }
-        return {
-            "host": address.host,
-            "port": address.port,
-            "username": address.username or None,
-            "password": password,
-            "socket_timeout": CONNECT_SECONDS,
-            "socket_connect_timeout": CONNECT_SECONDS,
-            "retry": Retry(NoBackoff(), 0),  # retried in run(), with jitter
-            "protocol": 2,  # all that publish and subscribe need; older servers have no other
-            **tls,
-        }
 
 
 def _end_if_cancelled() -> None:
@@ -215,7 +205,3 @@ def _end_if_cancelled() -> None:
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)

@@ -19,10 +19,10 @@ import msgspec
 import structlog
 
 from epp.replication.carrier import Carrier, Inbox
+from epp.replication.fact_replies import FactReplies
 from epp.replication.messages import (
     MAX_MESSAGE_BYTES,
     VERSION,
-    Head,
     Message,
     PoolState,
     encode,
@@ -30,7 +30,8 @@ from epp.replication.messages import (
     read_message,
 )
 from epp.replication.peers import Peer, Peers
-from epp.replication.pool_share import FACTS_SECONDS, PoolShare
+from epp.replication.plugin_states import FACTS_SECONDS
+from epp.replication.pool_share import PoolShare
 from epp.replication.traffic import Dropped, PeerReading, Traffic
 
 _log = structlog.get_logger(__name__)
@@ -69,7 +70,7 @@ class Replica(Inbox):
         self.incarnation = time.time_ns() if incarnation is None else incarnation
         self.traffic = Traffic()
         """Counts of messages."""
-        self.peers = Peers()
+        self.peers = Peers(name)
         """The other replicas."""
         self._carrier = carrier
         self._lease_seconds = lease_seconds
@@ -77,14 +78,10 @@ class Replica(Inbox):
         self._pools: dict[str, PoolShare] = {}
         self._sequence = 0
         self._asks = True
+        self._asked_at = float("-inf")
         self._whole_at = 0.0
         self._heartbeat_at = 0.0
-        self._askers: dict[str, None] = {}
-        """Replicas that wait for facts, in order."""
-        self._reply: Iterator[PoolState] = iter(())
-        """The remaining facts for the first of them."""
-        self._ignored: set[str] = set()
-        """Names of senders whose messages are ignored, which has been logged."""
+        self._fact_replies = FactReplies(self._all_facts)
 
     @property
     def is_connected(self) -> bool:
@@ -141,6 +138,8 @@ class Replica(Inbox):
         now = self._clock()
         for peer in self.peers.expired(now, self._lease_seconds):
             self._forget(peer, "it was silent for longer than its lease")
+            # The others may have left it to this one to send the facts that were asked for.
+            self._asks |= now - self._asked_at < 2 * self._lease_seconds
         if not self._carrier.is_connected:
             self._whole_at = now
             return TICK_SECONDS
@@ -151,17 +150,16 @@ class Replica(Inbox):
         for share in self._pools.values():
             if (state := share.changes(now, self.peers, is_whole=is_whole)) is not None:
                 states.append(state)
-            if share.wants_facts:
-                share.wants_facts = False
-                self._asks = True
+            self._asks |= share.asks_for_facts()
         for state in states:
             self._send(state)
         if self._asks or (not states and now >= self._heartbeat_at):
             self._send(asks=self._asks)
-            self._asks = False
-        if self._askers:
+            if self._asks:
+                self._asks, self._asked_at = False, now
+        if self._fact_replies:
             self._send_facts()
-        if self._askers or any(each.is_urgent(self.peers) for each in self._pools.values()):
+        if self._fact_replies or any(each.is_urgent(self.peers) for each in self._pools.values()):
             return TICK_SECONDS
         return min(FACTS_SECONDS, max(TICK_SECONDS, self._heartbeat_at - now))
 
@@ -195,13 +193,11 @@ class Replica(Inbox):
 
     def _send_facts(self) -> None:
         """Send one part of the facts to the first replica that waits for them."""
-        asker = next(iter(self._askers))
-        state = next(self._reply, None) if self.peers.get(asker) is not None else None
-        if state is not None:
+        asker = self._fact_replies.first
+        if self.peers.get(asker) is None:
+            self._fact_replies.end_first()
+        elif (state := self._fact_replies.next_part()) is not None:
             self._send(state, recipient=asker)
-            return
-        del self._askers[asker]
-        self._reply = self._all_facts()
 
     def _all_facts(self) -> Iterator[PoolState]:
         for share in tuple(self._pools.values()):
@@ -240,34 +236,14 @@ class Replica(Inbox):
                 return None
             if head.recipient not in {"", self.name}:
                 return None
-            if (dropped := self._ignores(head)) is not None:
+            if (dropped := self.peers.why_ignored(head)) is not None:
                 return dropped
             message = read_message(data)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             return Dropped.MALFORMED
         self.traffic.received += 1
         self.traffic.received_bytes += len(data)
         return self._hear(message)
-
-    def _ignores(self, head: Head) -> Dropped | None:
-        """Return why a sender is ignored; None if it is not."""
-        if head.version != VERSION:
-            self._note_ignored(head, "its messages have another version")
-            return Dropped.OTHER_VERSION
-        if head.sender == self.name:
-            self._note_ignored(head, "it has the name of this replica; see --replica-name")
-            return Dropped.SAME_NAME
-        peer = self.peers.get(head.sender)
-        if peer is not None and head.incarnation < peer.incarnation:
-            return Dropped.REPLACED
-        if peer is None and not self.peers.has_room():
-            return Dropped.TOO_MANY_REPLICAS
-        return None
-
-    def _note_ignored(self, head: Head, why: str) -> None:
-        if head.sender not in self._ignored:
-            self._ignored.add(head.sender)
-            _log.warning("replica is ignored", replica=head.sender, reason=why)
 
     def _hear(self, message: Message) -> Dropped | None:
         now = self._clock()
@@ -292,11 +268,11 @@ class Replica(Inbox):
         peer.heard_at = now
         if message.asks:
             self._whole_at = 0.0
-            if self._replies_to(peer) and peer.name not in self._askers:
-                if not self._askers:
-                    self._reply = self._all_facts()
-                self._askers[peer.name] = None
-        changed_at = None if missed else now - message.age_seconds
+            if self._replies_to(peer):
+                self._fact_replies.add(peer.name)
+        age = message.age_seconds
+        is_known = not missed and 0.0 <= age <= self._lease_seconds
+        changed_at = now - age if is_known else None
         for state in message.pools:
             if (share := self._pools.get(state.pool)) is not None:
                 share.apply(peer.name, state, changed_at)

@@ -138,18 +138,21 @@ def replica_state_of(text: str) -> RedisAddress | SocketFolder:
     """Return where replicas exchange their state.
 
     Raises:
-        ReplicaStateError: ``text`` is not a valid URL.
+        ReplicaStateError: ``text`` is not a valid URL; if it may have a password, the error does
+            not show it.
     """
-    try:
-        url = urlsplit(text)
-        port = url.port
-    except ValueError as error:
-        raise _invalid(str(error)) from error
-    if url.password is not None:  # the text must not be shown
+    if _may_have_password(text):
         raise _invalid(
             "a command line is no place for a password; put it into a file and name it with"
             " --replica-state-password-file"
         )
+    try:
+        url = urlsplit(text)
+        port = url.port
+    except ValueError as error:
+        raise _invalid(f"{text!r}: {error}") from error
+    if url.fragment:
+        raise _invalid(f"{text!r}: unknown part {'#' + url.fragment!r}")
     if url.scheme in _FOLDER:
         if url.netloc or url.query or not url.path.startswith("/") or url.path == "/":
             raise _invalid(f"{text!r} names no directory by its absolute path; {_EXAMPLES}")
@@ -171,6 +174,16 @@ def replica_state_of(text: str) -> RedisAddress | SocketFolder:
         is_tls=url.scheme in _TLS,
         group=_group(text, url.query),
     )
+
+
+def _may_have_password(text: str) -> bool:
+    """Return whether a URL, even a misspelt one, has a password.
+
+    ``urlsplit`` finds none if there is a ``/``, ``?`` or ``#`` in it, and takes it for the port.
+    """
+    rest = text.partition("://")[2] or text
+    before_host, at, _ = rest.rpartition("@")
+    return (bool(at) and ":" in before_host) or "password=" in rest.lower()
 
 
 def _group(text: str, query: str) -> str:

@@ -9,25 +9,25 @@ connections. A socket that refuses connections was left by a killed replica, and
 import asyncio
 import os
 import stat
-import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import structlog
 from xxhash import xxh3_64_hexdigest
 
 from epp.replication.carrier import Carrier, Inbox
 from epp.replication.errors import ReplicaStateError
-from epp.replication.messages import MAX_MESSAGE_BYTES
+from epp.replication.socket_connections import Incoming, Outgoing
 
 _log = structlog.get_logger(__name__)
 
 SCAN_SECONDS: Final = 0.25
 """Time between two scans of the directory."""
-MAX_QUEUED_BYTES: Final = 1 << 20
-"""A replica with this many unread bytes gets no further messages."""
-_LENGTH: Final = struct.Struct(">I")
+_RETRY_SECONDS: Final = 1.0
+"""Pause before the directory is used again after a failure."""
 _SUFFIX: Final = ".sock"
 _MOST_PATH_BYTES: Final = 107
 """Longest path of a unix socket on Linux, without the final zero byte."""
@@ -48,11 +48,12 @@ class SocketCarrier(Carrier):
         self._folder = folder
         self._name = name
         self._path = folder / _file_of(name)
-        self._links: dict[str, _Outgoing] = {}
+        self._links: dict[str, Outgoing] = {}
         """Connections to other replicas, by file name."""
-        self._incoming: dict[str, _Incoming] = {}
+        self._incoming: dict[str, Incoming] = {}
         """The newest connection of each other replica, by its name."""
         self._listens = False
+        self._was_lost = False
         _prepare(folder, self._path)
 
     @property
@@ -68,8 +69,34 @@ class SocketCarrier(Carrier):
         return all(queued)
 
     async def run(self, inbox: Inbox) -> None:
+        while True:
+            try:
+                await self._serve(inbox)
+            except (OSError, ReplicaStateError) as error:
+                self._note_loss(error)
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    def _note_loss(self, error: Exception) -> None:
+        if not self._was_lost:
+            self._was_lost = True
+            _log.warning(
+                "replica state is out of reach, going on without it",
+                directory=str(self._folder),
+                error=str(error),
+            )
+
+    async def _serve(self, inbox: Inbox) -> None:
+        """Listen, and connect to the other replicas, until that fails.
+
+        Raises:
+            OSError: The directory cannot be used.
+            ReplicaStateError: Other users can write to it.
+        """
         server = await self._listen(inbox)
         self._listens = True
+        if self._was_lost:
+            self._was_lost = False
+            _log.info("replica state is in reach again", directory=str(self._folder))
         try:
             while True:
                 entries = await asyncio.to_thread(os.listdir, self._folder)
@@ -89,13 +116,16 @@ class SocketCarrier(Carrier):
                 link.close()
             for connection in tuple(self._incoming.values()):
                 connection.close()
-            await asyncio.to_thread(self._path.unlink, missing_ok=True)
+            with suppress(OSError):
+                await asyncio.to_thread(self._path.unlink, missing_ok=True)
 
     async def _listen(self, inbox: Inbox) -> asyncio.Server:
+        # The directory may have been removed since the start, such as one below /tmp.
+        await asyncio.to_thread(_prepare, self._folder, self._path)
         # An earlier process of this name may have left it.
         await asyncio.to_thread(self._path.unlink, missing_ok=True)
         server = await asyncio.get_running_loop().create_unix_server(
-            lambda: _Incoming(inbox, self._incoming), str(self._path)
+            lambda: Incoming(inbox, self._incoming), str(self._path)
         )
         await asyncio.to_thread(self._path.chmod, 0o600)
         return server
@@ -108,11 +138,10 @@ class SocketCarrier(Carrier):
             if not entry.endswith(_SUFFIX) or path == self._path or entry in self._links:
                 continue
             try:
+                made = partial(self._links.__setitem__, entry)
+                lost = partial(self._links.pop, entry, None)
                 await asyncio.get_running_loop().create_unix_connection(
-                    lambda entry=entry: _Outgoing(  # type: ignore[misc] # entry has a default
-                        self._name, lambda link: self._enter(entry, link), self._links.pop, entry
-                    ),
-                    str(path),
+                    partial(Outgoing, self._name, made, lost), str(path)
                 )
                 has_new = True
             except ConnectionRefusedError:
@@ -120,93 +149,6 @@ class SocketCarrier(Carrier):
             except OSError as error:
                 _log.debug("replica cannot be reached", socket=str(path), error=str(error))
         return has_new
-
-    def _enter(self, entry: str, link: "_Outgoing") -> None:
-        self._links[entry] = link
-
-
-class _Outgoing(asyncio.Protocol):
-    """A connection to another replica."""
-
-    def __init__(
-        self,
-        name: str,
-        made: Callable[["_Outgoing"], None],
-        lost: Callable[[str, None], object],
-        entry: str,
-    ) -> None:
-        self._name = name
-        self._made = made
-        self._lost = lost
-        self._entry = entry
-        self._transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are no subclass of asyncio's.
-        self._transport = cast("asyncio.Transport", transport)
-        self.send(self._name.encode())
-        self._made(self)
-
-    def send(self, message: bytes) -> bool:
-        """Queue a message; return whether there was room."""
-        transport = self._transport
-        if transport is None or transport.get_write_buffer_size() > MAX_QUEUED_BYTES:
-            return False
-        transport.write(_LENGTH.pack(len(message)) + message)
-        return True
-
-    def close(self) -> None:
-        """Close the connection; unread messages are lost."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._lost(self._entry, None)
-
-
-class _Incoming(asyncio.Protocol):
-    """A connection from another replica: its name, then its messages."""
-
-    def __init__(self, inbox: Inbox, newest: dict[str, "_Incoming"]) -> None:
-        self._inbox = inbox
-        self._newest = newest
-        self._name: str | None = None
-        self._buffer = bytearray()
-        self._transport: asyncio.BaseTransport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        buffer = self._buffer
-        buffer += data
-        while len(buffer) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(buffer)
-            if length > MAX_MESSAGE_BYTES:
-                self.close()
-                return
-            end = _LENGTH.size + length
-            if len(buffer) < end:
-                return
-            message = bytes(buffer[_LENGTH.size : end])
-            del buffer[:end]
-            if self._name is None:
-                self._name = message.decode(errors="replace")
-                self._newest[self._name] = self
-            else:
-                self._inbox.received(message)
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._transport is not None:
-            self._transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        # A process that has replaced this one may have connected already.
-        if self._name is not None and self._newest.get(self._name) is self:
-            del self._newest[self._name]
-            self._inbox.left(self._name)
 
 
 def _file_of(name: str) -> str:

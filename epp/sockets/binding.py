@@ -28,10 +28,9 @@ def listen_on(addresses: Iterable[Address], *, reuse_port: bool = False) -> list
     listening: list[socket.socket] = []
     try:
         for family, kind, protocol, _, address in addresses:
-            try:
-                made = socket.socket(family, kind, protocol)
-            except OSError:
-                continue  # a name may have an IPv6 address on a machine without IPv6
+            made = _created(family, kind, protocol)
+            if made is None:
+                continue
             listening.append(made)
             if family == socket.AF_UNIX:
                 made.bind(address)
@@ -76,7 +75,9 @@ def bind_shared(host: str, port: int) -> list[socket.socket]:
     bound: list[socket.socket] = []
     try:
         for family, kind, protocol, _, address in found:
-            made = socket.socket(family, kind, protocol)
+            made = _created(family, kind, protocol)
+            if made is None:
+                continue
             bound.append(made)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -90,3 +91,11 @@ def bind_shared(host: str, port: int) -> list[socket.socket]:
             each.close()
         raise
     return bound
+
+
+def _created(family: int, kind: int, protocol: int) -> socket.socket | None:
+    """Return a socket; None for a name's IPv6 address on a machine without IPv6."""
+    try:
+        return socket.socket(family, kind, protocol)
+    except OSError:
+        return None

@@ -19,6 +19,8 @@ _log = structlog.get_logger(__name__)
 
 REPORT_SECONDS: Final = 0.25
 """Time between two reports of a worker."""
+MAX_LINE_BYTES: Final = 1 << 20
+"""Longest message: the outcome of a reload has a text for each fault of the configuration."""
 
 M = TypeVar("M", bound=msgspec.Struct)
 
@@ -51,12 +53,22 @@ def line_of(message: msgspec.Struct) -> bytes:
 
 
 async def messages(reader: asyncio.StreamReader, kind: type[M]) -> AsyncIterator[M]:
-    """Yield the messages of a stream until its end."""
-    try:
-        while line := await reader.readline():
-            yield msgspec.json.decode(line, type=kind)
-    except ConnectionError:
-        pass
+    """Yield the messages of a stream until its end, without those that cannot be read.
+
+    The other side may be killed while it writes, so the last line may be incomplete.
+    """
+    while True:
+        try:
+            line = await reader.readline()
+            if not line.endswith(b"\n"):
+                return
+            message = msgspec.json.decode(line, type=kind)
+        except ConnectionError:
+            return
+        except ValueError as error:  # too long, or malformed
+            _log.error("message between supervisor and worker was not read", error=str(error))
+            continue
+        yield message
 
 
 class ControlStream:
@@ -88,7 +100,7 @@ class ControlStream:
             streams: Number of open streams.
             reload: Reloads the configuration, and returns the faults.
         """
-        reader, writer = await asyncio.open_connection(sock=self._socket)
+        reader, writer = await asyncio.open_connection(sock=self._socket, limit=MAX_LINE_BYTES)
 
         async def report() -> None:
             while not writer.is_closing():

@@ -42,12 +42,17 @@ class Grant:
         endpoint: The endpoint.
     """
 
-    __slots__ = ("endpoint", "request", "state")
+    __slots__ = ("counting", "counting_policies", "endpoint", "request", "state")
 
     def __init__(self, request: LLMRequest, endpoint: Endpoint) -> None:
         self.request = request
         self.endpoint = endpoint
         self.state = CycleState()
+        self.counting: Collection[Guard[ResponseComplete]] = ()
+        """Plugins that have counted it, and must be told when it no longer counts, although a
+        reload may have replaced them meanwhile."""
+        self.counting_policies: Collection[Guard[ResponseComplete]] = ()
+        """Likewise policies, which are told of its end."""
 
 
 class FlowAccounts:
@@ -90,6 +95,7 @@ class FlowAccounts:
     def begin(self, grant: Grant, now: float) -> None:
         """Count a request that another worker may send."""
         self._share(grant.endpoint, 1, now)
+        grant.counting, grant.counting_policies = self._complete, self._counting_complete
         result = forced_result(grant.endpoint)
         for hooks in (self._pre_request, self._counting_pre_request):
             call_each(hooks, lambda hook: hook.pre_request(grant.request, result, grant.state))
@@ -97,7 +103,7 @@ class FlowAccounts:
     def settle(self, grant: Grant, now: float) -> None:
         """Stop counting a request: the report of its worker counts in its place."""
         self._share(grant.endpoint, -1, now)
-        self._completed(self._complete, grant, EndCause.REFUSED)
+        self._completed(grant.counting, grant, EndCause.REFUSED)
 
     def finish(self, grant: Grant, cause: EndCause, usage: Usage | None = None) -> None:
         """Notify policies of the end of a request.
@@ -109,7 +115,7 @@ class FlowAccounts:
         """
         if usage is not None:
             grant.state.write(RESPONSE_USAGE, usage)
-        self._completed(self._counting_complete, grant, cause)
+        self._completed(grant.counting_policies, grant, cause)
 
     def _completed(
         self, hooks: Collection[Guard[ResponseComplete]], grant: Grant, cause: EndCause
@@ -132,8 +138,11 @@ class FlowAccounts:
 
     def left(self, worker: str) -> None:
         """Forget the parts of a worker that has ended."""
-        for contributor in self._contributors.values():
-            contributor.replica_left(worker)
+        for name, contributor in self._contributors.items():
+            try:
+                contributor.replica_left(worker)
+            except Exception:
+                _log.exception("plugin failed to forget a worker", worker=worker, plugin=name)
 
     def _share(self, endpoint: Endpoint, change: int, now: float) -> None:
         granted = self._granted.get(endpoint, 0) + change
@@ -153,7 +162,11 @@ class FlowAccounts:
         """Return this worker's parts that have changed since they were sent."""
         news = {}
         for name, contributor in self._contributors.items():
-            part = contributor.contribution()
+            try:
+                part = contributor.contribution()
+            except Exception:
+                _log.exception("plugin failed to share its state", plugin=name)
+                continue
             if self._sent.get(name) != part:
                 self._sent[name] = news[name] = part
         return news

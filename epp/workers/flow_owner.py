@@ -74,7 +74,7 @@ class FlowOwner:
         self._requests: dict[int, dict[int, RemoteRequest]] = {}
         """Requests that wait or were granted, by worker and number."""
         self._sent: dict[int, dict[int, Grant]] = {}
-        """Requests that were sent, while policies count them."""
+        """Requests that were sent and have not ended, if policies count them."""
         self._reporting: set[int] = set()
         """Workers that know that requests wait."""
 
@@ -146,6 +146,11 @@ class FlowOwner:
         for grant in self._sent.pop(worker, {}).values():
             self._accounts.finish(grant, EndCause.ERROR)
         self._host.wake()
+
+    def plugins_changed(self) -> None:
+        """Forget sent requests if no policy counts them any more: their ends are not reported."""
+        if not self._accounts.has_policies:
+            self._sent.clear()
 
     def has_waiting(self, others: Iterable[int]) -> None:
         """Tell other workers to report each event, because a request waits."""

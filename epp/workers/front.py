@@ -23,7 +23,7 @@ from epp.settings import ServeSettings
 from epp.workers.merged_decisions import PATH as DECISIONS
 from epp.workers.merged_decisions import merged_decisions
 from epp.workers.merged_metrics import MergedMetrics, Page, read_page, written
-from epp.workers.page_client import WorkerAwayError, fetch
+from epp.workers.page_client import InvalidTargetError, WorkerAwayError, fetch
 from epp.workers.place import Place
 from epp.workers.worker_metrics import SupervisorMetrics
 
@@ -36,6 +36,10 @@ _GZIP_LEVEL: Final = 1
 _MAX_WAITING_PAGES: Final = 8
 _ANSWERED_ELSEWHERE: Final = frozenset({"accept-encoding", "host", "connection"})
 """Headers of requests that concern this connection only."""
+
+
+Process = tuple[int, int]
+"""One process of a worker: the number of the worker, and how many it has started."""
 
 
 class Fronted(Protocol):
@@ -158,22 +162,25 @@ class Front:
 
     async def _each(
         self, method: str, target: bytes, headers: Mapping[str, str]
-    ) -> list[tuple[Fronted, Response]]:
+    ) -> dict[Process, Response]:
         """Return the responses of all workers that run."""
-        running = [each for each in self._workers if each.is_running]
-        found = await asyncio.gather(*(_fetched(each, method, target, headers) for each in running))
-        return list(zip(running, found, strict=True))
+        # The number of its process is read now: a worker may be started again meanwhile.
+        running = {(each.index, each.lives): each for each in self._workers if each.is_running}
+        found = await asyncio.gather(
+            *(_fetched(each, method, target, headers) for each in running.values())
+        )
+        return dict(zip(running, found, strict=True))
 
     async def _of_all(self, target: bytes, headers: Mapping[str, str]) -> Response:
         """Make a change in every worker; return the first refusal, or a response."""
-        responses = [response for _, response in await self._each("POST", target, headers)]
+        responses = list((await self._each("POST", target, headers)).values())
         if not responses:
             return _away("no worker runs at the moment")
         return next((each for each in responses if each.status != HTTPStatus.OK), responses[0])
 
     async def _first(self, target: bytes, headers: Mapping[str, str]) -> Response:
         """Return the page of the worker that has it."""
-        responses = [response for _, response in await self._each("GET", target, headers)]
+        responses = list((await self._each("GET", target, headers)).values())
         if not responses:
             return _away("no worker runs at the moment")
         return min(responses, key=lambda each: each.status)
@@ -181,12 +188,14 @@ class Front:
     async def _decisions(
         self, target: bytes, given: Mapping[str, str], headers: Mapping[str, str]
     ) -> Response:
-        responses = [response for _, response in await self._each("GET", target, headers)]
+        found = (await self._each("GET", target, headers)).values()
+        # A worker that is starting or hangs has none that could be shown.
+        responses = [each for each in found if each.status != HTTPStatus.SERVICE_UNAVAILABLE]
+        if not responses:
+            return _away("no worker answers at the moment")
         refused = next((each for each in responses if each.status != HTTPStatus.OK), None)
         if refused is not None:
             return refused
-        if not responses:
-            return _away("no worker runs at the moment")
         body = merged_decisions([each.body for each in responses], given)
         return responses[0]._replace(body=body)
 
@@ -212,11 +221,9 @@ class Front:
     async def _merge(self, headers: Mapping[str, str]) -> tuple[Response | None, Page]:
         found = await self._each("GET", _METRICS.encode(), headers)
         pages: dict[Hashable, Page] = {}
-        for worker, response in found:
+        for process, response in found.items():
             if response.status == HTTPStatus.OK:
-                pages[worker.index, worker.lives] = await asyncio.to_thread(
-                    read_page, response.body
-                )
+                pages[process] = await asyncio.to_thread(read_page, response.body)
             elif response.status != HTTPStatus.SERVICE_UNAVAILABLE:
                 return response, {}
         running = {(each.index, each.lives) for each in self._workers if each.is_running}
@@ -228,6 +235,8 @@ async def _fetched(
 ) -> Response:
     try:
         return await fetch(worker.place.metrics_socket, target, method=method, headers=headers)
+    except InvalidTargetError as error:
+        return Response.of_error(HTTPStatus.BAD_REQUEST, str(error))
     except WorkerAwayError as error:
         return _away(f"worker {worker.index}: {error}")
 

@@ -3,7 +3,8 @@
 Each worker listens on a socket in a folder of the supervisor, and connects to the others'. All
 messages of one iteration of the event loop are sent together, after its responses. A worker that
 does not read loses messages, so that the others neither wait nor need memory for it. A worker that
-has just connected gets the state that it has missed (:meth:`Links.greet_with`).
+has just connected, or reads again, gets the state that it has missed (:meth:`Links.greet_with`).
+Messages to one worker alone, those of flow control, are kept until it reads or is killed.
 
 The messages are pickled: they hold values of plugins, and come from processes of the same user that
 run the same program. Only that user can open the folder.
@@ -50,6 +51,8 @@ class Links:
         self._connected: dict[int, asyncio.WriteTransport] = {}
         self._pending: list[Message] = []
         self._addressed: dict[int, list[Message]] = {}
+        self._behind: set[int] = set()
+        """Workers that have lost messages and do not read yet."""
         self._incoming: dict[int, _Incoming] = {}
         """The newest connection from each worker that has sent something."""
         self._connected_calls: list[Callable[[int], None]] = []
@@ -67,7 +70,7 @@ class Links:
         self._receivers[subject] = receiver
 
     def greet_with(self, greeting: Callable[[], Iterable[Message]]) -> None:
-        """Send these messages to each worker that has just connected."""
+        """Send these messages to each worker that has just connected, or has lost messages."""
         self._greetings.append(greeting)
 
     def post(self, subject: str, value: object) -> None:
@@ -123,18 +126,22 @@ class Links:
                 transport, outgoing = await loop.create_unix_connection(_Outgoing, path)
                 self._connected[other] = transport
                 try:
-                    greetings = [each for greeting in self._greetings for each in greeting()]
-                    if greetings:
-                        transport.write(self._framed(greetings))
+                    self._greet(transport)
                     for call in self._connected_calls:
                         call(other)
                     await outgoing.ended.wait()
                 finally:
                     del self._connected[other]
                     self._addressed.pop(other, None)
+                    self._behind.discard(other)
                     transport.abort()
                 self._notify_lost(other)
             await asyncio.sleep(_RETRY_SECONDS)
+
+    def _greet(self, transport: asyncio.WriteTransport) -> None:
+        greetings = [each for greeting in self._greetings for each in greeting()]
+        if greetings:
+            transport.write(self._framed(greetings))
 
     def _flush_soon(self) -> None:
         if not self._is_due and self._loop is not None:
@@ -152,8 +159,12 @@ class Links:
             if frame:
                 if transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
                     self.lost += len(pending)
+                    self._behind.add(worker)
                 else:
                     transport.write(frame)
+                    if worker in self._behind:
+                        self._behind.remove(worker)
+                        self._greet(transport)
             if worker in addressed:
                 transport.write(self._framed(addressed[worker]))
 
@@ -214,10 +225,14 @@ class _Incoming(asyncio.Protocol):
             end = start + _LENGTH.size + length
             if len(unread) < end:
                 break
-            with memoryview(unread)[start + _LENGTH.size : end] as frame:
-                sender, messages = pickle.loads(frame)  # noqa: S301 - from this user's processes
-            self._sender = sender
-            self._links.take(sender, self, messages)
+            try:
+                with memoryview(unread)[start + _LENGTH.size : end] as frame:
+                    sender, messages = pickle.loads(frame)  # noqa: S301 - from this user's processes
+            except Exception:  # such as a value of a plugin whose module is not here
+                _log.exception("messages of a worker cannot be read", worker=self._sender)
+            else:
+                self._sender = sender
+                self._links.take(sender, self, messages)
             start = end
         del unread[:start]
 

@@ -41,6 +41,8 @@ _LEAST: Final = frozenset(
         "llm_d_epp_config_last_reload_successful",
         "llm_d_epp_endpoint_metrics_age_seconds",
         "llm_d_epp_kubernetes_synced",
+        "llm_d_epp_replica_connected",
+        "llm_d_epp_replica_peers",
         "llm_d_epp_transport_certificate_expiry_timestamp_seconds",
         "process_start_time_seconds",
     }

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote_from_bytes
 
 from epp.observability import Response
 
@@ -20,6 +21,14 @@ _PASSED_ON: Final = frozenset(
 """Headers of responses that clients get, too."""
 
 
+_AS_THEY_ARE: Final = "!#$%&'()*+,/:;=?@[]"
+"""Characters of a target that are not escaped; those that are no ASCII are."""
+
+
+class InvalidTargetError(Exception):
+    """A client has asked for something that is not a path."""
+
+
 class WorkerAwayError(Exception):
     """The worker does not answer: it has ended, or is starting, or hangs."""
 
@@ -31,8 +40,13 @@ async def _response(
     # Imported here: it takes a tenth of the start of `epp serve`; only a supervisor needs it.
     import httpx  # noqa: PLC0415
 
+    try:
+        url = httpx.URL("http://worker", raw_path=quote_from_bytes(target, _AS_THEY_ARE).encode())
+    except httpx.InvalidURL as error:
+        raise InvalidTargetError(str(error)) from error
     # Not a client: it would add headers, and follow redirects and proxies of the environment.
-    request = httpx.Request(method, httpx.URL("http://worker", raw_path=target), headers=headers)
+    encoded = [(name.encode("latin-1"), text.encode("latin-1")) for name, text in headers.items()]
+    request = httpx.Request(method, url, headers=encoded)
     try:
         async with httpx.AsyncHTTPTransport(verify=False, uds=str(socket)) as transport:
             response = await transport.handle_async_request(request)
@@ -66,6 +80,7 @@ async def fetch(
         timeout_seconds: For the whole response.
 
     Raises:
+        InvalidTargetError: ``target`` is not a path.
         WorkerAwayError: The worker does not answer.
     """
     try:

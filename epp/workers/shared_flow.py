@@ -105,6 +105,7 @@ class SharedFlowController(FlowController):
     def use_plugins(self, plugins: Iterable[Plugin], guards: GuardRails) -> None:
         """Use the plugins of a configuration, some of which count requests in flight."""
         self.accounts.use(plugins, guards)
+        self._owner.plugins_changed()
 
     def prepare(self, settings: FlowSettings | None) -> Callable[[], None]:
         if settings is not None:

@@ -75,6 +75,10 @@ class SharedLoad(EndpointLoad):
     def join(self) -> None:
         """Undo :meth:`leave`: the endpoint has come back to the pool."""
         self.is_leaving = False
+        if self._slot is None:
+            self._slot = slot = self._row.take_slot(self.key)
+            if slot is not None and self.own_in_flight:
+                self._row.add(slot, self.own_in_flight, 0.0)  # as of long ago
 
     def leave(self) -> None:
         """Free the slot, now or at the end of the last request."""

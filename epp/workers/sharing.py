@@ -9,9 +9,10 @@ from epp.scheduling import Endpoint, EndpointLoad, GuardRails, Plugin
 from epp.workers.leadership import Leadership
 from epp.workers.links import Links
 from epp.workers.place import Place
+from epp.workers.scrape_publisher import LeaderOnly
 from epp.workers.shared_flow import SharedFlowController
 from epp.workers.shared_load import SharedLoads
-from epp.workers.shared_scraping import LeaderOnly, SharedScraper
+from epp.workers.shared_scraping import SharedScraper
 
 T = TypeVar("T")
 

@@ -15,21 +15,46 @@ from typing import Final
 
 import structlog
 
+from epp.workers.errors import WorkerError
+
 _log = structlog.get_logger(__name__)
 
 _PREFIX: Final = "epp-workers-"
 _NEW_PREFIX: Final = "new-epp-workers-"
 """Prefix until the lock is held: no other supervisor removes such a directory."""
+_MOST_PARENT_BYTES: Final = 55
+"""A path of a socket has at most 107 bytes on Linux; the longest here ends with
+``/epp-workers-12345678/replicas/0123456789abcdef.sock``."""
+
+
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the directory created in it is private
+"""Writable in containers whose root is read-only; used if no other directory is."""
 
 
 class WorkerSocketFolder:
-    """A new directory, which only this user can open. Blocks while the file system does."""
+    """A new directory, which only this user can open. Blocks while the file system does.
+
+    Raises:
+        WorkerError: It cannot be made, or its path is too long for sockets.
+    """
 
     def __init__(self) -> None:
-        _remove_abandoned(Path(tempfile.gettempdir()))
-        new = Path(tempfile.mkdtemp(prefix=_NEW_PREFIX))
-        self._lock = _locked(new, fcntl.LOCK_SH)
-        self.path = new.rename(new.with_name(new.name.replace(_NEW_PREFIX, _PREFIX, 1)))
+        try:
+            parent = _parent()
+            if len(os.fsencode(parent)) > _MOST_PARENT_BYTES:
+                raise WorkerError(
+                    f"the path {parent} is too long for the sockets of --workers; set TMPDIR to a"
+                    f" directory whose path has at most {_MOST_PARENT_BYTES} bytes"
+                )
+            _remove_abandoned(parent)
+            new = Path(tempfile.mkdtemp(prefix=_NEW_PREFIX, dir=parent))
+            self._lock = _locked(new, fcntl.LOCK_SH)
+            self.path = new.rename(new.with_name(new.name.replace(_NEW_PREFIX, _PREFIX, 1)))
+        except OSError as error:
+            raise WorkerError(
+                f"--workers needs a directory for sockets, which cannot be made: {error}; set"
+                f" TMPDIR to a directory that this user can write to, or make {_MEMORY} writable"
+            ) from error
 
     def close(self) -> None:
         """Remove it."""
@@ -45,6 +70,13 @@ def in_use(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _parent() -> Path:
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError:  # none of $TMPDIR, /tmp and others can be written to
+        return _MEMORY
 
 
 def _remove_abandoned(parent: Path) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from mmap import mmap
 from pathlib import Path
 from typing import Final
@@ -25,8 +26,9 @@ from epp.workers.front import Front
 from epp.workers.place import RELAY_SOCKET, Place
 from epp.workers.ports import ReservedPorts
 from epp.workers.socket_folder import WorkerSocketFolder
+from epp.workers.spawning import worker_command
 from epp.workers.watch_server import relayed_watches
-from epp.workers.worker_process import START_SECONDS, WorkerProcess, worker_command
+from epp.workers.worker_process import START_SECONDS, WorkerProcess
 
 _log = structlog.get_logger(__name__)
 
@@ -68,27 +70,34 @@ class Supervisor:
             ready: Called once, when all workers are ready.
 
         Raises:
-            WorkerError: The workers cannot start.
+            WorkerError: The workers cannot start, or their sockets cannot be made.
             PortError: The health or the metrics port is in use.
             TlsError: The certificate of the metrics port is invalid.
         """
-        settings = self._settings
-        ports = ReservedPorts(settings)
-        sockets = await asyncio.to_thread(WorkerSocketFolder)
-        folder = sockets.path
-        memory = self._memory
-        try:
-            os.ftruncate(memory, settings.workers * ROW_BYTES)
-            rows = memoryview(mmap(memory, settings.workers * ROW_BYTES))
-            async with relayed_watches(settings, folder / RELAY_SOCKET) as has_relay:
-                self._workers = [
-                    self._worker(each, folder, rows, ports, has_relay=has_relay)
-                    for each in range(settings.workers)
-                ]
-                await self._serve_for_all(stop, ready, ports.numbers[0])
-        finally:
-            ports.close()
-            await asyncio.to_thread(sockets.close)
+        with closing(ReservedPorts(self._settings)) as ports:
+            sockets = await asyncio.to_thread(WorkerSocketFolder)
+            try:
+                await self._run_in(sockets.path, ports, stop, ready)
+            finally:
+                await asyncio.to_thread(sockets.close)
+
+    async def _run_in(
+        self,
+        folder: Path,
+        ports: ReservedPorts,
+        stop: asyncio.Event,
+        ready: Callable[[Ports], None],
+    ) -> None:
+        """Run the workers, whose sockets are in ``folder``."""
+        settings, memory = self._settings, self._memory
+        os.ftruncate(memory, settings.workers * ROW_BYTES)
+        rows = memoryview(mmap(memory, settings.workers * ROW_BYTES))
+        async with relayed_watches(settings, folder / RELAY_SOCKET) as has_relay:
+            self._workers = [
+                self._worker(each, folder, rows, ports, has_relay=has_relay)
+                for each in range(settings.workers)
+            ]
+            await self._serve_for_all(stop, ready, ports.numbers[0])
 
     async def _serve_for_all(
         self, stop: asyncio.Event, ready: Callable[[Ports], None], grpc_port: int
@@ -108,16 +117,8 @@ class Supervisor:
     async def reload_now(self) -> Sequence[str]:
         """Have every worker reload; return the outcomes, "" for a configuration that is in use."""
         running = [each for each in self._workers if each.is_running]
-        for each in running:
-            each.send(Order(reload=True))
-        faults: list[str] = []
-        try:
-            async with asyncio.timeout(_RELOAD_SECONDS):
-                for each in running:
-                    faults += await each.reloads.get()
-        except TimeoutError:
-            faults.append(f"a worker has not reloaded within {_RELOAD_SECONDS:.0f} s")
-        return faults
+        outcomes = await asyncio.gather(*(each.reload(_RELOAD_SECONDS) for each in running))
+        return [text for outcome in outcomes for text in outcome]
 
     def _worker(
         self, index: int, folder: Path, rows: memoryview, ports: ReservedPorts, *, has_relay: bool
@@ -139,7 +140,7 @@ class Supervisor:
         return WorkerProcess(
             place,
             self._command,
-            changed=self._note,
+            changed=self._worker_changed,
             ended=lambda: clear_row(rows, index),
             is_starting=lambda: not self._has_started,
         )
@@ -201,8 +202,8 @@ class Supervisor:
             grpc_ports=sorted({each.place.grpc_port for each in self._workers}),
         )
 
-    def _note(self) -> None:
-        """React to a worker that has become ready or unready, or has ended."""
+    def _worker_changed(self) -> None:
+        """Appoint a leader if there is none: a worker has become ready or unready, or has ended."""
         self._changed.set()
         leader = self._leader
         if leader is not None and leader.is_running:

@@ -5,6 +5,7 @@ import mmap
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 from epp.app import App, Ports, ServeSettings
 from epp.inputs import of_worker
@@ -40,7 +41,7 @@ def worker_settings(settings: ServeSettings, place: Place) -> ServeSettings:
         replicas=replace(
             replicas,
             replica_name=place.replica_name(index),
-            replica_state=replicas.replica_state or f"unix://{place.replica_folder}",
+            replica_state=replicas.replica_state or f"unix://{quote(str(place.replica_folder))}",
         ),
         writes_object_status=settings.writes_object_status and index == 0,
         seed=None if seed is None else seed * MAX_WORKERS + index,

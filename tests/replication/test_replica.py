@@ -6,11 +6,12 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from epp.replication.messages import MAX_MESSAGE_BYTES, VERSION, Message, PoolState, encode
 from epp.replication.peers import MAX_PEERS
+from epp.replication.plugin_states import FACTS_SECONDS
 from epp.replication.plugins import CrossReplicaContributor, FactSharer, replica_key
-from epp.replication.pool_share import FACTS_SECONDS
 from epp.replication.replica import HEARTBEATS, TICK_SECONDS, WHOLE_SECONDS
 from epp.replication.traffic import Dropped
 from epp.testing import make_endpoint
@@ -259,6 +260,7 @@ def test_an_overtaken_message_changes_nothing(pair: tuple[Node, Node]) -> None:
         pytest.param(b"\xff\x00 nonsense", Dropped.MALFORMED, id="no message"),
         pytest.param(b"", Dropped.MALFORMED, id="nothing"),
         pytest.param(message()[:-3], Dropped.MALFORMED, id="cut off"),
+        pytest.param(b"\x94\x01\xa1\xff\x05\xa0", Dropped.MALFORMED, id="a name that is no text"),
         pytest.param(message(version=VERSION + 1), Dropped.OTHER_VERSION, id="another version"),
         pytest.param(b"\x00" * (MAX_MESSAGE_BYTES + 1), Dropped.TOO_LONG, id="too long"),
         pytest.param(
@@ -317,6 +319,30 @@ def test_more_replicas_than_allowed_are_ignored(pair: tuple[Node, Node]) -> None
         b.replica.received(message(f"r{number}"))
     assert len(b.replica.peers) == MAX_PEERS
     assert b.replica.traffic.dropped[Dropped.TOO_MANY_REPLICAS] == 4  # "a" is one of them
+
+
+def test_the_log_names_replicas_that_are_too_many_once(pair: tuple[Node, Node]) -> None:
+    _, b = pair
+    with capture_logs() as logs:
+        for number in (*range(MAX_PEERS), MAX_PEERS - 1):
+            b.replica.received(message(f"r{number}"))
+    ignored = [each for each in logs if each["event"] == "replica is ignored"]
+    assert [(each["replica"], each["reason"]) for each in ignored] == [
+        (f"r{MAX_PEERS - 1}", f"{MAX_PEERS} others are known already")
+    ]
+
+
+@pytest.mark.parametrize("age", [float("nan"), -1e9, 1e9])
+def test_a_change_of_an_impossible_age_counts_as_one_of_unknown_age(
+    pair: tuple[Node, Node], age: float
+) -> None:
+    _, b = pair
+    load, key = b.endpoints[0].load, replica_key(b.endpoints[0])
+    for sequence, number in enumerate((1, 3), start=1):
+        states = [PoolState(POOL, True, {key: number})]
+        b.replica.received(message(sequence=sequence, age_seconds=age, pools=states))
+    load.observe(waiting=0, running=3, kv_cache_usage=0.0, requested_at=b.clock.now + 1)
+    assert (load.waiting_requests, load.running_requests) == (0, 3)
 
 
 def test_an_endpoint_that_joins_later_gets_what_others_have_there(
@@ -527,6 +553,43 @@ def test_a_replica_that_joins_learns_everything_from_the_oldest_one(
     nodes.append(Node(wire, clock, "c", incarnation=5, plugins=[late]))
     pass_time(wire, clock, nodes, 0.5)
     assert sorted(late.known) == ["x", "y"]  # once: of the two, one answers
+
+
+def test_a_replica_that_joins_when_the_oldest_one_has_just_died_learns_from_another_one(
+    wire: Wire, clock: Clock
+) -> None:
+    diaries = [Diary(), Diary()]
+    oldest, other = [
+        Node(wire, clock, name, incarnation=n, plugins=[diary])
+        for n, (name, diary) in enumerate(zip("ab", diaries, strict=True))
+    ]
+    pass_time(wire, clock, [oldest, other], 0.5)
+    diaries[1].note("y")
+    pass_time(wire, clock, [oldest, other], 0.5)
+    oldest.carrier.is_cut = True
+    late = Diary()
+    nodes = [other, Node(wire, clock, "c", incarnation=5, plugins=[late])]
+    # It hears of the oldest one, whose lease has not ended, as does a replica that joins earlier.
+    nodes[1].replica.received(message("a", incarnation=0))
+    pass_time(wire, clock, nodes, 0.5)
+    assert late.known == []
+    pass_time(wire, clock, nodes, LEASE_SECONDS)
+    assert late.known == ["y"]
+
+
+def test_a_replica_that_restarts_with_an_earlier_clock_is_heard_after_the_lease(
+    wire: Wire, clock: Clock, pair: tuple[Node, Node]
+) -> None:
+    a, b = pair
+    a.start(0)
+    pass_time(wire, clock, pair, TICK_SECONDS)
+    a.carrier.is_cut = True
+    again = Node(wire, clock, "a", incarnation=0)
+    again.start(1)
+    pass_time(wire, clock, [again, b], LEASE_SECONDS / 2)
+    assert b.shared == [1, 0]
+    pass_time(wire, clock, [again, b], LEASE_SECONDS)
+    assert b.shared == [0, 1]
 
 
 def test_a_plugin_that_a_reload_adds_learns_everything(wire: Wire, clock: Clock) -> None:

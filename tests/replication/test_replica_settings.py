@@ -51,6 +51,7 @@ def test_urls(text: str, want: object) -> None:
         pytest.param("redis://redis:0", "a port is a number from 1", id="port 0"),
         pytest.param("redis://redis/two", "the database 'two' is no number", id="database"),
         pytest.param("redis://redis?grup=a", "unknown parameter 'grup'", id="parameter"),
+        pytest.param("redis://redis/0#1", "unknown part '#1'", id="fragment"),
         pytest.param("unix://run/epp", "names no directory by its absolute path", id="relative"),
         pytest.param("unix:///", "names no directory", id="root"),
     ],
@@ -65,6 +66,24 @@ def test_a_password_on_the_command_line_is_refused_and_not_shown() -> None:
     with pytest.raises(ReplicaStateError, match="--replica-state-password-file") as raised:
         ReplicaSettings(replica_state="redis://:secret@redis")
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("redis://user:se/cret@redis:6379", id="a slash in the password"),
+        pytest.param("redis://user:12/cret@redis:6379", id="a port before the slash"),
+        pytest.param("redis://user:12#cret@redis", id="a hash sign in the password"),
+        pytest.param("redis://user:se?cret@redis", id="a question mark in the password"),
+        pytest.param("redis:user:secret@redis", id="no slashes"),
+        pytest.param("user:secret@redis:6379", id="no scheme"),
+        pytest.param("redis://redis?password=secret", id="a parameter"),
+    ],
+)
+def test_a_password_in_a_misspelt_url_is_not_shown(text: str) -> None:
+    with pytest.raises(ReplicaStateError, match="--replica-state-password-file") as raised:
+        ReplicaSettings(replica_state=text)
+    assert "cret" not in str(raised.value)
 
 
 @pytest.mark.parametrize("option", ["replica_state_ca_file", "replica_state_cert_path"])

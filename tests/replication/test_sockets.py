@@ -1,6 +1,7 @@
 """Replicas of one host, over real sockets in a directory."""
 
 import asyncio
+import shutil
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from structlog.testing import capture_logs
 
 from epp.replication import ReplicaStateError
 from epp.replication.sockets import SocketCarrier
@@ -124,6 +126,22 @@ async def test_a_replica_whose_socket_was_removed_listens_again(folder: Path) ->
             c.send(b"from a new replica", "a")
             await heard_a.until(lambda: heard_a.messages[1:] == [b"from a new replica"])
         assert heard_b.gone == ["c"]
+
+
+async def test_replicas_whose_directory_was_removed_make_it_again(folder: Path) -> None:
+    with capture_logs() as logs:
+        async with carrying(folder, "a") as (a, heard_a), carrying(folder, "b") as (b, heard_b):
+            await heard_a.until(lambda: bool(a._links))
+            await heard_b.until(lambda: bool(b._links))
+            await asyncio.to_thread(shutil.rmtree, folder)
+            await heard_a.until(lambda: heard_a.gone == ["b"])
+            await heard_b.until(lambda: heard_b.gone == ["a"] and heard_b.joins == 2)
+            b.send(b"again")
+            await heard_a.until(lambda: heard_a.messages == [b"again"])
+    assert (await asyncio.to_thread(folder.stat)).st_mode & 0o777 == 0o700
+    events = [each["event"] for each in logs]
+    for event in ("out of reach, going on without it", "in reach again"):
+        assert events.count(f"replica state is {event}") == 2, events
 
 
 async def test_a_replica_that_reads_nothing_gets_no_more_messages(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 It notes its orders in FOLDER: a file for each order, named after the worker. A file
 ``fails-INDEX`` there makes it end with that status at once, ``silent-INDEX`` makes it report
-nothing after its first report.
+nothing after its first report, ``dies-at-reload-INDEX`` makes it end when it is to reload.
 """
 
 import json
@@ -50,5 +50,7 @@ while not is_stopping:
             order = json.loads(line)
             if order.get("lead"):
                 (folder / f"leads-{index}").write_text(str(time.time()))
+            if order.get("reload") and (folder / f"dies-at-reload-{index}").exists():
+                os._exit(9)
             if order.get("reload"):
                 stream.sendall(json.dumps({"reloaded": [f"fault of {index}"]}).encode() + b"\n")

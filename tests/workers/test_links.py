@@ -146,6 +146,30 @@ async def test_a_worker_that_does_not_read_loses_messages(tmp_path: Path) -> Non
         server.close()
 
 
+async def test_a_worker_that_reads_again_is_greeted_again(tmp_path: Path) -> None:
+    one, other = Links(tmp_path, 0, 2), Links(tmp_path, 1, 2)
+    one.greet_with(lambda: [("state", "all that I know")])
+    news, state = Mailbox(other), Mailbox(other, "state")
+    async with linked(one, other):
+        await state.messages.get()
+        (reading,) = [each._transport for each in other._incoming.values()]
+        assert isinstance(reading, asyncio.Transport)
+        reading.pause_reading()
+        while not one.lost:
+            one.post("news", b"x" * (1 << 20))
+            await asyncio.sleep(0)
+        assert state.messages.empty()
+        reading.resume_reading()
+        while state.messages.empty():
+            one.post("news", "more")
+            await asyncio.sleep(0.01)
+        assert await state.messages.get() == (0, "all that I know")
+        one.post("news", "last")
+        while (await news.messages.get())[1] != "last":
+            pass
+        assert state.messages.empty()
+
+
 class NeverReads(asyncio.Protocol):
     """Accepts a connection, and leaves what comes in the socket."""
 
@@ -170,3 +194,26 @@ async def test_a_receiver_that_fails_does_not_end_the_connection(tmp_path: Path)
             one.post("news", 3)
             assert await box.messages.get() == (0, 3)
     assert [each["event"] for each in logs] == ["message of a worker failed"]
+
+
+class _Unreadable:
+    """Can be pickled, but not read again."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (int, ("no number",))
+
+
+async def test_messages_that_cannot_be_read_do_not_end_the_connection(tmp_path: Path) -> None:
+    one, other = Links(tmp_path, 0, 2), Links(tmp_path, 1, 2)
+    lost: list[int] = []
+    other.when_lost(lost.append)
+    box = Mailbox(other)
+    with capture_logs() as logs:
+        async with linked(one, other):
+            one.post("news", _Unreadable())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            one.post("news", 2)
+            assert await box.messages.get() == (0, 2)
+            assert lost == []
+    assert [each["event"] for each in logs] == ["messages of a worker cannot be read"]

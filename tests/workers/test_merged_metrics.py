@@ -64,6 +64,12 @@ def test_values_are_summed_or_chosen(sample: str, expected: float) -> None:
     assert value(MergedMetrics().merge(pages, [0, 1]), sample) == expected
 
 
+def test_one_worker_that_cannot_reach_redis_shows() -> None:
+    page = b"# TYPE llm_d_epp_replica_connected gauge\nllm_d_epp_replica_connected %d.0\n"
+    merged = MergedMetrics().merge({0: read_page(page % 1), 1: read_page(page % 0)}, [0, 1])
+    assert value(merged, "llm_d_epp_replica_connected") == 0
+
+
 def test_counters_of_a_process_that_ended_stay_and_its_gauges_go() -> None:
     metrics = MergedMetrics()
     counter, gauge = 'llm_d_epp_request_total{model="a b"}', "llm_d_epp_request_running"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from epp.workers.page_client import WorkerAwayError, fetch
+from epp.workers.page_client import InvalidTargetError, WorkerAwayError, fetch
 
 Respond = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 
@@ -56,6 +56,22 @@ async def test_status_type_body_and_chosen_headers_come_back(tmp_path: Path) -> 
     assert response.headers == (("www-authenticate", "Bearer"),)
     assert asked[0].startswith(b"POST /debug/x?a=b HTTP/1.1\r\n")
     assert b"\r\naccept: y\r\n" in asked[0]
+
+
+async def test_a_target_and_headers_that_are_no_ascii_are_passed_on(tmp_path: Path) -> None:
+    asked: list[bytes] = []
+
+    async def respond(head: bytes, writer: asyncio.StreamWriter) -> None:
+        asked.append(head)
+        writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+
+    async with worker(tmp_path, respond) as path:
+        await fetch(path, b"/m\xc3\xa9?a=%20[]", headers={"user-agent": "\xe9"})
+        with pytest.raises(InvalidTargetError):
+            await fetch(path, b"http://elsewhere/", headers={})
+    assert asked[0].startswith(b"GET /m%C3%A9?a=%20[] HTTP/1.1\r\n")
+    assert b"user-agent: \xe9\r\n" in asked[0].lower()
+    assert len(asked) == 1
 
 
 async def test_a_feed_comes_as_a_stream_of_events(tmp_path: Path) -> None:

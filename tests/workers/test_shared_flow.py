@@ -244,6 +244,21 @@ async def test_waiting_requests_are_kept_when_a_reload_makes_room(tmp_path: Path
         assert first.outcome == "sent"
 
 
+async def test_a_reload_without_policies_leaves_nothing_of_the_requests_that_they_counted(
+    tmp_path: Path,
+) -> None:
+    async with workers(tmp_path, settings(4)) as (owner, other):
+        for each in (owner, other):
+            each.use_plugins(make_plugin(ProgramAwareFairness))
+        await went(request := other.ask("first", "alice"))
+        counted = owner.flow._owner._sent
+        await until(lambda: bool(counted.get(1)))
+        for each in (other, owner):
+            each.use_plugins()
+        assert counted == {}
+        request.end()
+
+
 async def test_flow_control_that_is_off_at_the_owner_lets_new_requests_go(tmp_path: Path) -> None:
     async with workers(tmp_path, settings(1)) as (owner, other):
         first, waits = owner.ask("first"), other.ask("waits")

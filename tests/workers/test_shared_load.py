@@ -117,6 +117,32 @@ def test_an_endpoint_that_leaves_takes_its_requests_along_and_frees_its_slot_at_
     assert sum(other.in_flight()) == 1
 
 
+def test_an_endpoint_that_comes_back_is_shared_again() -> None:
+    _, (one, other) = workers(2)
+    endpoint = one.store.serving[0]
+    one.report(SPECS[1:])
+    # Something else counts there, such as a grant of flow control, so its object comes back.
+    endpoint.load.share("another source", 1)
+    one.report(SPECS)
+    assert one.store.serving[0] is endpoint
+    endpoint.load.share("another source", 0)
+    endpoint.load.start(0.0)
+    assert other.in_flight() == [1, 0, 0]
+    endpoint.load.end(0.0)
+    assert other.in_flight() == [0, 0, 0]
+
+
+def test_requests_that_an_endpoint_got_while_it_was_away_are_shared_when_it_comes_back() -> None:
+    _, (one, other) = workers(2)
+    endpoint = one.store.serving[0]
+    one.report(SPECS[1:])
+    endpoint.load.start(0.0)
+    one.report(SPECS)
+    assert other.in_flight() == [1, 0, 0]
+    endpoint.load.end(0.0)
+    assert other.in_flight() == [0, 0, 0]
+
+
 def test_an_endpoint_that_joins_late_has_the_requests_that_others_have_sent_there() -> None:
     _, (one, other) = workers(2)
     other.report(SPECS[:2])

@@ -21,7 +21,8 @@ from epp.data_layer.errors import ScrapeConnectError
 from epp.scheduling import AttributeKey, Endpoint
 from epp.workers.leadership import Leadership
 from epp.workers.links import Links
-from epp.workers.shared_scraping import LeaderOnly, SharedScraper
+from epp.workers.scrape_publisher import LeaderOnly
+from epp.workers.shared_scraping import SharedScraper
 
 from .test_links import linked
 

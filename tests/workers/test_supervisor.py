@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from epp.kubernetes.source import PodSource, PoolRef
 from epp.settings import Ports, ServeSettings
 from epp.workers import Supervisor, WorkerError, worker_process
 from epp.workers import supervisor as supervisor_module
+from epp.workers.control import WorkerReport, messages
 from epp.workers.flight_rows import ROW_BYTES, OwnRow, PeerRow
 
 DISCOVERY = """
@@ -81,10 +83,12 @@ class Run:
 
 
 @asynccontextmanager
-async def supervised(folder: Path, workers: int = 2, **more: Any) -> AsyncIterator[Run]:
-    """Run a supervisor with stubs; all are ready."""
+async def supervised(
+    folder: Path, workers: int = 2, *, program: Path = Path(sys.executable), **more: Any
+) -> AsyncIterator[Run]:
+    """Run a supervisor with stubs, which ``program`` runs; all are ready."""
     memory, stop = os.memfd_create("test"), asyncio.Event()
-    made = Supervisor(settings(workers, **more), memory, [sys.executable, str(STUB), str(folder)])
+    made = Supervisor(settings(workers, **more), memory, [str(program), str(STUB), str(folder)])
     run = Run(folder, made, stop, memory)
     ready: asyncio.Future[Ports] = asyncio.get_running_loop().create_future()
     try:
@@ -244,6 +248,130 @@ async def test_a_reload_reaches_all_and_their_outcomes_come_back(tmp_path: Path)
         assert await run.supervisor.reload_now() == ["fault of 0", "fault of 1"]
 
 
+async def test_a_worker_that_ends_during_a_reload_says_so_and_spoils_no_later_one(
+    tmp_path: Path,
+) -> None:
+    async with supervised(tmp_path) as run:
+        (tmp_path / "dies-at-reload-0").touch()
+        assert await run.supervisor.reload_now() == [
+            "worker 0 has ended during the reload",
+            "fault of 1",
+        ]
+        (tmp_path / "dies-at-reload-0").unlink()
+        await run.until(lambda: run.ready() == 2)
+        assert await run.supervisor.reload_now() == ["fault of 0", "fault of 1"]
+
+
+async def test_a_worker_that_does_not_reload_in_time_hides_no_other_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with supervised(tmp_path) as run:
+        monkeypatch.setattr(supervisor_module, "_RELOAD_SECONDS", 0.5)
+        os.kill(run.pid(0), signal.SIGSTOP)
+        assert await run.supervisor.reload_now() == [
+            "worker 0 has not reloaded within 0.5 s",
+            "fault of 1",
+        ]
+        os.kill(run.pid(0), signal.SIGCONT)
+        monkeypatch.undo()
+        # The late outcome of the first reload is not taken for that of the second one.
+        worker = run.supervisor._workers[0]
+        await run.until(lambda: not worker._reloads)
+        assert await run.supervisor.reload_now() == ["fault of 0", "fault of 1"]
+
+
+async def test_a_worker_that_cannot_be_started_again_is_tried_again_and_the_others_go_on(
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "python"
+    program.symlink_to(sys.executable)
+    async with supervised(tmp_path, program=program) as run:
+        other = run.pid(0)
+        program.unlink()
+        with capture_logs() as logs:
+            os.kill(run.pid(1), signal.SIGKILL)
+            await run.until(lambda: len(_events(logs, "worker cannot be started")) >= 2)
+            assert run.supervisor.is_ready  # half of the workers
+            program.symlink_to(sys.executable)
+            await run.until(lambda: run.ready() == 2)
+        assert run.pid(0) == other
+        assert "No such file" in _events(logs, "worker cannot be started")[0]["error"]
+
+
+async def test_a_program_that_cannot_be_started_ends_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ExceptionGroup) as caught:
+        async with supervised(tmp_path, program=tmp_path / "python"):
+            pytest.fail("it must not become ready")
+    (error,) = _leaves(caught.value, WorkerError)
+    assert str(error).startswith("worker 0 cannot be started: ")
+
+
+async def test_a_stop_before_the_first_worker_runs_ends_the_supervisor(tmp_path: Path) -> None:
+    memory, stop = os.memfd_create("test"), asyncio.Event()
+    stop.set()
+    try:
+        made = Supervisor(settings(), memory, [sys.executable, str(STUB), str(tmp_path)])
+        async with asyncio.timeout(15):
+            await made.run(stop, lambda _: pytest.fail("it must not become ready"))
+    finally:
+        os.close(memory)
+    assert not await asyncio.to_thread((tmp_path / "pid-0").exists)
+
+
+async def test_a_worker_whose_process_is_created_during_the_stop_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, stop = asyncio.create_subprocess_exec, asyncio.Event()
+
+    async def create_after_the_stop(*args: Any, **named: Any) -> asyncio.subprocess.Process:
+        stop.set()
+        await asyncio.sleep(0)  # the signal for all workers is sent, and there is none yet
+        await asyncio.sleep(0)
+        return await create(*args, **named)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", create_after_the_stop)
+    memory = os.memfd_create("test")
+    try:
+        made = Supervisor(settings(), memory, [sys.executable, str(STUB), str(tmp_path)])
+        async with asyncio.timeout(15):
+            await made.run(stop, lambda _: pytest.fail("it must not become ready"))
+    finally:
+        os.close(memory)
+    assert made._workers[0].returncode == -signal.SIGKILL
+
+
+def test_silence_counts_while_the_supervisor_listens_not_while_it_is_suspended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(worker_process, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def seconds_after(silence: worker_process.Silence, *checked_at: float) -> float:
+        for clock[0] in checked_at:
+            silence.check()
+        return silence.seconds
+
+    silence = worker_process.Silence()
+    assert seconds_after(silence, 101.0, 102.0, 103.5) == 3.5
+    silence.end()
+    assert seconds_after(silence, 104.5) == 1.0
+    # The container was frozen for an hour: not a reason to kill a worker.
+    assert seconds_after(silence, 3704.5) == 3.0
+    silence.end()
+    assert seconds_after(silence, *(3705.5 + n for n in range(10))) == 10.0
+
+
+async def test_messages_that_cannot_be_read_are_passed_over() -> None:
+    reader = asyncio.StreamReader(limit=100)
+    reader.feed_data(b'nonsense\n{"streams":1}\n{"streams":"x"}\n' + b"x" * 200 + b"\n")
+    reader.feed_data(b'{"streams":2}\n{"stre')  # killed while it wrote
+    reader.feed_eof()
+    with capture_logs() as logs:
+        got = [each.streams async for each in messages(reader, WorkerReport)]
+    assert got == [1, 2]
+    assert len(logs) == 3
+
+
 async def test_workers_with_a_port_each(tmp_path: Path) -> None:
     with capture_logs() as logs:
         async with supervised(tmp_path, worker_ports="each") as run:
@@ -279,7 +407,11 @@ async def test_a_worker_that_does_not_end_is_killed(
 
 
 def _restarts(logs: list[Any]) -> list[Any]:
-    return [each for each in logs if each["event"] == "worker ended, it is started again"]
+    return _events(logs, "worker ended, it is started again")
+
+
+def _events(logs: list[Any], event: str) -> list[Any]:
+    return [each for each in logs if each["event"] == event]
 
 
 def _leaves(group: BaseExceptionGroup[Any], kind: type[Exception]) -> list[Exception]:
