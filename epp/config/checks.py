@@ -8,8 +8,9 @@ parts of a file that fails the schema. They skip parts of the wrong type, which
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from epp.config.fault_texts import Fault, suggestion
 from epp.config.schema import API_VERSION, API_VERSION_1, DEPRECATED_API_VERSION
-from epp.config.structs import Fault, Reference, suggestion
+from epp.config.structs import Reference
 from epp.config.supported import (
     DEFAULT_DETECTOR,
     DEFAULT_EVICTION_POLICIES,

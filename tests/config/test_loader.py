@@ -9,6 +9,7 @@ import pytest
 from config.graphs import HEAD
 
 from epp.config import ConfigError, LoadedConfig, checks, default_config, load_file, load_text
+from epp.config.fault_texts import Fault
 from epp.config.schema import (
     DEFAULT_CONFIG,
     DiscoveryEntry,
@@ -19,7 +20,6 @@ from epp.config.schema import (
     SessionPluginEntry,
     SessionsEntry,
 )
-from epp.config.structs import Fault
 from epp.flow_control.sessions.registry import ACTIONS
 
 
