@@ -52,9 +52,9 @@ Gates = Annotated[
 
 
 def _check_weight(weight: str | float) -> None:
-    if isinstance(weight, str) or not 0 <= weight < math.inf:
+    if isinstance(weight, str) or not math.isfinite(weight):
         what = f"the text `{weight}`" if isinstance(weight, str) else f"`{weight}`"
-        raise ValueError(f"weight is {what}; it must be a finite number of 0 or more")
+        raise ValueError(f"weight is {what}; it must be a finite number")
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -77,7 +77,7 @@ class ProfilePlugin(Section, frozen=True):
 
     plugin_ref: MemberRef
     weight: Annotated[float, msgspec.Meta(extra={"check": _check_weight})] | None = None
-    """Scorers only; 1.0 when absent."""
+    """Scorers only; 1.0 when absent. Below 0, a high score counts against an endpoint."""
 
 
 class ProfileEntry(Section, frozen=True):

@@ -378,12 +378,12 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
             [
                 (
                     f"f:8:39: schedulingProfiles[0].plugins[0].weight: weight is {said}; it must"
-                    " be a finite number of 0 or more"
+                    " be a finite number"
                 )
             ],
         )
         for weight, said in (
-            ("-1", "`-1`"),
+            ("-.inf", "`-inf`"),
             (".inf", "`inf`"),
             ("high", "the text `high`"),
             ("'2'", "the text `2`"),
@@ -556,7 +556,7 @@ plugins:
 schedulingProfiles:
 - name: default
   plugins:
-  - {pluginRef: kv-scorer, weight: -1}
+  - {pluginRef: kv-scorer, weight: .inf}
 """
     assert refusals(text) == [
         (
@@ -570,8 +570,8 @@ schedulingProfiles:
             " defined: `queue-scorer`"
         ),
         (
-            "f:11:36: schedulingProfiles[0].plugins[0].weight: weight is `-1`; it must be a finite"
-            " number of 0 or more"
+            "f:11:36: schedulingProfiles[0].plugins[0].weight: weight is `inf`; it must be a"
+            " finite number"
         ),
     ]
 
