@@ -84,6 +84,9 @@ def warnings(file: Raw) -> Iterator[Fault]:
     if file.get("saturationDetector") is not None:
         text = "is deprecated; use `flowControl.saturationDetector`"
         yield Fault("saturationDetector", text, on_key=True)
+    for band in ("defaultPriorityBand", "defaultNegativePriorityBand"):
+        if _section(_section(file, "flowControl"), band).get("priority") is not None:
+            yield Fault(f"flowControl.{band}.priority", "has no effect in a template", on_key=True)
     yield from _gated(file)
 
 
@@ -92,7 +95,7 @@ def _gated(file: Raw) -> Iterator[Fault]:
     if is_gate_on("flowControl", [text for _, text in _gate_texts(file)]):
         return
     for field, value in _section(file, "flowControl").items():
-        if field != "saturationDetector" and value not in (None, [], False):
+        if field != "saturationDetector" and value not in (None, [], "", False):
             yield Fault(f"flowControl.{field}", _GATED, on_key=True)
     if _section(file, "extensions").get("flowControl"):
         yield Fault("extensions.flowControl", _GATED, on_key=True)

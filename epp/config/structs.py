@@ -278,7 +278,8 @@ def _unwrapped(wanted: Annotation, meta: list[msgspec.Meta]) -> Annotation:
 
 def _empty_is_absent(wanted: Annotation) -> bool:
     meta: list[msgspec.Meta] = []
-    _unwrapped(wanted, meta)
+    for each in get_args(wanted) if _origin(wanted) in _UNIONS else (wanted,):
+        _unwrapped(each, meta)
     return any((each.extra or {}).get("empty_is_absent") for each in meta)
 
 

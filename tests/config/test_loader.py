@@ -439,7 +439,7 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
     "flow control": (
         HEAD
         + "flowControl:\n  maxBytes: 10Gib\n  defaultRequestTTL: 60\n  priorityBands:\n"
-        + "  - {priority: high, orderingPolicyRef: fifo}\n  - {}\n  enableEvictions: true\n",
+        + "  - {priority: high, orderingPolicyRef: fifo}\n  - 7\n  enableEvictions: true\n",
         [
             (
                 "f:4:13: flowControl.maxBytes: `10Gib` is not a quantity of 0 or more; write it as"
@@ -455,7 +455,7 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
                 " `fifo`; defined: `fcfs-ordering-policy`, `global-strict-fairness-policy`,"
                 " `static-usage-limit-policy`; others need an entry in `plugins`"
             ),
-            "f:8:5: flowControl.priorityBands[1]: required field `priority` is missing",
+            "f:8:5: flowControl.priorityBands[1]: expected a mapping, got `7`",
             (
                 "f:9:3: flowControl.enableEvictions: unknown field `enableEvictions`; did you mean"
                 " `enableEviction`?"
