@@ -84,8 +84,8 @@ def test_every_fault_of_the_list_is_reported_with_its_place() -> None:
         BUILDER.build(
             load_text(
                 HEAD
-                + "plugins:\n- {type: random-picker, parameters: {a: 1}, name: b}\n- type: openai-parser\n"
-                + "- type: queue-scorer\n"
+                + "plugins:\n- {type: random-picker, parameters: {a: 1}, name: b}\n"
+                + "- type: openai-parser\n- type: queue-scorer\n"
                 + "requestHandler:\n  parsers:\n  - pluginRef: queue-scorer\n"
                 + "  - pluginRef: random-picker\n  - pluginRef: openai-parse\n",
                 "f",
