@@ -208,6 +208,12 @@ def test_a_plugin_is_made_of_parameters_as_they_stand_in_the_file() -> None:
     assert (plugin.name, plugin.most, plugin.rng) == ("mine", 7, rng)
 
 
+@pytest.mark.parametrize(("given", "want"), [(1e3, 1000), (None, make_plugin(Short).most)])
+def test_parameters_are_read_like_those_of_a_file(given: object, want: int) -> None:
+    plugin = make_plugin(Short, {"maxWaiting": given})
+    assert (plugin.most, type(plugin.most)) == (want, int)
+
+
 @pytest.mark.parametrize("parameters", [{"max_waiting": 7}, {"maxWaiting": "7"}])
 def test_wrong_parameters_are_refused(parameters: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"max_?[wW]aiting"):

@@ -98,7 +98,7 @@ def _in_one_line(error: Any) -> str:  # noqa: ANN401 - Typer hides its class
     """Return the text of a usage error in the format of :func:`epp.cli.running.fail`."""
     if isinstance(error, typer.BadParameter) and error.param is not None and error.message:
         # Imported late: importing the configuration would slow down every other command.
-        from epp.config.structs import TYPE_NAMES  # noqa: PLC0415
+        from epp.config.fault_texts import TYPE_NAMES  # noqa: PLC0415
 
         fault = _NUMBER.sub(lambda found: TYPE_NAMES[found[1]], error.message)
         name = max(error.param.opts, key=len)

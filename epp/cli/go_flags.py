@@ -19,6 +19,9 @@ from epp.cli.units import TRUE_OR_FALSE, true_or_false
 _IGNORED_FIRST_WORD: Final = "serve"
 """Allows ``docker run IMAGE serve ...``, as for former images with the entrypoint ``epp`` alone."""
 
+_DEFAULT_IS_EMPTY: Final = frozenset({"--config-file", "--config-text"})
+"""Options whose absence the Go EPP writes as an empty value, and click cannot."""
+
 
 @dataclass(slots=True)
 class CommandLine:
@@ -107,7 +110,9 @@ class _Reader:
             is_set = given is None or true_or_false(name, given)
             yield f"{name}={str(is_set).lower()}"
         elif name in self._valued:
-            yield from _with_value(name, given, left)
+            words = tuple(_with_value(name, given, left))
+            if name not in _DEFAULT_IS_EMPTY or words != (f"{name}=",):
+                yield from words
         elif (flag := FLAGS.get(name)) is not None:
             self.line.reference.append(_reference(flag, given, left))
         else:

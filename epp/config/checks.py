@@ -8,8 +8,9 @@ parts of a file that fails the schema. They skip parts of the wrong type, which
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from epp.config.fault_texts import Fault, suggestion
 from epp.config.schema import API_VERSION, API_VERSION_1, DEPRECATED_API_VERSION
-from epp.config.structs import Fault, Reference, suggestion
+from epp.config.structs import Reference
 from epp.config.supported import (
     DEFAULT_DETECTOR,
     DEFAULT_EVICTION_POLICIES,
@@ -83,6 +84,9 @@ def warnings(file: Raw) -> Iterator[Fault]:
     if file.get("saturationDetector") is not None:
         text = "is deprecated; use `flowControl.saturationDetector`"
         yield Fault("saturationDetector", text, on_key=True)
+    for band in ("defaultPriorityBand", "defaultNegativePriorityBand"):
+        if _section(_section(file, "flowControl"), band).get("priority") is not None:
+            yield Fault(f"flowControl.{band}.priority", "has no effect in a template", on_key=True)
     yield from _gated(file)
 
 
@@ -91,7 +95,7 @@ def _gated(file: Raw) -> Iterator[Fault]:
     if is_gate_on("flowControl", [text for _, text in _gate_texts(file)]):
         return
     for field, value in _section(file, "flowControl").items():
-        if field != "saturationDetector" and value not in (None, [], False):
+        if field != "saturationDetector" and value not in (None, [], "", False):
             yield Fault(f"flowControl.{field}", _GATED, on_key=True)
     if _section(file, "extensions").get("flowControl"):
         yield Fault("extensions.flowControl", _GATED, on_key=True)

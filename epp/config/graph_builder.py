@@ -89,6 +89,7 @@ class GraphBuilder:
             services=self._services,
             previous={} if previous is None else previous.instances,
             report=plan.report,
+            warn=plan.warn,
             rename=lambda scope, name: twin_name(plan, scope, name),
             profiles=[profile.name for profile in plan.profiles],
         )

@@ -14,8 +14,9 @@ import structlog
 
 from epp.config.declarations import instance_faults
 from epp.config.errors import ConfigError
+from epp.config.fault_texts import suggestion
 from epp.config.registry import PluginType, read_parameters
-from epp.config.structs import Reference, suggestion
+from epp.config.structs import Reference
 from epp.scheduling import Plugin
 
 P = TypeVar("P", bound=Plugin)
@@ -84,6 +85,7 @@ class InstanceMaker:
         services: Services that constructors may take.
         previous: Instances of the graph to be replaced, by name.
         report: Receives every problem; invalid instances are left out.
+        warn: Receives every warning about parameters.
         rename: Maps (scope, plugin name) to the name of the instance to use in that scope.
         profiles: Names of the scheduling profiles, to which parameters may refer.
     """
@@ -95,6 +97,7 @@ class InstanceMaker:
         services: Services,
         previous: Mapping[str, Instance],
         report: ReportProblem,
+        warn: ReportProblem | None = None,
         rename: Callable[[str, str], str] = lambda _, name: name,
         profiles: Collection[str] = (),
     ) -> None:
@@ -102,6 +105,7 @@ class InstanceMaker:
         self._services = services
         self._previous = previous
         self._report = report
+        self._warn = warn
         self._rename = rename
         self._profiles = profiles
         self._open: list[str] = []
@@ -135,6 +139,9 @@ class InstanceMaker:
         )
         for fault in decoded.faults:
             self._report(fault.path, fault.message, on_key=fault.on_key)
+        if self._warn is not None and not blueprint.scope:  # a twin has those of its original
+            for each in decoded.warnings:
+                self._warn(each.path, each.message, on_key=each.on_key)
         params = decoded.value
         if not self._knows(decoded.references) or params is None:
             return None

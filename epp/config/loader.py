@@ -16,6 +16,7 @@ import msgspec
 from epp.config.checks import faults, is_gate_on, warnings
 from epp.config.document import MAX_BYTES, Document, parse
 from epp.config.errors import ConfigError, ConfigProblem, in_order
+from epp.config.fault_texts import Fault
 from epp.config.schema import (
     DEFAULT_CONFIG,
     KIND,
@@ -24,7 +25,7 @@ from epp.config.schema import (
     PluginEntry,
     RequestHandlerEntry,
 )
-from epp.config.structs import Fault, read
+from epp.config.structs import read
 from epp.config.supported import OLD_TYPES
 from epp.inputs import why_unreadable
 

@@ -6,9 +6,9 @@ entry. An empty list means :data:`~epp.config.supported.DEFAULT_PARSERS`.
 
 from collections.abc import Iterator
 
+from epp.config.fault_texts import suggestion
 from epp.config.plan import Kinds, Plan, add_default
 from epp.config.registry import PluginRegistry
-from epp.config.structs import suggestion
 from epp.config.supported import DEFAULT_PARSERS
 from epp.scheduling import Plugin
 

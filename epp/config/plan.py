@@ -82,6 +82,10 @@ class Plan:
         """Record a problem with the value at ``path``, or with its key."""
         self.problems.append(self.config.problem(path, message, on_key=on_key))
 
+    def warn(self, path: str, message: str, *, on_key: bool = False) -> None:
+        """Record a warning about the value at ``path``, or about its key."""
+        self.warnings.append(self.config.problem(path, message, on_key=on_key))
+
     def is_a(self, name: str, kind: type | tuple[type, ...]) -> bool:
         """Return whether ``name`` is a plugin of ``kind``; False if its type is invalid."""
         blueprint = self.blueprints.get(name)

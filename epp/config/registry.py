@@ -18,12 +18,13 @@ import structlog
 from epp.config.declarations import is_named_plugin
 from epp.config.entry_points import installed_plugins
 from epp.config.errors import ConfigError, ConfigProblem
+from epp.config.fault_texts import Fault, suggestion
 from epp.config.loader import Inspect, LoadedConfig
 from epp.config.paths import join
 from epp.config.plugin_checks import check_plugin_class, params_of
 from epp.config.plugin_files import RunFile, Version, load_plugin_file, run_file
-from epp.config.structs import DecodedStruct, Fault, read, suggestion
-from epp.config.supported import OLD_TYPES, unsupported_type
+from epp.config.structs import DecodedStruct, Leniency, read
+from epp.config.supported import OLD_TYPES, TYPES_WITHOUT_PARAMETERS, unsupported_type
 from epp.scheduling import Plugin
 
 _log = structlog.get_logger(__name__)
@@ -208,8 +209,13 @@ class PluginRegistry:
 def read_parameters(
     plugin: type[Plugin], parameters: Mapping[str, Any], path: str
 ) -> DecodedStruct[msgspec.Struct]:
-    """Decode the parameters at ``path`` as the ``Params`` of ``plugin``."""
-    return read(parameters, params_of(plugin), path)
+    """Decode the parameters at ``path`` as the ``Params`` of ``plugin``.
+
+    Names in another case are accepted, as are unknown ones of types without parameters: the Go EPP
+    accepts both, so such files exist.
+    """
+    leniency = Leniency(any_case=True, unknown_fields=plugin.type in TYPES_WITHOUT_PARAMETERS)
+    return read(parameters, params_of(plugin), path, leniency)
 
 
 def split_file_type(name: str) -> tuple[Path, str]:

@@ -23,8 +23,11 @@ PluginRef = Annotated[str, msgspec.Meta(min_length=1, extra={"refers_to": "plugi
 MemberRef = Annotated[str, msgspec.Meta(min_length=1, extra={"refers_to": "member"})]
 """Name of an entry of ``plugins``, or type of a default plugin of profiles."""
 
-PolicyRef = Annotated[str, msgspec.Meta(min_length=1, extra={"refers_to": "policy"})]
-"""Name of an entry of ``plugins``, or type of a built-in flow-control policy."""
+PolicyRef = Annotated[
+    str, msgspec.Meta(min_length=1, extra={"refers_to": "policy", "empty_is_absent": True})
+]
+"""Name of an entry of ``plugins``, or type of a built-in flow-control policy; "" for the default,
+as in the Go EPP."""
 
 EvictionRef = Annotated[str, msgspec.Meta(min_length=1, extra={"refers_to": "eviction policy"})]
 """Name of an entry of ``plugins``, or type of a built-in eviction policy."""
@@ -52,9 +55,9 @@ Gates = Annotated[
 
 
 def _check_weight(weight: str | float) -> None:
-    if isinstance(weight, str) or not 0 <= weight < math.inf:
+    if isinstance(weight, str) or not math.isfinite(weight):
         what = f"the text `{weight}`" if isinstance(weight, str) else f"`{weight}`"
-        raise ValueError(f"weight is {what}; it must be a finite number of 0 or more")
+        raise ValueError(f"weight is {what}; it must be a finite number")
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -77,7 +80,7 @@ class ProfilePlugin(Section, frozen=True):
 
     plugin_ref: MemberRef
     weight: Annotated[float, msgspec.Meta(extra={"check": _check_weight})] | None = None
-    """Scorers only; 1.0 when absent."""
+    """Scorers only; 1.0 when absent. Below 0, a high score counts against an endpoint."""
 
 
 class ProfileEntry(Section, frozen=True):
@@ -127,7 +130,9 @@ class DataLayerEntry(Section, frozen=True):
     sources: tuple[SourceEntry, ...] = ()
     discovery: DiscoveryEntry | None = None
     peer_discovery: ReferredPlugin | None = None
-    cross_replica_syncer_plugin_ref: PluginRef | None = None
+    cross_replica_syncer_plugin_ref: (
+        Annotated[PluginRef, msgspec.Meta(extra={"empty_is_absent": True})] | None
+    ) = None
     cross_replica_sync_interval: Duration | None = None
 
 
@@ -148,6 +153,8 @@ class PriorityBandTemplate(Section, frozen=True):
         "defaultRequestTTL": "give `requestTTL` under `extensions.flowControl.priorityBands[]`"
     }
 
+    priority: int | None = None
+    """Has no effect in a template, but the Go EPP accepts it there."""
     max_bytes: Quantity | None = None
     max_requests: Quantity | None = None
     fairness_policy_ref: PolicyRef | None = None
@@ -157,7 +164,7 @@ class PriorityBandTemplate(Section, frozen=True):
 class PriorityBand(PriorityBandTemplate, frozen=True, kw_only=True):
     """One priority band."""
 
-    priority: int
+    priority: int = 0
 
 
 class FlowControlEntry(Section, frozen=True):

@@ -2,11 +2,16 @@
 
 :func:`read` walks a value along the wanted type. Each unknown key, missing field and wrong value
 becomes a :class:`Fault`; names that refer to other parts of the file are collected for later
-checks. A null field counts as absent, as in the Go EPP.
+checks. A null field counts as absent, as in the Go EPP, and so does "" in a field whose metadata
+says so.
+
+Parameters of plugins are read more leniently, as Go's ``encoding/json`` does
+(:class:`Leniency`); each departure from the exact form is a warning.
 
 The metadata of a field's type may contain:
 
 - ``check``: a function that raises ValueError for an invalid scalar;
+- ``empty_is_absent``: whether "" means the default, as in the Go EPP;
 - ``refers_to``: the kind of thing that the value names;
 - ``not_a_mapping``: a hint for a field that is often written as a mapping by mistake;
 - ``newer_values``: values that only newer releases of the Go EPP accept.
@@ -15,10 +20,8 @@ A Struct may have the class variables ``fields_elsewhere`` (fields that belong i
 and where) and ``newer_fields`` (fields that only newer releases accept, and what to do instead).
 """
 
-import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import reduce
 from math import isnan
 from operator import or_
@@ -27,6 +30,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, g
 
 import msgspec
 
+from epp.config.fault_texts import Fault, fault_of, kind_of, not_among, suggestion
 from epp.config.paths import join
 from epp.config.supported import newer
 
@@ -35,42 +39,12 @@ T = TypeVar("T")
 Annotation = Any
 """A type annotation: a class, a union, a Literal …"""
 
-TYPE_NAMES = {
-    "array": "a list",
-    "bool": "true or false",
-    "float": "a number",
-    "int": "a whole number",
-    "null": "nothing",
-    "object": "a mapping",
-    "str": "a text",
-}
-"""Names of types in error messages, by their names in JSON and Python."""
-
-_JSON_WORD = rf"(?:{'|'.join(TYPE_NAMES)})"
-_JSON_WORDS = re.compile(rf"`({_JSON_WORD}(?: \| {_JSON_WORD})*)`")
-
-# YAML reads an unquoted 1 or yes as a number or boolean, even where a string is expected.
-_QUOTABLE = frozenset(
-    f"expected a text, got {TYPE_NAMES[each]}" for each in ("bool", "float", "int")
-)
-
 _IS_A_MAPPING = ", got a mapping"
-_MAX_NAMES = 20
 # Helm renders large integers as 1e+06, which the Go EPP accepts for an integer.
 _INT_LIMIT = 2**63
 
 _LISTS = (list, tuple, set, frozenset)
 _UNIONS = (Union, UnionType)
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing that is wrong with a value."""
-
-    path: str
-    message: str
-    on_key: bool = False
-    """Whether the key is wrong, rather than its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +59,19 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
+class Leniency:
+    """What is accepted with a warning."""
+
+    any_case: bool = False
+    """Names of fields in another case."""
+    unknown_fields: bool = False
+    """Fields that are not known, which are ignored."""
+
+
+STRICT = Leniency()
+
+
+@dataclass(frozen=True, slots=True)
 class DecodedStruct(Generic[T]):
     """The result of :func:`read`."""
 
@@ -93,35 +80,32 @@ class DecodedStruct(Generic[T]):
     faults: tuple[Fault, ...]
     """In the order of the value's fields."""
     references: tuple[Reference, ...]
+    warnings: tuple[Fault, ...] = ()
+    """What :class:`Leniency` accepted."""
 
 
-def read(value: object, wanted: type[T], path: str = "") -> DecodedStruct[T]:
+def read(
+    value: object, wanted: type[T], path: str = "", leniency: Leniency = STRICT
+) -> DecodedStruct[T]:
     """Decode ``value``, found at ``path`` of its document, as ``wanted``."""
-    reader = _Reader()
+    reader = _Reader(leniency)
     cleaned = reader.walk(value, wanted, path)
     converted: T | None = None
     if not reader.faults:
         try:
             converted = msgspec.convert(cleaned, wanted)
         except Exception as error:  # __post_init__ and default factories may be plugin code
-            reader.faults.append(_fault_of(error, path))
-    return DecodedStruct(converted, tuple(reader.faults), tuple(reader.references))
-
-
-def suggestion(name: str, known: Collection[str], what: str = "known") -> str:
-    """Return a hint for an unknown name: the most similar known one, or a list of all."""
-    by_lower = {each.lower(): each for each in known}
-    near = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
-    if near:
-        return f"did you mean `{by_lower[near[0]]}`?"
-    names = [f"`{each}`" for each in sorted(known)]
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return f"{what}: {', '.join(names[:_MAX_NAMES]) or 'none'}{more}"
+            reader.faults.append(fault_of(error, path))
+    return DecodedStruct(
+        converted, tuple(reader.faults), tuple(reader.references), tuple(reader.warnings)
+    )
 
 
 @dataclass(slots=True)
 class _Reader:
+    leniency: Leniency
     faults: list[Fault] = field(default_factory=list)
+    warnings: list[Fault] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
     # Cached per call only: a longer life would keep old versions of plugin files alive.
     _known: dict[type[msgspec.Struct], dict[str, msgspec.structs.FieldInfo]] = field(
@@ -151,7 +135,7 @@ class _Reader:
         elif origin in (dict, Mapping):
             value = self._mapping(value, wanted, path)
         elif origin is Literal and value not in get_args(wanted):
-            text = _not_among(value, get_args(wanted))
+            text = not_among(value, get_args(wanted))
             if any(value in (each.extra or {}).get("newer_values", ()) for each in meta):
                 text += f": that is {newer()}"
             self._fault(path, text, on_key)
@@ -173,38 +157,62 @@ class _Reader:
 
     def _struct(self, value: object, struct: type[msgspec.Struct], path: str) -> object:
         if not isinstance(value, Mapping):
-            self._fault(path, f"expected a mapping, got {_kind(value)}")
+            self._fault(path, f"expected a mapping, got {kind_of(value)}")
             return value
         fields = self._fields(struct)
-        cleaned = {}
-        for key, member in value.items():
-            if key not in fields:
-                if struct.__struct_config__.forbid_unknown_fields:
-                    elsewhere = getattr(struct, "fields_elsewhere", {}).get(key)
-                    hint = suggestion(str(key), fields)
-                    if elsewhere is not None:
-                        hint = f"it stands under `{elsewhere}`"
-                    advice = getattr(struct, "newer_fields", {}).get(key)
-                    if advice is not None:
-                        hint = f"it is {newer()}; {advice}"
-                    self._fault(join(path, str(key)), f"unknown field `{key}`; {hint}", True)
-            elif member is not None:
-                cleaned[key] = self.walk(member, fields[key].type, join(path, key))
+        cleaned: dict[str, object] = {}
+        spelled: dict[str, object] = {}
+        for given, member in value.items():
+            below = join(path, str(given))
+            key = given if given in fields else self._in_any_case(given, fields)
+            if key is None:
+                self._unknown(given, struct, below)
+                continue
+            if (first := spelled.setdefault(key, given)) != given:
+                self._fault(below, f"field `{key}` is there twice, also as `{first}`", True)
+                continue
+            if key != given:
+                self._warn(below, f"field `{given}` is read as `{key}`; write it so")
+            if member is not None and not (member == "" and _empty_is_absent(fields[key].type)):
+                cleaned[key] = self.walk(member, fields[key].type, below)
         for key, each in fields.items():
             if each.required and key not in cleaned:
                 self._fault(path, f"required field `{key}` is missing")
         return cleaned
 
+    def _in_any_case(self, given: object, known: Iterable[str]) -> str | None:
+        """Return the field that ``given`` names in another case; None if that is not accepted."""
+        if not self.leniency.any_case:
+            return None
+        folded = str(given).lower()
+        return next((each for each in known if each.lower() == folded), None)
+
+    def _unknown(self, given: object, struct: type[msgspec.Struct], path: str) -> None:
+        """Report an unknown field, unless ``struct`` allows it."""
+        if not struct.__struct_config__.forbid_unknown_fields:
+            return
+        if self.leniency.unknown_fields:
+            self._warn(path, f"field `{given}` is unknown and has no effect")
+            return
+        hint = suggestion(str(given), self._fields(struct))
+        elsewhere = getattr(struct, "fields_elsewhere", {}).get(given)
+        if elsewhere is not None:
+            hint = f"it stands under `{elsewhere}`"
+        advice = getattr(struct, "newer_fields", {}).get(given)
+        if advice is not None:
+            hint = f"it is {newer()}; {advice}"
+        self._fault(path, f"unknown field `{given}`; {hint}", True)
+
     def _list(self, value: object, wanted: Annotation, path: str) -> object:
         if not isinstance(value, list | tuple):
-            self._fault(path, f"expected a list, got {_kind(value)}")
+            self._fault(path, f"expected a list, got {kind_of(value)}")
             return value
         of = next(iter(get_args(wanted)), Any)
         return [self.walk(member, of, join(path, index)) for index, member in enumerate(value)]
 
     def _mapping(self, value: object, wanted: Annotation, path: str) -> object:
         if not isinstance(value, Mapping):
-            self._fault(path, f"expected a mapping, got {_kind(value)}")
+            self._fault(path, f"expected a mapping, got {kind_of(value)}")
             return value
         key_type, member_type = get_args(wanted) or (Any, Any)
         cleaned = {}
@@ -232,7 +240,7 @@ class _Reader:
                     check(value)
             msgspec.convert(value, wanted)
         except Exception as error:
-            fault = _fault_of(error, path)
+            fault = fault_of(error, path)
             self._fault(fault.path, fault.message, on_key)
             return
         for each in meta:
@@ -249,6 +257,10 @@ class _Reader:
     def _fault(self, path: str, message: str, on_key: bool = False) -> None:
         self.faults.append(Fault(path, message, on_key))
 
+    def _warn(self, path: str, message: str) -> None:
+        """Add a warning about the key at ``path``."""
+        self.warnings.append(Fault(path, message, True))
+
 
 def _origin(wanted: Annotation) -> Annotation:
     """Return ``list`` for ``list[int]``; a type without parameters unchanged."""
@@ -264,6 +276,13 @@ def _unwrapped(wanted: Annotation, meta: list[msgspec.Meta]) -> Annotation:
     return wanted
 
 
+def _empty_is_absent(wanted: Annotation) -> bool:
+    meta: list[msgspec.Meta] = []
+    for each in get_args(wanted) if _origin(wanted) in _UNIONS else (wanted,):
+        _unwrapped(each, meta)
+    return any((each.extra or {}).get("empty_is_absent") for each in meta)
+
+
 def _is_whole(value: float) -> bool:
     return value.is_integer() and abs(value) < _INT_LIMIT
 
@@ -273,35 +292,3 @@ def _takes_int_alone(wanted: Annotation) -> bool:
     members = get_args(wanted) if _origin(wanted) in _UNIONS else (wanted,)
     kinds = {_unwrapped(each, []) for each in members}
     return int in kinds and float not in kinds
-
-
-def _fault_of(error: Exception, path: str) -> Fault:
-    """Convert an exception to a fault; msgspec's ``… - at `$.field[2]``` is added to ``path``."""
-    if not isinstance(error, ValueError | OverflowError | RecursionError):
-        return Fault(path, f"reading it raised {type(error).__name__}: {error}")
-    message, _, where = str(error).partition(" - at `$")
-    below = where.rstrip("`")
-    if below and not path:
-        below = below.removeprefix(".")
-    if not message[:2].isupper():  # keep the case of environment variable names
-        message = message[:1].lower() + message[1:]
-    message = _JSON_WORDS.sub(
-        lambda match: " or ".join(TYPE_NAMES[each] for each in match[1].split(" | ")), message
-    )
-    if message in _QUOTABLE:
-        message += "; put it in quotes"
-    return Fault(path + below, message)
-
-
-def _not_among(value: object, allowed: Collection[object]) -> str:
-    expected = " or ".join(f"`{each}`" for each in allowed)
-    return f"must be {expected}, not {f'`{value}`' if isinstance(value, str) else _kind(value)}"
-
-
-def _kind(value: object) -> str:
-    """Describe the type of a value in YAML terms."""
-    if isinstance(value, str | Mapping):
-        return "a text" if isinstance(value, str) else "a mapping"
-    if isinstance(value, list | tuple):
-        return "a list"
-    return "nothing" if value is None else f"`{str(value).lower()}`"

@@ -94,6 +94,50 @@ NEWER_TYPES: Final = frozenset(
 )
 """Plugin types of releases newer than :data:`REFERENCE_RELEASE`."""
 
+TYPES_WITHOUT_PARAMETERS: Final = frozenset(
+    {
+        # filters
+        "decode-filter",
+        "encode-filter",
+        "header-based-testing-filter",
+        "prefill-filter",
+        # scorers
+        "kv-cache-utilization-scorer",
+        "lora-affinity-scorer",
+        "multicluster-kv-cache-utilization-scorer",
+        "multicluster-queue-scorer",
+        "queue-scorer",
+        "running-requests-size-scorer",
+        # profile handler and deciders
+        "always-disagg-multimodal-decider",
+        "always-disagg-pd-decider",
+        "single-profile-handler",
+        # parsers
+        "anthropic-parser",
+        "openai-parser",
+        "passthrough-parser",
+        "sglanghttp-parser",
+        "vertexai-parser",
+        "vllmgrpc-parser",
+        "vllmhttp-parser",
+        # data layer and reporter
+        "destination-endpoint-served-verifier",
+        "dcgm-extractor",
+        "endpoint-notification-source",
+        "models-data-extractor",
+        # flow control
+        "edf-ordering-policy",
+        "fcfs-ordering-policy",
+        "global-strict-fairness-policy",
+        "priority-then-time-eviction-order-policy",
+        "round-robin-fairness-policy",
+        "sheddable-eviction-filter",
+        "slo-deadline-ordering-policy",
+    }
+)
+"""Plugin types without parameters, of which the Go EPP ignores any. Its other types refuse unknown
+ones."""
+
 ALPHA_TYPES: Final = frozenset(
     {
         "agent-identity",

@@ -37,6 +37,23 @@ class _Composer(yaml.SafeLoader):
         self._depth_left = max_depth
         self._nodes_left = max_nodes
 
+    def get_single_node(self) -> yaml.Node | None:
+        """Return the only document; empty ones after it, as templates leave them, are none."""
+        self.get_event()  # type: ignore[no-untyped-call] # of PyYAML; the stream's start
+        if self.check_event(yaml.StreamEndEvent):
+            return None
+        node = self.compose_document()
+        while not self.check_event(yaml.StreamEndEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            if not _is_nothing(self.compose_document()):
+                raise yaml.composer.ComposerError(
+                    "expected a single document in the stream",
+                    node.start_mark if node else None,
+                    "but found another document",
+                    mark,
+                )
+        return node
+
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self._depth_left -= 1
         self._nodes_left -= 1
@@ -66,6 +83,12 @@ class _Dumper(yaml.SafeDumper):
         if not _LINE_BREAKS.isdisjoint(value):
             style = '"'
         return super().represent_scalar(tag, value, style)
+
+
+def _is_nothing(node: yaml.Node | None) -> bool:
+    return node is None or (
+        isinstance(node, yaml.ScalarNode) and node.value == "" and not node.style
+    )
 
 
 def _resolved(kind: type[yaml.Node], value: str, implicit: tuple[bool, bool]) -> str:

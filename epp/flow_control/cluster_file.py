@@ -10,7 +10,8 @@ import msgspec
 from epp.config import ConfigError
 from epp.config.document import Document, parse
 from epp.config.errors import ConfigProblem, in_order
-from epp.config.structs import read, suggestion
+from epp.config.fault_texts import suggestion
+from epp.config.structs import read
 from epp.flow_control.sessions import (
     Cluster,
     Gpu,

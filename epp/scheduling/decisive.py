@@ -86,6 +86,6 @@ def _leads(
     scale = 1.0
     if preference:
         yield preference[place] - preference[rival], DecidedBy.PREFERENCE, ""
-        scale = _PREFERENCE_SCALE / (sum(weight for _, weight in scorers) or 1.0)
+        scale = _PREFERENCE_SCALE / (sum(abs(weight) for _, weight in scorers) or 1.0)
     for (name, weight), column in zip(scorers, columns, strict=True):
         yield scale * weight * (column[place] - column[rival]), DecidedBy.SCORER, name

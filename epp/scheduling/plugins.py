@@ -171,7 +171,7 @@ class Scorer(Plugin, Generic[RequestT, EndpointT]):
 
 @dataclass(frozen=True, slots=True)
 class WeightedScorer(Generic[RequestT, EndpointT]):
-    """A scorer and its weight in a profile."""
+    """A scorer and its weight in a profile; below 0, a high score counts against an endpoint."""
 
     scorer: Scorer[RequestT, EndpointT]
     weight: float = 1.0

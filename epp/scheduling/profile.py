@@ -127,9 +127,11 @@ class SchedulerProfile(Generic[RequestT, EndpointT]):
 
     def preferred(self, totals: Sequence[float], preference: Sequence[float]) -> tuple[float, ...]:
         """Return ``totals``, scaled to [0, 10), with ``preference`` added."""
-        most = sum(each.weight for each in self.scorers) or 1.0
+        weights = [each.weight for each in self.scorers]
+        least = sum(weight for weight in weights if weight < 0)  # totals are not below it
+        span = sum(map(abs, weights)) or 1.0
         return tuple(
-            preferred + min(total / most * _SCALE, _BELOW_SCALE)
+            preferred + min((total - least) / span * _SCALE, _BELOW_SCALE)
             for preferred, total in zip(preference, totals, strict=True)
         )
 

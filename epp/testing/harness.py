@@ -134,6 +134,9 @@ def make_plugin(
 ) -> P:
     """Return a plugin instance as the endpoint picker makes it from a configuration.
 
+    Parameters are read like those of a file (``1e3`` is a whole number, ``None`` the default). Only
+    what a file may contain with a warning, such as a name in another case, is refused.
+
     Args:
         plugin: Class of the plugin.
         parameters: The content of ``parameters:`` in the configuration file.
@@ -146,8 +149,13 @@ def make_plugin(
     import msgspec  # noqa: PLC0415 - late, as in check()
 
     from epp.config.plugin_checks import params_of  # noqa: PLC0415
+    from epp.config.structs import read  # noqa: PLC0415
 
-    params = msgspec.convert(dict(parameters or {}), params_of(plugin))
+    given = dict(parameters or {})
+    decoded = read(given, params_of(plugin))
+    params = decoded.value
+    if params is None:
+        params = msgspec.convert(given, params_of(plugin))  # its error says the same
     # mypy: the base class declares no constructor, because services differ between plugins.
     return plugin(name, params, **services)  # type: ignore[call-arg]
 

@@ -147,6 +147,16 @@ def test_files_are_named_in_both_forms(serve: Serve, tmp_path: Any) -> None:
         assert started(serve("serve", *ENDPOINT, *args)).tls.certificate_directory == tmp_path
 
 
+@pytest.mark.parametrize("flag", ["--config-file", "--config-text"])
+def test_an_empty_configuration_is_the_default_as_the_reference_has_it(
+    flag: str, serve: Serve
+) -> None:
+    for words in ([f"{flag}="], [flag, ""], ["--config-file=", "--config-text="]):
+        made = started(serve("serve", *ENDPOINT, *words))
+        assert made.config.source == "built-in default"
+        assert made.config_file is None
+
+
 def test_lists_repeat_and_add_up(serve: Serve) -> None:
     first, second = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"
     once = started(serve("serve", *ENDPOINT, f"--tls-cipher-suites={first},{second}"))

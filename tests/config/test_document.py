@@ -53,6 +53,9 @@ def problems_of(text: str) -> list[str]:
         ("=", "="),
         ('{"a": [1, {"b": null}]}', {"a": [1, {"b": None}]}),
         ("on: off\n1: 2\n", {"on": False, "1": 2}),
+        # Templates leave empty documents; the reference reads the first document.
+        ("a: 1\n---\n", {"a": 1}),
+        ("---\na: 1\n---\n# nothing\n---\n...\n", {"a": 1}),
     ],
 )
 def test_value_is_what_the_reference_reads(text: str, value: object) -> None:
@@ -102,6 +105,15 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
         [
             (
                 "f:2:1: not valid YAML: expected a single document in the stream, but found another"
+                " document"
+            )
+        ],
+    ),
+    "empty text as a second document": (
+        "a: 1\n---\n---\n''\n",
+        [
+            (
+                "f:3:1: not valid YAML: expected a single document in the stream, but found another"
                 " document"
             )
         ],

@@ -214,6 +214,26 @@ def test_with_the_gate_policies_that_are_named_are_not_reported() -> None:
     assert (graph.warnings, graph.config.warnings) == ((), ())
 
 
+def test_what_the_reference_takes_for_absent_is_absent() -> None:
+    empty = built(
+        ON + "flowControl: {usageLimitPolicyPluginRef: '', priorityBands: [{fairnessPolicyRef: '',"
+        " orderingPolicyRef: ''}]}\ndataLayer: {crossReplicaSyncerPluginRef: ''}\n"
+    )
+    absent = built(ON + "flowControl: {priorityBands: [{priority: 0}]}\n")
+    assert empty.effective.flow_control == absent.effective.flow_control
+    assert empty.config.warnings == ()
+
+
+@pytest.mark.parametrize("template", ["defaultPriorityBand", "defaultNegativePriorityBand"])
+def test_priority_of_a_template_has_no_effect_and_is_warned_of(template: str) -> None:
+    graph = built(ON + SECTION % f"{template}: {{priority: 3, maxRequests: 7}}")
+    (warning,) = graph.config.warnings
+    assert (warning.path, warning.message) == (
+        f"flowControl.{template}.priority",
+        "has no effect in a template",
+    )
+
+
 def test_bands_may_have_one_priority_in_both_sections_and_0_is_the_default_limit() -> None:
     graph = built(
         ON

@@ -9,6 +9,7 @@ import pytest
 from config.graphs import HEAD
 
 from epp.config import ConfigError, LoadedConfig, checks, default_config, load_file, load_text
+from epp.config.fault_texts import Fault
 from epp.config.schema import (
     DEFAULT_CONFIG,
     DiscoveryEntry,
@@ -19,7 +20,6 @@ from epp.config.schema import (
     SessionPluginEntry,
     SessionsEntry,
 )
-from epp.config.structs import Fault
 from epp.flow_control.sessions.registry import ACTIONS
 
 
@@ -378,12 +378,12 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
             [
                 (
                     f"f:8:39: schedulingProfiles[0].plugins[0].weight: weight is {said}; it must"
-                    " be a finite number of 0 or more"
+                    " be a finite number"
                 )
             ],
         )
         for weight, said in (
-            ("-1", "`-1`"),
+            ("-.inf", "`-inf`"),
             (".inf", "`inf`"),
             ("high", "the text `high`"),
             ("'2'", "the text `2`"),
@@ -439,7 +439,7 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
     "flow control": (
         HEAD
         + "flowControl:\n  maxBytes: 10Gib\n  defaultRequestTTL: 60\n  priorityBands:\n"
-        + "  - {priority: high, orderingPolicyRef: fifo}\n  - {}\n  enableEvictions: true\n",
+        + "  - {priority: high, orderingPolicyRef: fifo}\n  - 7\n  enableEvictions: true\n",
         [
             (
                 "f:4:13: flowControl.maxBytes: `10Gib` is not a quantity of 0 or more; write it as"
@@ -455,7 +455,7 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
                 " `fifo`; defined: `fcfs-ordering-policy`, `global-strict-fairness-policy`,"
                 " `static-usage-limit-policy`; others need an entry in `plugins`"
             ),
-            "f:8:5: flowControl.priorityBands[1]: required field `priority` is missing",
+            "f:8:5: flowControl.priorityBands[1]: expected a mapping, got `7`",
             (
                 "f:9:3: flowControl.enableEvictions: unknown field `enableEvictions`; did you mean"
                 " `enableEviction`?"
@@ -556,7 +556,7 @@ plugins:
 schedulingProfiles:
 - name: default
   plugins:
-  - {pluginRef: kv-scorer, weight: -1}
+  - {pluginRef: kv-scorer, weight: .inf}
 """
     assert refusals(text) == [
         (
@@ -570,8 +570,8 @@ schedulingProfiles:
             " defined: `queue-scorer`"
         ),
         (
-            "f:11:36: schedulingProfiles[0].plugins[0].weight: weight is `-1`; it must be a finite"
-            " number of 0 or more"
+            "f:11:36: schedulingProfiles[0].plugins[0].weight: weight is `inf`; it must be a"
+            " finite number"
         ),
     ]
 

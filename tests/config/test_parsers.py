@@ -84,18 +84,19 @@ def test_every_fault_of_the_list_is_reported_with_its_place() -> None:
         BUILDER.build(
             load_text(
                 HEAD
-                + "plugins:\n- type: queue-scorer\n- {type: openai-parser, parameters: {a: 1}}\n"
+                + "plugins:\n- {type: random-picker, parameters: {a: 1}, name: b}\n"
+                + "- type: openai-parser\n- type: queue-scorer\n"
                 + "requestHandler:\n  parsers:\n  - pluginRef: queue-scorer\n"
                 + "  - pluginRef: random-picker\n  - pluginRef: openai-parse\n",
                 "f",
             )
         )
     assert [each.text("f") for each in refused.value.problems] == [
-        ("f:5:38: plugins[1].parameters.a: unknown field `a`; known: none"),
-        "f:8:16: requestHandler.parsers[0].pluginRef: `queue-scorer` (queue-scorer) is no parser",
-        "f:9:16: requestHandler.parsers[1].pluginRef: `random-picker` is no parser",
+        "f:4:38: plugins[0].parameters.a: unknown field `a`; known: `maxNumOfEndpoints`",
+        "f:9:16: requestHandler.parsers[0].pluginRef: `queue-scorer` (queue-scorer) is no parser",
+        "f:10:16: requestHandler.parsers[1].pluginRef: `random-picker` is no parser",
         (
-            "f:10:16: requestHandler.parsers[2].pluginRef: no parser is named `openai-parse`; did"
+            "f:11:16: requestHandler.parsers[2].pluginRef: no parser is named `openai-parse`; did"
             " you mean `openai-parser`?"
         ),
     ]

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from epp.config.structs import Fault, Reference, read, suggestion
+from epp.config.fault_texts import Fault, suggestion
+from epp.config.structs import Leniency, Reference, read
 
 
 def check_even(number: str | float) -> None:
@@ -206,6 +207,46 @@ def test_paths_begin_where_the_value_stands() -> None:
 def test_unknown_field_is_a_fault_of_its_key() -> None:
     (fault,) = read({"knwon": 1}, Inner).faults[:1]
     assert fault == Fault("knwon", "unknown field `knwon`; known: `even`, `theName`", on_key=True)
+
+
+def test_names_in_another_case_are_known_if_accepted_each_with_a_warning() -> None:
+    value = {"INNER": {"thename": "a", "Even": 2}, "bytype": {}, "some": []}
+    reading = read(value, Outer, "p", Leniency(any_case=True))
+    assert faults({"INNER": {"theName": "a"}})[0][0] == "INNER"
+    assert reading.value is None
+    assert [fault.path for fault in reading.faults] == ["p.bytype"]
+    assert reading.warnings == (
+        Fault("p.INNER", "field `INNER` is read as `inner`; write it so", on_key=True),
+        Fault("p.INNER.thename", "field `thename` is read as `theName`; write it so", on_key=True),
+        Fault("p.INNER.Even", "field `Even` is read as `even`; write it so", on_key=True),
+    )
+    del value["bytype"]
+    assert read(value, Outer, "p", Leniency(any_case=True)).value == Outer(inner=Inner("a", 2))
+
+
+def test_one_field_in_two_cases_is_a_fault() -> None:
+    reading = read({"Number": None, "number": 2}, Outer, "", Leniency(any_case=True))
+    text = "field `number` is there twice, also as `Number`"
+    assert reading.faults == (Fault("number", text, on_key=True),)
+
+
+def test_unknown_fields_have_no_effect_if_accepted_each_with_a_warning() -> None:
+    reading = read({"knwon": {"x": 1}, "theName": "a"}, Inner, "", Leniency(unknown_fields=True))
+    text = "field `knwon` is unknown and has no effect"
+    assert reading.value == Inner("a")
+    assert reading.warnings == (Fault("knwon", text, on_key=True),)
+
+
+class WithDefault(msgspec.Struct, forbid_unknown_fields=True):
+    level: Annotated[Literal["host", "zone"], msgspec.Meta(extra={"empty_is_absent": True})] = (
+        "host"
+    )
+    other: Literal["host", "zone"] = "host"
+
+
+def test_empty_text_means_the_default_where_the_field_says_so() -> None:
+    assert read({"level": ""}, WithDefault).value == WithDefault("host")
+    assert faults({"other": ""}, WithDefault) == [("other", "must be `host` or `zone`, not ``")]
 
 
 def test_struct_that_allows_unknown_fields_ignores_them() -> None:

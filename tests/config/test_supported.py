@@ -3,6 +3,7 @@
 import pytest
 
 from epp.config import PluginRegistry
+from epp.config.plugin_checks import params_of
 from epp.config.supported import (
     DEFAULT_DETECTOR,
     DEFAULT_EVICTION_POLICIES,
@@ -11,6 +12,7 @@ from epp.config.supported import (
     DEPRECATED_TYPES,
     NOT_SUPPORTED_YET,
     OLD_TYPES,
+    TYPES_WITHOUT_PARAMETERS,
     unsupported_type,
 )
 
@@ -19,6 +21,12 @@ INSTALLED = frozenset(plugin.type for plugin in PluginRegistry.from_entry_points
 
 def test_what_is_installed_is_not_called_missing() -> None:
     assert sorted(NOT_SUPPORTED_YET & INSTALLED) == []
+
+
+def test_types_without_parameters_are_installed_and_have_none() -> None:
+    plugins = {plugin.type: plugin for plugin in PluginRegistry.from_entry_points()}
+    fields = {name: params_of(plugins[name]).__struct_fields__ for name in TYPES_WITHOUT_PARAMETERS}
+    assert {name: own for name, own in fields.items() if own} == {}
 
 
 def test_every_default_policy_is_installed() -> None:

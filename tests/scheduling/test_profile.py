@@ -427,3 +427,23 @@ def test_among_endpoints_of_infinite_preference_the_profile_decides(
     result = profile.run(make_request(), endpoints, CycleState(), preference)
     got = {"abc"[endpoints.index(each.endpoint)]: each.score for each in result.scored}
     assert got == pytest.approx(want)
+
+
+def test_with_a_weight_below_0_a_high_score_counts_against_an_endpoint() -> None:
+    result = run(scorers=[(1.0, fixed(0.0, 0.5)), (-2.0, fixed(1.0, 0.0))])
+    assert totals(result) == [-2.0, 0.5]
+    assert [each.endpoint.name for each in result.endpoints] == ["b"]
+
+
+def test_totals_below_0_take_no_endpoint_to_a_lower_preference() -> None:
+    profile = SchedulerProfile(
+        name="p",
+        filters=(),
+        scorers=[WeightedScorer(fixed(), 1.0), WeightedScorer(fixed(), -2.0)],
+        picker=PickerStub(),
+        rng=random.Random(0),
+    )
+    # Totals are in [-2, 1], scaled to [0, 10): (-2 + 2) / 3 * 10, (-0.5 + 2) / 3 * 10, below 10.
+    got = profile.preferred([-2.0, -0.5, 1.0], [10.0, 0.0, 0.0])
+    assert got == pytest.approx((10.0, 5.0, 10.0))
+    assert got[0] > got[2]

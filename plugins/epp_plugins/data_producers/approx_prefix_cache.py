@@ -106,12 +106,12 @@ _DUMPED_ENDPOINTS: Final = 100
 _DUMPED_PROMPTS: Final = 20
 """Maximum shared prompts in the dumped state."""
 DEFAULT_BLOCK_SIZE_TOKENS = 16
+DEFAULT_CAPACITY = 31250
 
 # The Go EPP's buckets.
 _HIT_RATIOS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _HIT_BYTES = (0, *(16 << n for n in range(13)))  # 16 B to 64 KiB
 
-Positive = Annotated[int, msgspec.Meta(gt=0)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 AtLeastOneMiB = Annotated[int, msgspec.Meta(ge=1024 * 1024)]
 
@@ -121,16 +121,19 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
     auto_tune: bool = True
     """Whether the engine's block size takes precedence over ``blockSizeTokens``."""
-    block_size_tokens: Positive = DEFAULT_BLOCK_SIZE_TOKENS
-    """Tokens per block if the engine's block size is unknown; below 64 it counts as 64."""
-    block_size: NotNegative = 0
-    """Deprecated name of ``blockSizeTokens``, used if that has its default."""
+    block_size_tokens: int = DEFAULT_BLOCK_SIZE_TOKENS
+    """Tokens per block if the engine's block size is unknown; below 64 it counts as 64. Greater
+    than 0 unless ``autoTune`` is on."""
+    block_size: int = 0
+    """Deprecated name of ``blockSizeTokens``, used if that has its default; 0 and less for none."""
     max_prefix_tokens_to_match: NotNegative = 131072
     """Maximum tokens of a prompt that are hashed; 0 for ``maxPrefixBlocksToMatch``."""
-    max_prefix_blocks_to_match: Positive = 2048
-    """Deprecated: the same in blocks, used if ``maxPrefixTokensToMatch`` is 0."""
-    lru_capacity_per_server: Positive = 31250
-    """Blocks kept for an endpoint whose engine does not report the size of its cache."""
+    max_prefix_blocks_to_match: NotNegative = 2048
+    """Deprecated: the same in blocks, used if ``maxPrefixTokensToMatch`` is 0; 0 for the whole
+    prompt."""
+    lru_capacity_per_server: int = DEFAULT_CAPACITY
+    """Blocks kept for an endpoint whose engine does not report the size of its cache; 0 and less
+    count as 31250."""
     tracks_in_flight: bool = False
     """Whether a prompt is kept until its request has ended, and ages from then on; the gateway must
     report every end. Otherwise, and at the server of a prefill stage, a prompt ages from the time
@@ -138,6 +141,20 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     max_index_bytes: AtLeastOneMiB = DEFAULT_MAX_BYTES
     """Estimated memory for all endpoints together, at least 1 MiB. A block takes about 10 bytes in
     prompts of 256 blocks, 120 in prompts of 4."""
+
+    def __post_init__(self) -> None:
+        if not self.auto_tune and self.tokens_per_block <= 0:
+            raise ValueError(
+                f"blockSizeTokens is {self.block_size_tokens}; without autoTune it must be at least"
+                " 1"
+            )
+
+    @property
+    def tokens_per_block(self) -> int:
+        """``blockSizeTokens``, from either of its names."""
+        if self.block_size > 0 and self.block_size_tokens == DEFAULT_BLOCK_SIZE_TOKENS:
+            return self.block_size
+        return self.block_size_tokens
 
 
 class ApproxPrefixCacheProducer(
@@ -156,9 +173,6 @@ class ApproxPrefixCacheProducer(
     ) -> None:
         self.name = name
         self.index = PrefixIndex(params.max_index_bytes)
-        tokens = params.block_size_tokens
-        if params.block_size and tokens == DEFAULT_BLOCK_SIZE_TOKENS:
-            tokens = params.block_size
         self._keys: dict[str, int] = {}
         """Replica keys of the endpoints of the pool by name."""
         self._by_key: dict[int, Endpoint] = {}
@@ -170,11 +184,13 @@ class ApproxPrefixCacheProducer(
         self._record = EndpointPrefixes(
             self.index,
             StateKey(f"hashed-prompt/{name}"),
-            block_size=tokens,
+            block_size=params.tokens_per_block,
             auto_tune=params.auto_tune,
             max_tokens=params.max_prefix_tokens_to_match,
             max_blocks=params.max_prefix_blocks_to_match,
-            capacity=params.lru_capacity_per_server,
+            capacity=capacity
+            if (capacity := params.lru_capacity_per_server) > 0
+            else DEFAULT_CAPACITY,
             in_use=StateKey(f"prompt-in-use/{name}") if params.tracks_in_flight else None,
         )
         if params.tracks_in_flight:  # an instance's own

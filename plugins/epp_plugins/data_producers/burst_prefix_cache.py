@@ -78,7 +78,9 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     identical prompts."""
     max_batch_size: Annotated[int, msgspec.Meta(ge=-1)] = 1000
     """Maximum requests in a window; -1 for no limit."""
-    balance_by: Literal["requests", "tokens"] = "requests"
+    balance_by: Annotated[
+        Literal["requests", "tokens"], msgspec.Meta(extra={"empty_is_absent": True})
+    ] = "requests"
     """Quantity that is balanced over the endpoints within a window."""
 
     def __post_init__(self) -> None:

@@ -33,7 +33,7 @@ Example::
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -54,6 +54,7 @@ from epp_plugins.state_keys import (
     encoder_matches_of,
 )
 
+DEFAULT_CACHE_MIB: Final = 4096
 MEDIUM_MIB: Final = 2
 """Assumed size of the embeddings of one medium."""
 MAX_MEDIA: Final = 256
@@ -71,10 +72,9 @@ _HIT_RATIOS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Parameters of ``mm-embeddings-cache-producer``."""
 
-    cache_size_mib: Annotated[int, msgspec.Meta(ge=1)] = msgspec.field(
-        default=4096, name="cacheSizeInMBPerServer"
-    )
-    """Assumed size of an endpoint's cache of embeddings in MiB; each medium takes 2."""
+    cache_size_mib: int = msgspec.field(default=DEFAULT_CACHE_MIB, name="cacheSizeInMBPerServer")
+    """Assumed size of an endpoint's cache of embeddings in MiB; each medium takes 2. 0 and less
+    count as 4096."""
 
 
 class _Medium(msgspec.Struct, gc=False):
@@ -96,7 +96,8 @@ class MmEmbeddingsCacheProducer(DataProducer, PreRequest, EndpointListener):
         self, name: str, params: Params, *, metrics: PluginMetrics = NO_PLUGIN_METRICS
     ) -> None:
         self.name = name
-        self.index = MediaIndex(max(1, params.cache_size_mib // MEDIUM_MIB))
+        size_mib = params.cache_size_mib if params.cache_size_mib > 0 else DEFAULT_CACHE_MIB
+        self.index = MediaIndex(max(1, size_mib // MEDIUM_MIB))
         self._matches = encoder_matches_of(name)
         # Set per instance, unlike the keys of most plugins: it depends on its name.
         self.writes: tuple[StateKey[Any], ...] = (self._matches,)  # type: ignore[misc]

@@ -29,7 +29,7 @@ class EndpointPrefixes:
         block_size: Tokens per block where the engine's block size is unknown.
         auto_tune: Whether the engine's block size takes precedence.
         max_tokens: Maximum tokens of a prompt that are hashed; 0 for ``max_blocks``.
-        max_blocks: Maximum blocks of a prompt that are hashed, if ``max_tokens`` is 0.
+        max_blocks: Maximum blocks of a prompt that are hashed, if ``max_tokens`` is 0; 0 for all.
         capacity: Blocks of an endpoint whose engine does not report the size of its cache.
         in_use: Key of a request's prompt in use; no other object may use it. None to let prompts
             age from the time at which they are sent.
@@ -232,7 +232,7 @@ class EndpointPrefixes:
         if prompt is not None:
             tokens = self._max_tokens or self._max_blocks * block_size
             data, most_bytes = prompt.data, tokens * BYTES_PER_TOKEN
-            if len(data) > most_bytes:  # compiled, a slice of all would be a copy
+            if 0 < most_bytes < len(data):  # compiled, a slice of all would be a copy
                 data = data[:most_bytes]
             seed = seed_of(request.target_model, request.cache_salt)
             hashes = hash_blocks(data, block_size * BYTES_PER_TOKEN, seed)

@@ -1,8 +1,8 @@
 """``by-label``: keeps endpoints by the value of one label.
 
 An endpoint is kept if its ``label`` has one of ``validValues``, or if it lacks the label and
-``allowsNoLabel`` is true. The Go EPP has deprecated this filter in favour of
-``label-selector-filter``, which however cannot express "this value or no label".
+``allowsNoLabel`` is true or ``validValues`` contains "". The Go EPP has deprecated this filter in
+favour of ``label-selector-filter``, which however cannot express "this value or no label".
 
 Reads:  ``endpoint.labels``.
 Example::
@@ -47,8 +47,8 @@ class ByLabelFilter(Filter):
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
         self._label = params.label
-        # labels.get() returns None for an absent label.
-        absent = (None,) if params.allows_no_label else ()
+        # labels.get() returns None for an absent label, which "" matches, too, as in the Go EPP.
+        absent = (None,) if params.allows_no_label or "" in params.valid_values else ()
         self._valid: frozenset[str | None] = frozenset((*params.valid_values, *absent))
 
     def filter(

@@ -83,7 +83,9 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """``type: threshold``, and the ``threshold`` to compare with."""
     producer: str | None = None
     """Plugin that writes it; by default ``core-metrics-extractor``; "" if the key has none."""
-    on_missing: Literal["Pass", "Fail"] = "Pass"
+    on_missing: Annotated[
+        Literal["Pass", "Fail"], msgspec.Meta(extra={"empty_is_absent": True})
+    ] = "Pass"
     """Whether endpoints without the number are kept (``Pass``) or not (``Fail``)."""
     fallback_on_empty: bool = False
     """Keep all endpoints if none would be left."""

@@ -20,7 +20,7 @@ Example::
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -32,7 +32,9 @@ from epp_plugins.topology import Closeness, closeness_to
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of ``topology-affinity-filter``."""
 
-    min_affinity: Literal["host", "rack", "zone", "region"] = "host"
+    min_affinity: Annotated[
+        Literal["host", "rack", "zone", "region"], msgspec.Meta(extra={"empty_is_absent": True})
+    ] = "host"
     """Widest level that an endpoint must share with the peer."""
     topology_producer_name: str = ""
     """Extractor of the topology; "" for ``topology-extractor``."""

@@ -65,7 +65,8 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``program-aware-fairness``."""
 
     strategy: Annotated[
-        Literal["las"], msgspec.Meta(extra={"newer_values": ("turn-priority",)})
+        Literal["las"],
+        msgspec.Meta(extra={"empty_is_absent": True, "newer_values": ("turn-priority",)}),
     ] = "las"
     """How flows are compared; only ``las``, least attained service, is supported."""
     eviction_ttl_seconds: _NotNegative = 3600.0

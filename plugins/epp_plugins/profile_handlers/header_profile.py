@@ -31,6 +31,8 @@ from epp.scheduling import (
     UnknownProfileError,
 )
 
+DEFAULT_HEADER: Final = "EPP-Profile"
+DEFAULT_PROFILE: Final = "decode"
 _NO_MORE: Mapping[str, SchedulerProfile] = {}
 _LONGEST_SHOWN: Final = 64
 """Maximum characters of a client's profile name in errors and logs."""
@@ -39,14 +41,10 @@ _LONGEST_SHOWN: Final = 64
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of ``header-profile-handler``."""
 
-    header_name: str = "EPP-Profile"
-    """Header that names the profile to run."""
-    default_profile: str = "decode"
-    """Profile of requests without the header."""
-
-    def __post_init__(self) -> None:
-        if not self.header_name:
-            raise ValueError("headerName is empty; leave it out for EPP-Profile")
+    header_name: str = DEFAULT_HEADER
+    """Header that names the profile to run; "" for ``EPP-Profile``."""
+    default_profile: str = DEFAULT_PROFILE
+    """Profile of requests without the header; "" for ``decode``."""
 
 
 class HeaderProfileHandler(ProfileHandler):
@@ -56,9 +54,9 @@ class HeaderProfileHandler(ProfileHandler):
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
-        self._header = params.header_name
-        self._key = params.header_name.lower()
-        self._default = params.default_profile
+        self._header = params.header_name.strip() or DEFAULT_HEADER
+        self._key = self._header.lower()
+        self._default = params.default_profile.strip() or DEFAULT_PROFILE
 
     def pick_profiles(
         self,

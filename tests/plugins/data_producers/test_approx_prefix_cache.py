@@ -647,8 +647,38 @@ def test_a_named_producer_writes_under_its_name_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "field", ["blockSizeTokens", "lruCapacityPerServer", "blockSizeToken", "maxIndexBytes"]
+    ("parameters", "match"),
+    [
+        ({"blockSizeToken": 16}, "blockSizeToken"),
+        ({"maxIndexBytes": 0}, "maxIndexBytes"),
+        ({"maxPrefixTokensToMatch": -1}, "maxPrefixTokensToMatch"),
+        ({"maxPrefixBlocksToMatch": -1}, "maxPrefixBlocksToMatch"),
+        ({"autoTune": False, "blockSizeTokens": 0}, "blockSizeTokens is 0; without autoTune"),
+    ],
 )
-def test_bad_parameters_are_refused(field: str) -> None:
-    with pytest.raises(msgspec.ValidationError, match=field):
-        made({field: 0})
+def test_bad_parameters_are_refused(parameters: dict[str, object], match: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=match):
+        made(parameters)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "blocks"),
+    [
+        pytest.param({"blockSizeTokens": 0}, 3, id="a block size that the engine decides"),
+        pytest.param({"lruCapacityPerServer": 0}, 3, id="no capacity is the default"),
+        pytest.param({"maxPrefixBlocksToMatch": 0}, 3, id="blocks, where tokens decide"),
+        pytest.param(
+            {"maxPrefixTokensToMatch": 0, "maxPrefixBlocksToMatch": 2}, 2, id="blocks decide"
+        ),
+        pytest.param(
+            {"maxPrefixTokensToMatch": 0, "maxPrefixBlocksToMatch": 0}, 3, id="no maximum at all"
+        ),
+    ],
+)
+def test_zeros_mean_what_they_mean_in_the_reference(
+    parameters: dict[str, object], blocks: int
+) -> None:
+    producer = made(parameters)
+    endpoint = make_endpoint("a")
+    _, matches = looked_up(producer, b"x" * 3 * BLOCK, [endpoint])
+    assert matches.total_blocks == blocks

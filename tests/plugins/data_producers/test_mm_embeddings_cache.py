@@ -204,6 +204,11 @@ def test_an_endpoint_keeps_what_was_sent_last(size: int, capacity: int) -> None:
     assert run(plugin, endpoints, chat("image:3")) == EncoderMatches(1, {a.name: 1})
 
 
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_size_below_1_means_the_default_as_in_the_reference(size: int) -> None:
+    assert producer(pool(1), {"cacheSizeInMBPerServer": size}).index.capacity == 2048
+
+
 def test_a_medium_that_is_sent_again_stays() -> None:
     (a,) = endpoints = pool(1)
     plugin = producer(endpoints, {"cacheSizeInMBPerServer": 4})
@@ -324,8 +329,8 @@ def test_under_another_name_it_has_a_key_of_its_own() -> None:
     assert producer([]).writes == (ENCODER_MATCHES,)
 
 
-@pytest.mark.parametrize("parameters", [{"cacheSizeInMBPerServer": 0}, {"cacheSizeInMB": 1}])
-def test_other_parameters_are_refused(parameters: dict[str, int]) -> None:
+@pytest.mark.parametrize("parameters", [{"cacheSizeInMBPerServer": "8"}, {"cacheSizeInMB": 1}])
+def test_other_parameters_are_refused(parameters: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="cacheSizeInMB"):
         make_plugin(MmEmbeddingsCacheProducer, parameters)
 

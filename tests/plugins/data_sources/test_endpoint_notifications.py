@@ -162,11 +162,6 @@ FAULTS: Sequence[tuple[str, str, str]] = [
         "`core-metrics-extractor` (core-metrics-extractor) does not implement EndpointListener",
     ),
     (
-        f"{{type: {SOURCE}, parameters: {{kind: Pod}}}}",
-        listed(),
-        "kind",
-    ),
-    (
         "{type: metrics-data-source}, {type: diary}",
         listed("metrics-data-source", "diary"),
         "`diary` (diary) does not implement Extractor",
@@ -177,12 +172,18 @@ FAULTS: Sequence[tuple[str, str, str]] = [
 @pytest.mark.parametrize(
     ("plugins", "sources", "message"),
     FAULTS,
-    ids=["an extractor of pages", "a parameter", "a listener of a page"],
+    ids=["an extractor of pages", "a listener of a page"],
 )
 def test_what_cannot_be_notified_is_refused(plugins: str, sources: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build(plugins, sources)
     assert message in str(caught.value)
+
+
+def test_parameters_are_ignored_with_a_warning_as_the_reference_ignores_them() -> None:
+    graph = build(f"{{type: {SOURCE}, parameters: {{kind: Pod}}}}, {{type: diary}}", listed())
+    (warning,) = (each.message for each in graph.warnings if "kind" in each.message)
+    assert "has no effect" in warning
 
 
 def test_a_source_that_nothing_names_is_reported() -> None:

@@ -29,7 +29,9 @@ ENDPOINTS = [
             {"validValues": ["gold"], "allowsNoLabel": True}, ["gold", "bare"], id="or no label"
         ),
         pytest.param({"allowsNoLabel": True}, ["bare"], id="no label only"),
-        pytest.param({"validValues": [""]}, ["empty"], id="an empty value is a value"),
+        pytest.param(
+            {"validValues": [""]}, ["empty", "bare"], id="an empty value is also no label"
+        ),
         pytest.param({"validValues": ["lead"]}, [], id="nobody"),
     ],
 )

@@ -99,6 +99,10 @@ def test_a_failed_profile_fails_with_its_own_error() -> None:
         run.schedule(make_request(), [make_endpoint("a")])
 
 
-def test_an_empty_header_name_is_refused() -> None:
-    with pytest.raises(ValueError, match="headerName is empty; leave it out for EPP-Profile"):
-        make_plugin(HeaderProfileHandler, {"headerName": ""})
+@pytest.mark.parametrize("blank", ["", "  "])
+def test_blank_parameters_mean_the_defaults_as_in_the_reference(blank: str) -> None:
+    parameters = {"headerName": blank, "defaultProfile": blank}
+    run = scheduler("prefill", "decode", parameters=parameters)
+    request = make_request(headers={"epp-profile": "prefill"})
+    assert run.schedule(make_request(), [make_endpoint()]).primary == "decode"
+    assert run.schedule(request, [make_endpoint()]).primary == "prefill"
