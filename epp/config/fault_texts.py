@@ -1,4 +1,4 @@
-"""Faults of a value, and the words in which they are told."""
+"""Faults of a value, and their texts."""
 
 import re
 from collections.abc import Collection, Mapping
