@@ -49,10 +49,10 @@ class Grant:
         self.endpoint = endpoint
         self.state = CycleState()
         self.counting: Collection[Guard[ResponseComplete]] = ()
-        """Plugins that have counted it, and must be told when it no longer counts, although a
+        """Plugins that have counted it. They are called when it no longer counts, although a
         reload may have replaced them meanwhile."""
         self.counting_policies: Collection[Guard[ResponseComplete]] = ()
-        """Likewise policies, which are told of its end."""
+        """Likewise policies, which are called when it ends."""
 
 
 class FlowAccounts:
