@@ -171,6 +171,7 @@ class PredictedTimeProducer(
         self.writes = (self._forecast,)  # type: ignore[misc]
         self._sent = StateKey[SentRequest](f"predicted-time-sent/{name}")
         self._tracked = _tracked_by(name)
+        self._departed = AttributeKey[TrackedEndpoint](f"predicted-time-departed/{name}")
         self._endpoints: dict[str, Endpoint] = {}
         self._shared_work = SharedWork(self._tracked_endpoint)
         self.contributes = params.sync_cross_replica_state
@@ -283,6 +284,8 @@ class PredictedTimeProducer(
         if tracked is not None:
             tracked.release()
             self.model.remove(endpoint.name)
+            if tracked.has_requests:  # the endpoint may come back before they end
+                endpoint.attributes[self._departed] = tracked
 
     def close(self) -> None:
         for endpoint in self._endpoints.values():
@@ -293,6 +296,11 @@ class PredictedTimeProducer(
         self._keeper.close(self.model.state)
 
     def _track(self, endpoint: Endpoint) -> None:
+        departed = endpoint.attributes.pop(self._departed, None)
+        if departed is not None and departed.endpoint is endpoint and departed.model is self.model:
+            departed.resume(self)
+            endpoint.attributes[self._tracked] = departed
+            return
         tracked = self._tracked_endpoint(endpoint)
         # A server with a new address is a new endpoint with the attributes of the old one.
         if tracked is None or tracked.endpoint is not endpoint:
@@ -301,7 +309,8 @@ class PredictedTimeProducer(
             return
         if tracked.owner is not self:  # of the instance before a reload, or after one that failed
             tracked.owner = self
-            self._use(tracked.model)
+            if tracked.model.learner.on_trust != self._trust_changed:  # once, not per endpoint
+                self._use(tracked.model)
 
     def _tracked_endpoint(self, endpoint: Endpoint) -> TrackedEndpoint | None:
         return endpoint.attribute(self._tracked)
@@ -314,6 +323,8 @@ class PredictedTimeProducer(
     def _use(self, model: FleetModel) -> None:
         self.model = self.gauges.model = model
         model.use(self._params.constants)
+        if not self.contributes:  # nobody would tell when those that are known end
+            model.forget_others()
         model.learner.on_trust = self._trust_changed
 
     # --- other endpoint pickers ---------------------------------------------------------------

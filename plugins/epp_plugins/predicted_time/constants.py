@@ -18,6 +18,14 @@ Positive = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
 AtLeastOne = Annotated[float, msgspec.Meta(ge=1.0, le=1e6)]
 
 
+_ORDERED: Final = (
+    ("modeEnter", "modeLeave"),
+    ("trustBelow", "distrustAbove"),
+    ("breakerSeconds", "breakerMostSeconds"),
+)
+"""Pairs of constants of which the first must not be above the second."""
+
+
 class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Constants of one :class:`~epp_plugins.predicted_time.FleetModel`."""
 
@@ -102,6 +110,16 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """Predictions cease to be used when their error exceeds this multiple of a constant's error."""
     trust_below: Positive = 0.95
     """Predictions are used again when their error is below this multiple of a constant's error."""
+
+    def __post_init__(self) -> None:
+        """Refuse limits in the wrong order: the model would change to and fro, or ignore one."""
+        values = msgspec.to_builtins(self)
+        for lower, upper in _ORDERED:
+            if values[lower] > values[upper]:
+                raise ValueError(
+                    f"{lower} is {values[lower]:g}, but it must be at most {upper}, which is"
+                    f" {values[upper]:g}: lower the one or raise the other"
+                )
 
 
 DEFAULTS = Constants()

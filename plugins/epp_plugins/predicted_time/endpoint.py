@@ -31,6 +31,7 @@ class PredictedRequest:
         "endpoint",
         "first_at",
         "is_overdue",
+        "is_timed",
         "number",
         "predicted_serial",
         "predicted_slots",
@@ -64,6 +65,8 @@ class PredictedRequest:
         self.slots_logarithm = 0.0
         """The same in slots mode."""
         self.is_overdue = False
+        self.is_timed = True
+        """Whether ``sent_at`` and the time of the first token can be known, and so learned from."""
 
     @property
     def tokens(self) -> float:
@@ -217,8 +220,19 @@ class EndpointModel:
         self.is_dirty = True
         return found
 
+    def resume(self, constants: Constants) -> None:
+        """Continue after an absence, in which first tokens and other endpoint pickers were missed.
+
+        Args:
+            constants: Of the model.
+        """
+        self.constants = constants
+        for request in self.pending:
+            request.is_timed = False
+        self.forget_others()
+
     def forget_others(self) -> None:
-        """Forget the requests of other endpoint pickers at an earlier server of this name."""
+        """Forget the requests of other endpoint pickers here."""
         self.others = NOTHING
         self.is_dirty = True
 

@@ -11,6 +11,8 @@ from epp_plugins.predicted_time.tracked import TrackedEndpoint
 _WHOLE = frozenset({EndCause.COMPLETED, EndCause.ENDED})
 _ERROR = 400
 _SERVER_ERROR = 500
+_UNREACHABLE = frozenset({502, 504})
+"""Statuses with which a server responds that could not reach the one that computes the prompt."""
 
 
 class SentRequest:
@@ -23,7 +25,7 @@ class SentRequest:
         serves_response: Whether the endpoint that computes the prompt also sends the response.
     """
 
-    __slots__ = ("is_ok", "request", "serves_response", "target_model", "tracked")
+    __slots__ = ("_forecast", "is_ok", "request", "serves_response", "tracked")
 
     def __init__(
         self,
@@ -34,7 +36,7 @@ class SentRequest:
         serves_response: bool,
     ) -> None:
         self.tracked = tracked
-        self.target_model = forecast.target_model
+        self._forecast = forecast
         self.request: PredictedRequest = tracked.sent(
             forecast.tokens_of(tracked.endpoint),
             now,
@@ -50,6 +52,9 @@ class SentRequest:
     ) -> None:
         """Record which endpoint responds; if it is another one, the first counts as failed.
 
+        Nothing is learned from the first token of the other one, because it is not known when the
+        gateway sent the request there.
+
         Args:
             endpoint: The endpoint that responds.
             find: Returns the tracked endpoint; None if it is not tracked.
@@ -60,14 +65,21 @@ class SentRequest:
         other = find(endpoint)
         if other is None:
             return
-        tokens = self.request.tokens
         self.tracked.model.failed(self.request, now)
-        self.tracked, self.request = other, other.sent(tokens, now, target_model=self.target_model)
+        forecast, self.tracked = self._forecast, other
+        self.request = other.sent(
+            forecast.tokens_of(endpoint), now, target_model=forecast.target_model
+        )
+        self.request.is_timed = False
 
     def answered(self, status: int, now: float) -> None:
-        """Record the HTTP status of the response; 0 for none."""
+        """Record the HTTP status of the response; 0 for none.
+
+        An error of a server that decodes says nothing about the one that computes the prompt,
+        unless that one could not be reached.
+        """
         model = self.tracked.model
-        if status >= _SERVER_ERROR:
+        if status >= _SERVER_ERROR and (self.serves_response or status in _UNREACHABLE):
             model.failed(self.request, now)
         elif status >= _ERROR or not status:
             model.ended(self.request, now)

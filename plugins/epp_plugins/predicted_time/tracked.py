@@ -19,12 +19,13 @@ class TrackedEndpoint:
         owner: The producer instance that releases this object.
     """
 
-    __slots__ = ("counted", "endpoint", "model", "owner")
+    __slots__ = ("_model", "counted", "endpoint", "model", "owner")
 
     def __init__(self, endpoint: Endpoint, model: FleetModel, owner: object) -> None:
         self.endpoint = endpoint
         self.model = model
-        self.counted = CountedTokens(model.endpoint(endpoint.name))
+        self._model = model.endpoint(endpoint.name)
+        self.counted = CountedTokens(self._model)
         self.owner = owner
         endpoint.load.observers.append(self.scraped)
 
@@ -74,6 +75,17 @@ class TrackedEndpoint:
             self.counted.sent()
         for _ in range(begun):
             self.counted.reported()
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether requests from here are in flight at the endpoint."""
+        return bool(self._model.requests)
+
+    def resume(self, owner: object) -> None:
+        """Continue after :meth:`release` with an endpoint that has come back, for a new owner."""
+        self.owner = owner
+        self.model.resume(self._model)
+        self.endpoint.load.observers.append(self.scraped)
 
     def release(self) -> None:
         """Stop observing the endpoint's metrics."""

@@ -80,6 +80,8 @@ class PredictedTimeScorer(Scorer):
             least = min(costs)
             if 0.0 < least < inf:
                 return [least / cost for cost in costs]
+            if least == 0.0 and any(costs):  # a cached prompt at an idle endpoint costs nothing
+                return [0.0 if cost else 1.0 for cost in costs]
         return default_scores(endpoints, state.read(self._matches))
 
 

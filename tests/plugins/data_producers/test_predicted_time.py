@@ -88,10 +88,11 @@ class Flight:
         stream: bool = True,
         prefill: Endpoint | None = None,
         tokens: int = 1000,
+        state: CycleState | None = None,
     ) -> None:
         self.pool, self.served_by = pool, endpoint
         self.request = make_request(stream=stream)
-        self.state = make_state({TOKENIZED_PROMPT: TokenizedPrompt(b"", tokens)})
+        self.state = state or make_state({TOKENIZED_PROMPT: TokenizedPrompt(b"", tokens)})
         profiles = {"default": ProfileResult("default", (ScoredEndpoint(endpoint, 1.0),))}
         if prefill is not None:
             profiles["prefill"] = ProfileResult("prefill", (ScoredEndpoint(prefill, 1.0),))
@@ -508,3 +509,101 @@ def test_an_instance_without_requests_leaves_the_state_file_alone(tmp_path: Path
     path = tmp_path / "state.json"
     Pool({"stateFile": str(path)}).producer.close()
     assert not path.exists()
+
+
+def test_an_endpoint_that_comes_back_has_the_requests_that_are_still_in_flight_there() -> None:
+    pool = Pool()
+    flights = [Flight(pool, pool.a) for _ in range(2)]
+    pool.page(pool.a, prompts=0)
+    pool.producer.endpoint_removed(pool.a)
+    pool.now += 5.0
+    pool.producer.endpoint_added(pool.a)
+    assert pool.pending(pool.a) == 2
+    assert len(pool.a.load.observers) == 1
+    pool.page(pool.a, prompts=1)
+    assert pool.pending(pool.a) == 1
+    assert pool.learned() == 0  # nobody saw when in these 5 s its first token came
+    later = Flight(pool, pool.a)
+    for flight in flights:
+        flight.head()
+        flight.end()
+    assert pool.pending(pool.a) == 1
+    later.head()
+    later.body()
+    assert (pool.pending(pool.a), pool.learned()) == (0, 1)
+
+
+def test_an_endpoint_that_comes_back_without_requests_begins_anew() -> None:
+    pool = Pool()
+    Flight(pool, pool.a).end()
+    before = pool.producer.model.endpoint("a")
+    pool.producer.endpoint_removed(pool.a)
+    pool.producer.endpoint_added(pool.a)
+    assert pool.producer.model.endpoint("a") is not before
+    assert len(pool.a.load.observers) == 1
+
+
+def test_a_server_of_the_same_name_has_no_requests_of_the_former_one() -> None:
+    pool = Pool()
+    flight = Flight(pool, pool.a)
+    former, pool.a = pool.a, make_endpoint("a", address="10.0.0.9:8000")
+    pool.a.attributes = dict(former.attributes)
+    pool.producer.endpoint_removed(former)
+    pool.producer.endpoint_added(pool.a)
+    assert pool.pending(pool.a) == 0
+    flight.head(503)
+    flight.end()
+    assert pool.producer.model.endpoint("a").failures == 0
+
+
+def test_a_retry_has_the_tokens_that_its_new_server_lacks_and_teaches_no_time() -> None:
+    pool = Pool({"headersAreFirstToken": True})
+    state = make_state(
+        {
+            TOKENIZED_PROMPT: TokenizedPrompt(b"", 1280),
+            PREFIX_MATCHES: PrefixMatches({"a": 20}, 20, 64),
+        }
+    )
+    flight = Flight(pool, pool.a, state=state)
+    (request,) = pool.producer.model.endpoint("a").requests
+    assert request.tokens == 0
+    pool.now += 2.0
+    flight.served_by = pool.b
+    flight.head()  # nobody knows when it was sent to b
+    (request,) = pool.producer.model.endpoint("b").requests
+    assert request.tokens == 1280
+    assert (pool.pending(pool.b), pool.learned()) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("status", "failures"),
+    [
+        pytest.param(500, 0, id="the decode server has failed"),
+        pytest.param(503, 0, id="the decode server takes none"),
+        pytest.param(502, 1, id="the decode server could not reach the other"),
+        pytest.param(504, 1, id="the decode server waited for the other in vain"),
+    ],
+)
+def test_an_error_of_the_decode_server_does_not_exclude_the_prefill_server(
+    status: int, failures: int
+) -> None:
+    pool = Pool()
+    flight = Flight(pool, pool.b, prefill=pool.a)
+    flight.head(status)
+    flight.end()
+    assert pool.pending(pool.a) == 0
+    failed = [pool.producer.model.endpoint(name).failures for name in "ab"]
+    assert failed == [failures, 0]
+
+
+@pytest.mark.parametrize(
+    ("constants", "reason"),
+    [
+        ({"modeEnter": 0.9}, "modeEnter is 0.9, but it must be at most modeLeave, which is 0.85"),
+        ({"trustBelow": 3}, "trustBelow is 3, but it must be at most distrustAbove, which is 2"),
+        ({"breakerMostSeconds": 0.1}, "breakerSeconds is 0.5, but .* breakerMostSeconds"),
+    ],
+)
+def test_limits_in_the_wrong_order_are_refused(constants: dict[str, float], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        make_plugin(PredictedTimeProducer, {"constants": constants})

@@ -2,6 +2,7 @@
 
 from math import inf, isfinite
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from plugins.predicted_time.fleets import TRUSTING, Fleet
@@ -153,3 +154,13 @@ def test_exclusion_ends_after_the_clock_has_jumped_back() -> None:
     model.failed(model.sent("a", 0.0, 1e6), 1e6)
     assert model.table(("a",), 1000.0, 1e6).costs() == [inf]
     assert model.table(("a",), 1000.0, 0.0).costs() != [inf]
+
+
+@pytest.mark.parametrize("is_serial", [True, False], ids=["serial", "slots"])
+def test_there_is_room_again_after_the_clock_has_jumped_back(is_serial: bool) -> None:
+    model = FleetModel(TRUSTING)
+    model.learner.mode.is_serial = is_serial
+    model.failed(model.sent("a", 0.0, 1e6), 1e6)
+    assert not model.has_room("a", 1e6)
+    assert model.has_room("a", 1e6 + 1.0)
+    assert model.has_room("a", 0.0)

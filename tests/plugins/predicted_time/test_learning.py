@@ -300,3 +300,25 @@ def test_what_was_learned_continues_from_its_state() -> None:
     assert again.endpoint("d").serial.factor == pytest.approx(
         fleet.model.endpoint("d").serial.factor, rel=0.1
     )
+
+
+def test_endpoints_of_a_saved_state_count_only_once_they_have_joined() -> None:
+    fleet = Fleet({**FOUR, "d": 3.0}, seconds)
+    fleet.run(800, 8.0, TOKENS)
+    saved = fleet.model.state()
+    again = FleetModel()
+    again.endpoint("a")
+    again.restore(saved, fleet.now)
+    assert list(again.endpoints) == ["a"]
+    assert list(again.state().endpoints) == ["a"]
+    again.use(Constants(room_seconds=0.5))
+    late = again.endpoint("d")
+    assert late.serial.factor == pytest.approx(3.0, rel=0.2)
+    assert late.constants.room_seconds == 0.5
+    again.remove("d")
+    assert again.endpoint("d").serial.factor == 1.0  # another server
+
+
+def test_priors_of_0_are_no_division_by_0() -> None:
+    model = FleetModel(Constants(prior_base_seconds=0.0, prior_unit_seconds=0.0, trust_samples=0))
+    assert model.table(("a", "b"), 1000.0, 0.0).costs() == [0.0, 0.0]
