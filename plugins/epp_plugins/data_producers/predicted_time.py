@@ -251,8 +251,10 @@ class PredictedTimeProducer(
         if sent is None:
             return
         now = self._clock()
-        sent.served_by(served_by, self._tracked_endpoint, now)
-        sent.answered(response.status, now)
+        sent.served_by(
+            served_by, self._tracked_endpoint, now, has_failed=not response.is_second_try
+        )
+        sent.answered(response, now)
         if sent.is_ok and request.stream and self._params.headers_are_first_token:
             sent.first_token(now)
 

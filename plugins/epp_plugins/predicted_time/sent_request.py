@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from epp.request_control.plugins import EndCause
+from epp.request_control.plugins import EndCause, ResponseHead, ResponseSource
 from epp.scheduling import Endpoint
 from epp_plugins.predicted_time.endpoint import PredictedRequest
 from epp_plugins.predicted_time.forecast import RequestForecast
@@ -48,9 +48,14 @@ class SentRequest:
         """Whether the status of its response is a success."""
 
     def served_by(
-        self, endpoint: Endpoint, find: Callable[[Endpoint], TrackedEndpoint | None], now: float
+        self,
+        endpoint: Endpoint,
+        find: Callable[[Endpoint], TrackedEndpoint | None],
+        now: float,
+        *,
+        has_failed: bool,
     ) -> None:
-        """Record which endpoint responds; if it is another one, the first counts as failed.
+        """Record which endpoint responds, and move the request if it is another one.
 
         Nothing is learned from the first token of the other one, because it is not known when the
         gateway sent the request there.
@@ -59,32 +64,43 @@ class SentRequest:
             endpoint: The endpoint that responds.
             find: Returns the tracked endpoint; None if it is not tracked.
             now: Seconds of the model's clock.
+            has_failed: Whether the first endpoint has failed if another one responds.
         """
         if endpoint is self.tracked.endpoint or not self.serves_response:
             return
         other = find(endpoint)
         if other is None:
             return
-        self.tracked.model.failed(self.request, now)
+        model = self.tracked.model
+        (model.failed if has_failed else model.ended)(self.request, now)
         forecast, self.tracked = self._forecast, other
         self.request = other.sent(
             forecast.tokens_of(endpoint), now, target_model=forecast.target_model
         )
         self.request.is_timed = False
 
-    def answered(self, status: int, now: float) -> None:
-        """Record the HTTP status of the response; 0 for none.
-
-        An error of a server that decodes says nothing about the one that computes the prompt,
-        unless that one could not be reached.
-        """
-        model = self.tracked.model
-        if status >= _SERVER_ERROR and (self.serves_response or status in _UNREACHABLE):
+    def answered(self, head: ResponseHead, now: float) -> None:
+        """Record the head of the response."""
+        model, status = self.tracked.model, head.status
+        if status >= _SERVER_ERROR and self._has_failed(head):
             model.failed(self.request, now)
         elif status >= _ERROR or not status:
             model.ended(self.request, now)
         else:
             self.is_ok = True
+
+    def _has_failed(self, head: ResponseHead) -> bool:
+        """Return whether it is the server of the prompt that a 5xx speaks against.
+
+        An error of a server that decodes says nothing about the one that computes the prompt,
+        unless it could not reach that one.
+        """
+        if head.source is ResponseSource.GATEWAY:
+            return False
+        if self.serves_response:
+            return True
+        from_gateway = head.source is ResponseSource.GATEWAY_FOR_SERVER
+        return head.status in _UNREACHABLE and not from_gateway
 
     def first_token(self, now: float) -> None:
         """Record the first token; does nothing the second time."""

@@ -11,7 +11,12 @@ import pytest
 from plugins.predicted_time.fleets import state_written
 from structlog.testing import capture_logs
 
-from epp.request_control.plugins import DECISION_NOTES, EndCause, ResponseHead
+from epp.request_control.plugins import (
+    DECISION_NOTES,
+    EndCause,
+    ResponseHead,
+    ResponseSource,
+)
 from epp.scheduling import (
     CycleState,
     Endpoint,
@@ -33,6 +38,8 @@ from epp_plugins.state_keys import (
 )
 
 TYPE = "predicted-time-producer"
+UNKNOWN, SERVER = ResponseSource.UNKNOWN, ResponseSource.SERVER
+GATEWAY, GATEWAY_FOR_SERVER = ResponseSource.GATEWAY, ResponseSource.GATEWAY_FOR_SERVER
 
 
 class Note:
@@ -102,8 +109,8 @@ class Flight:
         result = SchedulingResult(profiles, "default")
         pool.producer.pre_request(self.request, result, self.state)
 
-    def head(self, status: int = 200) -> None:
-        response = ResponseHead(status, {})
+    def head(self, status: int = 200, **facts: Any) -> None:
+        response = ResponseHead(status, {}, **facts)
         self.pool.producer.response_headers(self.request, response, self.served_by, self.state)
 
     def body(self) -> None:
@@ -576,24 +583,52 @@ def test_a_retry_has_the_tokens_that_its_new_server_lacks_and_teaches_no_time() 
 
 
 @pytest.mark.parametrize(
-    ("status", "failures"),
+    ("status", "source", "failures"),
     [
-        pytest.param(500, 0, id="the decode server has failed"),
-        pytest.param(503, 0, id="the decode server takes none"),
-        pytest.param(502, 1, id="the decode server could not reach the other"),
-        pytest.param(504, 1, id="the decode server waited for the other in vain"),
+        pytest.param(500, SERVER, 0, id="the decode server has failed"),
+        pytest.param(503, UNKNOWN, 0, id="the decode server takes none"),
+        pytest.param(502, UNKNOWN, 1, id="the decode server could not reach the other"),
+        pytest.param(504, SERVER, 1, id="the decode server waited for the other in vain"),
+        pytest.param(504, GATEWAY_FOR_SERVER, 0, id="the gateway waited for the decode server"),
     ],
 )
 def test_an_error_of_the_decode_server_does_not_exclude_the_prefill_server(
-    status: int, failures: int
+    status: int, source: ResponseSource, failures: int
 ) -> None:
     pool = Pool()
     flight = Flight(pool, pool.b, prefill=pool.a)
-    flight.head(status)
+    flight.head(status, source=source)
     flight.end()
     assert pool.pending(pool.a) == 0
     failed = [pool.producer.model.endpoint(name).failures for name in "ab"]
     assert failed == [failures, 0]
+
+
+@pytest.mark.parametrize(
+    ("source", "failures"),
+    [
+        pytest.param(GATEWAY, 0, id="the gateway's circuit breaker"),
+        pytest.param(GATEWAY_FOR_SERVER, 1, id="the gateway got no response"),
+    ],
+)
+def test_a_response_that_the_gateway_made_for_its_own_reasons_excludes_no_server(
+    source: ResponseSource, failures: int
+) -> None:
+    pool = Pool()
+    flight = Flight(pool, pool.a)
+    flight.head(503, source=source)
+    flight.end()
+    assert pool.pending(pool.a) == 0
+    assert pool.producer.model.endpoint("a").failures == failures
+
+
+def test_a_second_try_that_responds_first_moves_the_request_and_excludes_no_server() -> None:
+    pool = Pool()
+    flight = Flight(pool, pool.a)
+    flight.served_by = pool.b
+    flight.head(is_second_try=True)
+    assert (pool.pending(pool.a), pool.pending(pool.b)) == (0, 1)
+    assert pool.producer.model.endpoint("a").failures == 0
 
 
 @pytest.mark.parametrize(

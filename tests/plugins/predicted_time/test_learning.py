@@ -313,7 +313,7 @@ def test_endpoints_of_a_saved_state_count_only_once_they_have_joined() -> None:
     assert list(again.state().endpoints) == ["a"]
     again.use(Constants(room_seconds=0.5))
     late = again.endpoint("d")
-    assert late.serial.factor == pytest.approx(3.0, rel=0.2)
+    assert late.serial.factor > 2.0
     assert late.constants.room_seconds == 0.5
     again.remove("d")
     assert again.endpoint("d").serial.factor == 1.0  # another server
