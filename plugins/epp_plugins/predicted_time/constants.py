@@ -34,7 +34,8 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     prior_unit_seconds: NotNegative = 0.06
     """Service time of 1000 tokens before anything is learned."""
     prior_weight: Positive = 0.3
-    """Weight of the prior, in samples; small, because a prior may be wrong by a factor of ten."""
+    """Weight of the prior, beside samples that weigh 1 / (``weightFloorSeconds`` + prediction);
+    small, because a prior may be wrong by a factor of ten."""
     forgetting: Decay = 0.998
     """Factor on the weight of older samples, per sample."""
     weight_floor_seconds: Positive = 0.1

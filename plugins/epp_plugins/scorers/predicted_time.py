@@ -1,9 +1,10 @@
 """``predicted-time-scorer``: prefers endpoints where a request costs the least time.
 
 For a wait ``W`` and a service time ``x`` at an endpoint, the mean wait ``W'`` of the candidates
-without the longest quarter, and the mean service ``x'`` of recent requests, all predicted by
-``predicted-time-producer``; how much slower than the fleet the endpoint is, ``k``; the share ``h``
-of recent prompts that was cached, and the endpoint's KV-cache usage ``u``::
+without the longest quarter, plus the mean time for which recent requests were held, and the mean
+service ``x'`` of recent requests, all predicted by ``predicted-time-producer``; how much slower
+than the fleet the endpoint is, ``k``; the share ``h`` of recent prompts that was cached, and the
+endpoint's KV-cache usage ``u``::
 
     delay     = x / k * min(64, 2 * Q * (1 + Q)) + 0.5 * x * min(64, W / x'),  Q = W' / x'
     evictions = 0.3 * h * (x / k + x') * min(11.5, u / (1 - u))
