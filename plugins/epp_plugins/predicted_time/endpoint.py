@@ -193,6 +193,16 @@ class EndpointModel:
         self.decoding += 1
         self.first_tokens += 1
 
+    def assume_first_tokens(self, now: float, *, is_serial: bool) -> None:
+        """Record the first tokens that are due by the predictions of a mode, as nobody sees them.
+
+        Otherwise the prompts would count as late until their responses end.
+        """
+        for request in tuple(self.pending):
+            takes = request.predicted_serial if is_serial else request.predicted_slots
+            if request.sent_at + takes <= now:
+                self.begin(request, request.sent_at + takes)
+
     def remove(self, request: PredictedRequest, now: float) -> None:
         """Remove a request that has ended in any phase; does nothing the second time."""
         if self.requests.pop(request, self) is not None:

@@ -104,6 +104,7 @@ class SentRequest:
 
     def first_token(self, now: float) -> None:
         """Record the first token; does nothing the second time."""
+        self.tracked.counted.seen()
         if self.request.is_pending:
             self.tracked.counted.reported()
             self.tracked.model.first_token(self.request, now)
@@ -111,6 +112,5 @@ class SentRequest:
     def ended(self, cause: EndCause, now: float) -> None:
         """Record the end of the request."""
         if self.is_ok and cause in _WHOLE and self.request.is_pending:
-            # Its first token came after the last page, so the next one will count it.
-            self.tracked.counted.reported()
+            self.tracked.counted.unseen()
         self.tracked.model.ended(self.request, now)

@@ -53,6 +53,8 @@ class TrackedEndpoint:
         if metrics.requested_at is None:
             return
         self.counted.page(metrics.prompts, metrics.requested_at, model.first_token)
+        if self.counted.sees_none:
+            self._model.assume_first_tokens(metrics.requested_at, is_serial=model.is_serial)
         if metrics.max_adapters:
             in_use = metrics.active_adapters | metrics.waiting_adapters
             model.adapters_in_use(self.endpoint.name, metrics.max_adapters, in_use)

@@ -631,6 +631,46 @@ def test_a_second_try_that_responds_first_moves_the_request_and_excludes_no_serv
     assert pool.producer.model.endpoint("a").failures == 0
 
 
+def unseen_responses(pool: Pool, prompts: int = 0) -> None:
+    """Let ``a`` send responses whose first tokens are not seen by the body."""
+    for number in range(8):
+        flight = Flight(pool, pool.a)
+        pool.now += 0.5
+        flight.head()
+        flight.end(EndCause.ENDED)
+        pool.page(pool.a, prompts=prompts and prompts + number)
+
+
+def test_a_server_whose_first_tokens_nobody_sees_is_not_taken_for_one_that_hangs() -> None:
+    pool = Pool()
+    unseen_responses(pool)
+    flight = Flight(pool, pool.a)
+    pool.now += 5.0  # the prior says 0.08 s
+    pool.page(pool.a, prompts=0, running_requests=1)
+    assert (pool.pending(pool.a), pool.learned()) == (0, 0)
+    assert pool.producer.model.wait("a", pool.now) == 0.0
+    pool.now += 1.0
+    flight.head()
+    flight.body()  # now its first tokens are seen
+    assert pool.learned() == 0  # when this one came was assumed
+    Flight(pool, pool.a)
+    pool.now += 5.0
+    pool.page(pool.a, prompts=0, running_requests=1)
+    assert pool.pending(pool.a) == 1
+    assert pool.producer.model.wait("a", pool.now) > 1.0
+
+
+def test_a_server_that_counts_its_first_tokens_may_hang() -> None:
+    pool = Pool()
+    pool.page(pool.a, prompts=1)
+    unseen_responses(pool, prompts=2)
+    Flight(pool, pool.a)
+    pool.now += 5.0
+    pool.page(pool.a, prompts=9)
+    assert pool.pending(pool.a) == 1
+    assert pool.producer.model.wait("a", pool.now) > 1.0
+
+
 @pytest.mark.parametrize(
     ("constants", "reason"),
     [
