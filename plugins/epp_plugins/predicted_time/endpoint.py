@@ -28,6 +28,7 @@ class PredictedRequest:
     """One request at one endpoint."""
 
     __slots__ = (
+        "decodes_here",
         "endpoint",
         "first_at",
         "is_overdue",
@@ -64,6 +65,8 @@ class PredictedRequest:
         """:func:`~epp_plugins.predicted_time.mode.logarithm` of the prediction in serial mode."""
         self.slots_logarithm = 0.0
         """The same in slots mode."""
+        self.decodes_here = True
+        """Whether it holds its slot until its end, not only until its first token."""
         self.is_overdue = False
         self.is_timed = True
         """Whether ``sent_at`` and the time of the first token can be known, and so learned from."""
@@ -190,8 +193,12 @@ class EndpointModel:
         """Record the first token of a pending request."""
         self._take(request, at)
         request.first_at = at
-        self.decoding += 1
         self.first_tokens += 1
+        if request.decodes_here:
+            self.decoding += 1
+        else:
+            del self.requests[request]
+            self._start_oldest(at)
 
     def assume_first_tokens(self, now: float, *, is_serial: bool) -> None:
         """Record the first tokens that are due by the predictions of a mode, as nobody sees them.

@@ -43,6 +43,7 @@ class SentRequest:
             total_tokens=forecast.total_tokens,
             target_model=forecast.target_model,
         )
+        self.request.decodes_here = serves_response
         self.serves_response = serves_response
         self.is_ok = False
         """Whether the status of its response is a success."""

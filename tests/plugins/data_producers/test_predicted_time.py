@@ -294,8 +294,24 @@ def test_the_prompt_is_where_it_is_computed() -> None:
     flight.head()
     assert (pool.pending(pool.a), pool.pending(pool.b)) == (1, 0)
     flight.body()
+    assert pool.producer.model.endpoint("a").in_flight == 0  # b decodes
     flight.end()
-    assert pool.pending(pool.a) == 0
+    assert pool.producer.model.endpoint("a").decode_seconds == 0.0
+
+
+def test_a_prompt_that_waits_for_a_slot_gets_that_of_one_that_is_decoded_elsewhere() -> None:
+    pool = Pool()
+    for _ in range(2):
+        pool.page(pool.a, waiting_requests=1, running_requests=1)
+    first, second = (Flight(pool, pool.b, prefill=pool.a) for _ in range(2))
+    model = pool.producer.model.endpoint("a")
+    assert len(model.unstarted) == 1
+    pool.now += 0.1
+    for flight in (first, second):
+        flight.head()
+        flight.body()
+        assert not model.unstarted
+    assert (model.in_flight, pool.learned()) == (0, 2)
 
 
 def test_a_request_without_a_forecast_is_none_of_its_business() -> None:
