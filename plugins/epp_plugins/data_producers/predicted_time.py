@@ -214,7 +214,7 @@ class PredictedTimeProducer(
             if earlier is None:
                 self._hot.arrived(beginning, forecast.now)
             names = [endpoint.name for endpoint in endpoints]
-            forecast.counted_tokens = self._hot.credited(
+            forecast.compared_tokens = self._hot.credited(
                 beginning, names, total, tokens, self.model.least_service
             )
         notes = [note for note in state.read(DECISION_NOTES) or () if note is not earlier]

@@ -20,7 +20,6 @@ _MOST_PRESSURE = 11.5
 _TINY = 1e-9
 _CLOCK_SLACK_SECONDS = 1.0
 """Times further in the future were recorded before the clock jumped back."""
-_MOST_DOUBLINGS = 30
 _numbers = count()
 
 
@@ -97,6 +96,7 @@ class EndpointModel:
         "constants",
         "decode_seconds",
         "decoding",
+        "excluded_until",
         "failures",
         "first_tokens",
         "idle_at",
@@ -104,7 +104,6 @@ class EndpointModel:
         "key",
         "kv_usage",
         "least_wait",
-        "open_until",
         "others",
         "pending",
         "pending_units",
@@ -159,8 +158,8 @@ class EndpointModel:
         """Whether one request more than the slots may be sent."""
         self.failures = 0
         """Failures before the first token, since the endpoint's last first token."""
-        self.open_until = -inf
-        """End of the endpoint's exclusion."""
+        self.excluded_until = -inf
+        """End of the endpoint's exclusion, see ``exclusions.py``."""
         self.others = NOTHING
         """Requests of other endpoint pickers in flight here."""
         self.reserved_seconds = 0.0
@@ -263,14 +262,6 @@ class EndpointModel:
         if not self.requests:
             return None
         return Part.of(self.pending, self.pending_units, self.idle_at, self.decoding, now)
-
-    def exclude(self, now: float) -> None:
-        """Exclude the endpoint after a failure; the time doubles with each further failure."""
-        constants = self.constants
-        seconds = constants.breaker_seconds * 2.0 ** min(self.failures, _MOST_DOUBLINGS)
-        self.open_until = now + min(seconds, constants.breaker_most_seconds)
-        self.failures += 1
-        self.is_dirty = True
 
     def scraped(self, waiting: float, running: float, kv_usage: float) -> None:
         """Learn from a page the number of slots, and whether one more may be tried."""

@@ -5,13 +5,13 @@ end or failure, and all scrapes, and predicts from them. All times are seconds o
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from math import inf
 from typing import Final
 
 from epp_plugins.predicted_time.adapters import KnownAdapters
 from epp_plugins.predicted_time.constants import DEFAULTS, UNIT_TOKENS, Constants
 from epp_plugins.predicted_time.cost_table import CostTable
 from epp_plugins.predicted_time.endpoint import EndpointModel, PredictedRequest
+from epp_plugins.predicted_time.exclusions import Exclusions
 from epp_plugins.predicted_time.learner import Learner
 from epp_plugins.predicted_time.state_file import FleetState
 from epp_plugins.predicted_time.trust import Trust
@@ -35,7 +35,7 @@ class FleetModel:
         self._restored: dict[str, EndpointModel] = {}
         """Endpoints of a saved state that have not joined the pool since it was loaded."""
         self._adapters = KnownAdapters()
-        self._excluded: list[EndpointModel] = []
+        self._exclusions = Exclusions()
         self._reserved: list[EndpointModel] = []
 
     @property
@@ -101,8 +101,8 @@ class FleetModel:
             tokens: Uncached tokens of the request by endpoint.
             target_model: Model or LoRA adapter that the request names; "" if unknown.
         """
-        if self._excluded:
-            self._readmit(now)
+        if self._exclusions.endpoints:
+            self._exclusions.end(now)
         models, learner, own_tokens = self._endpoints, self.learner, tokens.get
         serial, slots, is_serial = learner.serial, learner.slots, learner.mode.is_serial
         unit, total_units = UNIT_TOKENS, total_tokens / UNIT_TOKENS
@@ -149,9 +149,9 @@ class FleetModel:
 
     def is_excluded(self, key: str, now: float) -> bool:
         """Return whether the endpoint gets no requests for a while after a failure."""
-        if self._excluded:
-            self._readmit(now)
-        return self.endpoint(key).open_until > now
+        if self._exclusions.endpoints:
+            self._exclusions.end(now)
+        return self.endpoint(key).excluded_until > now
 
     def has_room(self, key: str, now: float) -> bool:
         """Return whether a held request may be sent to the endpoint."""
@@ -240,9 +240,7 @@ class FleetModel:
         endpoint, was_pending = request.endpoint, request.is_pending
         endpoint.remove(request, now)
         if was_pending:
-            endpoint.exclude(now)
-            if endpoint not in self._excluded:
-                self._excluded.append(endpoint)
+            self._exclusions.add(endpoint, now)
 
     def scraped(
         self, key: str, *, waiting: float, running: float, kv_usage: float, now: float
@@ -317,14 +315,3 @@ class FleetModel:
         self.learner.compare(self._endpoints.values(), now)
         for endpoint in self._endpoints.values():
             endpoint.is_dirty = True
-
-    def _readmit(self, now: float) -> None:
-        still = []
-        for endpoint in self._excluded:
-            # An exclusion that lasts longer is a sign that the clock has jumped back.
-            if now < endpoint.open_until <= now + self.constants.breaker_most_seconds:
-                still.append(endpoint)
-            else:
-                endpoint.open_until = -inf
-                endpoint.is_dirty = True
-        self._excluded = still

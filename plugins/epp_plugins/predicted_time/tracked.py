@@ -19,13 +19,13 @@ class TrackedEndpoint:
         owner: The producer instance that releases this object.
     """
 
-    __slots__ = ("_model", "counted", "endpoint", "model", "owner")
+    __slots__ = ("_endpoint_model", "counted", "endpoint", "model", "owner")
 
     def __init__(self, endpoint: Endpoint, model: FleetModel, owner: object) -> None:
         self.endpoint = endpoint
         self.model = model
-        self._model = model.endpoint(endpoint.name)
-        self.counted = CountedTokens(self._model)
+        self._endpoint_model = model.endpoint(endpoint.name)
+        self.counted = CountedTokens(self._endpoint_model)
         self.owner = owner
         endpoint.load.observers.append(self.scraped)
 
@@ -54,7 +54,9 @@ class TrackedEndpoint:
             return
         self.counted.page(metrics.prompts, metrics.requested_at, model.first_token)
         if self.counted.sees_none:
-            self._model.assume_first_tokens(metrics.requested_at, is_serial=model.is_serial)
+            self._endpoint_model.assume_first_tokens(
+                metrics.requested_at, is_serial=model.is_serial
+            )
         if metrics.max_adapters:
             in_use = metrics.active_adapters | metrics.waiting_adapters
             model.adapters_in_use(self.endpoint.name, metrics.max_adapters, in_use)
@@ -81,12 +83,12 @@ class TrackedEndpoint:
     @property
     def has_requests(self) -> bool:
         """Whether requests from here are in flight at the endpoint."""
-        return bool(self._model.requests)
+        return bool(self._endpoint_model.requests)
 
     def resume(self, owner: object) -> None:
         """Continue after :meth:`release` with an endpoint that has come back, for a new owner."""
         self.owner = owner
-        self.model.resume(self._model)
+        self.model.resume(self._endpoint_model)
         self.endpoint.load.observers.append(self.scraped)
 
     def release(self) -> None:

@@ -193,9 +193,9 @@ def test_a_hot_prefix_counts_in_part_as_cached_at_further_servers_if_that_is_wan
     pool = Pool({"constants": {"replicationCredit": 0.5}})
     # The prior says 0.097 s for 1 280 tokens: 0.7 of a server's time are 72 requests in 10 s.
     *_, forecast = [forecast_of(pool, CycleState()) for _ in range(72)]
-    assert forecast.counted_tokens == {"a": 1280}
+    assert forecast.compared_tokens == {"a": 1280}
     forecast = forecast_of(pool, CycleState())
-    assert forecast.counted_tokens == {"a": 1280, "b": 3840}
+    assert forecast.compared_tokens == {"a": 1280, "b": 3840}
     assert forecast.tokens_of(pool.b) == 6400  # what it will compute
     costs = forecast.costs((pool.a, pool.b))
     (uncredited,) = pool.producer.model.table(("b",), 6400, pool.now).costs()
@@ -205,13 +205,13 @@ def test_a_hot_prefix_counts_in_part_as_cached_at_further_servers_if_that_is_wan
 def test_a_request_that_is_tried_again_makes_its_prefix_no_hotter() -> None:
     pool, state = Pool({"constants": {"replicationCredit": 0.5}}), CycleState()
     *_, forecast = [forecast_of(pool, state) for _ in range(200)]
-    assert forecast.counted_tokens == {"a": 1280}
+    assert forecast.compared_tokens == {"a": 1280}
 
 
 def test_no_prefix_is_replicated_ahead_of_need_by_default() -> None:
     pool = Pool()
     *_, forecast = [forecast_of(pool, CycleState()) for _ in range(200)]
-    assert forecast.counted_tokens is forecast.tokens
+    assert forecast.compared_tokens is forecast.tokens
 
 
 def test_the_first_bytes_of_other_responses_are_the_end_of_the_prompt_and_the_decode() -> None:

@@ -77,7 +77,7 @@ def test_costs_and_counts_stay_sane(steps: list[tuple[str, object, float]]) -> N
         for key, wait, cost in zip(KEYS, table.waits, table.costs(), strict=True):
             endpoint = model.endpoint(key)
             assert wait >= 0.0
-            is_excluded = endpoint.open_until > adversary.now
+            is_excluded = endpoint.excluded_until > adversary.now
             assert isfinite(cost) or is_excluded, (key, cost)
             assert cost >= 0.0
             assert 0.25 <= model.slowness(endpoint) <= 16.0
