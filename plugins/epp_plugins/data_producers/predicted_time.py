@@ -47,6 +47,7 @@ Example::
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, ClassVar
+from weakref import ref
 
 import msgspec
 import structlog
@@ -171,7 +172,7 @@ class PredictedTimeProducer(
         self.writes = (self._forecast,)  # type: ignore[misc]
         self._sent = StateKey[SentRequest](f"predicted-time-sent/{name}")
         self._tracked = _tracked_by(name)
-        self._departed = AttributeKey[TrackedEndpoint](f"predicted-time-departed/{name}")
+        self._departed = AttributeKey[ref[TrackedEndpoint]](f"predicted-time-departed/{name}")
         self._endpoints: dict[str, Endpoint] = {}
         self._shared_work = SharedWork(self._tracked_endpoint)
         self.contributes = params.sync_cross_replica_state
@@ -286,8 +287,8 @@ class PredictedTimeProducer(
         if tracked is not None:
             tracked.release()
             self.model.remove(endpoint.name)
-            if tracked.has_requests:  # the endpoint may come back before they end
-                endpoint.attributes[self._departed] = tracked
+            # It may come back while requests, which refer to the tracked endpoint, are in flight.
+            endpoint.attributes[self._departed] = ref(tracked)
 
     def close(self) -> None:
         for endpoint in self._endpoints.values():
@@ -299,9 +300,14 @@ class PredictedTimeProducer(
 
     def _track(self, endpoint: Endpoint) -> None:
         departed = endpoint.attributes.pop(self._departed, None)
-        if departed is not None and departed.endpoint is endpoint and departed.model is self.model:
-            departed.resume(self)
-            endpoint.attributes[self._tracked] = departed
+        before = None if departed is None else departed()
+        if (
+            before is not None
+            and before.endpoint is endpoint
+            and before.has_requests_in(self.model)
+        ):
+            before.resume(self)
+            endpoint.attributes[self._tracked] = before
             return
         tracked = self._tracked_endpoint(endpoint)
         # A server with a new address is a new endpoint with the attributes of the old one.

@@ -88,7 +88,7 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     natural logarithm; the default is about 30 %."""
     mode_enter: Positive = 0.6
     """The mode changes to slots when the error in slots mode is below this fraction of the error in
-    serial mode."""
+    serial mode; at most ``modeLeave``."""
     mode_leave: Positive = 0.85
     """The mode changes to serial when the error in slots mode is above this fraction of the error
     in serial mode."""
@@ -100,7 +100,7 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """Share of later scrapes of a full endpoint without a queue that allow one request more."""
     breaker_seconds: Positive = 0.5
     """Time for which one failure before the first token excludes an endpoint; it doubles with each
-    further failure."""
+    further failure. At most ``breakerMostSeconds``."""
     breaker_most_seconds: Positive = 30.0
     """Maximum time of an exclusion."""
     trust_samples: Annotated[int, msgspec.Meta(ge=0)] = 16
@@ -110,7 +110,8 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     distrust_above: Positive = 2.0
     """Predictions cease to be used when their error exceeds this multiple of a constant's error."""
     trust_below: Positive = 0.95
-    """Predictions are used again when their error is below this multiple of a constant's error."""
+    """Predictions are used again when their error is below this multiple of a constant's error; at
+    most ``distrustAbove``."""
 
     def __post_init__(self) -> None:
         """Refuse limits in the wrong order: the model would change to and fro, or ignore one."""

@@ -19,7 +19,7 @@ class TrackedEndpoint:
         owner: The producer instance that releases this object.
     """
 
-    __slots__ = ("_endpoint_model", "counted", "endpoint", "model", "owner")
+    __slots__ = ("__weakref__", "_endpoint_model", "counted", "endpoint", "model", "owner")
 
     def __init__(self, endpoint: Endpoint, model: FleetModel, owner: object) -> None:
         self.endpoint = endpoint
@@ -80,10 +80,9 @@ class TrackedEndpoint:
         for _ in range(begun):
             self.counted.reported()
 
-    @property
-    def has_requests(self) -> bool:
-        """Whether requests from here are in flight at the endpoint."""
-        return bool(self._endpoint_model.requests)
+    def has_requests_in(self, model: FleetModel) -> bool:
+        """Return whether requests from here are in flight at the endpoint, according to a model."""
+        return self.model is model and bool(self._endpoint_model.requests)
 
     def resume(self, owner: object) -> None:
         """Continue after :meth:`release` with an endpoint that has come back, for a new owner."""
