@@ -301,11 +301,7 @@ class PredictedTimeProducer(
     def _track(self, endpoint: Endpoint) -> None:
         departed = endpoint.attributes.pop(self._departed, None)
         before = None if departed is None else departed()
-        if (
-            before is not None
-            and before.endpoint is endpoint
-            and before.has_requests_in(self.model)
-        ):
+        if before is not None and before.has_requests_in(self.model):
             before.resume(self)
             endpoint.attributes[self._tracked] = before
             return

@@ -14,7 +14,9 @@ endpoint's KV-cache usage ``u``::
 ``W + x`` is the time to the first token. ``delay`` is the time by which the request delays others,
 so a cached prefix counts more, the busier the fleet is. ``evictions`` is the time to compute again
 the cached blocks that the request evicts. ``load`` is the time to load the request's LoRA adapter
-(0.15 s), at an endpoint that has to load it. The endpoint with the least cost scores 1.
+(0.15 s), at an endpoint that has to load it. The endpoint with the least cost scores 1. If it costs
+nothing at some endpoints, the others score 0; if it costs nothing at any, the scores are those of
+the default profile.
 
 While predictions are not trusted (for the first requests, and while they are worse than a
 constant), the scores are those of the default profile::
