@@ -52,6 +52,8 @@ class TrackedEndpoint:
         metrics, model = self.endpoint.metrics, self.model
         if metrics.requested_at is None:
             return
+        if len(self._endpoint_model.requests) > self.endpoint.load.own_in_flight:
+            self._end_lost(metrics.requested_at)
         self.counted.page(metrics.prompts, metrics.requested_at, model.first_token)
         if self.counted.sees_none:
             self._endpoint_model.assume_first_tokens(
@@ -67,6 +69,17 @@ class TrackedEndpoint:
             kv_usage=self.endpoint.load.kv_cache_usage,
             now=metrics.requested_at,
         )
+
+    def _end_lost(self, now: float) -> None:
+        """End requests whose end was not passed on, such as those of a producer that was disabled.
+
+        The endpoint's load has the number of those in flight. It lacks requests whose response has
+        begun at another endpoint, the one that decodes.
+        """
+        requests = [each for each in self._endpoint_model.requests if each.decodes_here]
+        lost = len(requests) - self.endpoint.load.own_in_flight
+        for request in requests[: max(0, lost)]:
+            self.model.ended(request, now)
 
     def part(self, now: float) -> Part | None:
         """Return the requests in flight here for other endpoint pickers; None if there are none."""

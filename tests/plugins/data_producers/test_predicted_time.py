@@ -22,6 +22,7 @@ from epp.scheduling import (
     Endpoint,
     EndpointMetrics,
     ProfileResult,
+    Reservation,
     SchedulingResult,
     ScoredEndpoint,
 )
@@ -98,6 +99,8 @@ class Flight:
         state: CycleState | None = None,
     ) -> None:
         self.pool, self.served_by = pool, endpoint
+        self.place = Reservation(endpoint.load, pool.now)
+        self.stages = [Reservation(each.load, pool.now) for each in (prefill,) if each is not None]
         self.request = make_request(stream=stream)
         self.state = state or make_state({TOKENIZED_PROMPT: TokenizedPrompt(b"", tokens)})
         profiles = {"default": ProfileResult("default", (ScoredEndpoint(endpoint, 1.0),))}
@@ -110,13 +113,21 @@ class Flight:
         pool.producer.pre_request(self.request, result, self.state)
 
     def head(self, status: int = 200, **facts: Any) -> None:
+        self.place.move(self.served_by.load, self.pool.now)
         response = ResponseHead(status, {}, **facts)
         self.pool.producer.response_headers(self.request, response, self.served_by, self.state)
+        self.release_stages()
 
     def body(self) -> None:
         self.pool.producer.response_body_started(self.request, self.served_by, self.state)
 
+    def release_stages(self) -> None:
+        while self.stages:
+            self.stages.pop().release(self.pool.now)
+
     def end(self, cause: EndCause = EndCause.COMPLETED) -> None:
+        self.place.release(self.pool.now)
+        self.release_stages()
         self.pool.producer.response_complete(self.request, self.served_by, cause, self.state)
 
 
@@ -554,6 +565,21 @@ def test_an_endpoint_that_comes_back_has_the_requests_that_are_still_in_flight_t
     later.head()
     later.body()
     assert (pool.pending(pool.a), pool.learned()) == (0, 1)
+
+
+def test_a_request_whose_end_was_not_passed_on_is_ended_by_a_page() -> None:
+    pool = Pool()
+    lost, flight = (Flight(pool, pool.a) for _ in range(2))
+    prefilled = Flight(pool, pool.b, prefill=pool.a)
+    prefilled.head()  # its place at a is released, but it has no first token yet
+    pool.page(pool.a, prompts=0)
+    assert pool.pending(pool.a) == 3
+    lost.place.release(pool.now)  # guard rails had disabled the producer
+    pool.page(pool.a, prompts=0)
+    assert pool.pending(pool.a) == 2
+    flight.end()
+    pool.page(pool.a, prompts=0)
+    assert pool.pending(pool.a) == 1
 
 
 def test_an_endpoint_that_comes_back_without_requests_begins_anew() -> None:
