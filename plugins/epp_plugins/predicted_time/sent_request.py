@@ -83,14 +83,14 @@ class SentRequest:
     def answered(self, head: ResponseHead, now: float) -> None:
         """Record the head of the response."""
         model, status = self.tracked.model, head.status
-        if status >= _SERVER_ERROR and self._has_failed(head):
+        if status >= _SERVER_ERROR and self._is_servers_failure(head):
             model.failed(self.request, now)
         elif status >= _ERROR or not status:
             model.ended(self.request, now)
         else:
             self.is_ok = True
 
-    def _has_failed(self, head: ResponseHead) -> bool:
+    def _is_servers_failure(self, head: ResponseHead) -> bool:
         """Return whether it is the server of the prompt that a 5xx speaks against.
 
         An error of a server that decodes says nothing about the one that computes the prompt,
