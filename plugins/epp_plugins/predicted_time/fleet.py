@@ -260,8 +260,9 @@ class FleetModel:
             most: Adapters that the server can hold at once; 0 if it serves none.
             in_use: Adapters of running and waiting requests.
         """
-        self._adapters.named(in_use)
-        self.endpoint(key).adapters.page(most, in_use)
+        names = sorted(in_use)  # a set has another order in each process
+        self._adapters.named(names)
+        self.endpoint(key).adapters.page(most, names)
 
     # --- learned state ------------------------------------------------------------------------
 
