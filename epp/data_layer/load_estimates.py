@@ -116,6 +116,7 @@ class LoadEstimates:
             running=report.running_requests,
             kv_cache_usage=usage,
             requested_at=age.reported_at,
+            is_report=True,
         )
         endpoint.metrics = replace(
             metrics,

@@ -70,6 +70,7 @@ from epp.request_control.plugins import (
     ResponseHead,
     ResponseHeader,
     ResponseReporter,
+    ResponseSource,
     Screener,
 )
 from epp.request_control.policies import OutcomeWatch, RequestPolicies
@@ -79,7 +80,6 @@ from epp.request_control.routed_request import (
     FindReader,
     RecordedRequest,
     RequestLifecycle,
-    ResponseSource,
     RoutedRequest,
 )
 

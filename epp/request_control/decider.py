@@ -127,10 +127,10 @@ class Decider:
             trace.begin_choice()
         try:
             return self._choose(prepared, endpoints, preference)
-        except (AllFilteredError, OutsideSubsetError):
+        except (AllFilteredError, OutsideSubsetError) as error:
             # An ejected endpoint may be the only one of its kind: then it is better than none.
             whole_pool = self._whole_pool()
-            if preference is not None or len(endpoints) >= len(whole_pool):
+            if preference is not None or len(endpoints) >= len(whole_pool) or _is_held(error):
                 raise
             return self._choose(prepared, whole_pool, preference)
         finally:
@@ -312,6 +312,12 @@ def candidates_of(
     if pipeline.admitters:
         pipeline.admit(request, endpoints, state)
     return endpoints
+
+
+def _is_held(error: RequestError) -> bool:
+    """Return whether endpoints of the pool suit a request, and one of them will have room."""
+    cause = error.__cause__
+    return isinstance(cause, NoEndpointsError) and cause.is_held
 
 
 def _scores(result: SchedulingResult) -> Mapping[str, float]:

@@ -9,11 +9,11 @@ from epp.observability import CanonicalLine, Metrics
 from epp.outlier_detection import SERVER_ERROR, OutlierDetector
 from epp.request_control.errors import NoServerRespondsError, RequestError
 from epp.request_control.hedging import Hedge, Hedging
-from epp.request_control.plugins import EndCause
+from epp.request_control.plugins import EndCause, ResponseSource
 from epp.request_control.recording import DecisionRecorder
 from epp.request_control.refusals import Refusals
 from epp.request_control.request_log import NO_FIELDS, finished_line
-from epp.request_control.routed_request import ResponseSource, RoutedRequest
+from epp.request_control.routed_request import RoutedRequest
 from epp.scheduling import Endpoint
 
 _BAD_GATEWAY: Final = HTTPStatus.BAD_GATEWAY.value

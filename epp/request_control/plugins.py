@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, auto
 from typing import Any, ClassVar, Protocol
 
 from epp.parsing.plugins import Usage
@@ -41,6 +41,7 @@ __all__ = [
     "ResponseHead",
     "ResponseHeader",
     "ResponseReporter",
+    "ResponseSource",
     "Screener",
     "Usage",
 ]
@@ -77,6 +78,18 @@ class EndCause(Enum):
     """The EPP was stopped during the response; the response continues without it."""
 
 
+class ResponseSource(Enum):
+    """Who made the response to a request, according to the gateway."""
+
+    UNKNOWN = auto()
+    SERVER = auto()
+    """The model server."""
+    GATEWAY_FOR_SERVER = auto()
+    """The gateway, because it got no response from the model server."""
+    GATEWAY = auto()
+    """The gateway, for a reason of its own, such as a circuit breaker."""
+
+
 @dataclass(slots=True)
 class ResponseHead:
     """The head of a model server's response."""
@@ -89,6 +102,11 @@ class ResponseHead:
     """The ``ip:port`` that the gateway reports as the server; "" if it does not."""
     set_headers: dict[str, str | None] = field(default_factory=dict)
     """Headers to set on the way to the client, by lower-case name; None removes one."""
+    source: ResponseSource = ResponseSource.UNKNOWN
+    """Who made the response."""
+    is_second_try: bool = False
+    """Whether the server is the second of a hedged request: the first one is slow, but has not
+    failed."""
 
 
 @dataclass(frozen=True, slots=True)

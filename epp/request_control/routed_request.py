@@ -1,7 +1,6 @@
 """A routed request, from its decision to the end of its stream."""
 
 from collections.abc import Callable, Mapping
-from enum import Enum, auto
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -15,7 +14,13 @@ from epp.request_control.decision_header import decision_headers
 from epp.request_control.errors import RequestError
 from epp.request_control.hedging import Hedge
 from epp.request_control.pipeline import Pipeline
-from epp.request_control.plugins import RESPONSE_USAGE, EndCause, ResponseFacts, ResponseHead
+from epp.request_control.plugins import (
+    RESPONSE_USAGE,
+    EndCause,
+    ResponseFacts,
+    ResponseHead,
+    ResponseSource,
+)
 from epp.request_control.prepared_request import PreparedRequest
 from epp.scheduling import CycleState, LLMRequest
 
@@ -26,18 +31,6 @@ FindReader = Callable[[Mapping[str, str]], ResponseReader | None]
 It never raises."""
 
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
-
-
-class ResponseSource(Enum):
-    """Who made the response to a request, according to the gateway."""
-
-    UNKNOWN = auto()
-    SERVER = auto()
-    """The model server."""
-    GATEWAY_FOR_SERVER = auto()
-    """The gateway, because it got no response from the model server."""
-    GATEWAY = auto()
-    """The gateway, for a reason of its own, such as a circuit breaker."""
 
 
 class RecordedRequest(Protocol):
@@ -258,12 +251,13 @@ class RoutedRequest:
         lifecycle = self._lifecycle
         if lifecycle is None:
             return _NO_HEADERS
-        endpoint = self.endpoint
+        endpoint, is_second_try = self.endpoint, False
         if self.request.stream:
             if self.status is None:
                 endpoint.awaited -= 1
             self.responded_at = now = lifecycle.time()
             if self.hedge is not None:
+                is_second_try = self.hedge.is_won
                 self.hedge.end(now, has_succeeded=status < _CLIENT_ERROR)
                 self.hedge = None
         self.status = status
@@ -283,6 +277,7 @@ class RoutedRequest:
                 else _NO_HEADERS
             )
         head = ResponseHead(status, headers or _NO_HEADERS, served)
+        head.source, head.is_second_try = self.response_source, is_second_try
         self.pipeline.response_began(self.request, head, self.endpoint, self.state)
         lifecycle.response_began(self)  # after the plugins, which may give back what they count
         if self.emits_decision_header:

@@ -18,6 +18,7 @@ class NoEndpointsError(SchedulingError):
         candidates: Number of endpoints before the filters.
         removed: Names of endpoints by the filter that removed them.
         failed: The filters that removed all endpoints because they failed.
+        is_held: Whether a filter that ``holds`` requests removed the last ones.
     """
 
     def __init__(
@@ -26,6 +27,8 @@ class NoEndpointsError(SchedulingError):
         candidates: int,
         removed: Mapping[str, Sequence[str]] | None = None,
         failed: Collection[str] = (),
+        *,
+        is_held: bool = False,
     ) -> None:
         removed = removed or {}
         if candidates == 0:
@@ -40,6 +43,7 @@ class NoEndpointsError(SchedulingError):
         self.profile = profile
         self.candidates = candidates
         self.removed = removed
+        self.is_held = is_held
 
 
 class FilterFailedError(NoEndpointsError):

@@ -20,12 +20,14 @@ from epp.scheduling.types import EndpointT, RequestT
 class Blame(dict[int, str]):
     """Names of the filters that removed endpoints, by the endpoint's id(), in order of removal."""
 
-    __slots__ = ("failed",)
+    __slots__ = ("failed", "is_held")
 
     def __init__(self) -> None:
         super().__init__()
         self.failed: set[str] = set()
         """Names of the filters that removed all endpoints because they failed."""
+        self.is_held = False
+        """Whether a filter that holds requests removed the last endpoints."""
 
 
 class FilterChain(Generic[RequestT, EndpointT]):
@@ -95,8 +97,10 @@ class FilterChain(Generic[RequestT, EndpointT]):
         if inner:
             blamed |= {id(each): inner.get(id(each), plugin.name) for each in gone}
             blamed.failed |= inner.failed
+            blamed.is_held |= inner.is_held and not in_order
         elif gone:
             blamed |= dict.fromkeys(map(id, gone), plugin.name)
+            blamed.is_held |= plugin.holds and not in_order
         return in_order
 
     def inner_guard(self, inner: Filter[Any, Any]) -> Guard[Filter[Any, Any]]:

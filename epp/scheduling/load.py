@@ -83,7 +83,8 @@ class EndpointLoad:
         self.waiting_for_requests: list[Callable[[], None]] = []
         """Called, and removed, when the next request is sent to the endpoint."""
         self.observers: list[Callable[[], None]] = []
-        """Called after each scrape or load report has been applied; must not raise."""
+        """Called after each scrape has been applied, but not after a load report, which has none of
+        the server's counters; must not raise."""
         self.columns: LoadColumns | None = None
         """Columns with these values, kept up to date here; :mod:`.load_values` sets this and the
         next three."""
@@ -162,13 +163,20 @@ class EndpointLoad:
             self._wake()
 
     def observe(
-        self, *, waiting: float, running: float | None, kv_cache_usage: float, requested_at: float
+        self,
+        *,
+        waiting: float,
+        running: float | None,
+        kv_cache_usage: float,
+        requested_at: float,
+        is_report: bool = False,
     ) -> float:
         """Set the values of a scrape whose GET was sent at ``requested_at``; return ``running``.
 
         If ``running`` is None, because a load report lacks it, it is estimated as the larger of two
         numbers: the requests from here that are in the server and do not wait, at most ``slots``;
-        and those of the last scrape that have not ended.
+        and those of the last scrape that have not ended. With ``is_report``, the values are those
+        of a load report, and observers are not called.
         """
         horizon = requested_at - SCRAPE_MARGIN_SECONDS
         log, settled = self._log, 0
@@ -191,8 +199,9 @@ class EndpointLoad:
         self._page_waiting = waiting
         self._page_running = running
         self.assume_kv_cache_usage(kv_cache_usage)
-        for observed in self.observers:
-            observed()
+        if not is_report:
+            for observed in self.observers:
+                observed()
         return running
 
     def assume(self, *, waiting: float, running: float, kv_cache_usage: float) -> None:

@@ -67,9 +67,12 @@ class Filter(Plugin, Generic[RequestT, EndpointT]):
             False where it keeps requests from endpoints that would serve them wrongly or must not
             get them. The configuration can override it (``extensions.guardRails.failurePolicy``, by
             plugin name).
+        holds: Whether it removes all endpoints to let the request wait for one of them. Then
+            endpoints that are ejected are not tried in their place.
     """
 
     fails_open: ClassVar[bool] = True
+    holds: ClassVar[bool] = False
 
     @abstractmethod
     def filter(

@@ -96,6 +96,7 @@ class SchedulerProfile(Generic[RequestT, EndpointT]):
         survivors: Sequence[EndpointT] = tuple(endpoints)
         removed: dict[str, list[str]] = {}
         failed: Collection[str] = ()
+        is_held = False
         if self.filters:  # 0.1 us less without any, as in the default profile
             blamed = Blame()
             try:
@@ -104,9 +105,10 @@ class SchedulerProfile(Generic[RequestT, EndpointT]):
                 removed = _by_filter(blamed, endpoints)
                 return ProfileResult(self.name, removed=removed, error=error)
             removed, failed = _by_filter(blamed, endpoints), blamed.failed
+            is_held = blamed.is_held
         if not survivors:
             kind = FilterFailedError if failed else NoEndpointsError
-            no_endpoints = kind(self.name, len(endpoints), removed, failed)
+            no_endpoints = kind(self.name, len(endpoints), removed, failed, is_held=is_held)
             return ProfileResult(self.name, removed=removed, error=no_endpoints)
         if preference is not None:
             high = max(preference[endpoint] for endpoint in survivors)

@@ -144,3 +144,16 @@ async def test_reports_of_endpoints_that_have_left_change_nothing() -> None:
         scraper.take_report(left, FULL)
     scraper.take_report(left, FULL)  # nor after the end
     assert left.metrics == EndpointMetrics(1, 3, 0.25, requested_at=left.metrics.requested_at)
+
+
+@pytest.mark.looptime
+async def test_a_report_is_no_page_for_those_who_follow_the_servers_counters() -> None:
+    store, pages = make_store("a"), []
+    async with running(scraping(store, a=serving(b"1 3 0.25"))) as scraper:
+        await asyncio.sleep(0.01)
+        (endpoint,) = store.snapshot
+        endpoint.load.observers.append(lambda: pages.append(endpoint.load.waiting_requests))
+        scraper.take_report(endpoint, FULL)
+        assert pages == []
+        await asyncio.sleep(0.05)  # the next scrape
+        assert pages == [1]

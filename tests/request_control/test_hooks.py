@@ -22,9 +22,11 @@ from epp.request_control import (
     ResponseComplete,
     ResponseHead,
     ResponseHeader,
+    ResponseSource,
     ScreenedOutError,
     Screener,
 )
+from epp.request_control.hedging import Hedging
 from epp.scheduling import (
     CycleState,
     Endpoint,
@@ -33,7 +35,7 @@ from epp.scheduling import (
     PreSchedule,
     SchedulingResult,
 )
-from tools.harness.request_control import BODY, Epp, NotingPlugin, Policies, make_pool
+from tools.harness.request_control import BODY, Clock, Epp, NotingPlugin, Policies, make_pool
 
 POINTS = {
     "process_request_headers": "RequestHeaderProcessor",
@@ -392,6 +394,39 @@ def test_the_head_of_a_response_that_comes_after_the_end_is_shown_to_nobody() ->
     routed.close(EndCause.CLIENT_DISCONNECT)
     assert routed.response_started(200, {}) == {}
     assert plugin.heads == []
+
+
+class HeadNoter(ResponseHeader):
+    """Keeps the heads of responses."""
+
+    type: ClassVar[str] = "head-noter"
+    name = "head-noter"
+
+    def __init__(self) -> None:
+        self.heads: list[ResponseHead] = []
+
+    def response_headers(
+        self, request: LLMRequest, response: ResponseHead, served_by: Endpoint, state: CycleState
+    ) -> None:
+        self.heads.append(response)
+
+
+def test_a_head_says_who_made_the_response_and_whether_it_is_that_of_a_second_try() -> None:
+    plugin, clock = HeadNoter(), Clock()
+    hedging = Hedging(1.0, lambda has_won: None)
+    epp = Epp(make_pool(), plugins=[plugin], clock=clock)
+    for source, is_hedged in ((ResponseSource.GATEWAY, False), (ResponseSource.UNKNOWN, True)):
+        routed = epp.handle(b'{"model": "llama", "prompt": "hello", "stream": true}')
+        routed.response_source = source
+        if is_hedged:
+            routed.hedge = hedging.begin(5, clock.now, 1)
+            routed.hedge.is_won = True
+        routed.response_started(200)
+        routed.close(EndCause.COMPLETED)
+    assert [(head.source, head.is_second_try) for head in plugin.heads] == [
+        (ResponseSource.GATEWAY, False),
+        (ResponseSource.UNKNOWN, True),
+    ]
 
 
 class HeadSpoiler(ResponseHeader):

@@ -1,12 +1,15 @@
 """Which ends of requests count against the endpoint that served them."""
 
 import json
+from collections.abc import Sequence
 from random import Random
+from typing import ClassVar
 
 import pytest
 
 from epp.outlier_detection import HealthState, OutlierDetector, OutlierSettings
-from epp.request_control import EndCause, NoServerRespondsError, ResponseSource
+from epp.request_control import AllFilteredError, EndCause, NoServerRespondsError, ResponseSource
+from epp.scheduling import CycleState, Endpoint, Filter, LLMRequest
 from tools.harness.request_control import Clock, Epp, make_pool
 
 STREAMED = json.dumps({"model": "m", "prompt": "p", "stream": True}).encode()
@@ -97,6 +100,30 @@ def test_while_no_server_responds_the_gateways_response_is_replaced() -> None:
     )
     routed.close(EndCause.ERROR)
     assert routed.unserved() is None
+
+
+class Picky(Filter):
+    """Keeps one endpoint, or holds requests for another one."""
+
+    type: ClassVar[str] = "picky"
+    name = "picky"
+
+    def __init__(self, *, holds: bool) -> None:
+        self.holds = holds  # type: ignore[misc] # per instance
+
+    def filter(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> list[Endpoint]:
+        return [endpoint for endpoint in endpoints if endpoint.name == "default/b"]
+
+
+def test_an_ejected_endpoint_gets_a_request_that_suits_no_other_but_none_that_is_held() -> None:
+    healthy, ejected = make_pool()
+    epp = Epp([healthy], ejected=[ejected], filters=[Picky(holds=False)])
+    assert epp.handle(WHOLE).endpoint is ejected
+    epp = Epp([healthy], ejected=[ejected], filters=[Picky(holds=True)])
+    with pytest.raises(AllFilteredError):
+        epp.handle(WHOLE)
 
 
 @pytest.mark.parametrize("status", [200, 503, None], ids=["served", "failed", "no response"])

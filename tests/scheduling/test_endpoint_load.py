@@ -275,5 +275,6 @@ def test_observers_see_each_scrape_applied_and_nothing_else() -> None:
     load.assume(waiting=9, running=0, kv_cache_usage=0.0)
     assert seen == []
     load.observe(waiting=3, running=1, kv_cache_usage=0.0, requested_at=2.0)
-    load.observe(waiting=5, running=None, kv_cache_usage=0.0, requested_at=3.0)
+    load.observe(waiting=4, running=None, kv_cache_usage=0.0, requested_at=2.5, is_report=True)
+    load.observe(waiting=5, running=1, kv_cache_usage=0.0, requested_at=3.0)
     assert seen == [3, 5]

@@ -208,6 +208,8 @@ class Epp:
     hedging_budget: float = 0.0
     recorder: DecisionRecorder | None = None
     force_keys: ForceKeys | None = None
+    ejected: Sequence[Endpoint] = ()
+    """Endpoints that get requests only if no other one suits them."""
     draining: Sequence[Endpoint] = ()
     """Endpoints that get requests only by force."""
     emit_endpoint_scores: bool = False
@@ -221,6 +223,7 @@ class Epp:
     def __post_init__(self) -> None:
         self.director = Director(
             pool=lambda: tuple(self.endpoints),
+            whole_pool=lambda: (*self.endpoints, *self.ejected),
             find_address=lambda address: next(
                 (each for each in self.endpoints if each.address == address), None
             ),

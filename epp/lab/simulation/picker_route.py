@@ -11,8 +11,7 @@ from epp.lab.envoy import Mode
 from epp.lab.results import EppChoice
 from epp.lab.simulation.routing import End, Route, RouterRefusal, Tokens
 from epp.parsing.plugins import Usage
-from epp.request_control import PREFIX_MATCHES, EndCause, RoutedRequest
-from epp.request_control.routed_request import ResponseSource
+from epp.request_control import PREFIX_MATCHES, EndCause, ResponseSource, RoutedRequest
 
 _EVICTED = RouterRefusal(429, "evicted by flow control")
 _RESPONSE_HEADERS = {"content-type": "text/event-stream; charset=utf-8"}

@@ -47,6 +47,7 @@ Example::
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, ClassVar
+from weakref import ref
 
 import msgspec
 import structlog
@@ -171,6 +172,7 @@ class PredictedTimeProducer(
         self.writes = (self._forecast,)  # type: ignore[misc]
         self._sent = StateKey[SentRequest](f"predicted-time-sent/{name}")
         self._tracked = _tracked_by(name)
+        self._departed = AttributeKey[ref[TrackedEndpoint]](f"predicted-time-departed/{name}")
         self._endpoints: dict[str, Endpoint] = {}
         self._shared_work = SharedWork(self._tracked_endpoint)
         self.contributes = params.sync_cross_replica_state
@@ -213,7 +215,7 @@ class PredictedTimeProducer(
             if earlier is None:
                 self._hot.arrived(beginning, forecast.now)
             names = [endpoint.name for endpoint in endpoints]
-            forecast.counted_tokens = self._hot.credited(
+            forecast.compared_tokens = self._hot.credited(
                 beginning, names, total, tokens, self.model.least_service
             )
         notes = [note for note in state.read(DECISION_NOTES) or () if note is not earlier]
@@ -250,8 +252,10 @@ class PredictedTimeProducer(
         if sent is None:
             return
         now = self._clock()
-        sent.served_by(served_by, self._tracked_endpoint, now)
-        sent.answered(response.status, now)
+        sent.served_by(
+            served_by, self._tracked_endpoint, now, has_failed=not response.is_second_try
+        )
+        sent.answered(response, now)
         if sent.is_ok and request.stream and self._params.headers_are_first_token:
             sent.first_token(now)
 
@@ -283,6 +287,8 @@ class PredictedTimeProducer(
         if tracked is not None:
             tracked.release()
             self.model.remove(endpoint.name)
+            # It may come back while requests, which refer to the tracked endpoint, are in flight.
+            endpoint.attributes[self._departed] = ref(tracked)
 
     def close(self) -> None:
         for endpoint in self._endpoints.values():
@@ -293,6 +299,12 @@ class PredictedTimeProducer(
         self._keeper.close(self.model.state)
 
     def _track(self, endpoint: Endpoint) -> None:
+        departed = endpoint.attributes.pop(self._departed, None)
+        before = None if departed is None else departed()
+        if before is not None and before.has_requests_in(self.model):
+            before.resume(self)
+            endpoint.attributes[self._tracked] = before
+            return
         tracked = self._tracked_endpoint(endpoint)
         # A server with a new address is a new endpoint with the attributes of the old one.
         if tracked is None or tracked.endpoint is not endpoint:
@@ -301,7 +313,8 @@ class PredictedTimeProducer(
             return
         if tracked.owner is not self:  # of the instance before a reload, or after one that failed
             tracked.owner = self
-            self._use(tracked.model)
+            if tracked.model.learner.on_trust != self._trust_changed:  # once, not per endpoint
+                self._use(tracked.model)
 
     def _tracked_endpoint(self, endpoint: Endpoint) -> TrackedEndpoint | None:
         return endpoint.attribute(self._tracked)
@@ -314,6 +327,8 @@ class PredictedTimeProducer(
     def _use(self, model: FleetModel) -> None:
         self.model = self.gauges.model = model
         model.use(self._params.constants)
+        if not self.contributes:  # nobody would tell when those that are known end
+            model.forget_others()
         model.learner.on_trust = self._trust_changed
 
     # --- other endpoint pickers ---------------------------------------------------------------

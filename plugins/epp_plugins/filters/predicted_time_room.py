@@ -15,7 +15,8 @@ its predicted work on its best endpoint: ``x`` in serial mode, ``(x + d) / K`` i
 reservation adds to the wait that later requests see there, so they do not overtake. Reservations
 last until the session ends.
 
-While predictions are not trusted, all endpoints pass. The filter needs the feature gate
+While predictions are not trusted, all endpoints pass. A request that is held is not sent to an
+endpoint that outlier detection has ejected. The filter needs the feature gate
 ``flowControl`` with ``whenFiltered: wait``, the default: without it, requests that would be held
 are refused with 429.
 
@@ -55,6 +56,7 @@ class PredictedTimeRoomFilter(Filter, SessionListener):
     """Keeps all endpoints, or none while the endpoint of the least cost has no room."""
 
     type: ClassVar[str] = "predicted-time-room-filter"
+    holds: ClassVar[bool] = True
     reads: ClassVar[tuple[StateKey[Any], ...]] = (PREDICTED_TIME,)
 
     def __init__(self, name: str, params: Params) -> None:

@@ -18,6 +18,14 @@ Positive = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
 AtLeastOne = Annotated[float, msgspec.Meta(ge=1.0, le=1e6)]
 
 
+_ORDERED: Final = (
+    ("modeEnter", "modeLeave"),
+    ("trustBelow", "distrustAbove"),
+    ("breakerSeconds", "breakerMostSeconds"),
+)
+"""Pairs of constants of which the first must not be above the second."""
+
+
 class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Constants of one :class:`~epp_plugins.predicted_time.FleetModel`."""
 
@@ -26,7 +34,8 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     prior_unit_seconds: NotNegative = 0.06
     """Service time of 1000 tokens before anything is learned."""
     prior_weight: Positive = 0.3
-    """Weight of the prior, in samples; small, because a prior may be wrong by a factor of ten."""
+    """Weight of the prior, beside samples that weigh 1 / (``weightFloorSeconds`` + prediction);
+    small, because a prior may be wrong by a factor of ten."""
     forgetting: Decay = 0.998
     """Factor on the weight of older samples, per sample."""
     weight_floor_seconds: Positive = 0.1
@@ -79,7 +88,7 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     natural logarithm; the default is about 30 %."""
     mode_enter: Positive = 0.6
     """The mode changes to slots when the error in slots mode is below this fraction of the error in
-    serial mode."""
+    serial mode; at most ``modeLeave``."""
     mode_leave: Positive = 0.85
     """The mode changes to serial when the error in slots mode is above this fraction of the error
     in serial mode."""
@@ -91,7 +100,7 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """Share of later scrapes of a full endpoint without a queue that allow one request more."""
     breaker_seconds: Positive = 0.5
     """Time for which one failure before the first token excludes an endpoint; it doubles with each
-    further failure."""
+    further failure. At most ``breakerMostSeconds``."""
     breaker_most_seconds: Positive = 30.0
     """Maximum time of an exclusion."""
     trust_samples: Annotated[int, msgspec.Meta(ge=0)] = 16
@@ -101,7 +110,18 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     distrust_above: Positive = 2.0
     """Predictions cease to be used when their error exceeds this multiple of a constant's error."""
     trust_below: Positive = 0.95
-    """Predictions are used again when their error is below this multiple of a constant's error."""
+    """Predictions are used again when their error is below this multiple of a constant's error; at
+    most ``distrustAbove``."""
+
+    def __post_init__(self) -> None:
+        """Refuse limits in the wrong order: the model would change to and fro, or ignore one."""
+        values = msgspec.to_builtins(self)
+        for lower, upper in _ORDERED:
+            if values[lower] > values[upper]:
+                raise ValueError(
+                    f"{lower} is {values[lower]:g}, but it must be at most {upper}, which is"
+                    f" {values[upper]:g}: lower the one or raise the other"
+                )
 
 
 DEFAULTS = Constants()

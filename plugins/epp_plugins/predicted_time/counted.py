@@ -17,6 +17,8 @@ from epp_plugins.predicted_time.others import OtherPrompt
 _KEEP = 0.98
 """Factor on the weight of older prompts in the share of prompts that this process sent."""
 _sent_at = attrgetter("sent_at")
+_MOST_UNSEEN = 8
+"""After so many responses in a row whose first token was not seen, none is expected to be."""
 _SLACK = 8.0
 """Unreported prompts of others that are tolerated, because pages are late."""
 
@@ -37,6 +39,7 @@ class CountedTokens:
         "_prompts",
         "_reported",
         "_sent",
+        "_unseen",
     )
 
     def __init__(self, endpoint: EndpointModel) -> None:
@@ -50,11 +53,22 @@ class CountedTokens:
         self._sent = self._counted = 0.0
         """Requests sent from here, and prompts counted; older ones weigh less."""
         self._credit = 0.0
+        self._unseen = 0
+        """Responses in a row that have ended, and whose first token was not seen."""
 
     @property
-    def is_known(self) -> bool:
-        """Whether the server counts its prompts."""
-        return bool(self._prompts)
+    def sees_none(self) -> bool:
+        """Whether first tokens are neither counted by the server nor seen in responses."""
+        return self._unseen >= _MOST_UNSEEN and not self._prompts
+
+    def seen(self) -> None:
+        """Note that the first token of a response has been seen."""
+        self._unseen = 0
+
+    def unseen(self) -> None:
+        """Count a whole response whose first token has not been seen."""
+        self._unseen += 1
+        self._reported += 1  # it came after the last page, so the next one will count it
 
     def reported(self) -> None:
         """Count a first token that another signal has reported."""

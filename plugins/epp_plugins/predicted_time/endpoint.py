@@ -20,7 +20,6 @@ _MOST_PRESSURE = 11.5
 _TINY = 1e-9
 _CLOCK_SLACK_SECONDS = 1.0
 """Times further in the future were recorded before the clock jumped back."""
-_MOST_DOUBLINGS = 30
 _numbers = count()
 
 
@@ -28,9 +27,11 @@ class PredictedRequest:
     """One request at one endpoint."""
 
     __slots__ = (
+        "decodes_here",
         "endpoint",
         "first_at",
         "is_overdue",
+        "is_timed",
         "number",
         "predicted_serial",
         "predicted_slots",
@@ -63,7 +64,11 @@ class PredictedRequest:
         """:func:`~epp_plugins.predicted_time.mode.logarithm` of the prediction in serial mode."""
         self.slots_logarithm = 0.0
         """The same in slots mode."""
+        self.decodes_here = True
+        """Whether it holds its slot until its end, not only until its first token."""
         self.is_overdue = False
+        self.is_timed = True
+        """Whether ``sent_at`` and the time of the first token can be known, and so learned from."""
 
     @property
     def tokens(self) -> float:
@@ -91,6 +96,7 @@ class EndpointModel:
         "constants",
         "decode_seconds",
         "decoding",
+        "excluded_until",
         "failures",
         "first_tokens",
         "idle_at",
@@ -98,7 +104,6 @@ class EndpointModel:
         "key",
         "kv_usage",
         "least_wait",
-        "open_until",
         "others",
         "pending",
         "pending_units",
@@ -153,8 +158,8 @@ class EndpointModel:
         """Whether one request more than the slots may be sent."""
         self.failures = 0
         """Failures before the first token, since the endpoint's last first token."""
-        self.open_until = -inf
-        """End of the endpoint's exclusion."""
+        self.excluded_until = -inf
+        """End of the endpoint's exclusion, see ``exclusions.py``."""
         self.others = NOTHING
         """Requests of other endpoint pickers in flight here."""
         self.reserved_seconds = 0.0
@@ -187,8 +192,22 @@ class EndpointModel:
         """Record the first token of a pending request."""
         self._take(request, at)
         request.first_at = at
-        self.decoding += 1
         self.first_tokens += 1
+        if request.decodes_here:
+            self.decoding += 1
+        else:
+            del self.requests[request]
+            self._start_oldest(at)
+
+    def assume_first_tokens(self, now: float, *, is_serial: bool) -> None:
+        """Record the first tokens that are due by the predictions of a mode, as nobody sees them.
+
+        Otherwise the prompts would count as late until their responses end.
+        """
+        for request in tuple(self.pending):
+            takes = request.predicted_serial if is_serial else request.predicted_slots
+            if request.sent_at + takes <= now:
+                self.begin(request, request.sent_at + takes)
 
     def remove(self, request: PredictedRequest, now: float) -> None:
         """Remove a request that has ended in any phase; does nothing the second time."""
@@ -217,8 +236,19 @@ class EndpointModel:
         self.is_dirty = True
         return found
 
+    def resume(self, constants: Constants) -> None:
+        """Continue after an absence, in which first tokens and other endpoint pickers were missed.
+
+        Args:
+            constants: Of the model.
+        """
+        self.constants = constants
+        for request in self.pending:
+            request.is_timed = False
+        self.forget_others()
+
     def forget_others(self) -> None:
-        """Forget the requests of other endpoint pickers at an earlier server of this name."""
+        """Forget the requests of other endpoint pickers here."""
         self.others = NOTHING
         self.is_dirty = True
 
@@ -232,14 +262,6 @@ class EndpointModel:
         if not self.requests:
             return None
         return Part.of(self.pending, self.pending_units, self.idle_at, self.decoding, now)
-
-    def exclude(self, now: float) -> None:
-        """Exclude the endpoint after a failure; the time doubles with each further failure."""
-        constants = self.constants
-        seconds = constants.breaker_seconds * 2.0 ** min(self.failures, _MOST_DOUBLINGS)
-        self.open_until = now + min(seconds, constants.breaker_most_seconds)
-        self.failures += 1
-        self.is_dirty = True
 
     def scraped(self, waiting: float, running: float, kv_usage: float) -> None:
         """Learn from a page the number of slots, and whether one more may be tried."""

@@ -11,6 +11,7 @@ from epp_plugins.predicted_time.adapters import KnownAdapters
 from epp_plugins.predicted_time.constants import DEFAULTS, UNIT_TOKENS, Constants
 from epp_plugins.predicted_time.cost_table import CostTable
 from epp_plugins.predicted_time.endpoint import EndpointModel, PredictedRequest
+from epp_plugins.predicted_time.exclusions import Exclusions
 from epp_plugins.predicted_time.learner import Learner
 from epp_plugins.predicted_time.state_file import FleetState
 from epp_plugins.predicted_time.trust import Trust
@@ -31,8 +32,10 @@ class FleetModel:
         self.learner = Learner(constants)
         """What the model has learned about the fleet as a whole."""
         self._endpoints: dict[str, EndpointModel] = {}
+        self._restored: dict[str, EndpointModel] = {}
+        """Endpoints of a saved state that have not joined the pool since it was loaded."""
         self._adapters = KnownAdapters()
-        self._excluded: list[EndpointModel] = []
+        self._exclusions = Exclusions()
         self._reserved: list[EndpointModel] = []
 
     @property
@@ -56,12 +59,23 @@ class FleetModel:
         """Return the endpoint ``key``; a new one starts with the fleet's speed."""
         found = self._endpoints.get(key)
         if found is None:
-            found = self._endpoints[key] = EndpointModel(key, self.constants)
+            found = self._restored.pop(key, None) or EndpointModel(key, self.constants)
+            self._endpoints[key] = found
         return found
 
     def remove(self, key: str) -> None:
         """Forget an endpoint; its requests in flight may still end."""
         self._endpoints.pop(key, None)
+
+    def resume(self, endpoint: EndpointModel) -> None:
+        """Continue with an endpoint that was removed and has come back."""
+        self._endpoints[endpoint.key] = endpoint
+        endpoint.resume(self.constants)
+
+    def forget_others(self) -> None:
+        """Forget the requests of other endpoint pickers."""
+        for endpoint in self._endpoints.values():
+            endpoint.forget_others()
 
     def slowness(self, endpoint: EndpointModel) -> float:
         """Return how many times slower than the fleet an endpoint is, in the current mode."""
@@ -87,8 +101,8 @@ class FleetModel:
             tokens: Uncached tokens of the request by endpoint.
             target_model: Model or LoRA adapter that the request names; "" if unknown.
         """
-        if self._excluded:
-            self._readmit(now)
+        if self._exclusions.endpoints:
+            self._exclusions.end(now)
         models, learner, own_tokens = self._endpoints, self.learner, tokens.get
         serial, slots, is_serial = learner.serial, learner.slots, learner.mode.is_serial
         unit, total_units = UNIT_TOKENS, total_tokens / UNIT_TOKENS
@@ -133,15 +147,21 @@ class FleetModel:
         """Return the seconds until an endpoint would begin with a further request."""
         return self.table((key,), 0.0, now).waits[0]
 
+    def is_excluded(self, key: str, now: float) -> bool:
+        """Return whether the endpoint gets no requests for a while after a failure."""
+        if self._exclusions.endpoints:
+            self._exclusions.end(now)
+        return self.endpoint(key).excluded_until > now
+
     def has_room(self, key: str, now: float) -> bool:
         """Return whether a held request may be sent to the endpoint."""
+        if self.is_excluded(key, now):
+            return False
         if self.is_serial:
             return self.wait(key, now) <= self.constants.room_seconds
         endpoint = self.endpoint(key)
         slots = endpoint.slots
-        return endpoint.open_until <= now and (
-            not slots or endpoint.in_flight < slots + endpoint.probes
-        )
+        return not slots or endpoint.in_flight < slots + endpoint.probes
 
     def reserve(self, key: str, uncached_tokens: float, now: float) -> float:
         """Add a held request's service time to the wait of the endpoint that it waits for.
@@ -200,7 +220,9 @@ class FleetModel:
         endpoint = request.endpoint
         if not request.is_pending:
             return
-        has_changed = self.learner.first_token(request, at, len(self._endpoints))
+        has_changed = request.is_timed and self.learner.first_token(
+            request, at, len(self._endpoints)
+        )
         endpoint.begin(request, at)
         endpoint.failures = 0
         if has_changed:
@@ -218,9 +240,7 @@ class FleetModel:
         endpoint, was_pending = request.endpoint, request.is_pending
         endpoint.remove(request, now)
         if was_pending:
-            endpoint.exclude(now)
-            if endpoint not in self._excluded:
-                self._excluded.append(endpoint)
+            self._exclusions.add(endpoint, now)
 
     def scraped(
         self, key: str, *, waiting: float, running: float, kv_usage: float, now: float
@@ -240,8 +260,9 @@ class FleetModel:
             most: Adapters that the server can hold at once; 0 if it serves none.
             in_use: Adapters of running and waiting requests.
         """
-        self._adapters.named(in_use)
-        self.endpoint(key).adapters.page(most, in_use)
+        names = sorted(in_use)  # a set has another order in each process
+        self._adapters.named(names)
+        self.endpoint(key).adapters.page(most, names)
 
     # --- learned state ------------------------------------------------------------------------
 
@@ -249,7 +270,7 @@ class FleetModel:
         """Continue with other constants; the learned state stays."""
         self.constants = constants
         self.learner.use(constants)
-        for endpoint in self._endpoints.values():
+        for endpoint in (*self._endpoints.values(), *self._restored.values()):
             endpoint.constants = constants
             endpoint.is_dirty = True
 
@@ -268,11 +289,19 @@ class FleetModel:
         )
 
     def restore(self, state: FleetState, now: float) -> None:
-        """Continue from what :meth:`state` returned."""
+        """Continue from what :meth:`state` returned.
+
+        What it has of an endpoint that is not in the pool counts from when the endpoint joins.
+        """
         self.learner.restore(state)
         for key, known in state.endpoints.items():
-            self.endpoint(key).restore(known, now)
-        self._compare(now)
+            endpoint = self._endpoints.get(key)
+            if endpoint is None:
+                endpoint = self._restored[key] = EndpointModel(key, self.constants)
+            endpoint.restore(known, now)
+        self.learner.compare((*self._endpoints.values(), *self._restored.values()), now)
+        for endpoint in self._endpoints.values():
+            endpoint.is_dirty = True
 
     # --- helpers ------------------------------------------------------------------------------
 
@@ -287,14 +316,3 @@ class FleetModel:
         self.learner.compare(self._endpoints.values(), now)
         for endpoint in self._endpoints.values():
             endpoint.is_dirty = True
-
-    def _readmit(self, now: float) -> None:
-        still = []
-        for endpoint in self._excluded:
-            # An exclusion that lasts longer is a sign that the clock has jumped back.
-            if now < endpoint.open_until <= now + self.constants.breaker_most_seconds:
-                still.append(endpoint)
-            else:
-                endpoint.open_until = now
-                endpoint.is_dirty = True
-        self._excluded = still

@@ -27,7 +27,7 @@ class RequestForecast:
 
     __slots__ = (
         "_table",
-        "counted_tokens",
+        "compared_tokens",
         "first_at",
         "model",
         "now",
@@ -51,7 +51,7 @@ class RequestForecast:
         self.first_at = now if first_at is None else first_at
         self.total_tokens = total_tokens
         self.tokens = tokens
-        self.counted_tokens = tokens
+        self.compared_tokens = tokens
         """Uncached tokens by which endpoints are compared, see :class:`HotPrefixes`."""
         self.target_model = target_model
         self._table: CostTable | None = None
@@ -74,7 +74,7 @@ class RequestForecast:
         """Return N costs in seconds, in the order of ``endpoints``; inf where one is excluded."""
         keys = [endpoint.name for endpoint in endpoints]
         self._table = table = self.model.table(
-            keys, self.total_tokens, self.now, self.counted_tokens, self.target_model
+            keys, self.total_tokens, self.now, self.compared_tokens, self.target_model
         )
         return table.costs()
 
@@ -86,7 +86,7 @@ class RequestForecast:
         slowness = {
             key: self.model.slowness(endpoints[key]) for key in self._table.keys if key in endpoints
         }
-        return self._table.predictions(self.counted_tokens, self.total_tokens, slowness)
+        return self._table.predictions(self.compared_tokens, self.total_tokens, slowness)
 
     def least_service(self) -> float:
         """Return the shortest service time of the request over all endpoints, in seconds."""

@@ -55,7 +55,8 @@ class Learner:
         """Service times in slots mode."""
         self.mode = ModeChoice(constants)
         self.trust = Trust(constants)
-        self.mean_service = constants.prior_base_seconds + constants.prior_unit_seconds
+        prior = constants.prior_base_seconds + constants.prior_unit_seconds
+        self.mean_service = max(prior, _LEAST_MEAN_SECONDS)
         """Mean service time of the requests sent, in seconds."""
         self.cached_share = 0.0
         """Mean share of a prompt that its endpoint had cached, according to the prefix index."""

@@ -127,9 +127,10 @@ class OthersWork:
         self.decoding = 0
         """Requests after their first token."""
         self.oldest_at = inf
-        """When the oldest prompt was sent."""
+        """When the oldest prompt was sent; inf without prompts. If none is known one by one, it
+        counts as sent when that was noticed."""
         self.head_units = 0.0
-        """Uncached tokens of the oldest prompt, in units."""
+        """Uncached tokens of the oldest prompt, in units; the mean if none is known one by one."""
 
     @property
     def requests(self) -> int:
@@ -158,7 +159,7 @@ class OthersWork:
         prompts: dict[int, OtherPrompt] = {}
         news = 0
         for number, age_seconds, units in reported:
-            prompt = known.get(number)
+            prompt = known.get(number) or prompts.get(number)
             if prompt is None:
                 sent_at = now - _bounded(age_seconds, _MOST_AGE_SECONDS)
                 prompt = OtherPrompt(sent_at, _bounded(units, _MOST_UNITS))
@@ -178,7 +179,7 @@ class OthersWork:
             if 0.0 <= part.idle_seconds <= _MOST_AGE_SECONDS:
                 self.idle_at = max(self.idle_at, now - part.idle_seconds)
         if news or begun or not _has_same_numbers(part, before):
-            self._sum_up()
+            self._sum_up(now)
         return news, begun
 
     def count(self, prompt: OtherPrompt, at: float) -> None:
@@ -186,17 +187,21 @@ class OthersWork:
         prompt.is_counted = True
         self._waiting.remove(prompt)
         self.idle_at = max(self.idle_at, at)
-        self._sum_up()
+        self._sum_up(at)
 
-    def _sum_up(self) -> None:
+    def _sum_up(self, now: float) -> None:
         parts, waiting = self._parts.values(), self._waiting
         self.decoding = sum(min(max(each.decoding, 0), _MOST_REQUESTS) for each in parts)
         further = sum(min(max(each.further, 0), _MOST_REQUESTS) for each in parts)
         self.pending = len(waiting) + further
         self.units = sum(each.units for each in waiting)
         self.units += sum(_bounded(each.further_units, _MOST_UNITS) for each in parts)
-        self.oldest_at = waiting[0].sent_at if waiting else inf
-        self.head_units = waiting[0].units if waiting else 0.0
+        if waiting:
+            self.oldest_at, self.head_units = waiting[0].sent_at, waiting[0].units
+        elif further:
+            self.oldest_at, self.head_units = now, self.units / further
+        else:
+            self.oldest_at, self.head_units = inf, 0.0
 
 
 NOTHING: Final = OthersWork()

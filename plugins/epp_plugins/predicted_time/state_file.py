@@ -18,7 +18,6 @@ _log = structlog.get_logger(__name__)
 _VERSION = 1
 _MOST_BYTES = 16 * 1024 * 1024
 
-Sum = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 Moment = Annotated[float, msgspec.Meta(ge=0.0, le=1e12)]
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
 

@@ -19,12 +19,13 @@ class TrackedEndpoint:
         owner: The producer instance that releases this object.
     """
 
-    __slots__ = ("counted", "endpoint", "model", "owner")
+    __slots__ = ("__weakref__", "_endpoint_model", "counted", "endpoint", "model", "owner")
 
     def __init__(self, endpoint: Endpoint, model: FleetModel, owner: object) -> None:
         self.endpoint = endpoint
         self.model = model
-        self.counted = CountedTokens(model.endpoint(endpoint.name))
+        self._endpoint_model = model.endpoint(endpoint.name)
+        self.counted = CountedTokens(self._endpoint_model)
         self.owner = owner
         endpoint.load.observers.append(self.scraped)
 
@@ -51,7 +52,13 @@ class TrackedEndpoint:
         metrics, model = self.endpoint.metrics, self.model
         if metrics.requested_at is None:
             return
+        if len(self._endpoint_model.requests) > self.endpoint.load.own_in_flight:
+            self._end_lost(metrics.requested_at)
         self.counted.page(metrics.prompts, metrics.requested_at, model.first_token)
+        if self.counted.sees_none:
+            self._endpoint_model.assume_first_tokens(
+                metrics.requested_at, is_serial=model.is_serial
+            )
         if metrics.max_adapters:
             in_use = metrics.active_adapters | metrics.waiting_adapters
             model.adapters_in_use(self.endpoint.name, metrics.max_adapters, in_use)
@@ -62,6 +69,17 @@ class TrackedEndpoint:
             kv_usage=self.endpoint.load.kv_cache_usage,
             now=metrics.requested_at,
         )
+
+    def _end_lost(self, now: float) -> None:
+        """End requests whose end was not passed on, such as those of a producer that was disabled.
+
+        The endpoint's load has the number of those in flight. It lacks requests whose response has
+        begun at another endpoint, the one that decodes.
+        """
+        requests = [each for each in self._endpoint_model.requests if each.decodes_here]
+        lost = len(requests) - self.endpoint.load.own_in_flight
+        for request in requests[: max(0, lost)]:
+            self.model.ended(request, now)
 
     def part(self, now: float) -> Part | None:
         """Return the requests in flight here for other endpoint pickers; None if there are none."""
@@ -74,6 +92,16 @@ class TrackedEndpoint:
             self.counted.sent()
         for _ in range(begun):
             self.counted.reported()
+
+    def has_requests_in(self, model: FleetModel) -> bool:
+        """Return whether requests from here are in flight at the endpoint, according to a model."""
+        return self.model is model and bool(self._endpoint_model.requests)
+
+    def resume(self, owner: object) -> None:
+        """Continue after :meth:`release` with an endpoint that has come back, for a new owner."""
+        self.owner = owner
+        self.model.resume(self._endpoint_model)
+        self.endpoint.load.observers.append(self.scraped)
 
     def release(self) -> None:
         """Stop observing the endpoint's metrics."""

@@ -49,7 +49,7 @@ def refresh(
     endpoint.base, endpoint.per_unit = k * model.base, k * model.per_unit(beside)
     endpoint.speed = 1.0 / k
     further = _cache_wait(endpoint) + endpoint.reserved_seconds
-    if endpoint.open_until > now:
+    if endpoint.excluded_until > now:
         endpoint.ready_at = inf
     elif is_serial:
         ready_at, least_wait = serial_wait(endpoint, serial, now)

@@ -6,8 +6,8 @@
 
 Use it together with ``predicted-time-room-filter``, which defines whether an endpoint has room.
 While no endpoint has room, the pool is full, and flow control does not try the waiting requests. A
-pool without endpoints is full, too. While predictions are not trusted, the saturation is 0, so that
-requests do not wait.
+pool without endpoints is full, too. The saturation is 0, so that requests do not wait, while
+predictions are not trusted, and while all endpoints are excluded after failures.
 
 Reads:  the model of ``predicted-time-producer``.
 Example::
@@ -56,5 +56,7 @@ class PredictedTimeDetector(SaturationDetector):
         if model is None or not model.trust.is_given:
             return 0.0
         now = self._clock()
+        if all(model.is_excluded(endpoint.name, now) for endpoint in endpoints):
+            return 0.0
         full = sum(not model.has_room(endpoint.name, now) for endpoint in endpoints)
         return full / len(endpoints)

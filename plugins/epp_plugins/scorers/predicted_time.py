@@ -1,9 +1,10 @@
 """``predicted-time-scorer``: prefers endpoints where a request costs the least time.
 
 For a wait ``W`` and a service time ``x`` at an endpoint, the mean wait ``W'`` of the candidates
-without the longest quarter, and the mean service ``x'`` of recent requests, all predicted by
-``predicted-time-producer``; how much slower than the fleet the endpoint is, ``k``; the share ``h``
-of recent prompts that was cached, and the endpoint's KV-cache usage ``u``::
+without the longest quarter, plus the mean time for which recent requests were held, and the mean
+service ``x'`` of recent requests, all predicted by ``predicted-time-producer``; how much slower
+than the fleet the endpoint is, ``k``; the share ``h`` of recent prompts that was cached, and the
+endpoint's KV-cache usage ``u``::
 
     delay     = x / k * min(64, 2 * Q * (1 + Q)) + 0.5 * x * min(64, W / x'),  Q = W' / x'
     evictions = 0.3 * h * (x / k + x') * min(11.5, u / (1 - u))
@@ -13,7 +14,9 @@ of recent prompts that was cached, and the endpoint's KV-cache usage ``u``::
 ``W + x`` is the time to the first token. ``delay`` is the time by which the request delays others,
 so a cached prefix counts more, the busier the fleet is. ``evictions`` is the time to compute again
 the cached blocks that the request evicts. ``load`` is the time to load the request's LoRA adapter
-(0.15 s), at an endpoint that has to load it. The endpoint with the least cost scores 1.
+(0.15 s), at an endpoint that has to load it. The endpoint with the least cost scores 1. If it costs
+nothing at some endpoints, the others score 0; if it costs nothing at any, the scores are those of
+the default profile.
 
 While predictions are not trusted (for the first requests, and while they are worse than a
 constant), the scores are those of the default profile::
@@ -80,6 +83,8 @@ class PredictedTimeScorer(Scorer):
             least = min(costs)
             if 0.0 < least < inf:
                 return [least / cost for cost in costs]
+            if least == 0.0 and any(costs):  # a cached prompt at an idle endpoint costs nothing
+                return [0.0 if cost else 1.0 for cost in costs]
         return default_scores(endpoints, state.read(self._matches))
 
 

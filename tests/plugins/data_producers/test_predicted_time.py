@@ -11,12 +11,18 @@ import pytest
 from plugins.predicted_time.fleets import state_written
 from structlog.testing import capture_logs
 
-from epp.request_control.plugins import DECISION_NOTES, EndCause, ResponseHead
+from epp.request_control.plugins import (
+    DECISION_NOTES,
+    EndCause,
+    ResponseHead,
+    ResponseSource,
+)
 from epp.scheduling import (
     CycleState,
     Endpoint,
     EndpointMetrics,
     ProfileResult,
+    Reservation,
     SchedulingResult,
     ScoredEndpoint,
 )
@@ -33,6 +39,8 @@ from epp_plugins.state_keys import (
 )
 
 TYPE = "predicted-time-producer"
+UNKNOWN, SERVER = ResponseSource.UNKNOWN, ResponseSource.SERVER
+GATEWAY, GATEWAY_FOR_SERVER = ResponseSource.GATEWAY, ResponseSource.GATEWAY_FOR_SERVER
 
 
 class Note:
@@ -88,10 +96,13 @@ class Flight:
         stream: bool = True,
         prefill: Endpoint | None = None,
         tokens: int = 1000,
+        state: CycleState | None = None,
     ) -> None:
         self.pool, self.served_by = pool, endpoint
+        self.place = Reservation(endpoint.load, pool.now)
+        self.stages = [Reservation(each.load, pool.now) for each in (prefill,) if each is not None]
         self.request = make_request(stream=stream)
-        self.state = make_state({TOKENIZED_PROMPT: TokenizedPrompt(b"", tokens)})
+        self.state = state or make_state({TOKENIZED_PROMPT: TokenizedPrompt(b"", tokens)})
         profiles = {"default": ProfileResult("default", (ScoredEndpoint(endpoint, 1.0),))}
         if prefill is not None:
             profiles["prefill"] = ProfileResult("prefill", (ScoredEndpoint(prefill, 1.0),))
@@ -101,14 +112,22 @@ class Flight:
         result = SchedulingResult(profiles, "default")
         pool.producer.pre_request(self.request, result, self.state)
 
-    def head(self, status: int = 200) -> None:
-        response = ResponseHead(status, {})
+    def head(self, status: int = 200, **facts: Any) -> None:
+        self.place.move(self.served_by.load, self.pool.now)
+        response = ResponseHead(status, {}, **facts)
         self.pool.producer.response_headers(self.request, response, self.served_by, self.state)
+        self.release_stages()
 
     def body(self) -> None:
         self.pool.producer.response_body_started(self.request, self.served_by, self.state)
 
+    def release_stages(self) -> None:
+        while self.stages:
+            self.stages.pop().release(self.pool.now)
+
     def end(self, cause: EndCause = EndCause.COMPLETED) -> None:
+        self.place.release(self.pool.now)
+        self.release_stages()
         self.pool.producer.response_complete(self.request, self.served_by, cause, self.state)
 
 
@@ -185,9 +204,9 @@ def test_a_hot_prefix_counts_in_part_as_cached_at_further_servers_if_that_is_wan
     pool = Pool({"constants": {"replicationCredit": 0.5}})
     # The prior says 0.097 s for 1 280 tokens: 0.7 of a server's time are 72 requests in 10 s.
     *_, forecast = [forecast_of(pool, CycleState()) for _ in range(72)]
-    assert forecast.counted_tokens == {"a": 1280}
+    assert forecast.compared_tokens == {"a": 1280}
     forecast = forecast_of(pool, CycleState())
-    assert forecast.counted_tokens == {"a": 1280, "b": 3840}
+    assert forecast.compared_tokens == {"a": 1280, "b": 3840}
     assert forecast.tokens_of(pool.b) == 6400  # what it will compute
     costs = forecast.costs((pool.a, pool.b))
     (uncredited,) = pool.producer.model.table(("b",), 6400, pool.now).costs()
@@ -197,13 +216,13 @@ def test_a_hot_prefix_counts_in_part_as_cached_at_further_servers_if_that_is_wan
 def test_a_request_that_is_tried_again_makes_its_prefix_no_hotter() -> None:
     pool, state = Pool({"constants": {"replicationCredit": 0.5}}), CycleState()
     *_, forecast = [forecast_of(pool, state) for _ in range(200)]
-    assert forecast.counted_tokens == {"a": 1280}
+    assert forecast.compared_tokens == {"a": 1280}
 
 
 def test_no_prefix_is_replicated_ahead_of_need_by_default() -> None:
     pool = Pool()
     *_, forecast = [forecast_of(pool, CycleState()) for _ in range(200)]
-    assert forecast.counted_tokens is forecast.tokens
+    assert forecast.compared_tokens is forecast.tokens
 
 
 def test_the_first_bytes_of_other_responses_are_the_end_of_the_prompt_and_the_decode() -> None:
@@ -286,8 +305,24 @@ def test_the_prompt_is_where_it_is_computed() -> None:
     flight.head()
     assert (pool.pending(pool.a), pool.pending(pool.b)) == (1, 0)
     flight.body()
+    assert pool.producer.model.endpoint("a").in_flight == 0  # b decodes
     flight.end()
-    assert pool.pending(pool.a) == 0
+    assert pool.producer.model.endpoint("a").decode_seconds == 0.0
+
+
+def test_a_prompt_that_waits_for_a_slot_gets_that_of_one_that_is_decoded_elsewhere() -> None:
+    pool = Pool()
+    for _ in range(2):
+        pool.page(pool.a, waiting_requests=1, running_requests=1)
+    first, second = (Flight(pool, pool.b, prefill=pool.a) for _ in range(2))
+    model = pool.producer.model.endpoint("a")
+    assert len(model.unstarted) == 1
+    pool.now += 0.1
+    for flight in (first, second):
+        flight.head()
+        flight.body()
+        assert not model.unstarted
+    assert (model.in_flight, pool.learned()) == (0, 2)
 
 
 def test_a_request_without_a_forecast_is_none_of_its_business() -> None:
@@ -508,3 +543,184 @@ def test_an_instance_without_requests_leaves_the_state_file_alone(tmp_path: Path
     path = tmp_path / "state.json"
     Pool({"stateFile": str(path)}).producer.close()
     assert not path.exists()
+
+
+def test_an_endpoint_that_comes_back_has_the_requests_that_are_still_in_flight_there() -> None:
+    pool = Pool()
+    flights = [Flight(pool, pool.a) for _ in range(2)]
+    pool.page(pool.a, prompts=0)
+    pool.producer.endpoint_removed(pool.a)
+    pool.now += 5.0
+    pool.producer.endpoint_added(pool.a)
+    assert pool.pending(pool.a) == 2
+    assert len(pool.a.load.observers) == 1
+    pool.page(pool.a, prompts=1)
+    assert pool.pending(pool.a) == 1
+    assert pool.learned() == 0  # nobody saw when in these 5 s its first token came
+    later = Flight(pool, pool.a)
+    for flight in flights:
+        flight.head()
+        flight.end()
+    assert pool.pending(pool.a) == 1
+    later.head()
+    later.body()
+    assert (pool.pending(pool.a), pool.learned()) == (0, 1)
+
+
+def test_a_request_whose_end_was_not_passed_on_is_ended_by_a_page() -> None:
+    pool = Pool()
+    lost, flight = (Flight(pool, pool.a) for _ in range(2))
+    prefilled = Flight(pool, pool.b, prefill=pool.a)
+    prefilled.head()  # its place at a is released, but it has no first token yet
+    pool.page(pool.a, prompts=0)
+    assert pool.pending(pool.a) == 3
+    lost.place.release(pool.now)  # guard rails had disabled the producer
+    pool.page(pool.a, prompts=0)
+    assert pool.pending(pool.a) == 2
+    flight.end()
+    pool.page(pool.a, prompts=0)
+    assert pool.pending(pool.a) == 1
+
+
+def test_an_endpoint_that_comes_back_without_requests_begins_anew() -> None:
+    pool = Pool()
+    Flight(pool, pool.a).end()
+    before = pool.producer.model.endpoint("a")
+    pool.producer.endpoint_removed(pool.a)
+    pool.producer.endpoint_added(pool.a)
+    assert pool.producer.model.endpoint("a") is not before
+    assert len(pool.a.load.observers) == 1
+
+
+def test_a_server_of_the_same_name_has_no_requests_of_the_former_one() -> None:
+    pool = Pool()
+    flight = Flight(pool, pool.a)
+    former, pool.a = pool.a, make_endpoint("a", address="10.0.0.9:8000")
+    pool.a.attributes = dict(former.attributes)
+    pool.producer.endpoint_removed(former)
+    pool.producer.endpoint_added(pool.a)
+    assert pool.pending(pool.a) == 0
+    flight.head(503)
+    flight.end()
+    assert pool.producer.model.endpoint("a").failures == 0
+
+
+def test_a_retry_has_the_tokens_that_its_new_server_lacks_and_teaches_no_time() -> None:
+    pool = Pool({"headersAreFirstToken": True})
+    state = make_state(
+        {
+            TOKENIZED_PROMPT: TokenizedPrompt(b"", 1280),
+            PREFIX_MATCHES: PrefixMatches({"a": 20}, 20, 64),
+        }
+    )
+    flight = Flight(pool, pool.a, state=state)
+    (request,) = pool.producer.model.endpoint("a").requests
+    assert request.tokens == 0
+    pool.now += 2.0
+    flight.served_by = pool.b
+    flight.head()  # nobody knows when it was sent to b
+    (request,) = pool.producer.model.endpoint("b").requests
+    assert request.tokens == 1280
+    assert (pool.pending(pool.b), pool.learned()) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("status", "source", "failures"),
+    [
+        pytest.param(500, SERVER, 0, id="the decode server has failed"),
+        pytest.param(503, UNKNOWN, 0, id="the decode server takes none"),
+        pytest.param(502, UNKNOWN, 1, id="the decode server could not reach the other"),
+        pytest.param(504, SERVER, 1, id="the decode server waited for the other in vain"),
+        pytest.param(504, GATEWAY_FOR_SERVER, 0, id="the gateway waited for the decode server"),
+    ],
+)
+def test_an_error_of_the_decode_server_does_not_exclude_the_prefill_server(
+    status: int, source: ResponseSource, failures: int
+) -> None:
+    pool = Pool()
+    flight = Flight(pool, pool.b, prefill=pool.a)
+    flight.head(status, source=source)
+    flight.end()
+    assert pool.pending(pool.a) == 0
+    failed = [pool.producer.model.endpoint(name).failures for name in "ab"]
+    assert failed == [failures, 0]
+
+
+@pytest.mark.parametrize(
+    ("source", "failures"),
+    [
+        pytest.param(GATEWAY, 0, id="the gateway's circuit breaker"),
+        pytest.param(GATEWAY_FOR_SERVER, 1, id="the gateway got no response"),
+    ],
+)
+def test_a_response_that_the_gateway_made_for_its_own_reasons_excludes_no_server(
+    source: ResponseSource, failures: int
+) -> None:
+    pool = Pool()
+    flight = Flight(pool, pool.a)
+    flight.head(503, source=source)
+    flight.end()
+    assert pool.pending(pool.a) == 0
+    assert pool.producer.model.endpoint("a").failures == failures
+
+
+def test_a_second_try_that_responds_first_moves_the_request_and_excludes_no_server() -> None:
+    pool = Pool()
+    flight = Flight(pool, pool.a)
+    flight.served_by = pool.b
+    flight.head(is_second_try=True)
+    assert (pool.pending(pool.a), pool.pending(pool.b)) == (0, 1)
+    assert pool.producer.model.endpoint("a").failures == 0
+
+
+def unseen_responses(pool: Pool, prompts: int = 0) -> None:
+    """Let ``a`` send responses whose first tokens are not seen by the body."""
+    for number in range(8):
+        flight = Flight(pool, pool.a)
+        pool.now += 0.5
+        flight.head()
+        flight.end(EndCause.ENDED)
+        pool.page(pool.a, prompts=prompts and prompts + number)
+
+
+def test_a_server_whose_first_tokens_nobody_sees_is_not_taken_for_one_that_hangs() -> None:
+    pool = Pool()
+    unseen_responses(pool)
+    flight = Flight(pool, pool.a)
+    pool.now += 5.0  # the prior says 0.08 s
+    pool.page(pool.a, prompts=0, running_requests=1)
+    assert (pool.pending(pool.a), pool.learned()) == (0, 0)
+    assert pool.producer.model.wait("a", pool.now) == 0.0
+    pool.now += 1.0
+    flight.head()
+    flight.body()  # now its first tokens are seen
+    assert pool.learned() == 0  # when this one came was assumed
+    Flight(pool, pool.a)
+    pool.now += 5.0
+    pool.page(pool.a, prompts=0, running_requests=1)
+    assert pool.pending(pool.a) == 1
+    assert pool.producer.model.wait("a", pool.now) > 1.0
+
+
+def test_a_server_that_counts_its_first_tokens_may_hang() -> None:
+    pool = Pool()
+    pool.page(pool.a, prompts=1)
+    unseen_responses(pool, prompts=2)
+    Flight(pool, pool.a)
+    pool.now += 5.0
+    pool.page(pool.a, prompts=9)
+    assert pool.pending(pool.a) == 1
+    assert pool.producer.model.wait("a", pool.now) > 1.0
+
+
+@pytest.mark.parametrize(
+    ("constants", "reason"),
+    [
+        ({"modeEnter": 0.9}, "modeEnter is 0.9, but it must be at most modeLeave, which is 0.85"),
+        ({"trustBelow": 3}, "trustBelow is 3, but it must be at most distrustAbove, which is 2"),
+        ({"breakerMostSeconds": 0.1}, "breakerSeconds is 0.5, but .* breakerMostSeconds"),
+    ],
+)
+def test_limits_in_the_wrong_order_are_refused(constants: dict[str, float], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        make_plugin(PredictedTimeProducer, {"constants": constants})

@@ -114,3 +114,27 @@ def test_any_bytes_are_taken_or_refused(encoded: bytes) -> None:
         pool.producer.receive("r", encoded)
     except ValueError:
         assert pool.producer.model.endpoint("a").others.requests == 0
+
+
+def test_a_reload_that_ends_the_exchange_forgets_the_work_of_others() -> None:
+    mine, theirs = Pool(), Pool()
+    Flight(theirs, theirs.a)
+    mine.producer.receive("r", theirs.producer.contribution())
+    mine.producer = mine.make({"syncCrossReplicaState": False})
+    assert mine.producer.model.endpoint("a").others.requests == 0
+    assert mine.producer.model.wait("a", mine.now) == 0.0
+
+
+def test_the_work_of_others_at_a_server_that_comes_back_is_that_of_their_next_reports() -> None:
+    mine, theirs = Pool(), Pool()
+    Flight(mine, mine.a)
+    flight = Flight(theirs, theirs.a)
+    mine.producer.receive("r", theirs.producer.contribution())
+    mine.producer.endpoint_removed(mine.a)
+    flight.end()
+    mine.producer.receive("r", theirs.producer.contribution())
+    mine.producer.endpoint_added(mine.a)
+    assert mine.producer.model.endpoint("a").others.requests == 0
+    Flight(theirs, theirs.a)
+    mine.producer.receive("r", theirs.producer.contribution())
+    assert mine.producer.model.endpoint("a").others.pending == 1

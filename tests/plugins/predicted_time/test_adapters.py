@@ -71,3 +71,11 @@ def test_more_names_than_are_kept_push_out_the_oldest() -> None:
     model.adapters_in_use("b", 2, [f"adapter-{n}" for n in range(10_000)])
     assert loads(model, "x") == [0.0, 0.0]
     assert loads(model, "adapter-9999") == [0.15, 0.0]
+
+
+def test_the_order_of_the_names_on_a_page_is_the_same_in_each_process() -> None:
+    model = FleetModel()
+    names = [f"adapter-{number}" for number in range(30)]
+    model.adapters_in_use("a", 2, frozenset(names))  # more than fit: the last two by name are kept
+    adapters = model.endpoint("a").adapters
+    assert [each for each in names if not adapters.has_to_load(each)] == sorted(names)[-2:]

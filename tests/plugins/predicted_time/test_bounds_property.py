@@ -2,7 +2,8 @@
 
 from math import inf, isfinite
 
-from hypothesis import Phase, given, settings
+import pytest
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from plugins.predicted_time.fleets import TRUSTING, Fleet
 
@@ -62,6 +63,7 @@ class Adversary:
             call(request, self.now)
 
 
+@example(steps=[("send", "a", 16724.0), ("reserve", "b", 118507.0), ("send", "b", 0.0)])
 @given(st.lists(STEPS, max_size=80))
 def test_costs_and_counts_stay_sane(steps: list[tuple[str, object, float]]) -> None:
     adversary = Adversary(FleetModel(TRUSTING))
@@ -71,12 +73,13 @@ def test_costs_and_counts_stay_sane(steps: list[tuple[str, object, float]]) -> N
         table = model.table(KEYS, 1000.0, adversary.now)
         for each in table.predictions({}, 1000.0, {}):
             # 64 services of the one term, half of 64 of the other, up to rounding.
-            most = 96.0 * each.service + 1e-6 * each.cost
-            assert each.wait == inf or 0.0 <= each.delay_to_others + 1e-6 * each.cost <= most
+            most, rounding = 96.0 * each.service, 1e-6 * each.cost
+            delay = each.delay_to_others
+            assert each.wait == inf or -rounding <= delay <= most + rounding
         for key, wait, cost in zip(KEYS, table.waits, table.costs(), strict=True):
             endpoint = model.endpoint(key)
             assert wait >= 0.0
-            is_excluded = endpoint.open_until > adversary.now
+            is_excluded = endpoint.excluded_until > adversary.now
             assert isfinite(cost) or is_excluded, (key, cost)
             assert cost >= 0.0
             assert 0.25 <= model.slowness(endpoint) <= 16.0
@@ -153,3 +156,13 @@ def test_exclusion_ends_after_the_clock_has_jumped_back() -> None:
     model.failed(model.sent("a", 0.0, 1e6), 1e6)
     assert model.table(("a",), 1000.0, 1e6).costs() == [inf]
     assert model.table(("a",), 1000.0, 0.0).costs() != [inf]
+
+
+@pytest.mark.parametrize("is_serial", [True, False], ids=["serial", "slots"])
+def test_there_is_room_again_after_the_clock_has_jumped_back(is_serial: bool) -> None:
+    model = FleetModel(TRUSTING)
+    model.learner.mode.is_serial = is_serial
+    model.failed(model.sent("a", 0.0, 1e6), 1e6)
+    assert not model.has_room("a", 1e6)
+    assert model.has_room("a", 1e6 + 1.0)
+    assert model.has_room("a", 0.0)

@@ -242,12 +242,12 @@ def test_failures_before_the_first_token_exclude_for_twice_as_long_each_time() -
     now = 0.0
     for _ in range(3):
         model.failed(model.sent("a", 0.0, now), now)
-        until.append(model.endpoint("a").open_until - now)
+        until.append(model.endpoint("a").excluded_until - now)
         now += 100.0
     assert until == [0.5, 1.0, 2.0]
     model.first_token(model.sent("a", 0.0, now), now + 0.1)
     model.failed(model.sent("a", 0.0, now), now)
-    assert model.endpoint("a").open_until - now == 0.5
+    assert model.endpoint("a").excluded_until - now == 0.5
 
 
 def test_an_excluded_server_costs_more_than_any_until_its_time_is_over() -> None:
@@ -266,7 +266,7 @@ def test_a_failure_after_the_first_token_excludes_nothing() -> None:
     request = model.sent("a", 0.0, 0.0)
     model.first_token(request, 0.1)
     model.failed(request, 0.2)
-    assert model.endpoint("a").open_until < 0.0
+    assert model.endpoint("a").excluded_until < 0.0
 
 
 def test_affinity_counts_more_the_busier_the_fleet_is() -> None:
@@ -300,3 +300,25 @@ def test_what_was_learned_continues_from_its_state() -> None:
     assert again.endpoint("d").serial.factor == pytest.approx(
         fleet.model.endpoint("d").serial.factor, rel=0.1
     )
+
+
+def test_endpoints_of_a_saved_state_count_only_once_they_have_joined() -> None:
+    fleet = Fleet({**FOUR, "d": 3.0}, seconds)
+    fleet.run(800, 8.0, TOKENS)
+    saved = fleet.model.state()
+    again = FleetModel()
+    again.endpoint("a")
+    again.restore(saved, fleet.now)
+    assert list(again.endpoints) == ["a"]
+    assert list(again.state().endpoints) == ["a"]
+    again.use(Constants(room_seconds=0.5))
+    late = again.endpoint("d")
+    assert late.serial.factor > 2.0
+    assert late.constants.room_seconds == 0.5
+    again.remove("d")
+    assert again.endpoint("d").serial.factor == 1.0  # another server
+
+
+def test_priors_of_0_are_no_division_by_0() -> None:
+    model = FleetModel(Constants(prior_base_seconds=0.0, prior_unit_seconds=0.0, trust_samples=0))
+    assert model.table(("a", "b"), 1000.0, 0.0).costs() == [0.0, 0.0]

@@ -158,3 +158,23 @@ def test_a_service_begins_when_the_prompt_of_another_is_done(
     serial, in_slots = learned
     assert serial == pytest.approx(0.2)
     assert in_slots > serial
+
+
+def test_a_number_that_is_reported_twice_is_one_prompt() -> None:
+    others = OthersWork()
+    assert others.take("r", part(prompt(1), prompt(1)), 10.0) == (1, 0)
+    assert others.pending == 1
+    assert others.take("r", None, 10.1) == (0, 1)
+    assert others.requests == 0
+
+
+def test_prompts_that_are_only_counted_are_a_finite_wait() -> None:
+    model = FleetModel()
+    one = model.table(("a",), 1000.0, 10.0).services[0]
+    endpoint = model.endpoint("a")
+    endpoint.share("r", Part(0, -1.0, 3, 3.0, [prompt(1)]), 10.0)
+    assert model.wait("a", 10.0) == pytest.approx(4 * one)
+    (first,) = endpoint.others.waiting
+    endpoint.counted(first, 10.5)  # the report that names the next ones is late
+    assert model.wait("a", 10.5) == pytest.approx(3 * one)
+    assert model.wait("a", 10.5 + one) == pytest.approx(2 * one)

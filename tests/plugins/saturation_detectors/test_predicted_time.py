@@ -50,3 +50,26 @@ def test_a_pool_that_no_producer_knows_is_not_full() -> None:
 def test_an_empty_pool_is_full() -> None:
     detector, _, _ = made()
     assert detector.saturation([]) == 1.0
+
+
+def excluded(producer: PredictedTimeProducer, *names: str) -> None:
+    """Let a request fail at each endpoint, before its first token."""
+    for name in names:
+        producer.model.failed(producer.model.sent(name, 1000.0, 0.0), 0.0)
+
+
+@pytest.mark.parametrize("is_serial", [True, False], ids=["serial", "slots"])
+def test_a_pool_of_which_all_are_excluded_is_not_full(is_serial: bool) -> None:
+    detector, producer, pool = made()
+    producer.model.learner.mode.is_serial = is_serial
+    excluded(producer, "a", "b", "c")
+    assert detector.saturation(pool) == 0.75
+    excluded(producer, "d")
+    assert detector.saturation(pool) == 0.0  # waiting would not help
+
+
+def test_a_pool_is_full_if_those_that_are_not_excluded_have_no_room() -> None:
+    detector, producer, pool = made()
+    excluded(producer, "a", "b", "c")
+    producer.model.sent("d", 2000.0, 0.0)
+    assert detector.saturation(pool) == 1.0

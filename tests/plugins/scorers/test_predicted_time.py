@@ -148,3 +148,11 @@ def test_a_profile_picks_the_least_cost() -> None:
     forecast = RequestForecast(model_of(), 0.0, 2000.0, {"b": 1000.0})
     state = make_state({PREDICTED_TIME: forecast})
     assert run_profile(profile, make_request(), pool(), state) == ["b"]
+
+
+def test_an_endpoint_at_which_a_request_costs_nothing_scores_1() -> None:
+    # Without a base, a prompt that a has cached as a whole takes no time there.
+    forecast = RequestForecast(model_of(), 0.0, 1000.0, {"a": 0.0})
+    state = make_state({PREDICTED_TIME: forecast})
+    table = score_table(make_plugin(PredictedTimeScorer), make_request(), pool(), state)
+    assert table == {"a": 1.0, "b": 0.0, "c": 0.0}
