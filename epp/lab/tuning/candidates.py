@@ -95,6 +95,7 @@ def _draws(parameters: Sequence[Parameter], count: int, seed: int) -> list[tuple
 def _check(candidates: Sequence[ConfigCandidate], parameters: Sequence[Parameter]) -> None:
     """Build each configuration once, because a plugin may refuse a value."""
     builder = make_builder()
+    paths = {parameter.place.path for parameter in parameters}
     for each in candidates:
         try:
             graph = builder.build(each.contender.load())
@@ -107,3 +108,6 @@ def _check(candidates: Sequence[ConfigCandidate], parameters: Sequence[Parameter
             )
             raise TuningError(f"the configuration with {chosen} is refused: {error}") from None
         close_all(graph.plugins.values())
+        for warning in graph.warnings:
+            if warning.path in paths:  # "has no effect" among them
+                raise TuningError(f"{warning.path}: {warning.message}")
