@@ -151,7 +151,7 @@ async def test_a_standby_that_is_to_know_nothing_refuses_requests_until_it_leads
     tmp_path: Path,
 ) -> None:
     async def status(url: str) -> int:
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=20) as client:
             body = {"model": "tiny", "prompt": "Hello", "max_tokens": 1}
             return (await client.post(f"{url}/v1/completions", json=body)).status_code
 
