@@ -39,17 +39,24 @@ def test_a_port_in_use_is_left_out_and_more_than_a_block_can_be_had() -> None:
     assert port not in ports
 
 
+def taking() -> "subprocess.Popen[str]":
+    """Start a process that asks for ports, prints them, and keeps them until it gets a line."""
+    return subprocess.Popen(
+        (sys.executable, "-c", TAKE),
+        cwd=REPOSITORY,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+
+
 def test_processes_get_different_ports_before_they_use_them() -> None:
     ours = set(free_ports(MANY))
-    command = (sys.executable, "-c", TAKE)
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with (
-        subprocess.Popen(command, cwd=REPOSITORY, text=True, **pipes) as one,
-        subprocess.Popen(command, cwd=REPOSITORY, text=True, **pipes) as other,
-    ):
-        assert one.stdout is not None
-        assert other.stdout is not None
-        theirs = [set(map(int, each.stdout.readline().split())) for each in (one, other)]
+    with taking() as one, taking() as other:
+        theirs = []
+        for each in (one, other):
+            assert each.stdout is not None
+            theirs.append({int(port) for port in each.stdout.readline().split()})
         for each in (one, other):
             each.communicate("\n")
     assert len(ours.union(*theirs)) == 3 * MANY
