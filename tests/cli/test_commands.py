@@ -210,9 +210,10 @@ def test_port_out_of_range_is_a_usage_error() -> None:
 
 
 def test_health_of_a_picker_that_does_not_run_fails_with_a_hint() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    result = epp_here("health", "--address", address)
+    with socket.socket() as unused:  # bound, so that nobody listens there
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        result = epp_here("health", "--address", address)
     assert result.exit_code == 1
     assert result.stderr.startswith(f"epp: {address}: UNAVAILABLE: ")
     assert result.stderr.endswith(
@@ -324,11 +325,11 @@ def test_fleet_serves_and_load_runs_against_it(tmp_path: Path) -> None:
 def test_load_ends_with_status_1_if_every_request_failed(
     more: tuple[str, ...], tmp_path: Path
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as holder:
-        port = holder.getsockname()[1]
     file = tmp_path / "report.json"  # written all the same
-    load = ("load", "--url", f"http://127.0.0.1:{port}", "--requests", "3", "--output", str(file))
-    done = epp(*load, *more)
+    with socket.socket() as unused:  # bound, so that nobody listens there
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        done = epp("load", "--url", url, "--requests", "3", "--output", str(file), *more)
     assert done.returncode == 1
     assert done.stderr == "epp: every request failed, 3 of 3\n"
     assert "refused" in done.stdout

@@ -204,9 +204,10 @@ def test_a_description_is_refused_with_its_file(text: str, message: str, tmp_pat
 def test_an_endless_description_ends_with_the_duration(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
     path.write_text("generator: random\narrivals: {rate: 40}\n")
-    with socket.create_server(("127.0.0.1", 0)) as holder:
-        port = holder.getsockname()[1]
-    result = load("--url", f"http://127.0.0.1:{port}", "--traffic", str(path), "--duration", "0.2")
+    with socket.socket() as unused:  # bound, so that nobody listens there
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        result = load("--url", url, "--traffic", str(path), "--duration", "0.2")
     assert result.exit_code == 1
     assert "every request failed" in result.stderr
 

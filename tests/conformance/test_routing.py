@@ -72,8 +72,9 @@ async def test_case_3_the_ports_of_a_pod_are_told_apart(
 ) -> None:
     addresses = gateway.pools["ranks"].addresses
     names = [PODS[pod] if n is None else addresses[RANKS * pod + n] for pod, n in listed]
-    answered = await gateway.ask_often(100, "ranks", {PIN: ",".join(names)})
-    assert answered.total() == 100
+    # By chance, one of eight gets none of 200 once in 50 billion runs.
+    answered = await gateway.ask_often(200, "ranks", {PIN: ",".join(names)})
+    assert answered.total() == 200
     assert answered.keys() == {addresses[RANKS * pod + n] for pod, n in reached}
 
 
@@ -99,10 +100,10 @@ async def test_case_6_weights_hold_and_each_pool_is_asked_for_its_own(
 ) -> None:
     primary, secondary = gateway.pools["primary"], gateway.pools["secondary"]
     union = ",".join(primary.addresses + secondary.addresses)
-    answered = await gateway.ask_often(200, "weighted", {PIN: union})
-    assert answered.total() == 200
-    share = sum(answered[address] for address in primary.addresses) / 200
-    assert share == pytest.approx(0.70, abs=0.146)  # 4.5 sigma
+    answered = await gateway.ask_often(400, "weighted", {PIN: union})
+    assert answered.total() == 400
+    share = sum(answered[address] for address in primary.addresses) / 400
+    assert share == pytest.approx(0.70, abs=0.13)  # by chance beyond it once in 20 million runs
     assert answered.keys() == {*primary.addresses, *secondary.addresses}
 
 
@@ -137,12 +138,13 @@ async def test_case_10_only_the_subset_is_reached(
     gateway: PoolGateway, subset: str, reached: set[int], form: str
 ) -> None:
     addresses = gateway.pools["any"].addresses
-    answered = await gateway.ask_often(20, "any", {form: subset.format(*addresses)})
+    # By chance, one of two gets none of 40 once in 500 billion runs.
+    answered = await gateway.ask_often(40, "any", {form: subset.format(*addresses)})
     assert answered.keys() == {addresses[each] for each in reached}
 
 
 async def test_case_10_without_a_subset_any_pod_is_reached(gateway: PoolGateway) -> None:
-    answered = await gateway.ask_often(30, "any")
+    answered = await gateway.ask_often(60, "any")
     assert answered.keys() == set(gateway.pools["any"].addresses)
 
 

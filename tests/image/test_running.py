@@ -57,6 +57,8 @@ def mounted(pod: Pod, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
         bootstrap.write_text(pod.output(BIN / "epp", "envoy-config", *served))
         options = ("--disable-hot-restart", "--concurrency", "1", "-l", "warn")
         with pod.running(BIN / "envoy", "-c", bootstrap, *options, output=logs / "envoy"):
+            # Any response will do: there is no endpoint picker yet.
+            until(lambda: pod.succeeds("curl", "-sS", GATEWAY), logs / "envoy")
             yield folder
 
 

@@ -37,6 +37,8 @@ CONFIG = (
     "  saturationDetector: {pluginRef: concurrency-detector}\n"
     "  maxRequests: 4\n"
 )
+PATIENT = {"drain_timeout_seconds": 60.0}
+"""Settings for a stop that ends when all have been served, however slow the machine is."""
 LONG_RESPONSE = {"model": "tiny", "prompt": "Hello", "max_tokens": 8000, "stream": True}
 """Takes more than a minute, unless its client leaves."""
 

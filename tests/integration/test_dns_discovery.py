@@ -77,7 +77,8 @@ async def test_a_server_that_appears_gets_traffic_and_one_that_leaves_gets_none(
         await until_pool_has(made, 0, 1)
         assert await served(made) == {(200, "endpoint-0"), (200, "endpoint-1")}
         stays = store.find_address(made.fleet.servers[1].address)
-        under_way = [asyncio.create_task(made.completion(max_tokens=400)) for _ in range(16)]
+        # By chance, one of two servers gets none of 32 once in 2 billion runs.
+        under_way = [asyncio.create_task(made.completion(max_tokens=400)) for _ in range(32)]
         await until(lambda: all(each.load.in_flight for each in store.snapshot))
         publish(names, made.fleet, 1, 2)
         await until_pool_has(made, 1, 2)

@@ -14,6 +14,7 @@ from .queueing import (
     FLOW_GATE,
     LONG_RESPONSE,
     ONE_SERVER,
+    PATIENT,
     ask,
     occupied,
     queued,
@@ -26,7 +27,7 @@ in_each_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.valu
 
 @in_each_mode
 async def test_a_stop_serves_what_gets_a_place_in_time(mode: Mode) -> None:
-    async with running(mode, fleet=ONE_SERVER, config=CONFIG) as gateway:
+    async with running(mode, fleet=ONE_SERVER, config=CONFIG, serve=PATIENT) as gateway:
         async with occupied(gateway):
             tasks = await queued(gateway, 4)
             gateway.stop.set()

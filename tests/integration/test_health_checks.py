@@ -58,7 +58,8 @@ def hurried(document: Json) -> None:
     """Check ten times a second, and use the result at once."""
     for cluster in document["static_resources"]["clusters"]:
         for check in cluster.get("health_checks", ()):
-            check.update(interval="0.1s", no_traffic_interval="0.1s", timeout="0.5s")
+            # This process answers the checks, and may be held up; only what is silent is to fail.
+            check.update(interval="0.1s", no_traffic_interval="0.1s", timeout="3s")
             cluster["common_lb_config"]["update_merge_window"] = "0s"
 
 
@@ -220,7 +221,8 @@ async def test_a_checked_server_is_used_if_it_was_picked_and_else_only_while_it_
         ill = fleet.servers[0]
         ill.faults.health_status = 503
         await gateway.until_healthy(1, MODEL_SERVERS_CLUSTER)
-        served = {(await gateway.ask(prompt=f"{n}")).headers["x-served-by"] for n in range(12)}
+        # At random: by chance, one of two gets none of 32 once in 2 billion runs.
+        served = {(await gateway.ask(prompt=f"{n}")).headers["x-served-by"] for n in range(32)}
         assert served == {"endpoint-0", "endpoint-1"}, "the endpoint picker may know better"
         picker.stop.set()
         await until(lambda: picker.counted("connections") == 0)

@@ -14,7 +14,7 @@ from epp.lab.fleet import FakeServer
 from tools.harness.gateway import MODES, NO_FAULTS, Gateway, running, until
 
 from .holding import assert_nothing_reserved, hanging, holding_config, quick_fleet
-from .queueing import ask, queued, reason, waiting
+from .queueing import PATIENT, ask, queued, reason, waiting
 
 pytestmark = [
     pytest.mark.integration,
@@ -136,7 +136,7 @@ async def test_a_request_that_is_held_for_a_server_goes_elsewhere_when_that_is_l
 
 
 async def test_a_stop_serves_held_requests_that_get_room_in_time() -> None:
-    async with running(fleet=quick_fleet(1), config=holding_config()) as gateway:
+    async with running(fleet=quick_fleet(1), config=holding_config(), serve=PATIENT) as gateway:
         async with hanging(gateway, gateway.fleet.servers[0]):
             tasks = await queued(gateway, 3)
             gateway.stop.set()

@@ -5,15 +5,16 @@ import os
 import re
 import shutil
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 import pytest
+
+from tools.harness.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 TOUR = (ROOT / "docs" / "tour.md").read_text()
@@ -71,11 +72,7 @@ def on_ports(commands: str, ports: dict[str, int]) -> str:
 @asynccontextmanager
 async def running(command: str) -> AsyncIterator[dict[str, int]]:
     """Run an ``epp up`` line on free ports, until it says that the gateway is ready."""
-    with ExitStack() as reserved:
-        ports = {}
-        for name in PORTS:
-            held = reserved.enter_context(socket.create_server(("127.0.0.1", 0)))
-            ports[name] = held.getsockname()[1]
+    ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
     options = " ".join(f"--{name}={port}" for name, port in ports.items())
     up = await asyncio.create_subprocess_shell(
         f"exec {command.strip()} {options}",

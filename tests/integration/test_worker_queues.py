@@ -44,7 +44,7 @@ def prepared(folder: Path) -> Sequence[str]:
         *("--config-file", str(folder / "config.yaml")),
         *("--objects", str(OBJECTIVES)),
         # So that only the workers can tell each other what has ended.
-        *("--refresh-metrics-interval", "60s"),
+        *("--refresh-metrics-interval", "1h"),
     )
 
 

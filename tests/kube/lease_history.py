@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 from tools.harness.kube.crds import Document
 from tools.harness.kube.objects import Namespace, checked
@@ -57,3 +58,14 @@ def holders(specs: list[Document]) -> list[str]:
             names.append(name)
         assert spec["leaseTransitions"] == transitions
     return names[1:]
+
+
+def seconds_until_taken(specs: list[Document]) -> float:
+    """Return the time from the first holder's last renewal until another one took the Lease.
+
+    Both times are in the Lease: how long the tests or their replicas were held up is no part of it.
+    """
+    first = specs[0]["holderIdentity"]
+    renewed = [each["renewTime"] for each in specs if each["holderIdentity"] == first][-1]
+    taken = next(each["acquireTime"] for each in specs if each["holderIdentity"] not in {first, ""})
+    return (datetime.fromisoformat(taken) - datetime.fromisoformat(renewed)).total_seconds()

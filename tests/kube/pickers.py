@@ -3,7 +3,6 @@
 import asyncio
 import json
 import random
-import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from epp.lab.fleet import FakeServer, Fleet, FleetConfig
 from tools.harness.gateway import Picker, serving
 from tools.harness.kube.objects import Namespace, Pod
 from tools.harness.kube.server import ApiServer
+from tools.harness.ports import free_ports
 
 LABELS: Final = {"app": "vllm"}
 
@@ -93,7 +93,7 @@ def names(picker: Picker) -> list[str]:
 async def pod_servers(count: int, **config: Any) -> AsyncIterator[Sequence[FakeServer]]:
     """Run fake model servers that have one port, and an address of their own each."""
     hosts = tuple(address(number) for number in range(count))
-    ports = (_free_port(),) * count
+    ports = tuple(free_ports(1) * count)
     fleet = FleetConfig(endpoints=count, hosts=hosts, ports=ports, **config)
     async with Fleet(fleet) as running:
         yield running.servers
@@ -107,13 +107,6 @@ def address(number: int) -> str:
 def pod_of(number: int, **changes: Any) -> Pod:
     """Return a ready pod with the address of a fake model server."""
     return Pod(**{"name": f"vllm-{number}", "labels": LABELS, "ip": address(number), **changes})
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 @asynccontextmanager

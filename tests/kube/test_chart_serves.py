@@ -117,7 +117,7 @@ async def responses_behind_envoy(
     async with EnvoyProcess(json.dumps(bootstrap(config))) as envoy:
         host, port = await envoy.listener_address(LISTENER)
         url = f"http://{host}:{port}/v1/completions"
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=20) as client:
             headers = {"x-llm-d-inference-objective": "chat"}
             return [await client.post(url, json=ask(), headers=headers) for _ in range(4)]
 
@@ -168,7 +168,7 @@ async def test_standalone_with_its_own_envoy(
         objects = helm.render(values, namespace=namespace.name)
         async with serving(objects, health_port, namespace, manifests, api_server) as (pod, picker):
             url = await pod.envoy()
-            async with httpx.AsyncClient(trust_env=False, base_url=url) as client:
+            async with httpx.AsyncClient(trust_env=False, base_url=url, timeout=20) as client:
                 responses = [await client.post("/v1/completions", json=ask()) for _ in range(4)]
             assert {each.status_code for each in responses} == {200}
             words = containers(objects)["epp"]["args"]

@@ -18,8 +18,8 @@ from tools.harness.kube.server import ApiServer
 
 SECONDS = float(os.environ.get("CHURN_SECONDS", "8"))
 PODS, SERVERS, WORKERS, CLIENTS = 200, 60, 4, 4
-LATE_SECONDS = 1.0
-"""A change is to be applied within this time."""
+USUAL_SECONDS = 1.0
+"""Half of the changes are to be applied within this time; on a busy machine, others take longer."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Churn:
     delays: list[float] = field(default_factory=list)
     """Seconds from the beginning of a change, a call to the API server, until the pool had it."""
     left_at: dict[str, float] = field(default_factory=dict)
-    """When an address was last taken out, by address."""
+    """When the pool last lost an address, by address."""
     free: list[str] = field(default_factory=list)
     made: int = 0
 
@@ -102,8 +102,8 @@ class Churn:
         self.delays.append(time.monotonic() - began)
 
     async def _left(self, ip: str, began: float) -> None:
-        self.left_at[f"{ip}:{self.port}"] = time.monotonic()
         await until(lambda: not self._has(ip))
+        self.left_at[f"{ip}:{self.port}"] = time.monotonic()
         self.delays.append(time.monotonic() - began)
 
     def _has(self, ip: str) -> bool:
@@ -120,7 +120,7 @@ class Load:
     churn: Churn
     statuses: list[int] = field(default_factory=list)
     late: list[str] = field(default_factory=list)
-    """Requests that went to a server long after it had left."""
+    """Requests that went to a server after it had left."""
 
     async def run(self, deadline: float) -> None:
         async with httpx.AsyncClient(timeout=15.0, trust_env=False) as client:
@@ -136,7 +136,7 @@ class Load:
                 server = self.addresses.get(response.headers.get("x-served-by", ""), "")
                 left = self.churn.left_at.get(server)
                 is_endpoint = self.churn.picker.app.pool.store.find_address(server) is not None
-                if left is not None and sent_at > left + LATE_SECONDS and not is_endpoint:
+                if left is not None and sent_at > left and not is_endpoint:
                     self.late.append(server)
 
 
@@ -177,4 +177,5 @@ async def test_changes_are_applied_at_once_and_no_request_fails(
             )
         assert set(load.statuses) == {200}
         assert load.late == []
+        assert median(churn.delays) < USUAL_SECONDS
         assert len(churn.delays) > 20

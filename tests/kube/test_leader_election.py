@@ -10,10 +10,12 @@ from typing import Final
 import httpx
 import httpx2
 import pytest
-from kube.lease_history import holders, lease_history, leases
+from kube.lease_history import holders, lease_history, leases, seconds_until_taken
 
 from epp.kubernetes.api import ApiClient, ApiError, UnreachableError, load_connection
 from epp.kubernetes.leader_election import Elector, make_identity
+from epp.kubernetes.lease import LEASE_SECONDS
+from tools.harness.gateway import until
 from tools.harness.kube.access import LEADER_ELECTION_RULES, PICKER_RULES, create_account
 from tools.harness.kube.crds import Document
 from tools.harness.kube.objects import MERGE_PATCH, Namespace, checked
@@ -97,6 +99,11 @@ class Cluster:
     async def lease(self) -> Document:
         return checked(await self.namespace.admin.get(f"{self.path}/{NAME}"))
 
+    async def announced(self) -> set[str]:
+        """Return the messages of the events about leaders."""
+        events = await self.namespace.list("events")
+        return {each["message"] for each in events["items"] if each["reason"] == "LeaderElection"}
+
     def history(self) -> AbstractAsyncContextManager[list[Document]]:
         """Watch the Lease; give its specs as they come."""
         return lease_history(self.namespace, NAME, self.news)
@@ -119,15 +126,15 @@ async def test_a_released_lease_is_taken_at_once(cluster: Cluster) -> None:
         await cluster.until(lambda: a.leads)
         b = await cluster.start()
         await cluster.until(lambda: b.elector.leader == a.identity)
+        # Before its end, which would cut the event short.
+        while f"{a.identity} became leader" not in await cluster.announced():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
         stopping = time.monotonic()
         await a.stop()
         await cluster.until(lambda: b.leads)
         assert a.losses[0] < b.gains[0] <= stopping + 2 + SLOWNESS_SECONDS
     assert holders(specs) == [a.identity, "", b.identity]
     assert b.elector.status.fault is None
-    events = checked(await cluster.namespace.admin.get(cluster.namespace.path("events")))["items"]
-    messages = {each["message"] for each in events if each["reason"] == "LeaderElection"}
-    assert f"{a.identity} became leader" in messages
 
 
 async def test_the_lease_of_a_killed_leader_is_taken_when_it_has_expired(
@@ -141,11 +148,11 @@ async def test_the_lease_of_a_killed_leader_is_taken_when_it_has_expired(
         await a.kill()
         await cluster.until(lambda: b.leads or c.leads)
         winner, loser = (b, c) if b.leads else (c, b)
-        # The last renewal was up to 2 s before its end.
-        assert 12 <= winner.gains[0] - a.losses[0] <= 17 + SLOWNESS_SECONDS
+        assert winner.gains[0] - a.losses[0] <= 17 + SLOWNESS_SECONDS
         await cluster.until(lambda: loser.elector.leader == winner.identity)
         assert loser.gains == []
     assert holders(specs) == [a.identity, winner.identity]
+    assert seconds_until_taken(specs) >= LEASE_SECONDS
 
 
 async def test_without_a_server_nobody_leads_until_it_is_back(
@@ -201,9 +208,10 @@ async def test_without_the_rights_it_says_what_is_missing(
     connection = await asyncio.to_thread(load_connection, environ)
     async with ApiClient(connection) as client:
         elector = Elector(client, namespace.name, NAME, make_identity(), changed=lambda: None)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):
-                await elector.run()
+        running = asyncio.create_task(elector.run())
+        await until(lambda: elector.status.fault is not None)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
     fault = elector.status.fault
     assert isinstance(fault, ApiError)
     assert fault.status == httpx.codes.FORBIDDEN

@@ -267,10 +267,10 @@ async def test_requests_stay_within_the_complete_revisions_of_a_rollout(
         assert isinstance(rollout, DisaggregatedSetRolloutScreener)
 
         async def revisions(**headers: str) -> set[str]:
-            """Return the revisions that served 20 requests, or the statuses of those refused."""
+            """Return the revisions that served 30 requests, or the statuses of those refused."""
             body = {"model": "tiny", "prompt": "Hello", "max_tokens": 1}
             found = set()
-            for _ in range(20):
+            for _ in range(30):  # by chance, one of two serves none once in 500 million runs
                 response = await client.post(f"{url}/v1/completions", json=body, headers=headers)
                 served = response.headers.get("x-disagg-revision", "")
                 found.add(served if response.is_success else str(response.status_code))

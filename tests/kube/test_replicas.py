@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from kube.lease_history import holders, lease_history
+from kube.lease_history import holders, lease_history, seconds_until_taken
 from kube.pickers import (
     LABELS,
     addresses,
@@ -21,6 +21,7 @@ from kube.pickers import (
 from kube.relay import relay
 
 from epp.config import DEFAULT_CONFIG, load_file, load_text
+from epp.kubernetes.lease import LEASE_SECONDS
 from tools.harness.gateway import Picker, until
 from tools.harness.kube.access import PICKER_RULES, create_account, rule
 from tools.harness.kube.objects import Namespace
@@ -123,8 +124,7 @@ async def test_a_leader_that_is_cut_off_is_unready_before_another_one_leads(
             await until(lambda: not first.app.is_ready)
             assert time.monotonic() - cut <= 10 + SLOWNESS_SECONDS
             await until(lambda: second.app.is_ready)
-            # The last renewal was up to 2 s before the cut.
-            assert 13 <= time.monotonic() - cut <= 17 + SLOWNESS_SECONDS
+            assert time.monotonic() - cut <= 17 + SLOWNESS_SECONDS
             assert len(addresses(first)) == 1  # it knows what it knew
             assert (await page(first))["lease_fault"]
             link.mend()
@@ -138,6 +138,7 @@ async def test_a_leader_that_is_cut_off_is_unready_before_another_one_leads(
     first_holder, second_holder, *released = holders(specs)
     assert first_holder != second_holder == followed
     assert released in ([""], ["", first_holder])  # the second one has stopped
+    assert seconds_until_taken(specs) >= LEASE_SECONDS
 
 
 KNOWS_NOTHING = DEFAULT_CONFIG + "featureGates: [haPopulateNonLeaderDatastore=false]\n"
@@ -150,7 +151,7 @@ async def test_a_standby_that_is_to_know_nothing_refuses_requests_until_it_leads
     tmp_path: Path,
 ) -> None:
     async def status(url: str) -> int:
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=20) as client:
             body = {"model": "tiny", "prompt": "Hello", "max_tokens": 1}
             return (await client.post(f"{url}/v1/completions", json=body)).status_code
 

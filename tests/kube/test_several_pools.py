@@ -137,7 +137,10 @@ async def gateway(
 async def running(document: Document) -> AsyncIterator[httpx.AsyncClient]:
     async with EnvoyProcess(json.dumps(document)) as envoy:
         host, port = await envoy.listener_address(LISTENER)
-        async with httpx.AsyncClient(base_url=f"http://{host}:{port}", trust_env=False) as client:
+        # Some requests are to wait, for as long as the test takes.
+        async with httpx.AsyncClient(
+            base_url=f"http://{host}:{port}", trust_env=False, timeout=60
+        ) as client:
             yield client
 
 

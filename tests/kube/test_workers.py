@@ -34,12 +34,13 @@ KINDS: Final = (
 )
 """What is followed for a pool, by its names on the pages."""
 _WATCH: Final = re.compile(
-    r'^apiserver_longrunning_requests\{.*group="(.*?)".*,resource="(.*?)".*verb="WATCH".*\} (\d+)$'
+    r'^apiserver_longrunning_requests\{.*group="(.*?)".*,resource="(.*?)"'
+    r'.*scope="(?:namespace|resource)".*verb="WATCH".*\} (\d+)$'
 )
 
 
 async def watches(admin: httpx.AsyncClient) -> Counter[str]:
-    """Return how many watches of the kinds are open at the API server."""
+    """Return how many watches of the kinds are open, but for the API server's of all namespaces."""
     page = (await admin.get("/metrics")).raise_for_status().text
     found: Counter[str] = Counter()
     for line in page.splitlines():
@@ -56,6 +57,15 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(60):
         while not await holds():  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.05)
+
+
+async def until_watched(admin: httpx.AsyncClient, *kinds: str) -> None:
+    """Wait until each of these kinds has one watch, and no other has any; a test may have had."""
+
+    async def are_watched() -> bool:
+        return await watches(admin) == Counter(kinds)
+
+    await until(are_watched)
 
 
 @asynccontextmanager
@@ -144,12 +154,12 @@ async def test_workers_have_one_watch_of_each_kind_and_know_what_a_single_proces
     await namespace.create_pool("pool", LABELS, [8000])
     await namespace.create_objective("urgent", "pool", 7)
     await namespace.create_pods(*(pod(number) for number in range(3)))
-    before = await watches(admin)
+    await until_watched(admin)
     async with serving(api_server, namespace, 2) as picker:
         workers = Workers(picker, 2)
         await workers.all_have("vllm-0", "vllm-1", "vllm-2")
         await workers.all_copies(lambda copy: copy["synced"] and not copy["fault"])
-        assert await watches(admin) - before == Counter(KINDS)
+        await until_watched(admin, *KINDS)
 
         await namespace.create_pods(pod(3))
         await namespace.delete_pods("vllm-0")
@@ -165,7 +175,7 @@ async def test_workers_have_one_watch_of_each_kind_and_know_what_a_single_proces
         await workers.all_have("vllm-1", "vllm-2", "vllm-3")
         await namespace.create_pods(pod(4))
         await workers.all_have("vllm-1", "vllm-2", "vllm-3", "vllm-4")
-        assert await watches(admin) - before == Counter(KINDS)
+        await until_watched(admin, *KINDS)
 
 
 async def test_while_the_api_server_is_away_every_worker_says_so_and_keeps_what_it_knows(

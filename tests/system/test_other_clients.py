@@ -25,6 +25,8 @@ GRPC = ("content-type: application/grpc", "te: trailers")
 HEADER_OPTIONS = tuple(text for header in GRPC for text in ("-H", header))
 LEAN = server.method(Mode.LEAN)
 
+pytestmark = pytest.mark.integration
+
 MakeBody = Callable[[bytes], Path]
 
 

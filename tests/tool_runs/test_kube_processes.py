@@ -13,7 +13,6 @@ from tools import REPOSITORY
 from tools.harness.kube.errors import ApiServerError
 from tools.harness.kube.process_group import ProcessGroup
 from tools.harness.kube.server import ApiServer
-from tools.harness.ports import PORTS, free_ports
 
 PARENT = """
 import sys
@@ -68,9 +67,3 @@ def test_a_server_that_does_not_start_tells_why(tmp_path: Path, program: str) ->
     with pytest.raises(ApiServerError, match=f"(?s){program} ended with 3:.*{program}: bad flag"):
         server.__enter__()
     assert not server.ca_file.parent.parent.exists()
-
-
-def test_free_ports_are_different_and_not_ephemeral() -> None:
-    ports = free_ports(3)
-    assert len(set(ports)) == 3
-    assert set(ports) <= set(PORTS)

@@ -13,6 +13,7 @@ import uvloop
 from structlog.testing import capture_logs
 
 from epp.transport import Http2Server
+from tools.harness.ports import free_ports
 from tools.harness.raw_client import (
     GREETING,
     PREFACE,
@@ -38,8 +39,7 @@ Run = Callable[[Test], None]
 
 
 async def test_a_cancelled_start_leaves_no_listener() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     cut_short = 0
     for turns in range(5):
         server = Http2Server({}, host="127.0.0.1", port=port)

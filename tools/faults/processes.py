@@ -23,6 +23,7 @@ from epp.lab.envoy import EXT_PROC_STATS, CheckedHosts, EnvoyProcess, GatewayCon
 from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.names import EPP_CLUSTER, EPP_LARGE_REQUESTS_CLUSTER
 from epp.lab.fleet import Fleet, FleetConfig
+from tools.harness.ports import free_ports
 from tools.harness.worker_processes import worker_pids
 
 START_SECONDS = 60.0
@@ -176,13 +177,20 @@ class Site:
     async def start_picker(self, *options: str, port: int = 0) -> PickerProcess:
         """Start one more picker and wait until it serves.
 
+        Args:
+            options: More options of ``epp serve``.
+            port: That of an earlier picker; 0 for one that nobody takes while no picker has it.
+
         Raises:
             RuntimeError: It ended before.
         """
+        workers = self.setting.workers
+        if not port and workers == 1:
+            (port,) = await asyncio.to_thread(free_ports, 1)
         number = len(self.pickers)
         ready, log = self.folder / f"ready-{number}", self.folder / f"log-{number}"
         arguments = ["--ready-file", str(ready), "--grpc-port", str(port), *self.options, *options]
-        if (workers := self.setting.workers) > 1:
+        if workers > 1:
             arguments += ["--workers", str(workers), "--listen", f"unix:{self.socket_file}"]
         with await asyncio.to_thread(log.open, "wb") as output:
             process = await asyncio.create_subprocess_exec(

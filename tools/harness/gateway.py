@@ -182,7 +182,12 @@ async def picking(
     """
     endpoints = () if endpoints_file else fleet.addresses
     settings = ServeSettings(
-        **{"outliers": NO_EJECTIONS, "endpoints": endpoints, **serve},
+        **{
+            "outliers": NO_EJECTIONS,
+            "endpoints": endpoints,
+            "drain_timeout_seconds": 2.0,
+            **serve,
+        },
         allow_experimental_plugins=True,
         config=await asyncio.to_thread(load_file, config)
         if isinstance(config, Path)
@@ -198,7 +203,6 @@ async def picking(
         metrics_port=0,
         transport=transport,
         tls=(TlsSettings() if tls is True else tls) or None,
-        drain_timeout_seconds=2.0,
         refresh_metrics_interval_seconds=refresh_seconds,
         seed=1,
     )

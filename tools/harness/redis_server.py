@@ -3,11 +3,12 @@
 import asyncio
 import shutil
 import signal
-import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from tools.harness.ports import free_ports
 
 START_SECONDS = 20.0
 
@@ -22,7 +23,7 @@ class RedisServer:
     """
 
     def __init__(self, folder: Path, options: Sequence[str] = (), *, is_plain: bool = True) -> None:
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
         self._folder = folder
         self._is_plain = is_plain
         self._options = options
@@ -91,10 +92,3 @@ async def redis_server(*options: str, is_plain: bool = True) -> AsyncIterator[Re
             yield server
         finally:
             await server.kill()
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

@@ -7,6 +7,7 @@ is mounted is read-only. Containers of a `Pod` share a network namespace.
 
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +43,8 @@ class Pod:
     """A network namespace with a loopback interface."""
 
     def __init__(self) -> None:
-        self.name = f"epp-image-{os.getpid()}"
+        # Not the PID: that of an earlier boot may have left its namespace behind.
+        self.name = f"epp-image-{secrets.token_hex(4)}"
 
     def __enter__(self) -> "Pod":
         """Create the namespace."""
@@ -74,11 +76,18 @@ class Pod:
 
     def output(self, *command: str | Path) -> str:
         """Return the output of a program of this machine in the namespace; it must succeed."""
-        done = subprocess.run(
-            [*self.inside, *command], capture_output=True, text=True, check=False, timeout=30
-        )
+        done = self._run(command)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+    def succeeds(self, *command: str | Path) -> bool:
+        """Return whether a program of this machine succeeds in the namespace."""
+        return self._run(command).returncode == 0
+
+    def _run(self, command: Sequence[str | Path]) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*self.inside, *command], capture_output=True, text=True, check=False, timeout=30
+        )
 
 
 class Container:

@@ -19,15 +19,10 @@ from epp.lab.fleet import (
     PortTakenError,
 )
 from epp.lab.fleet.driver import EngineDriver
+from tools.harness.ports import free_ports
 
 MakeFleet = Callable[..., Awaitable[Fleet]]
 MakeClient = Callable[..., httpx.AsyncClient]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def test_a_fleet_runs_until_it_is_stopped() -> None:
@@ -48,7 +43,7 @@ async def test_a_fleet_runs_until_it_is_stopped() -> None:
 
 
 async def test_given_ports_are_bound() -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     async with Fleet(FleetConfig(endpoints=1, ports=(port,))) as fleet:
         assert fleet.ports == (port,)
         assert fleet.addresses == (f"127.0.0.1:{port}",)

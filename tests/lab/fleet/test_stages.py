@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import astuple
 from functools import partial
@@ -16,6 +15,7 @@ import pytest
 from epp.lab.fleet import Counters, EngineConfig, FakeServer, Fleet, GenerationRequest, WorkStage
 from epp.lab.fleet.driver import EngineDriver
 from epp.lab.fleet.engine import Engine
+from tools.harness.ports import free_ports
 
 SLOW = EngineConfig(step_seconds=100.0)
 MakeFleet = Callable[..., Awaitable[Fleet]]
@@ -46,12 +46,6 @@ def done(server: FakeServer) -> dict[str, int]:
 
 def ended(counters: Counters) -> bool:
     return counters.in_flight == 0 and counters.received == sum(astuple(counters)[1:5])
-
-
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -150,7 +144,8 @@ async def test_a_server_that_cannot_be_reached_is_named(
     make_fleet: MakeFleet, make_client: MakeClient, header: str
 ) -> None:
     fleet = await make_fleet()
-    nobody = f"127.0.0.1:{closed_port()}"
+    (port,) = free_ports(1)
+    nobody = f"127.0.0.1:{port}"
     response = await make_client(fleet).post(CHAT, json=chat(), headers={header: nobody})
     assert response.status_code == 502
     error = response.json()["error"]

@@ -47,7 +47,9 @@ class AuditLog:
         return {right for right, is_allowed in self._calls(set(users)) if not is_allowed}
 
     def _calls(self, users: set[str]) -> Iterator[tuple[Right, bool]]:
-        for line in self._log.read_text().splitlines():
+        # The API server may be amid its last line.
+        whole_lines, _, _ = self._log.read_text().rpartition("\n")
+        for line in whole_lines.splitlines():
             event = json.loads(line)
             if event["user"]["username"] in users and "objectRef" in event:
                 decision = event["annotations"]["authorization.k8s.io/decision"]
