@@ -75,7 +75,7 @@ def test_sighup_without_a_file_changes_nothing(tmp_path: Path) -> None:
 def test_every_problem_of_a_configuration_is_reported_at_the_start(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     text = DEFAULT_CONFIG.replace("type: queue-scorer", "type: queue-scorrer")
-    file.write_text(text.replace("weight: 3", "weight: -3") + "other: 1\n")
+    file.write_text(text.replace("weight: 3", "weight: .inf") + "other: 1\n")
     command = [sys.executable, "-m", "epp", *ARGS, "--config-file", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=80, check=False)
     assert done.returncode == 1
