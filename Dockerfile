@@ -60,7 +60,7 @@ LABEL org.opencontainers.image.title="endpoint-picker" \
       org.opencontainers.image.base.name="${BASE}"
 # EPP_COMMIT and EPP_BUILD_REF: what the metric llm_d_epp_info says.
 ENV PATH=/opt/epp/bin:$PATH \
-    \
+    PYTHONDONTWRITEBYTECODE=1 \
     EPP_COMMIT=${COMMIT} \
     EPP_BUILD_REF=${VERSION}
 # A number, so that Kubernetes' runAsNonRoot can see that it is not root.
