@@ -27,7 +27,7 @@ def report_experimental(plan: Plan, experimental: Experimental) -> None:
         if experimental == "refuse":
             plan.report(path, message)
         else:
-            plan.warnings.append(plan.config.problem(path, message))
+            plan.warn(path, message)
 
 
 def _experimental(plan: Plan) -> Iterator[tuple[str, str]]:

@@ -147,7 +147,7 @@ def _eviction(plan: Plan, section: FlowControlEntry) -> EvictionEntry | None:
             )
     if own is not None:
         text = "is not in effect: `flowControl.enableEviction` is off"
-        plan.warnings.append(plan.config.problem("extensions.flowControl.eviction", text))
+        plan.warn("extensions.flowControl.eviction", text)
     return None
 
 

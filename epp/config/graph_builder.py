@@ -187,7 +187,7 @@ def _check_profiles(plan: Plan, instances: Mapping[str, Instance]) -> None:
     for text in handler.plugin.profile_faults(names):
         plan.report(path, f"`{plan.handler}`: {text}")
     for text in handler.plugin.profile_warnings(names):
-        plan.warnings.append(plan.config.problem(path, f"`{plan.handler}`: {text}"))
+        plan.warn(path, f"`{plan.handler}`: {text}")
 
 
 def _warn_of_parameters(plan: Plan, instances: Mapping[str, Instance]) -> None:
@@ -197,7 +197,7 @@ def _warn_of_parameters(plan: Plan, instances: Mapping[str, Instance]) -> None:
         if instance is not None and blueprint.path:
             for text in instance.plugin.warnings:
                 path = f"{blueprint.path}.parameters"
-                plan.warnings.append(plan.config.problem(path, f"`{name}`: {text}"))
+                plan.warn(path, f"`{name}`: {text}")
 
 
 def _refuse_faulty(plan: Plan) -> None:

@@ -35,7 +35,7 @@ def add_parsers(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> None:
         else:
             why = ""
         if why:
-            plan.warnings.append(plan.config.problem(path, f"`{name}` is never used here: {why}"))
+            plan.warn(path, f"`{name}` is never used here: {why}")
             continue
         names.append(name)
         types[plugin_type] = name

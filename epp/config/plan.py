@@ -215,12 +215,12 @@ def _profile(plan: Plan, registry: PluginRegistry, entry: ProfileEntry, where: s
                 f"`{name}` ({plan.type_of(name)}) does nothing in a profile, as it is neither"
                 " filter, scorer nor picker"
             )
-            plan.warnings.append(plan.config.problem(f"{path}.pluginRef", text))
+            plan.warn(f"{path}.pluginRef", text)
             continue
         members.append(member)
         if member.weight is not None and not plan.may_be(name, Scorer):
             text = f"the weight of `{name}` has no effect, as it is no scorer"
-            plan.warnings.append(plan.config.problem(f"{path}.weight", text))
+            plan.warn(f"{path}.weight", text)
     if len(pickers) > 1:
         names = ", ".join(f"`{name}`" for name in pickers)
         plan.report(where, f"profile `{entry.name}` has {len(pickers)} pickers, {names}; keep one")

@@ -64,13 +64,13 @@ def warn_of_keys(plan: Plan, instances: Mapping[str, Instance]) -> None:
         if defaults and read.isdisjoint(own) and own != defaults:
             keys = ", ".join(f"`{key.name}`" for key in own)
             text = f"`{name}` produces {keys}, which no plugin reads: none names this producer"
-            plan.warnings.append(plan.config.problem(blueprint.path, text))
+            plan.warn(blueprint.path, text)
         for key in _keys(instances[name], "optional_reads"):
             if isinstance(key, AttributeKey) and key not in written:
                 text = (
                     f"`{name}` looks for the endpoint attribute `{key.name}`, which nobody writes"
                 )
-                plan.warnings.append(plan.config.problem(blueprint.path, text))
+                plan.warn(blueprint.path, text)
 
 
 def ordered(plan: Plan, instances: Mapping[str, Instance]) -> dict[str, Plugin]:

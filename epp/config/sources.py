@@ -57,4 +57,4 @@ def warn_of_objects(plan: Plan, instances: Mapping[str, Instance]) -> None:
                 f"`{name}` gets no Kubernetes objects: with `dataLayer.discovery`"
                 f" (`{discovery.plugin}`) the Kubernetes API is not used"
             )
-            plan.warnings.append(plan.config.problem(blueprint.path, text))
+            plan.warn(blueprint.path, text)

@@ -43,7 +43,7 @@ def warn_of_unused(plan: Plan, instances: Mapping[str, Instance], kinds: Kinds) 
         missing = _missing(plan, blueprint.found.plugin, kinds)
         if missing:
             text = f"`{name}` is never used: {' and '.join(missing)}"
-            plan.warnings.append(plan.config.problem(blueprint.path, text))
+            plan.warn(blueprint.path, text)
 
 
 def _used(plan: Plan) -> Iterator[str]:
