@@ -37,14 +37,9 @@ class _Contributing:
 
 
 class PluginStates:
-    """The plugins of one pool that share state.
+    """The plugins of one pool that share state."""
 
-    Args:
-        owns_queues: Returns whether this process owns the queues of flow control.
-    """
-
-    def __init__(self, owns_queues: Callable[[], bool]) -> None:
-        self._owns_queues = owns_queues
+    def __init__(self) -> None:
         self._contributors: dict[str, _Contributing] = {}
         self._sharers: dict[str, FactSharer] = {}
         self._started: set[int] = set()
@@ -86,14 +81,18 @@ class PluginStates:
         """Whether there is more to send than some facts every 0.1 s."""
         return bool(self._contributors) or self._has_more_facts
 
-    def changes(self, now: float, *, is_whole: bool) -> list[PluginState]:
+    def changes(
+        self, now: float, owns_queues: Callable[[], bool], *, is_whole: bool
+    ) -> list[PluginState]:
         """Return what is due: changed contributions, or all, and new facts.
 
         Args:
             now: Seconds of the clock.
+            owns_queues: Returns whether this process owns the queues of flow control.
             is_whole: Whether to return all contributions.
         """
-        return [*self._contributions(now, is_whole=is_whole), *self._new_facts(now)]
+        contributions = self._contributions(now, owns_queues, is_whole=is_whole)
+        return [*contributions, *self._new_facts(now)]
 
     def all_facts(self) -> Iterator[PluginState]:
         """Return all facts, in parts, for a replica that joins."""
@@ -128,11 +127,13 @@ class PluginStates:
             except Exception:
                 _log.exception("plugin failed to forget a replica", plugin=name)
 
-    def _contributions(self, now: float, *, is_whole: bool) -> Iterator[PluginState]:
+    def _contributions(
+        self, now: float, owns_queues: Callable[[], bool], *, is_whole: bool
+    ) -> Iterator[PluginState]:
         for name, each in self._contributors.items():
             if now < each.due_at and not is_whole:
                 continue
-            if each.plugin.is_of_queues and not self._owns_queues():
+            if each.plugin.is_of_queues and not owns_queues():
                 continue
             try:
                 data = each.plugin.contribution()

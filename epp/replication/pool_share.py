@@ -56,7 +56,7 @@ class PoolShare:
         self._tracked: dict[int, _Tracked] = {}
         self._numbers: dict[str, dict[int, int]] = {}
         """Requests in flight by replica and endpoint, without zeros."""
-        self._plugins = PluginStates(lambda: self.owns_queues())  # noqa: PLW0108 - it is replaced later
+        self._plugins = PluginStates()
 
     # --- what is shared ---------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class PoolShare:
         """
         includes_requests = is_whole or self._sends_requests(peers)
         in_flight = self._in_flight(is_whole=is_whole) if includes_requests else {}
-        plugins = self._plugins.changes(now, is_whole=is_whole)
+        plugins = self._plugins.changes(now, self.owns_queues, is_whole=is_whole)
         if not (in_flight or plugins or is_whole):
             return None
         return PoolState(self.pool, is_whole, in_flight, plugins)

@@ -17,17 +17,15 @@ from collections import deque
 from contextlib import suppress
 from typing import Final
 
-import structlog
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from epp.replication.carrier import Carrier, Inbox
 from epp.replication.errors import ReplicaStateError
+from epp.replication.reach import ReachLog
 from epp.replication.redis_connection import connection_pool
 from epp.replication.settings import RedisAddress, ReplicaSettings
-
-_log = structlog.get_logger(__name__)
 
 MAX_QUEUED: Final = 256
 """Messages that may wait to be sent: 5 s of one every 20 ms."""
@@ -78,7 +76,7 @@ class RedisCarrier(Carrier):
         """Whether Redis has accepted messages since the last connect."""
         self._has_exchanged = False
         """Whether, besides, one has been received. A connection may lack either right."""
-        self._was_lost = False
+        self._reach = ReachLog()
 
     @property
     def is_connected(self) -> bool:
@@ -113,14 +111,11 @@ class RedisCarrier(Carrier):
 
     def _note_loss(self, fault: BaseException) -> None:
         self._is_connected = self._has_sent = self._has_exchanged = False
-        if not self._was_lost:
-            self._was_lost = True
-            _log.warning(
-                "replica state is out of reach, going on without it",
-                host=self._address.host,
-                port=self._address.port,
-                error=str(fault) or type(fault).__name__,
-            )
+        self._reach.lost(
+            str(fault) or type(fault).__name__,
+            host=self._address.host,
+            port=self._address.port,
+        )
 
     async def _serve(self, inbox: Inbox) -> None:
         """Connect, and carry messages until that fails.
@@ -187,9 +182,7 @@ class RedisCarrier(Carrier):
         if self._has_exchanged or not self._has_sent:
             return
         self._has_exchanged = True
-        if self._was_lost:
-            self._was_lost = False
-            _log.info("replica state is in reach again", host=self._address.host)
+        self._reach.regained(host=self._address.host)
 
     def _channel(self, recipient: str) -> str:
         return f"{self._all}:to:{recipient}"

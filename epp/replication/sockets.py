@@ -20,6 +20,7 @@ from xxhash import xxh3_64_hexdigest
 
 from epp.replication.carrier import Carrier, Inbox
 from epp.replication.errors import ReplicaStateError
+from epp.replication.reach import ReachLog
 from epp.replication.socket_connections import Incoming, Outgoing
 
 _log = structlog.get_logger(__name__)
@@ -53,7 +54,7 @@ class SocketCarrier(Carrier):
         self._incoming: dict[str, Incoming] = {}
         """The newest connection of each other replica, by its name."""
         self._listens = False
-        self._was_lost = False
+        self._reach = ReachLog()
         _prepare(folder, self._path)
 
     @property
@@ -73,17 +74,8 @@ class SocketCarrier(Carrier):
             try:
                 await self._serve(inbox)
             except (OSError, ReplicaStateError) as error:
-                self._note_loss(error)
+                self._reach.lost(str(error), directory=str(self._folder))
             await asyncio.sleep(_RETRY_SECONDS)
-
-    def _note_loss(self, error: Exception) -> None:
-        if not self._was_lost:
-            self._was_lost = True
-            _log.warning(
-                "replica state is out of reach, going on without it",
-                directory=str(self._folder),
-                error=str(error),
-            )
 
     async def _serve(self, inbox: Inbox) -> None:
         """Listen, and connect to the other replicas, until that fails.
@@ -94,9 +86,7 @@ class SocketCarrier(Carrier):
         """
         server = await self._listen(inbox)
         self._listens = True
-        if self._was_lost:
-            self._was_lost = False
-            _log.info("replica state is in reach again", directory=str(self._folder))
+        self._reach.regained(directory=str(self._folder))
         try:
             while True:
                 entries = await asyncio.to_thread(os.listdir, self._folder)
