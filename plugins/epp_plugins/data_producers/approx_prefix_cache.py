@@ -156,6 +156,12 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
             return self.block_size
         return self.block_size_tokens
 
+    @property
+    def capacity(self) -> int:
+        """``lruCapacityPerServer``, or its default."""
+        given = self.lru_capacity_per_server
+        return given if given > 0 else DEFAULT_CAPACITY
+
 
 class ApproxPrefixCacheProducer(
     DataProducer, PostSchedule, EndpointListener, ResponseComplete, FactSharer
@@ -188,9 +194,7 @@ class ApproxPrefixCacheProducer(
             auto_tune=params.auto_tune,
             max_tokens=params.max_prefix_tokens_to_match,
             max_blocks=params.max_prefix_blocks_to_match,
-            capacity=capacity
-            if (capacity := params.lru_capacity_per_server) > 0
-            else DEFAULT_CAPACITY,
+            capacity=params.capacity,
             in_use=StateKey(f"prompt-in-use/{name}") if params.tracks_in_flight else None,
         )
         if params.tracks_in_flight:  # an instance's own

@@ -83,11 +83,11 @@ class TrackedEndpoint:
 
     def part(self, now: float) -> Part | None:
         """Return the requests in flight here for other endpoint pickers; None if there are none."""
-        return self.model.endpoint(self.endpoint.name).part(now)
+        return self._endpoint_model.part(now)
 
     def share(self, picker: str, part: Part | None, now: float) -> None:
         """Replace another endpoint picker's requests in flight here; None if it has none."""
-        sent, begun = self.model.endpoint(self.endpoint.name).share(picker, part, now)
+        sent, begun = self._endpoint_model.share(picker, part, now)
         for _ in range(sent):
             self.counted.sent()
         for _ in range(begun):
