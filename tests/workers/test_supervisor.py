@@ -306,15 +306,22 @@ async def test_a_program_that_cannot_be_started_ends_the_start(tmp_path: Path) -
     assert str(error).startswith("worker 0 cannot be started: ")
 
 
-async def test_a_stop_before_the_first_worker_runs_ends_the_supervisor(tmp_path: Path) -> None:
-    memory, stop = os.memfd_create("test"), asyncio.Event()
-    stop.set()
+async def _run_without_becoming_ready(folder: Path, stop: asyncio.Event) -> Supervisor:
+    """Run a supervisor to its end; return it."""
+    memory = os.memfd_create("test")
     try:
-        made = Supervisor(settings(), memory, [sys.executable, str(STUB), str(tmp_path)])
+        made = Supervisor(settings(), memory, [sys.executable, str(STUB), str(folder)])
         async with asyncio.timeout(15):
             await made.run(stop, lambda _: pytest.fail("it must not become ready"))
     finally:
         os.close(memory)
+    return made
+
+
+async def test_a_stop_before_the_first_worker_runs_ends_the_supervisor(tmp_path: Path) -> None:
+    stop = asyncio.Event()
+    stop.set()
+    await _run_without_becoming_ready(tmp_path, stop)
     assert not await asyncio.to_thread((tmp_path / "pid-0").exists)
 
 
@@ -330,13 +337,7 @@ async def test_a_worker_whose_process_is_created_during_the_stop_ends(
         return await create(*args, **named)
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", create_after_the_stop)
-    memory = os.memfd_create("test")
-    try:
-        made = Supervisor(settings(), memory, [sys.executable, str(STUB), str(tmp_path)])
-        async with asyncio.timeout(15):
-            await made.run(stop, lambda _: pytest.fail("it must not become ready"))
-    finally:
-        os.close(memory)
+    made = await _run_without_becoming_ready(tmp_path, stop)
     assert made._workers[0].returncode == -signal.SIGKILL
 
 
